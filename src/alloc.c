@@ -1,0 +1,307 @@
+/* What malloc and free do when they miss, and the calls that are no hit path. The hit paths are in alloc.h.
+ *
+ *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
+ *  2. A pointer is looked up by its address alone: foreign, or a slot whose record tells the tier, which checks the rest.
+ *  3. What is not a live block's start ends the program with a line (fail.h). */
+#include "alloc.h"
+#include "fail.h"
+#include "options.h"
+#include "os.h"
+#include "remote.h"
+#include "tiers.h"
+
+#include <errno.h>
+#include <string.h>
+
+static size_t trim_nothing(struct heap *h) {
+    (void)h;
+    return 0;
+}
+
+const struct tier tiers[] = {
+    {"tiny", tiny_empty, tiny_trim}, {"mid", mid_empty, mid_trim}, {"large", large_empty, trim_nothing}};
+
+/* ---- allocating ---- */
+
+static void *no_memory(struct heap *h) {
+    if (h != NULL)
+        count(&h->pool.counters, COUNT_out_of_memory);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* What every tier may hold back goes to the pool, in the hope that a second try succeeds. */
+static void collect(struct heap *h) {
+    outbox_flush(h);
+    mid_empty(h);
+    large_empty(h);
+    pool_settle(&h->pool);
+}
+
+static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    *zero = false;
+    if (bytes <= MID_BYTES_MAX && alignment <= SLOT_BYTES && option(OPT_SUPERSLAB)) {
+        unsigned c = alignment <= 8 ? (bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes))
+                                     : class_aligned(max_size(bytes, 1), alignment);
+        if (c < TINY_CLASSES) {
+            uintptr_t block = h->list[c];
+            if (is_terminator(block))
+                return block_word(tiny_refill(h, c));
+            h->list[c] = block_next(block);
+            *block_word(block) = 0;
+            return block_word(block);
+        }
+        if (c < CLASSES)
+            return mid_malloc(h, c, zero);
+    }
+    if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
+        return large_malloc(h, max_size(bytes, 1), alignment, zero);
+    return huge_malloc(h, max_size(bytes, 1), alignment, zero);
+}
+
+static void *allocate(size_t bytes, size_t alignment, bool *zero) {
+    if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
+        return no_memory(NULL);
+    struct heap *h = heap_enter();
+    if (unlikely(h == NULL))
+        return no_memory(NULL);
+    void *p = take(h, bytes, alignment, zero);
+    if (unlikely(p == NULL)) {
+        collect(h);
+        p = take(h, bytes, alignment, zero);
+        if (p == NULL)
+            no_memory(h);
+    }
+    heap_leave(h);
+    return p;
+}
+
+HAK_NOINLINE void *alloc_slow(size_t bytes) {
+    bool zero;
+    return allocate(bytes, 1, &zero);
+}
+
+void *alloc_aligned(size_t alignment, size_t bytes) {
+    bool zero;
+    return allocate(bytes, alignment, &zero);
+}
+
+void *alloc_calloc(size_t n, size_t bytes) {
+    size_t whole;
+    if (unlikely(__builtin_mul_overflow(n, bytes, &whole)))
+        return no_memory(NULL);
+    if (whole <= TINY_BYTES_MAX) {
+        void *p = alloc_malloc(whole);
+        return p != NULL ? memset(p, 0, whole) : NULL;
+    }
+    bool zero;
+    void *p = allocate(whole, 1, &zero);
+    return p != NULL && !zero ? memset(p, 0, whole) : p;
+}
+
+/* ---- looking up ---- */
+
+struct block {
+    struct slab *slab;
+    size_t bytes;     /* of the block the pointer is in; 0 if it is in none */
+    const char *why;  /* NULL: the pointer is the start of a block */
+};
+
+/* Whose block is it? Does not tell whether a tiny block is free. */
+static struct block find(const void *p) {
+    struct block b = {NULL, 0, "not a block of this heap"};
+    if (!region_has(p))
+        return b;
+    struct slab *s = slab_at_offset(region_offset(p));
+    enum slab_kind kind = (enum slab_kind)slab_kind(s);
+    b.slab = kind == KIND_PART ? mid_slab(s) : s;
+    b.why = "inside a block";
+    switch (kind) {
+    case KIND_TINY:
+        b.bytes = size_classes[slab_class(s)].block_bytes;
+        if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
+            b.why = NULL;
+        break;
+    case KIND_MID:
+    case KIND_PART:
+        b.bytes = size_classes[slab_class(b.slab)].block_bytes;
+        if (mid_block_at(b.slab, p) < size_classes[slab_class(b.slab)].blocks)
+            b.why = NULL;
+        break;
+    case KIND_LARGE:
+    case KIND_HUGE:
+        b.bytes = s->bytes;
+        if ((const char *)p == slab_address(s))
+            b.why = NULL;
+        break;
+    case KIND_FREE:
+        b.why = "not a block: the heap has nothing there";
+        for (size_t slot = slot_of(s), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
+            const struct slab *before = slab_of_slot(slot - back);
+            if (slab_kind(before) == KIND_LARGE && before->slots > back)
+                b.bytes = before->bytes;
+        }
+        break;
+    }
+    return b;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
+    if (kind == KIND_TINY)
+        return block_looks_free((uintptr_t)p);
+    if (kind == KIND_MID)
+        return load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) != BLOCK_LIVE;
+    return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
+}
+
+/* The live block that p starts, or the end of the program. */
+static struct block find_live(const void *p, const char *call) {
+    struct block b = find(p);
+    if (b.why != NULL)
+        fail_bad_pointer(call, p, b.why, b.bytes);
+    if (is_free(&b, p))
+        fail_bad_pointer(call, p, "a block that is free", 0);
+    return b;
+}
+
+/* ---- freeing ---- */
+
+static void free_tiny(struct heap *h, struct slab *s, void *p) {
+    size_t block_bytes = size_classes[slab_class(s)].block_bytes;
+    uintptr_t block = (uintptr_t)p;
+    if (unlikely(!tiny_divides(s->divisor, block & (SLOT_BYTES - 1))))
+        fail_bad_pointer("free", p, "", block_bytes);
+    if (unlikely(block_looks_free(block)))
+        fail_double_free(p, block_bytes);
+    if (unlikely(h == NULL))
+        inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
+    else if (load_relaxed(&s->owner) == h)
+        slab_free(h, s, block);
+    else
+        remote_free(h, s, block);
+}
+
+HAK_NOINLINE void alloc_free_slow(void *p) {
+    if (p == NULL)
+        return;
+    if (unlikely(!region_has(p)))
+        fail_bad_pointer("free", p, "not a block of this heap", 0);
+    struct slab *s = slab_at_offset(region_offset(p));
+    struct heap *h = heap_enter();
+    struct heap *any = h != NULL ? h : &heap_afterlife; /* has no rings: blocks go straight to the pool */
+    switch ((enum slab_kind)slab_kind(s)) {
+    case KIND_TINY: free_tiny(h, s, p); break;
+    case KIND_MID:
+    case KIND_PART: mid_free(any, s, p); break;
+    case KIND_LARGE: large_free(any, s, p); break;
+    case KIND_HUGE:
+        if (unlikely((char *)p != slab_address(s)))
+            fail_bad_pointer("free", p, "", s->bytes);
+        huge_free(any, s);
+        break;
+    case KIND_FREE: {
+        struct block b = find(p);
+        fail_bad_pointer("free", p, b.why, b.bytes);
+    }
+    }
+    heap_leave(h);
+}
+
+HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(hak_heap, s); }
+
+void alloc_free_sized(void *p, size_t bytes) {
+    if (p == NULL)
+        return;
+    if (bytes > TINY_BYTES_MAX || HAK_IS_CHECKED) {
+        struct block b = find_live(p, "free");
+        if (unlikely(bytes > b.bytes))
+            fail_bad_size(p, bytes, b.bytes);
+    }
+    alloc_free(p);
+}
+
+/* ---- sizes ---- */
+
+size_t alloc_usable(const void *p, const char *call) { return p != NULL ? find_live(p, call).bytes : 0; }
+
+size_t alloc_good_size(size_t bytes) {
+    if (bytes > PTRDIFF_MAX)
+        return 0;
+    if (bytes <= TINY_BYTES_MAX)
+        return size_classes[tiny_class_of(bytes)].block_bytes;
+    if (bytes <= MID_BYTES_MAX)
+        return size_classes[mid_class_of(bytes)].block_bytes;
+    return round_up(bytes, bytes <= LARGE_BYTES_MAX ? SLOT_BYTES : os_page_bytes());
+}
+
+static bool resize_in_place(struct heap *h, const struct block *b, size_t bytes) {
+    switch ((enum slab_kind)slab_kind(b->slab)) {
+    case KIND_LARGE: return large_resize(h, b->slab, bytes);
+    case KIND_HUGE: return huge_resize(h, b->slab, bytes);
+    default: return false;
+    }
+}
+
+bool alloc_expand(void *p, size_t bytes) {
+    struct block b = find_live(p, "hak_expand");
+    if (bytes <= b.bytes)
+        return true;
+    struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
+    if (h == NULL)
+        return false;
+    bool done = resize_in_place(h, &b, bytes);
+    heap_leave(h);
+    return done;
+}
+
+/* In place or by moving pages; NULL: copy. */
+static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) {
+    bool tier_can = bytes > MID_BYTES_MAX && b->bytes > MID_BYTES_MAX && bytes <= PTRDIFF_MAX;
+    struct heap *h = tier_can ? heap_enter() : NULL;
+    if (h == NULL)
+        return NULL;
+    void *moved = resize_in_place(h, b, bytes) ? p : NULL;
+    if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE)
+        moved = huge_move(h, b->slab, bytes);
+    heap_leave(h);
+    return moved;
+}
+
+void *alloc_realloc(void *p, size_t bytes) {
+    if (p == NULL)
+        return alloc_malloc(bytes);
+    struct block b = find_live(p, "realloc");
+    if (bytes == 0) { /* as glibc */
+        alloc_free(p);
+        return NULL;
+    }
+    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX)
+        return p; /* what it would lose is less than what a new block would round up to, or nearly so */
+    void *moved = realloc_without_copy(p, &b, bytes);
+    if (moved != NULL)
+        return moved;
+    moved = alloc_malloc(bytes);
+    if (moved == NULL)
+        return bytes <= b.bytes ? p : NULL; /* shrinking always succeeds */
+    memcpy(moved, p, min_size(bytes, b.bytes));
+    alloc_free(p);
+    if (hak_heap != &heap_afterlife)
+        count(&hak_heap->pool.counters, COUNT_realloc_copied);
+    return moved;
+}
+
+size_t alloc_trim(void) {
+    struct heap *h = heap_enter();
+    if (h == NULL)
+        return 0;
+    collect(h);
+    size_t pages = 0;
+    for (unsigned i = 0; i < TIERS; i++)
+        pages += tiers[i].trim(h);
+    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
+    pool_settle(&h->pool);
+    size_t slots = pool_purge(&h->pool, 0);
+    heap_leave(h);
+    return pages * os_page_bytes() + slots * SLOT_BYTES;
+}

@@ -1,0 +1,59 @@
+/* The hit paths of malloc and free, whole. Everything else is a call into alloc.c.
+ *
+ *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list, other size: alloc_slow.
+ *  free    1. the address's slab record  2. is the slab mine?  3. is it a block, and not free already?
+ *          4. push on the slab's list, count down: done.                 Anything else: alloc_free_slow.
+ *
+ * Both are inlined into every exported function, so that malloc is one call and not two. Their instructions are counted
+ * by a test (tests/fast_path.golden). */
+#ifndef HAK_ALLOC_H
+#define HAK_ALLOC_H
+
+#include "slab.h"
+
+void *alloc_slow(size_t bytes);
+void alloc_free_slow(void *p);
+void alloc_countdown_ended(struct slab *s);
+
+HAK_INLINE void *alloc_malloc(size_t bytes) {
+    struct heap *h = hak_heap;
+    if (unlikely(bytes > TINY_BYTES_MAX))
+        return alloc_slow(bytes);
+    unsigned c = tiny_class_of(bytes);
+    uintptr_t block = h->list[c];
+    if (unlikely(is_terminator(block)))
+        return alloc_slow(bytes);
+    h->list[c] = block_next(block);
+    *block_word(block) = 0; /* what is handed out does not look free */
+    return block_word(block);
+}
+
+HAK_INLINE void alloc_free(void *p) {
+    uintptr_t block = (uintptr_t)p;
+    uintptr_t offset = region_offset(p);
+    if (unlikely(offset >= region_frontier())) /* NULL too */
+        return alloc_free_slow(p);
+    struct slab *s = slab_at_offset(offset);
+    if (unlikely(load_relaxed(&s->owner) != hak_heap))
+        return alloc_free_slow(p);
+    if (unlikely(!tiny_divides(s->divisor, block & (SLOT_BYTES - 1))))
+        return alloc_free_slow(p);
+    if (unlikely(block_looks_free(block)))
+        return alloc_free_slow(p);
+    block_link(block, s->list);
+    s->list = block;
+    if (unlikely(--s->countdown == 0))
+        alloc_countdown_ended(s);
+}
+
+/* The rest of the interface, as the exported functions need it. All set errno as glibc does. */
+void *alloc_calloc(size_t count, size_t bytes);
+void *alloc_realloc(void *p, size_t bytes);
+void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
+void alloc_free_sized(void *p, size_t bytes);
+size_t alloc_usable(const void *p, const char *call);
+size_t alloc_good_size(size_t bytes);
+bool alloc_expand(void *p, size_t bytes);
+size_t alloc_trim(void);
+
+#endif

@@ -1,0 +1,69 @@
+/* Compiler, bits and atomics: what every other file may use.
+ *
+ * The only place, beside os_*, with #if on the compiler or the machine. Atomic read-modify-writes go through the
+ * rmw_* names so that the checked build can count them; plain loads and stores name their order at the call. */
+#ifndef HAK_BASE_H
+#define HAK_BASE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define HAK_NOINLINE __attribute__((noinline))
+#define HAK_COLD __attribute__((noinline, cold))
+#define HAK_INLINE static inline __attribute__((always_inline))
+#define HAK_API __attribute__((visibility("default")))
+#define HAK_WEAK __attribute__((weak))
+#define HAK_LINE 64 /* bytes of a cache line */
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+#define TIB ((size_t)1 << 40)
+
+/* ---- assertions: the checked build only ---- */
+#ifdef HAK_CHECKED
+#define HAK_IS_CHECKED 1
+_Noreturn void fail_assert(const char *file, int line, const char *what);
+#define HAK_ASSERT(x) (likely(x) ? (void)0 : fail_assert(__FILE__, __LINE__, #x))
+extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this thread, not yet in a counter */
+#define RMW_COUNTED(op) (rmw_count++, op)
+#else
+#define HAK_IS_CHECKED 0
+#define HAK_ASSERT(x) ((void)sizeof(x))
+#define RMW_COUNTED(op) (op)
+#endif
+
+/* ---- atomics ----
+ * Read-modify-writes and the _seq accesses are sequentially consistent, which orders a store before a later load
+ * without a fence (the fences of C11 are unknown to ThreadSanitizer); on x86 that costs the locked instruction a
+ * read-modify-write is anyway, and nothing for a load. */
+#define load_relaxed(p) atomic_load_explicit(p, memory_order_relaxed)
+#define load_acquire(p) atomic_load_explicit(p, memory_order_acquire)
+#define load_seq(p) atomic_load_explicit(p, memory_order_seq_cst)
+#define store_relaxed(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
+#define store_release(p, v) atomic_store_explicit(p, v, memory_order_release)
+#define store_seq(p, v) RMW_COUNTED(atomic_store_explicit(p, v, memory_order_seq_cst))
+/* Strong compare-and-swap; on failure *expected holds what was there. */
+#define rmw_cas(p, expected, desired) RMW_COUNTED(atomic_compare_exchange_strong(p, expected, desired))
+#define rmw_or(p, v) RMW_COUNTED(atomic_fetch_or(p, v))
+#define rmw_and(p, v) RMW_COUNTED(atomic_fetch_and(p, v))
+#define rmw_add(p, v) RMW_COUNTED(atomic_fetch_add(p, v))
+#define rmw_swap(p, v) RMW_COUNTED(atomic_exchange(p, v))
+
+/* ---- bits ---- */
+HAK_INLINE unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }   /* x != 0 */
+HAK_INLINE unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); } /* x != 0 */
+HAK_INLINE unsigned count_bits(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
+/* `n` one bits, n <= 64 */
+HAK_INLINE uint64_t low_bits(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
+HAK_INLINE size_t round_up(size_t x, size_t power_of_two) { return (x + power_of_two - 1) & ~(power_of_two - 1); }
+HAK_INLINE size_t round_down(size_t x, size_t power_of_two) { return x & ~(power_of_two - 1); }
+HAK_INLINE bool is_power_of_two(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
+HAK_INLINE size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+#endif

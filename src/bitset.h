@@ -1,0 +1,126 @@
+/* The hierarchical atomic bitmap: a family of sets of small integers, searched from the lowest member up.
+ *
+ *  1. Level 0 has one bit per index; level n+1 one bit per word of level n, set while that word is not zero.
+ *  2. The words of all sets for the same 64 indices lie side by side, so a small heap with many sets touches few pages.
+ *  3. A search climbs until it finds a word with a bit at or after its place, then descends: O(levels).
+ *
+ * Members are HINTS: a search may miss a member just added and may return one just removed. Whoever acts on a member
+ * checks the truth elsewhere. What is promised: once all calls have returned, a search finds exactly the members.
+ * Any thread may call anything at any time; nothing waits. */
+#ifndef HAK_BITSET_H
+#define HAK_BITSET_H
+
+#include "base.h"
+
+#define BITSET_NONE ((size_t)-1)
+#define BITSET_LEVELS 4
+
+struct bitset_family {
+    char *level[BITSET_LEVELS];           /* constant after birth: the first row of each level */
+    size_t row_bytes[BITSET_LEVELS];      /* from one row of 64 indices to the next */
+    size_t rows[BITSET_LEVELS];           /* at each level */
+    unsigned levels;                      /* in use; the highest has one row */
+};
+
+HAK_INLINE _Atomic uint64_t *bitset_word(const struct bitset_family *f, unsigned set, unsigned level, size_t row) {
+    return (_Atomic uint64_t *)(void *)(f->level[level] + row * f->row_bytes[level] + (size_t)set * 8);
+}
+
+/* How many levels `indices` need, and how many rows each has. */
+HAK_INLINE unsigned bitset_shape(size_t indices, size_t rows[BITSET_LEVELS]) {
+    unsigned levels = 0;
+    size_t n = indices;
+    do {
+        n = (n + 63) / 64;
+        rows[levels++] = n;
+    } while (n > 1 && levels < BITSET_LEVELS);
+    return levels;
+}
+
+HAK_INLINE bool bitset_has(const struct bitset_family *f, unsigned set, size_t index) {
+    return load_relaxed(bitset_word(f, set, 0, index >> 6)) >> (index & 63) & 1;
+}
+
+/* Adds `index`. The caller made its truth visible by a sequentially consistent write before.
+ * Store-buffer pair with bitset_remove: this sets the lower word, then looks at the upper; remove clears the upper,
+ * then looks at the lower. All four are sequentially consistent, so one of them sees the other. */
+static inline void bitset_add(const struct bitset_family *f, unsigned set, size_t index) {
+    for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
+        _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
+        uint64_t bit = (uint64_t)1 << (index & 63);
+        if (load_seq(word) & bit)
+            return;
+        if (rmw_or(word, bit) != 0)
+            return; /* whoever made the word non-zero sets the levels above, or is about to */
+    }
+}
+
+/* Removes `index`. The caller then reads its truth (sequentially consistent) and adds the index again if the truth
+ * says so. Upper levels are cleared by the same rule, their truth being the word below. */
+static inline void bitset_remove(const struct bitset_family *f, unsigned set, size_t index) {
+    for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
+        _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
+        uint64_t bit = (uint64_t)1 << (index & 63);
+        uint64_t rest = rmw_and(word, ~bit) & ~bit;
+        if (level > 0 && load_seq(bitset_word(f, set, level - 1, index)) != 0) { /* somebody added meanwhile */
+            for (unsigned up = level; up < f->levels; up++, index >>= 6)
+                rmw_or(bitset_word(f, set, up, index >> 6), (uint64_t)1 << (index & 63));
+            return;
+        }
+        if (rest != 0)
+            return;
+    }
+}
+
+/* The lowest member >= from, or BITSET_NONE. */
+static inline size_t bitset_find(const struct bitset_family *f, unsigned set, size_t from) {
+    size_t at = from;
+    unsigned level = 0;
+    for (; level + 1 < f->levels && (at & 63) == 0; level++) /* from a row's start the level above knows better, and the */
+        at >>= 6;                                            /* row may not exist yet */
+    while (level < f->levels) {
+        size_t row = at >> 6;
+        if (row >= f->rows[level])
+            return BITSET_NONE;
+        uint64_t word = load_acquire(bitset_word(f, set, level, row)) & (~(uint64_t)0 << (at & 63));
+        if (word == 0) {
+            at = row + 1;
+            level++;
+            continue;
+        }
+        at = row * 64 + lowest_bit(word);
+        if (level == 0)
+            return at;
+        at *= 64;
+        level--;
+    }
+    return BITSET_NONE;
+}
+
+/* The highest member < below, or BITSET_NONE. */
+static inline size_t bitset_find_last(const struct bitset_family *f, unsigned set, size_t below) {
+    size_t end = below;
+    for (unsigned level = 0; level < f->levels;) {
+        if (end == 0)
+            return BITSET_NONE;
+        size_t row = (end - 1) >> 6;
+        uint64_t word = 0;
+        if (row < f->rows[level])
+            word = load_acquire(bitset_word(f, set, level, row)) & low_bits((unsigned)(end - row * 64));
+        else
+            row = f->rows[level];
+        if (word == 0) {
+            end = row;
+            level++;
+            continue;
+        }
+        size_t at = row * 64 + highest_bit(word);
+        if (level == 0)
+            return at;
+        end = (at + 1) * 64;
+        level--;
+    }
+    return BITSET_NONE;
+}
+
+#endif

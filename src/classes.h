@@ -1,0 +1,65 @@
+/* The size classes: which tier and which block size serves a request.
+ *
+ *   tiny   class 0-32    8, then 16-byte steps to 256, then 8 steps per doubling to 1 KiB   one slot cut into blocks
+ *   mid    class 33-80   8 steps per doubling to 64 KiB                                     a span of at most 64 blocks
+ *   large  1 MiB and less: a span of whole slots      huge  the rest: a run of whole SuperSlabs
+ *
+ * So no request above 256 B loses more than 12.5 % to rounding within tiny and mid. Everything here is constant. */
+#ifndef HAK_CLASSES_H
+#define HAK_CLASSES_H
+
+#include "base.h"
+
+#define SLOT_BYTES (64 * KIB)
+#define SUPERSLAB_BYTES (2 * MIB)
+#define SUPERSLAB_SLOTS 32u
+
+enum {
+    TINY_CLASSES = 33,
+    MID_CLASSES = 48,
+    CLASSES = TINY_CLASSES + MID_CLASSES,
+    LARGE_SLOTS_MAX = 16,                                /* slots of the largest large block */
+    RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1,    /* mid classes, then large blocks by slots */
+};
+#define TINY_BYTES_MAX (1 * KIB)
+#define MID_BYTES_MAX (64 * KIB)
+#define LARGE_BYTES_MAX (LARGE_SLOTS_MAX * SLOT_BYTES)
+
+struct size_class {
+    uint32_t block_bytes;
+    uint32_t divisor; /* tiny: x * divisor < divisor (mod 2^32) tells that block_bytes divides x < 64 KiB
+                         mid:  x / 128 * divisor >> 32 is x / block_bytes for x < 2 MiB */
+    uint16_t blocks;  /* in a slab */
+    uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
+    uint8_t slots;    /* of a slab's span */
+};
+extern const struct size_class size_classes[CLASSES];
+extern const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
+
+/* The class of a request of at most TINY_BYTES_MAX bytes. */
+HAK_INLINE unsigned tiny_class_of(size_t bytes) { return tiny_class_table[(bytes + 7) / 8]; }
+
+/* The class of a request above TINY_BYTES_MAX and up to MID_BYTES_MAX bytes. */
+HAK_INLINE unsigned mid_class_of(size_t bytes) {
+    unsigned doubling = highest_bit(bytes - 1); /* 10 to 15 */
+    return TINY_CLASSES + (doubling - 10) * 8 + ((unsigned)((bytes - 1) >> (doubling - 3)) & 7);
+}
+
+HAK_INLINE unsigned large_slots_of(size_t bytes) { return (unsigned)((bytes + SLOT_BYTES - 1) / SLOT_BYTES); }
+HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_BYTES - 1) / SUPERSLAB_BYTES; }
+
+HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
+HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
+
+HAK_INLINE bool tiny_divides(uint32_t divisor, uintptr_t offset_in_slot) {
+    return (uint32_t)(offset_in_slot * divisor) < divisor;
+}
+HAK_INLINE unsigned mid_block_index(const struct size_class *c, size_t offset_in_slab) {
+    return (unsigned)((offset_in_slab >> 7) * c->divisor >> 32);
+}
+
+/* The smallest class of at least `bytes` whose blocks are all aligned to `alignment` (a power of two of at most
+ * 64 KiB); CLASSES if there is none. */
+unsigned class_aligned(size_t bytes, size_t alignment);
+
+#endif

@@ -1,0 +1,81 @@
+/* The counters: one table; every heap has its own copy, which only its thread writes, on slow paths.
+ *
+ * A total is the sum over all heaps, past threads' heaps included (they are reused, never cleared). Reading while
+ * threads run gives each counter a recent value. */
+#ifndef HAK_COUNTERS_H
+#define HAK_COUNTERS_H
+
+#include "base.h"
+
+// clang-format off
+/* X(name, help) */
+#define COUNTERS(X) \
+X(stage1_reused_empty,      "spans taken from EMPTY slots") \
+X(stage1_same_class,        "of these, single slots whose last class was the same") \
+X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use") \
+X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
+X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \
+X(pool_retries,             "compare-and-swaps on pool words that another thread got ahead of") \
+X(slots_released,           "spans given back to the pool") \
+X(cache_pushed,             "SuperSlabs that became wholly empty") \
+X(cache_evicted,            "cached SuperSlabs purged for the cache's bounds") \
+X(purge_calls,              "system calls that gave pages back") \
+X(purged_slots,             "slots given back to the system") \
+X(purge_failures,           "purges that the system refused") \
+X(purge_regrets,            "times purged memory was wanted back within a second") \
+X(populate_calls,           "system calls that faulted several pages at once") \
+X(refill_from_slab,         "tiny refills from the free list of the current slab") \
+X(refill_from_inbox,        "tiny refills from the inbox of an owned slab") \
+X(refill_from_partial,      "tiny refills from a partly used slab of the heap") \
+X(refill_from_let_go,       "tiny refills from a slab without owner") \
+X(refill_from_stale_inbox,  "tiny refills from the inbox of another heap's slab") \
+X(refill_from_purged,       "tiny refills from pages that had been purged inside a slab") \
+X(refill_by_carving,        "tiny refills by carving blocks") \
+X(slabs_started,            "slabs started") \
+X(slabs_emptied,            "tiny slabs given back because their last block was freed") \
+X(slabs_let_go,             "slabs whose owner let them go") \
+X(slabs_adopted_by_free,    "slabs adopted by the thread that freed one of their blocks") \
+X(slabs_adopted_by_refill,  "slabs adopted to allocate from") \
+X(slabs_evicted,            "slabs let go because the heap owned too many") \
+X(free_remote,              "frees of blocks in another heap's slab") \
+X(outbox_batches,           "batches sent to inboxes") \
+X(inbox_batches,            "inboxes emptied by their owner") \
+X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
+X(ring_refills,             "mid refills of a ring") \
+X(ring_spills,              "ring spills") \
+X(ring_refilled_blocks,     "blocks that came into rings") \
+X(mid_retired,              "mid slabs given back because all blocks were free") \
+X(large_spans,              "large blocks taken from the pool") \
+X(huge_runs,                "huge blocks made") \
+X(huge_grown_in_place,      "huge and large blocks that grew in place") \
+X(huge_moved_pages,         "huge blocks that grew by moving pages") \
+X(realloc_copied,           "reallocations that copied") \
+X(heaps_born,               "heaps begun by a thread") \
+X(heaps_ended,              "heaps ended by a thread") \
+X(afterlife_calls,          "calls by threads whose heap had ended already") \
+X(out_of_memory,            "requests that failed") \
+X(trimmed_pages,            "free pages inside partly used slabs given back") \
+X(atomic_rmw,               "checked build: atomic read-modify-writes")
+// clang-format on
+
+enum counter {
+#define COUNTER_ENUM(name, help) COUNT_##name,
+    COUNTERS(COUNTER_ENUM)
+#undef COUNTER_ENUM
+        COUNTER_COUNT
+};
+
+/* Written by one thread, read by any. */
+struct counters {
+    _Atomic uint64_t n[COUNTER_COUNT];
+};
+
+HAK_INLINE void count_add(struct counters *c, enum counter which, uint64_t n) {
+    store_relaxed(&c->n[which], load_relaxed(&c->n[which]) + n);
+}
+HAK_INLINE void count(struct counters *c, enum counter which) { count_add(c, which, 1); }
+
+extern const char *const counter_names[COUNTER_COUNT];
+extern const char *const counter_help[COUNTER_COUNT];
+
+#endif

@@ -1,0 +1,37 @@
+/* See fail.h. */
+#include "fail.h"
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void fail_double_free(const void *p, size_t block_bytes) {
+    text_line("hakmem: double free of %x (%u-byte block)", (uintptr_t)p, (uint64_t)block_bytes);
+    abort();
+}
+
+void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
+    TEXT_TO_FD(line, 2, 256);
+    if (strcmp(call, "free") == 0)
+        text_format(&line, "hakmem: invalid free of %x (", (uintptr_t)p);
+    else
+        text_format(&line, "hakmem: invalid pointer %x in %s (", (uintptr_t)p, call);
+    if (block_bytes != 0)
+        text_format(&line, "inside a %u-byte block)\n", (uint64_t)block_bytes);
+    else
+        text_format(&line, "%s)\n", why);
+    text_flush(&line);
+    abort();
+}
+
+void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
+    text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)told, (uint64_t)block_bytes);
+    abort();
+}
+
+#ifdef HAK_CHECKED
+void fail_assert(const char *file, int line, const char *what) {
+    text_line("hakmem: %s:%u: assertion failed: %s", file, (uint64_t)line, what);
+    abort();
+}
+#endif

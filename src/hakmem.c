@@ -1,0 +1,43 @@
+/* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
+#include "hakmem.h"
+#include "alloc.h"
+#include "options.h"
+#include "stats.h"
+
+#include <errno.h>
+
+void *hak_malloc(size_t size) { return alloc_malloc(size); }
+void *hak_calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
+void *hak_realloc(void *block, size_t size) { return alloc_realloc(block, size); }
+void hak_free(void *block) { alloc_free(block); }
+void hak_free_sized(void *block, size_t size) { alloc_free_sized(block, size); }
+
+void *hak_aligned_alloc(size_t alignment, size_t size) {
+    if (!is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return alloc_aligned(alignment, size);
+}
+
+size_t hak_usable_size(const void *block) { return alloc_usable(block, "hak_usable_size"); }
+size_t hak_good_size(size_t size) { return alloc_good_size(size); }
+int hak_expand(void *block, size_t size) { return block != NULL && alloc_expand(block, size); }
+
+void *hak_alloc_at_least(size_t size, size_t *usable) {
+    void *block = alloc_malloc(size);
+    *usable = alloc_usable(block, "hak_alloc_at_least");
+    return block;
+}
+
+size_t hak_trim(void) { return alloc_trim(); }
+void hak_stats_print(int fd) { stats_print(fd); }
+size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
+size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
+int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
+
+#define TEXT_OF(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
+const char *hak_version(void) {
+    return VERSION_TEXT(HAKMEM_VERSION_MAJOR, HAKMEM_VERSION_MINOR, HAKMEM_VERSION_PATCH);
+}

@@ -1,0 +1,91 @@
+/* A heap is one thread's state; this file is its shape, its birth and its end.
+ *
+ *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
+ *     heap_before_birth, whose lists are empty for ever, so malloc needs no "initialised?" test: the refill finds out.
+ *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
+ *  3. At thread exit (a pthread key's destructor) every tier empties its part (the table `tiers`), slabs are let go, the
+ *     heap is put back. From then on the thread points to heap_afterlife: late destructors that still allocate or free
+ *     borrow a heap for each call.
+ *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
+ *     freed into their slabs stays in those slabs' inboxes.
+ *
+ * All fields but `next_idle` are the owning thread's; counters may be read by any. */
+#ifndef HAK_HEAP_H
+#define HAK_HEAP_H
+
+#include "pool.h"
+
+enum { OUTBOX_ENTRIES = 8 };
+
+/* Remote frees gathered for one slab. */
+struct outbox_entry {
+    struct slab *slab;  /* NULL: unused */
+    uintptr_t first;    /* newest block; links lead to `last` */
+    uintptr_t last;     /* oldest block */
+    uint32_t blocks;
+};
+
+/* A stack of free blocks of one mid class or large size, newest on top. */
+struct ring {
+    uint16_t blocks;    /* held now */
+    uint16_t cap;       /* that it may hold; follows the options on slow paths */
+    uint16_t room;      /* entries there are */
+    uint16_t unused;
+    uintptr_t block[];
+};
+
+struct heap {
+    /* hit path */
+    uintptr_t list[TINY_CLASSES];           /* free blocks; an odd value: none */
+    /* tiny, slow path */
+    struct slab *current[TINY_CLASSES];     /* slab the list was taken from */
+    struct slab *fresh[TINY_CLASSES];       /* slab to carve from */
+    uint32_t class_first[TINY_CLASSES];     /* usable owned slabs of the class, as slot + 1 */
+    uint32_t owned_first, owned_last;       /* all owned slabs that are neither current nor fresh, oldest first */
+    uint32_t owned_slabs;                   /* how many */
+    uint32_t owned_credit;                  /* how many more than OWNED_SLABS are justified by refills from them */
+    uint32_t adoptions_since_refill;
+    uint32_t drain_countdown;               /* remote frees until the outbox is drained */
+    uint8_t slabs_of_class[TINY_CLASSES];   /* started so far, up to 255: how hot the class is */
+    struct outbox_entry outbox[OUTBOX_ENTRIES];
+    /* mid and large */
+    uint32_t ring_top;                      /* bytes of the heap's memory that are in use, rings included */
+    size_t ring_bytes;                      /* bytes of blocks in rings */
+    size_t ring_bytes_most;                 /* that they may be; follows the options on slow paths */
+    struct ring *ring[RING_CLASSES];
+    /* pool, counters */
+    struct pool_client pool;
+    /* birth and end */
+    uint32_t number;
+    _Atomic bool in_use;                    /* by a thread; for the statistics */
+    struct heap *next;                      /* every heap there ever was, newest first; constant */
+    _Atomic(struct heap *) next_idle;       /* on the list of idle heaps */
+};
+
+extern _Thread_local struct heap *hak_heap;
+extern struct heap heap_before_birth, heap_afterlife;
+
+/* What a tier does with its part of a heap when the thread ends, or when all that can be given back shall be. */
+struct tier {
+    const char *name;
+    void (*empty)(struct heap *h);
+    size_t (*trim)(struct heap *h); /* gives back free pages inside partly used slabs; returns how many */
+};
+extern const struct tier tiers[];
+enum { TIERS = 3 };
+
+/* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
+struct heap *heap_enter(void);
+void heap_leave(struct heap *h);
+
+/* The newest heap; follow `next`. */
+struct heap *heap_newest(void);
+/* How many threads have a heap now; 1 in a program without threads. */
+unsigned heap_threads(void);
+
+/* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
+struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
+/* Adapts the ring's cap to the options and to how many threads share RING_BYTES. */
+void heap_ring_limit(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes);
+
+#endif

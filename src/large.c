@@ -1,0 +1,96 @@
+/* Large: blocks above 64 KiB and up to 1 MiB, spans of whole slots.
+ *
+ *  1. A block is a span of the pool with one record; what lies behind the bytes asked for is never touched.
+ *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
+ *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
+ *
+ * Any thread may free: a block's record is touched by whoever holds the block. */
+#include "fail.h"
+#include "options.h"
+#include "tiers.h"
+
+#include <string.h>
+
+static void give_span(struct heap *h, struct slab *s) {
+    store_relaxed(&s->state[0], BLOCK_FREE);
+    store_relaxed(&s->kind, KIND_FREE);
+    pool_give(&h->pool, slot_of(s), s->slots, 0);
+}
+
+static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
+    count(&h->pool.counters, COUNT_ring_spills);
+    for (unsigned i = 0; i < n; i++)
+        give_span(h, slab_at_offset(region_offset((void *)ring->block[i]))); /* NOLINT: rings hold addresses */
+    ring->blocks = (uint16_t)(ring->blocks - n);
+    h->ring_bytes -= n * block_bytes;
+    memmove(ring->block, ring->block + n, ring->blocks * sizeof ring->block[0]);
+}
+
+void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    unsigned slots = large_slots_of(bytes);
+    struct ring *ring = h->ring[ring_of_slots(slots)];
+    *zero = false;
+    if (ring != NULL && ring->blocks != 0 && alignment <= SLOT_BYTES) {
+        void *p = (void *)ring->block[--ring->blocks]; /* NOLINT: rings hold addresses */
+        h->ring_bytes -= slots * SLOT_BYTES;
+        store_relaxed(&slab_at_offset(region_offset(p))->state[0], BLOCK_LIVE);
+        return p;
+    }
+    unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
+    size_t slot = pool_take(&h->pool, slots, align, 0, zero);
+    if (slot == BITSET_NONE)
+        return NULL;
+    count(&h->pool.counters, COUNT_large_spans);
+    struct slab *s = slab_of_slot(slot);
+    s->slots = (uint8_t)slots;
+    s->bytes = slots * SLOT_BYTES;
+    store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->kind, KIND_LARGE);
+    return slab_address(s);
+}
+
+void large_free(struct heap *h, struct slab *s, void *p) {
+    size_t block_bytes = s->bytes;
+    if (unlikely((char *)p != slab_address(s)))
+        fail_bad_pointer("free", p, "", block_bytes);
+    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE))
+        fail_double_free(p, block_bytes);
+    unsigned index = ring_of_slots(s->slots);
+    struct ring *ring = heap_ring(h, index, block_bytes);
+    if (ring != NULL && (ring->blocks >= ring->cap || h->ring_bytes + block_bytes > h->ring_bytes_most)) {
+        if (ring->blocks != 0)
+            spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
+        heap_ring_limit(h, ring, index, block_bytes);
+    }
+    if (ring == NULL || ring->blocks >= ring->cap) {
+        give_span(h, s);
+        return;
+    }
+    store_relaxed(&s->state[0], BLOCK_CACHED);
+    ring->block[ring->blocks++] = (uintptr_t)p;
+    h->ring_bytes += block_bytes;
+}
+
+bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
+    unsigned wanted = large_slots_of(bytes), have = s->slots;
+    if (bytes > LARGE_BYTES_MAX || bytes <= MID_BYTES_MAX)
+        return false;
+    if (wanted > have) {
+        if (!pool_extend(&h->pool, slot_of(s), have, wanted))
+            return false;
+        count(&h->pool.counters, COUNT_huge_grown_in_place);
+    }
+    s->slots = (uint8_t)wanted;
+    s->bytes = wanted * SLOT_BYTES;
+    if (wanted < have)
+        pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
+    return true;
+}
+
+void large_empty(struct heap *h) {
+    for (unsigned slots = 1; slots <= LARGE_SLOTS_MAX; slots++) {
+        struct ring *ring = h->ring[ring_of_slots(slots)];
+        if (ring != NULL && ring->blocks != 0)
+            spill(h, ring, ring->blocks, slots * SLOT_BYTES);
+    }
+}

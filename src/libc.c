@@ -1,0 +1,127 @@
+/* The standard C names, with glibc's answers. No logic beyond the checking of arguments. */
+#include "alloc.h"
+#include "options.h"
+#include "os.h"
+#include "stats.h"
+#include "text.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+HAK_API void *malloc(size_t size) { return alloc_malloc(size); }
+HAK_API void free(void *block) { alloc_free(block); }
+HAK_API void *calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
+HAK_API void *realloc(void *block, size_t size) { return alloc_realloc(block, size); }
+
+HAK_API void *reallocarray(void *block, size_t count, size_t size) {
+    size_t whole;
+    if (__builtin_mul_overflow(count, size, &whole)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return alloc_realloc(block, whole);
+}
+
+/* Rounds the alignment up to a power of two; one that cannot be is EINVAL. */
+HAK_API void *memalign(size_t alignment, size_t size) {
+    if (alignment > SIZE_MAX / 2 + 1) {
+        errno = EINVAL;
+        return NULL;
+    }
+    size_t power = 1;
+    while (power < alignment)
+        power *= 2;
+    return alloc_aligned(power, size);
+}
+
+HAK_API void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+
+HAK_API int posix_memalign(void **result, size_t alignment, size_t size) {
+    if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0)
+        return EINVAL;
+    int saved = errno;
+    void *block = alloc_aligned(alignment, size);
+    errno = saved;
+    if (block == NULL)
+        return ENOMEM;
+    *result = block;
+    return 0;
+}
+
+HAK_API void *valloc(size_t size) { return alloc_aligned(os_page_bytes(), size); }
+
+HAK_API void *pvalloc(size_t size) {
+    size_t page = os_page_bytes();
+    if (size > SIZE_MAX - page) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return alloc_aligned(page, round_up(size, page));
+}
+
+HAK_API size_t malloc_usable_size(void *block) { return alloc_usable(block, "malloc_usable_size"); }
+
+void cfree(void *block);
+void free_sized(void *block, size_t size);
+void free_aligned_sized(void *block, size_t alignment, size_t size);
+HAK_API void cfree(void *block) { alloc_free(block); }
+HAK_API void free_sized(void *block, size_t size) { alloc_free_sized(block, size); }
+HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
+    (void)alignment;
+    alloc_free_sized(block, size);
+}
+
+/* `pad` is how much glibc would leave at the top of its heap; ours has no top. */
+HAK_API int malloc_trim(size_t pad) {
+    (void)pad;
+    return alloc_trim() != 0;
+}
+
+HAK_API int mallopt(int parameter, int value) {
+    char text[24];
+    struct text t = {text, sizeof text - 1, 0, -1};
+    switch (parameter) {
+    case M_TRIM_THRESHOLD:
+        text_number(&t, value >= 0 ? (uint64_t)value : 0);
+        text[t.length] = '\0';
+        return option_set(value >= 0 ? "RETAIN_BYTES" : "PURGE", value >= 0 ? text : "never") == 0;
+    case M_MXFAST: return value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4;
+    default: return 1; /* accepted, as glibc accepts what it does not know */
+    }
+}
+
+HAK_API struct mallinfo2 mallinfo2(void) {
+    struct heap_report r;
+    stats_collect(&r);
+    return (struct mallinfo2){
+        .arena = (size_t)r.total,
+        .ordblks = r.pool.empty_slots,
+        .hblks = 0,
+        .uordblks = (size_t)r.live,
+        .fordblks = (size_t)(r.partly_used_slabs + r.thread_caches + r.empty_slots),
+        .keepcost = (size_t)r.empty_slots,
+    };
+}
+
+HAK_API struct mallinfo mallinfo(void) {
+    struct mallinfo2 m = mallinfo2();
+    return (struct mallinfo){
+        .arena = (int)m.arena,
+        .ordblks = (int)m.ordblks,
+        .uordblks = (int)m.uordblks,
+        .fordblks = (int)m.fordblks,
+        .keepcost = (int)m.keepcost,
+    };
+}
+
+HAK_API void malloc_stats(void) { stats_print(2); }
+
+HAK_API int malloc_info(int options, FILE *stream) {
+    if (options != 0)
+        return EINVAL;
+    char buffer[16 * KIB];
+    size_t length = stats_xml(buffer, sizeof buffer);
+    return fwrite(buffer, 1, min_size(length, sizeof buffer - 1), stream) == length ? 0 : errno;
+}

@@ -1,0 +1,15 @@
+/* log.h: which events are wanted. */
+#include "log.h"
+
+#include <string.h>
+
+bool log_wanted(enum log_kind kind) {
+    static const struct {
+        const char *word;
+        enum option option;
+    } kinds[] = {[LOG_ACQUIRE] = {"acquire", OPT_SS_ACQUIRE_DEBUG},
+                 [LOG_FREE] = {"free", OPT_SS_FREE_DEBUG},
+                 [LOG_LRU] = {"lru", OPT_SS_LRU_DEBUG},
+                 [LOG_DRAIN] = {"drain", OPT_TINY_SLL_DRAIN_DEBUG}};
+    return option(kinds[kind].option) || strstr(option_text(OPT_DEBUG), kinds[kind].word) != NULL;
+}

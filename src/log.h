@@ -1,0 +1,16 @@
+/* The debug log of the checked build: one line an event, by HAKMEM_DEBUG or the variables of each kind. In a release
+ * build there is nothing of it. */
+#ifndef HAK_LOG_H
+#define HAK_LOG_H
+
+#include "options.h"
+#include "text.h"
+
+enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
+
+/* Whether events of this kind are wanted. */
+bool log_wanted(enum log_kind kind);
+
+#define LOG(kind, ...) (HAK_IS_CHECKED && unlikely(log_wanted(kind)) ? text_line(__VA_ARGS__) : (void)0)
+
+#endif

@@ -1,0 +1,247 @@
+/* Mid: blocks of 1 to 64 KiB, by rings over bitmaps. Blocks of this size share no cache line, so they need no owner.
+ *
+ *  1. A slab's free set is one atomic word, a bit a block. free puts the block on the heap's ring of its class, malloc takes
+ *     the newest from there; the block itself is never touched.
+ *  2. A ring that is full spills its older half: one fetch-or a slab. An empty one takes many bits of one slab at once.
+ *  3. Only a compare-and-swap from all-free to 0 gives the slab back to the pool: whoever does that owns it. A taker that
+ *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
+ *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
+ *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
+#include "fail.h"
+#include "options.h"
+#include "os.h"
+#include "tiers.h"
+
+#include <string.h>
+
+static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
+static char *block_at(const struct slab *s, unsigned i) {
+    return slab_address(s) + (size_t)i * size_classes[slab_class(s)].block_bytes;
+}
+static struct slab *slab_of_block(const void *p) { return mid_slab(slab_at_offset(region_offset(p))); }
+
+unsigned mid_block_at(const struct slab *s, const void *p) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    size_t offset = (size_t)((const char *)p - slab_address(s));
+    unsigned i = mid_block_index(c, offset);
+    return (size_t)i * c->block_bytes == offset && i < c->blocks ? i : c->blocks;
+}
+
+/* ---- slabs ---- */
+
+static void set_parts(struct slab *s, unsigned slots, enum slab_kind kind) {
+    for (unsigned i = 1; i < slots; i++) {
+        s[i].first_offset = (uint8_t)i;
+        store_relaxed(&s[i].kind, (uint8_t)kind);
+    }
+}
+
+/* A new slab; its lowest `taken` blocks are the caller's. */
+static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
+    bool zero;
+    unsigned slots = size_classes[c].slots;
+    size_t slot = pool_take(&h->pool, slots, 1, c + 1, &zero);
+    if (slot == BITSET_NONE)
+        return NULL;
+    struct slab *s = slab_of_slot(slot);
+    s->slots = (uint8_t)slots;
+    for (unsigned i = 0; i < size_classes[c].blocks; i++)
+        store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
+    set_parts(s, slots, KIND_PART);
+    store_relaxed(&s->class_id, (uint8_t)c);
+    store_relaxed(&s->kind, KIND_MID);
+    count(&h->pool.counters, COUNT_slabs_started);
+    uint64_t rest = all_blocks(c) & ~low_bits(taken);
+    store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
+    if (rest != 0)
+        pool_offer(slot, c);
+    return s;
+}
+
+/* Puts blocks back into the free set. The slab may be gone afterwards. */
+static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+    unsigned c = slab_class(s), slots = s->slots;
+    uint64_t before = rmw_or(&s->free_blocks, mask); /* pairs with take_bits, for the state bytes */
+    uint64_t all = all_blocks(c);
+    HAK_ASSERT((before & mask) == 0);
+    if ((before | mask) == all && rmw_cas(&s->free_blocks, &all, 0)) {
+        count(&h->pool.counters, COUNT_mid_retired);
+        set_parts(s, slots, KIND_FREE);
+        store_relaxed(&s->kind, KIND_FREE);
+        pool_give(&h->pool, slot_of(s), slots, c + 1);
+    } else if (before == 0) {
+        pool_offer(slot_of(s), c);
+    }
+}
+
+/* Up to `most` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
+static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned most) {
+    uint64_t w = load_acquire(&s->free_blocks), taken;
+    do {
+        taken = 0;
+        for (uint64_t left = w; left != 0 && most > count_bits(taken); left &= left - 1)
+            taken |= left & -left;
+        if (taken == 0)
+            return 0;
+    } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
+    if (slab_class(s) != c) { /* holding blocks of it, we can tell: it has become another slab */
+        return_blocks(h, s, taken);
+        return 0;
+    }
+    if (w != taken)
+        pool_offer(slot_of(s), c);
+    return taken;
+}
+
+/* ---- rings ---- */
+
+static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, size_t block_bytes) {
+    h->ring_bytes += count_bits(taken) * block_bytes;
+    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
+    while (taken != 0) { /* the lowest on top */
+        unsigned i = highest_bit(taken);
+        taken &= ~((uint64_t)1 << i);
+        uint8_t clean = load_relaxed(&s->state[i]) & BLOCK_CLEAN;
+        store_relaxed(&s->state[i], BLOCK_CACHED | clean);
+        ring->block[ring->blocks++] = (uintptr_t)block_at(s, i);
+    }
+}
+
+/* One block for the caller at least, more into the ring if there is one. */
+static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
+    size_t block_bytes = size_classes[c].block_bytes;
+    unsigned want = 1;
+    if (ring != NULL) {
+        heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
+        want = (unsigned)max_size(ring->cap / 2u, 1);
+    }
+    count(&h->pool.counters, COUNT_ring_refills);
+    uint64_t taken = 0;
+    struct slab *s = NULL;
+    for (size_t slot; taken == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+        s = slab_of_slot(slot);
+        taken = take_bits(h, s, c, want);
+    }
+    if (taken == 0) {
+        want = (unsigned)min_size(want, size_classes[c].blocks);
+        s = start_slab(h, c, want);
+        if (s == NULL)
+            return 0;
+        taken = low_bits(want);
+    }
+    unsigned first = lowest_bit(taken);
+    if (ring != NULL)
+        put_in_ring(h, ring, s, taken & (taken - 1), block_bytes);
+    return (uintptr_t)block_at(s, first);
+}
+
+/* Gives the oldest `n` blocks back to their slabs. */
+static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
+    count(&h->pool.counters, COUNT_ring_spills);
+    for (unsigned i = 0; i < n; i++) {
+        if (ring->block[i] == 0)
+            continue;
+        struct slab *s = slab_of_block((void *)ring->block[i]); /* NOLINT: rings hold addresses */
+        uintptr_t begin = (uintptr_t)slab_address(s), bytes = s->slots * SLOT_BYTES;
+        uint64_t mask = 0;
+        for (unsigned j = i; j < n; j++) { /* all that lie in the same slab go together */
+            if (ring->block[j] - begin >= bytes)
+                continue;
+            unsigned index = mid_block_index(&size_classes[slab_class(s)], ring->block[j] - begin);
+            uint8_t clean = load_relaxed(&s->state[index]) & BLOCK_CLEAN;
+            store_relaxed(&s->state[index], BLOCK_FREE | clean);
+            mask |= (uint64_t)1 << index;
+            ring->block[j] = 0;
+        }
+        return_blocks(h, s, mask);
+    }
+    ring->blocks = (uint16_t)(ring->blocks - n);
+    h->ring_bytes -= n * block_bytes;
+    memmove(ring->block, ring->block + n, ring->blocks * sizeof ring->block[0]);
+}
+
+void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
+    struct ring *ring = heap_ring(h, ring_of_class(c), size_classes[c].block_bytes);
+    uintptr_t block;
+    if (likely(ring != NULL && ring->blocks != 0)) {
+        block = ring->block[--ring->blocks];
+        h->ring_bytes -= size_classes[c].block_bytes;
+    } else {
+        block = refill(h, ring, c);
+        if (block == 0)
+            return NULL;
+    }
+    void *p = (void *)block; /* NOLINT: rings hold addresses */
+    struct slab *s = slab_of_block(p);
+    _Atomic uint8_t *state = &s->state[mid_block_index(&size_classes[c], block - (uintptr_t)slab_address(s))];
+    *zero = load_relaxed(state) & BLOCK_CLEAN;
+    store_relaxed(state, BLOCK_LIVE);
+    return p;
+}
+
+void mid_free(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = mid_slab(part);
+    unsigned c = slab_class(s);
+    size_t block_bytes = size_classes[c].block_bytes;
+    unsigned i = mid_block_at(s, p);
+    if (unlikely(i == size_classes[c].blocks))
+        fail_bad_pointer("free", p, "", block_bytes);
+    if (unlikely(load_relaxed(&s->state[i]) != BLOCK_LIVE))
+        fail_double_free(p, block_bytes);
+    struct ring *ring = h != NULL ? heap_ring(h, ring_of_class(c), block_bytes) : NULL;
+    if (unlikely(ring == NULL || ring->blocks >= ring->cap || h->ring_bytes >= h->ring_bytes_most)) {
+        if (ring != NULL) {
+            if (ring->blocks != 0)
+                spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
+            heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
+        }
+        if (ring == NULL || ring->cap == 0) {
+            store_relaxed(&s->state[i], BLOCK_FREE);
+            return_blocks(h, s, (uint64_t)1 << i);
+            return;
+        }
+    }
+    store_relaxed(&s->state[i], BLOCK_CACHED);
+    ring->block[ring->blocks++] = (uintptr_t)p;
+    h->ring_bytes += block_bytes;
+}
+
+void mid_empty(struct heap *h) {
+    for (unsigned c = TINY_CLASSES; c < CLASSES; c++) {
+        struct ring *ring = h->ring[ring_of_class(c)];
+        if (ring != NULL && ring->blocks != 0)
+            spill(h, ring, ring->blocks, size_classes[c].block_bytes);
+    }
+}
+
+/* ---- whole free pages ---- */
+
+/* Purges the free blocks of one slab, neighbours together. Meanwhile they are ours. */
+static size_t trim_slab(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    uint64_t ours = load_relaxed(&s->free_blocks) != 0 ? rmw_swap(&s->free_blocks, 0) : 0;
+    if (ours == 0)
+        return 0;
+    size_t page = os_page_bytes(), trimmed = 0;
+    c = slab_class(s);
+    for (uint64_t left = ours; left != 0;) {
+        unsigned first = lowest_bit(left), n = lowest_bit(~(left >> first));
+        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
+        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
+        void *at = (void *)begin; /* NOLINT: slabs are addresses */
+        if (begin < end && os_advise(OS_PURGE, at, end - begin))
+            trimmed += (end - begin) / page;
+        left &= n == 64 ? 0 : ~(low_bits(n) << first);
+    }
+    return_blocks(h, s, ours);
+    return trimmed;
+}
+
+size_t mid_trim(struct heap *h) {
+    size_t trimmed = 0;
+    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
+    for (size_t slot = 0; slot < slots; slot++)
+        if (slab_kind(slab_of_slot(slot)) == KIND_MID)
+            trimmed += trim_slab(h, slab_of_slot(slot));
+    return trimmed;
+}

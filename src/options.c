@@ -1,0 +1,294 @@
+/* The parser and printer of the options table. Nothing here knows what an option does. */
+#include "options.h"
+#include "text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+struct option_entry {
+    const char *name;
+    uint64_t initial, least, most;
+    const char *choices; /* of a CHOICE, separated by | */
+    const char *help;
+    enum option_kind kind;
+    enum option_when when;
+};
+
+// clang-format off
+static const struct option_entry table[OPTION_COUNT] = {
+#define OPTION_ENTRY(name, kind, when, initial, least, most, choices, help) \
+    {#name, initial, least, most, choices, help, OPTION_##kind, when},
+    OPTIONS(OPTION_ENTRY)
+#undef OPTION_ENTRY
+};
+_Atomic uint64_t option_values[OPTION_COUNT] = {
+#define OPTION_INITIAL(name, kind, when, initial, ...) initial,
+    OPTIONS(OPTION_INITIAL)
+#undef OPTION_INITIAL
+};
+// clang-format on
+
+/* glibc's variables that mean something here. */
+static const struct {
+    const char *name;
+    enum option option;
+} glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
+
+static const char *texts[OPTION_COUNT];          /* of TEXT options; they point into the environment */
+static _Atomic uint8_t l2_caps[L2_CAP_RANGES] = {48, 48, 48, 48, 48, 48, 48};
+
+/* A program may define this string to compile its options in. */
+HAK_API HAK_WEAK extern const char *hak_options;
+
+const char *option_name(enum option o) { return table[o].name; }
+const char *option_text(enum option o) { return texts[o] != NULL ? texts[o] : ""; }
+
+unsigned option_l2_ring_cap(size_t block_bytes) {
+    static const uint8_t range_kib[L2_CAP_RANGES - 1] = {2, 4, 8, 16, 32, 40};
+    unsigned range = 0;
+    while (range < L2_CAP_RANGES - 1 && block_bytes > range_kib[range] * KIB)
+        range++;
+    return load_relaxed(&l2_caps[range]);
+}
+
+/* Parses a number with an optional k, m, g or t behind it. Returns what follows it, NULL when there is no number. */
+static const char *parse_number(const char *s, size_t length, uint64_t *value) {
+    const char *end = s + length;
+    uint64_t n = 0;
+    if (length == 0 || !isdigit((unsigned char)*s))
+        return NULL;
+    for (; s < end && isdigit((unsigned char)*s); s++)
+        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, (uint64_t)(*s - '0'), &n))
+            return NULL;
+    static const char units[] = "kmgt";
+    const char *unit = s < end ? strchr(units, tolower((unsigned char)*s)) : NULL;
+    if (unit != NULL && *unit != '\0') {
+        unsigned shift = 10 * (unsigned)(unit - units + 1);
+        if (n > UINT64_MAX >> shift)
+            return NULL;
+        n <<= shift, s++;
+        if (end - s >= 2 && tolower((unsigned char)s[0]) == 'i')
+            s++;
+        if (s < end && tolower((unsigned char)*s) == 'b')
+            s++;
+    }
+    *value = n;
+    return s;
+}
+
+static bool parse_choice(const char *choices, const char *s, size_t length, uint64_t *value) {
+    uint64_t n = 0;
+    for (const char *choice = choices; *choice != '\0'; n++) {
+        size_t size = strcspn(choice, "|");
+        if (size == length && strncasecmp(choice, s, length) == 0) {
+            *value = n;
+            return true;
+        }
+        choice += size + (choice[size] == '|');
+    }
+    return false;
+}
+
+static bool parse_list(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
+    uint8_t caps[L2_CAP_RANGES];
+    const char *end = s + length;
+    unsigned n = 0;
+    for (; n < L2_CAP_RANGES; n++) {
+        uint64_t cap;
+        s = parse_number(s, (size_t)(end - s), &cap);
+        if (s == NULL || cap < e->least || cap > e->most)
+            return false;
+        caps[n] = (uint8_t)cap;
+        if (s == end || *s != '/')
+            break;
+        s++;
+    }
+    if (s != end || (n != 0 && n != L2_CAP_RANGES - 1))
+        return false;
+    for (unsigned i = 0; i < L2_CAP_RANGES; i++)
+        store_relaxed(&l2_caps[i], caps[n == 0 ? 0 : i]);
+    *value = caps[0];
+    return true;
+}
+
+static bool parse_value(enum option o, const char *s, size_t length) {
+    const struct option_entry *e = &table[o];
+    uint64_t value = 0;
+    const char *end;
+    switch (e->kind) {
+    case OPTION_TEXT: texts[o] = s; return true;
+    case OPTION_LIST:
+        if (!parse_list(e, s, length, &value))
+            return false;
+        break;
+    case OPTION_CHOICE:
+        if (!parse_choice(e->choices, s, length, &value))
+            return false;
+        break;
+    default:
+        end = parse_number(s, length, &value);
+        if (end != s + length || value < e->least || value > e->most)
+            return false;
+    }
+    store_relaxed(&option_values[o], value);
+    return true;
+}
+
+/* The option named by `name`, with or without HAKMEM_; OPTION_COUNT if there is none. */
+static enum option find_option(const char *name, size_t length) {
+    if (length > 7 && strncasecmp(name, "HAKMEM_", 7) == 0)
+        name += 7, length -= 7;
+    unsigned o = 0;
+    while (o < OPTION_COUNT && (strlen(table[o].name) != length || strncasecmp(table[o].name, name, length) != 0))
+        o++;
+    return (enum option)o;
+}
+
+static void describe_values(struct text *t, const struct option_entry *e) {
+    switch (e->kind) {
+    case OPTION_CHOICE: text_string(t, e->choices); break;
+    case OPTION_TEXT: text_string(t, "text"); break;
+    default:
+        if (e->most == OPTION_UNLIMITED)
+            text_format(t, "%u or more", e->least);
+        else if (e->kind == OPTION_BYTES)
+            text_format(t, "%b to %b", e->least, e->most);
+        else
+            text_format(t, "%u to %u", e->least, e->most);
+    }
+}
+
+static void format_initial(struct text *t, const struct option_entry *e) {
+    if (e->kind == OPTION_CHOICE) {
+        const char *choice = e->choices;
+        for (uint64_t i = 0; i < e->initial; i++)
+            choice += strcspn(choice, "|") + 1;
+        text_put(t, choice, strcspn(choice, "|"));
+    } else if (e->kind == OPTION_BYTES) {
+        text_bytes(t, e->initial);
+    } else if (e->kind != OPTION_TEXT) {
+        text_number(t, e->initial);
+    }
+}
+
+/* A setting NAME=VALUE from the environment or from hak_options. Only the environment is complained about by its full
+ * name, which is how the user wrote it. */
+static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
+    enum option o = find_option(name, name_length);
+    if (o < OPTION_COUNT && parse_value(o, value, value_length))
+        return;
+    TEXT_TO_FD(line, 2, 512);
+    text_string(&line, "hakmem: ");
+    text_put(&line, name, min_size(name_length, 64));
+    text_string(&line, "=");
+    text_put(&line, value, min_size(value_length, 64));
+    if (o == OPTION_COUNT) {
+        text_string(&line, ": no such option (HAKMEM_HELP=1 lists them); ignored\n");
+    } else {
+        text_string(&line, ": expected ");
+        describe_values(&line, &table[o]);
+        text_string(&line, "; using ");
+        format_initial(&line, &table[o]);
+        text_string(&line, "\n");
+    }
+    text_flush(&line);
+}
+
+static void apply_compiled_in(const char *settings) {
+    while (*settings != '\0') {
+        size_t length = strcspn(settings, ", \n");
+        size_t name = strcspn(settings, "=, \n");
+        if (name < length)
+            apply_setting(settings, name, settings + name + 1, length - name - 1);
+        else if (length > 0)
+            apply_setting(settings, length, "", 0);
+        settings += length;
+        settings += strspn(settings, ", \n");
+    }
+}
+
+void options_init(void) {
+    static _Atomic bool done; /* pairs with itself: a second reader would only store the same values again */
+    if (load_relaxed(&done) || environ == NULL)
+        return;
+    store_relaxed(&done, true);
+    if (getauxval(AT_SECURE))
+        return; /* setuid: the environment is somebody else's */
+    for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {
+        const char *value = secure_getenv(glibc_variables[i].name);
+        if (value != NULL)
+            parse_value(glibc_variables[i].option, value, strlen(value));
+    }
+    if (&hak_options != NULL && hak_options != NULL)
+        apply_compiled_in(hak_options);
+    for (char **entry = environ; *entry != NULL; entry++) {
+        const char *equals = strchr(*entry, '=');
+        if (strncmp(*entry, "HAKMEM_", 7) == 0 && equals != NULL)
+            apply_setting(*entry, (size_t)(equals - *entry), equals + 1, strlen(equals + 1));
+    }
+    if (option(OPT_HELP))
+        options_print_help(2);
+}
+
+size_t option_format(enum option o, char *buffer, size_t bytes) {
+    struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
+    const struct option_entry *e = &table[o];
+    uint64_t value = option(o);
+    if (e->kind == OPTION_TEXT) {
+        text_string(&t, option_text(o));
+    } else if (e->kind == OPTION_CHOICE) {
+        const char *choice = e->choices;
+        for (uint64_t i = 0; i < value; i++)
+            choice += strcspn(choice, "|") + 1;
+        text_put(&t, choice, strcspn(choice, "|"));
+    } else if (e->kind == OPTION_LIST) {
+        for (unsigned i = 0; i < L2_CAP_RANGES; i++)
+            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&l2_caps[i]));
+    } else {
+        text_number(&t, value);
+    }
+    if (bytes > 0)
+        buffer[min_size(t.length, bytes - 1)] = '\0';
+    return t.length;
+}
+
+size_t option_get(const char *name, char *buffer, size_t bytes) {
+    enum option o = find_option(name, strlen(name));
+    if (o == OPTION_COUNT) {
+        errno = EINVAL;
+        return 0;
+    }
+    return option_format(o, buffer, bytes);
+}
+
+int option_set(const char *name, const char *value) {
+    enum option o = find_option(name, strlen(name));
+    if (o == OPTION_COUNT)
+        return EINVAL;
+    if (table[o].when == START)
+        return EPERM;
+    return parse_value(o, value, strlen(value)) ? 0 : EINVAL;
+}
+
+void options_print_help(int fd) {
+    TEXT_TO_FD(t, fd, 1024);
+    text_string(&t, "HAKMEM options. Set them as HAKMEM_NAME=value in the environment.\n");
+    for (unsigned o = 0; o < OPTION_COUNT; o++) {
+        const struct option_entry *e = &table[o];
+        text_flush(&t);
+        text_format(&t, "  %s", e->name);
+        text_pad(&t, 0, 24);
+        size_t column = t.length;
+        describe_values(&t, e);
+        text_pad(&t, column, 28);
+        column = t.length;
+        format_initial(&t, e);
+        text_pad(&t, column, 11);
+        text_format(&t, "%s%s\n", e->when == LIVE ? "live  " : "start ", e->help);
+    }
+    text_flush(&t);
+}

@@ -1,0 +1,40 @@
+/* All that HAKMEM asks of the operating system, in one page.
+ *
+ * Every call keeps errno and reports by its return value, so that free never changes errno. Every call may fail, and
+ * callers go on without it. Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
+ * All may be called from any thread; none allocates. */
+#ifndef HAK_OS_H
+#define HAK_OS_H
+
+#include "base.h"
+
+enum os_map_kind {
+    OS_RESERVE, /* address space only, at any address; no memory, no access */
+    OS_AT,      /* readable and writable memory at exactly this address; fails where something is mapped */
+    OS_FRESH,   /* replaces what is mapped at exactly this address by fresh memory */
+};
+enum os_advice {
+    OS_PURGE,    /* give the pages back; they read as zero afterwards. On failure they are unchanged */
+    OS_HUGE,     /* huge pages wanted */
+    OS_NO_HUGE,  /* huge pages not wanted, whatever the system's default is */
+    OS_POPULATE, /* make the pages resident and writable now, in one go */
+    OS_WIPE,     /* the child of a fork sees zero here */
+};
+
+size_t os_page_bytes(void);
+void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL on failure */
+bool os_unmap(void *address, size_t bytes);
+bool os_commit(void *address, size_t bytes); /* makes reserved addresses readable and writable */
+bool os_advise(enum os_advice advice, void *address, size_t bytes);
+/* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
+bool os_move(void *from, void *to, size_t bytes);
+bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
+size_t os_address_limit(void);   /* bytes of address space this process may still have; SIZE_MAX without limit */
+uint32_t os_now_ms(void);        /* coarse, monotonic, wraps after 49 days */
+uint64_t os_random(void);        /* not predictable from outside; constant for the life of the process */
+size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
+int os_open_output(const char *path);   /* created or emptied; -1 on failure */
+int os_keep_output(int fd);             /* a private copy that programs do not close by accident; -1 on failure */
+size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */
+
+#endif

@@ -1,0 +1,161 @@
+/* os.h on Linux, over libc's thin wrappers. */
+#include "os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+size_t os_page_bytes(void) {
+    static _Atomic size_t bytes; /* pairs with itself: every thread stores the same value */
+    size_t known = load_relaxed(&bytes);
+    if (known == 0) {
+        known = getauxval(AT_PAGESZ);
+        store_relaxed(&bytes, known);
+    }
+    return known;
+}
+
+void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
+    int saved = errno;
+    int protection = kind == OS_RESERVE ? PROT_NONE : PROT_READ | PROT_WRITE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (kind == OS_AT)
+        flags |= MAP_FIXED_NOREPLACE;
+    if (kind == OS_FRESH)
+        flags |= MAP_FIXED;
+    void *got = mmap(address, bytes, protection, flags, -1, 0);
+    errno = saved;
+    if (got == MAP_FAILED)
+        return NULL;
+    if (kind == OS_AT && got != address) { /* a kernel before 4.17 takes the address as a hint */
+        os_unmap(got, bytes);
+        return NULL;
+    }
+    return got;
+}
+
+bool os_unmap(void *address, size_t bytes) {
+    int saved = errno;
+    bool done = munmap(address, bytes) == 0;
+    errno = saved;
+    return done;
+}
+
+bool os_commit(void *address, size_t bytes) {
+    int saved = errno;
+    bool done = mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+    errno = saved;
+    return done;
+}
+
+bool os_advise(enum os_advice advice, void *address, size_t bytes) {
+    static const int native[] = {[OS_PURGE] = MADV_DONTNEED,
+                                 [OS_HUGE] = MADV_HUGEPAGE,
+                                 [OS_NO_HUGE] = MADV_NOHUGEPAGE,
+                                 [OS_POPULATE] = MADV_POPULATE_WRITE,
+                                 [OS_WIPE] = MADV_WIPEONFORK};
+    int saved = errno;
+    bool done = madvise(address, bytes, native[advice]) == 0;
+    errno = saved;
+    return done;
+}
+
+bool os_move(void *from, void *to, size_t bytes) {
+    int saved = errno;
+    void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+    errno = saved;
+    return got == to;
+}
+
+bool os_resident(void *address, size_t bytes, unsigned char *pages) {
+    int saved = errno;
+    bool done = mincore(address, bytes, pages) == 0;
+    errno = saved;
+    return done;
+}
+
+size_t os_address_limit(void) {
+    int saved = errno;
+    struct rlimit limit;
+    bool known = getrlimit(RLIMIT_AS, &limit) == 0;
+    errno = saved;
+    return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
+}
+
+uint32_t os_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+uint64_t os_random(void) {
+    uint64_t words[2] = {0, 0};
+    const void *bytes = (const void *)getauxval(AT_RANDOM);
+    if (bytes != NULL)
+        memcpy(words, bytes, sizeof words);
+    /* The stack protector uses the first word as it is: mix, so that neither gives the other away. */
+    uint64_t x = words[0] ^ (words[1] << 32 | words[1] >> 32);
+    x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 27, x *= 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+size_t os_write(int fd, const char *text, size_t bytes) {
+    int saved = errno;
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t wrote = write(fd, text + done, bytes - done);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            break;
+        done += (size_t)wrote;
+    }
+    errno = saved;
+    return done;
+}
+
+int os_open_output(const char *path) {
+    int saved = errno;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    errno = saved;
+    return fd;
+}
+
+int os_keep_output(int fd) {
+    int saved = errno;
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* above what programs that close everything they opened reach */
+    errno = saved;
+    return kept;
+}
+
+size_t os_read_file(const char *path, char *buffer, size_t bytes) {
+    int saved = errno;
+    size_t got = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = read(fd, buffer, bytes - 1);
+        got = n > 0 ? (size_t)n : 0;
+        close(fd);
+    }
+    buffer[got] = '\0';
+    errno = saved;
+    return got;
+}

@@ -1,0 +1,425 @@
+/* Taking and giving spans and runs, and the offers of slabs. See pool.h; giving back to the system is in purge.c. */
+#include "pool.h"
+#include "log.h"
+#include "purge.h"
+
+#define SEARCH_MISSES 16     /* members that do not fit, before a set of longer runs is searched */
+#define SETTLE_SLOTS 8       /* slots a client may take or give untold: 512 KiB */
+#define ALL_SLOTS UINT32_MAX
+
+/* ---- one SuperSlab's word ---- */
+
+/* Bit i: a run of `n` slots free in `free` begins at i. */
+static uint32_t run_starts(uint32_t free, unsigned n) {
+    for (unsigned have = 1; have < n;) {
+        unsigned step = have < n - have ? have : n - have;
+        free &= free >> step;
+        have += step;
+    }
+    return free;
+}
+
+static uint32_t span_mask(unsigned start, unsigned slots) { return (uint32_t)(low_bits(slots) << start); }
+
+/* Bits of the sets SET_EMPTY… that a SuperSlab with this word belongs to. */
+static uint32_t sets_of(uint64_t w) {
+    uint32_t active = word_active(w), resident = word_resident(w);
+    if (active == 0)
+        return resident != 0 ? 1u << (SET_CACHED - SET_EMPTY) : 1u << (SET_CLEAN - SET_EMPTY);
+    uint32_t sets = (resident & ~active) != 0;
+    for (unsigned room = 0; room <= SET_ROOM_16 - SET_ROOM_1; room++)
+        sets |= (uint32_t)(run_starts(~active, 1u << room) != 0) << (SET_ROOM_1 - SET_EMPTY + room);
+    return sets;
+}
+
+static bool is_cached(uint64_t w) { return word_active(w) == 0 && word_resident(w) != 0; }
+
+void pool_changed(size_t superslab, uint64_t before, uint64_t after) {
+    if (is_cached(before) != is_cached(after))
+        purge_cache_count(is_cached(after) ? 1 : -1);
+    for (uint32_t news = sets_of(after) & ~sets_of(before); news != 0; news &= news - 1)
+        bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
+}
+
+void pool_check_hint(unsigned set, size_t superslab) {
+    uint32_t bit = 1u << (set - SET_EMPTY);
+    _Atomic uint64_t *word = &superslab_at(superslab)->word;
+    if (sets_of(load_relaxed(word)) & bit)
+        return;
+    bitset_remove(&hak_region.sets, set, superslab);
+    if (sets_of(load_seq(word)) & bit)
+        bitset_add(&hak_region.sets, set, superslab);
+}
+
+/* ---- taking a span ---- */
+
+struct wish {
+    struct pool_client *client;
+    unsigned slots, align, tag;
+    uint32_t was_resident; /* out: slots of the span that were EMPTY */
+};
+
+/* Where in the SuperSlab the span should begin: EMPTY slots before UNUSED ones, those of the same class before others,
+ * the lowest first. 32 when it does not fit. */
+static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct wish *wish) {
+    uint32_t aligned = wish->align >= SUPERSLAB_SLOTS ? 1 : UINT32_MAX / ((1u << wish->align) - 1);
+    uint32_t starts = run_starts(~word_active(w), wish->slots) & aligned;
+    if (starts == 0)
+        return SUPERSLAB_SLOTS;
+    uint32_t empty = run_starts(word_resident(w) & ~word_active(w), wish->slots) & aligned;
+    if (empty != 0 && wish->tag != 0 && wish->slots == 1)
+        for (uint32_t left = empty; left != 0; left &= left - 1)
+            if (load_relaxed(&ss->last_class[lowest_bit(left)]) == wish->tag)
+                return lowest_bit(left);
+    return lowest_bit(empty != 0 ? empty : starts);
+}
+
+/* Takes the span in this SuperSlab, which must be in use, or wholly free if `whole`. BITSET_NONE if it does not fit. */
+static size_t take_in(size_t superslab, bool whole, struct wish *wish) {
+    struct superslab *ss = superslab_at(superslab);
+    uint64_t w = load_acquire(&ss->word);
+    for (;;) {
+        if ((word_active(w) == 0) != whole)
+            return BITSET_NONE;
+        unsigned start = choose_start(ss, w, wish);
+        if (start == SUPERSLAB_SLOTS)
+            return BITSET_NONE;
+        uint32_t mask = span_mask(start, wish->slots);
+        uint64_t taken = w | word_of(mask, mask);
+        if (rmw_cas(&ss->word, &w, taken)) { /* pairs with the give that made the slots free, for their records */
+            wish->was_resident = word_resident(w) & mask;
+            if (whole)
+                pool_changed(superslab, w, taken);
+            return superslab * SUPERSLAB_SLOTS + start;
+        }
+        count(&wish->client->counters, COUNT_pool_retries);
+        wish->client->start = (uint32_t)superslab + 1; /* until the next settling this heap looks elsewhere first */
+    }
+}
+
+/* Searches one set from `from` up. */
+static size_t search_from(unsigned set, size_t from, bool whole, struct wish *wish) {
+    unsigned misses = 0;
+    for (size_t at = from; misses < SEARCH_MISSES; at++, misses++) {
+        at = bitset_find(&hak_region.sets, set, at);
+        if (at == BITSET_NONE)
+            break;
+        size_t slot = take_in(at, whole, wish);
+        if (slot != BITSET_NONE)
+            return slot;
+        pool_check_hint(set, at);
+    }
+    return BITSET_NONE;
+}
+
+static size_t search(unsigned set, bool whole, struct wish *wish) {
+    uint32_t start = wish->client->start;
+    size_t slot = search_from(set, start, whole, wish);
+    return slot == BITSET_NONE && start != 0 ? search_from(set, 0, whole, wish) : slot;
+}
+
+/* Stages 1 and 2: SuperSlabs in use. */
+static size_t take_in_use(struct wish *wish) {
+    if (wish->slots == 1) {
+        size_t slot = search(SET_EMPTY, false, wish);
+        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, false, wish);
+    }
+    unsigned least = highest_bit(wish->slots); /* 2^least <= slots: members may just fit */
+    unsigned sure = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
+    size_t slot = least <= 4 ? search(SET_ROOM_1 + least, false, wish) : BITSET_NONE;
+    return slot == BITSET_NONE && sure <= 4 && sure != least ? search(SET_ROOM_1 + sure, false, wish) : slot;
+}
+
+/* Stage 3: a cached, a clean, a new SuperSlab. */
+static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
+    size_t slot = search(SET_CACHED, true, wish);
+    *from_cache = slot != BITSET_NONE;
+    LOG(LOG_LRU, "[LRU_POP] class=%u (%s) (cache_size=%u/%u)", (uint64_t)wish->tag - 1, *from_cache ? "hit" : "miss",
+        (uint64_t)purge_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
+    if (slot == BITSET_NONE)
+        slot = search(SET_CLEAN, true, wish);
+    while (slot == BITSET_NONE) {
+        size_t superslab = region_take_superslabs(1);
+        if (superslab == BITSET_NONE)
+            return BITSET_NONE;
+        purge_consider_huge_pages(superslab);
+        slot = take_in(superslab, true, wish);
+    }
+    return slot;
+}
+
+static void count_taken(struct pool_client *c, size_t slots, size_t empty) {
+    c->active_delta += (int32_t)slots;
+    c->empty_delta -= (int32_t)empty;
+    c->unused_taken += (uint32_t)(slots - empty);
+    if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS)
+        pool_settle(c);
+}
+
+size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
+    struct wish wish = {c, slots, align, tag, 0};
+    size_t slot = take_in_use(&wish);
+    enum counter stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
+    bool from_cache = false;
+    if (slot == BITSET_NONE) {
+        slot = take_wholly_free(&wish, &from_cache);
+        if (slot == BITSET_NONE)
+            return BITSET_NONE;
+        stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
+    }
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    if (stage == COUNT_stage1_reused_empty && tag != 0 &&
+        load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
+        count(&c->counters, COUNT_stage1_same_class);
+    count(&c->counters, stage);
+    if (stage == COUNT_stage1_reused_empty)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%u reusing EMPTY slot (ss=%x slab=%u)", (uint64_t)tag - 1,
+            (uintptr_t)ss, (uint64_t)(slot % SUPERSLAB_SLOTS));
+    else if (stage == COUNT_stage2_used_unused)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE2] class=%u using UNUSED slot (ss=%x slab=%u)", (uint64_t)tag - 1,
+            (uintptr_t)ss, (uint64_t)(slot % SUPERSLAB_SLOTS));
+    else
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%u new SuperSlab (ss=%x from_lru=%u)", (uint64_t)tag - 1,
+            (uintptr_t)ss, (uint64_t)from_cache);
+    *zero = wish.was_resident == 0;
+    count_taken(c, slots, count_bits(wish.was_resident));
+    return slot;
+}
+
+bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wanted) {
+    unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
+    if (start + wanted > SUPERSLAB_SLOTS)
+        return false;
+    uint32_t mask = span_mask(start + slots, wanted - slots);
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    uint64_t w = load_acquire(&ss->word);
+    do {
+        if (word_active(w) & mask)
+            return false;
+    } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
+    count_taken(c, wanted - slots, count_bits(word_resident(w) & mask));
+    return true;
+}
+
+/* ---- giving a span ---- */
+
+static void count_given(struct pool_client *c, size_t slots) {
+    c->active_delta -= (int32_t)slots;
+    c->empty_delta += (int32_t)slots;
+    if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || option(OPT_PURGE) == PURGE_EAGER)
+        pool_settle(c);
+}
+
+void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
+    struct superslab *ss = superslab_at(superslab);
+    for (unsigned i = 0; i < slots; i++)
+        store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
+    store_relaxed(&ss->changed_ms, purge_clock_ms());
+    uint64_t mask = span_mask(start, slots);
+    uint64_t before = rmw_and(&ss->word, ~mask); /* pairs with take_in: the next taker sees our records */
+    uint64_t after = before & ~mask;
+    HAK_ASSERT((before & mask) == mask);
+    count(&c->counters, COUNT_slots_released);
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking EMPTY)", (uintptr_t)ss,
+        (uint64_t)start, (uint64_t)tag - 1);
+    pool_changed(superslab, before, after);
+    if (word_active(after) == 0) {
+        count(&c->counters, COUNT_cache_pushed);
+        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", (uintptr_t)ss);
+        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", (uintptr_t)ss, (uint64_t)purge_cached_superslabs(),
+            option(OPT_SS_CACHE_COUNT));
+    }
+    count_given(c, slots);
+}
+
+/* ---- runs of SuperSlabs ---- */
+
+/* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
+ * how many are free from `first` on; n when claimed. */
+static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
+    size_t limit = load_acquire(&hak_region.superslabs);
+    for (size_t i = 0; i < n; i++)
+        if (first + i >= limit || word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
+            return i;
+    for (size_t i = 0; i < n; i++) {
+        _Atomic uint64_t *word = &superslab_at(first + i)->word;
+        uint64_t w = load_relaxed(word);
+        while (word_active(w) == 0 && !rmw_cas(word, &w, w | ALL_SLOTS))
+            count(&c->counters, COUNT_pool_retries);
+        if (word_active(w) == 0) {
+            pool_changed(first + i, w, w | ALL_SLOTS);
+            continue;
+        }
+        for (size_t j = 0; j < i; j++) {
+            uint64_t before = rmw_and(&superslab_at(first + j)->word, ~(uint64_t)ALL_SLOTS);
+            pool_changed(first + j, before, before & ~(uint64_t)ALL_SLOTS);
+        }
+        return i;
+    }
+    return n;
+}
+
+/* After a claim: all resident from now on. Returns whether all was zero. */
+static bool occupy_run(size_t first, size_t n, struct pool_client *c) {
+    size_t resident = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t before = rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+        resident += count_bits(word_resident(before));
+    }
+    count_taken(c, n * SUPERSLAB_SLOTS, resident);
+    return resident == 0;
+}
+
+static size_t next_free(size_t from) {
+    size_t cached = bitset_find(&hak_region.sets, SET_CACHED, from);
+    size_t clean = bitset_find(&hak_region.sets, SET_CLEAN, from);
+    return min_size(cached, clean);
+}
+
+/* Makes the unwanted part of a new run available. */
+static void give_clean(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        store_seq(&superslab_at(first + i)->word, 0);
+        pool_changed(first + i, ALL_SLOTS, 0);
+    }
+}
+
+size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) {
+    size_t align_superslabs = align / SUPERSLAB_BYTES;
+    size_t base_number = hak_region.base / SUPERSLAB_BYTES;
+    for (size_t at = next_free(0); at != BITSET_NONE;) {
+        size_t first = round_up(at + base_number, align_superslabs) - base_number;
+        size_t free = claim_run(first, n, c);
+        if (free == n) {
+            *zero = occupy_run(first, n, c);
+            return first;
+        }
+        pool_check_hint(SET_CACHED, at);
+        pool_check_hint(SET_CLEAN, at);
+        at = next_free(first + free + 1);
+    }
+    size_t whole;
+    if (__builtin_add_overflow(n, align_superslabs - 1, &whole))
+        return BITSET_NONE;
+    size_t got = region_take_superslabs(whole);
+    if (got == BITSET_NONE)
+        return BITSET_NONE;
+    size_t first = round_up(got + base_number, align_superslabs) - base_number;
+    give_clean(got, first - got);
+    give_clean(first + n, got + whole - (first + n));
+    for (size_t i = 0; i < n; i++)
+        store_release(&superslab_at(first + i)->word, ~(uint64_t)0);
+    purge_consider_huge_pages(first);
+    count_taken(c, n * SUPERSLAB_SLOTS, 0);
+    *zero = true;
+    return first;
+}
+
+void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident) {
+    for (size_t i = 0; i < n; i++) {
+        struct superslab *ss = superslab_at(first + i);
+        uint64_t after = resident ? word_of(0, ALL_SLOTS) : 0;
+        store_relaxed(&ss->changed_ms, purge_clock_ms());
+        store_seq(&ss->word, after); /* ours alone until now; pairs with claim_run and take_in */
+        pool_changed(first + i, ~(uint64_t)0, after);
+    }
+    c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
+    c->empty_delta += (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0);
+    pool_settle(c);
+}
+
+bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wanted) {
+    size_t more = wanted - n;
+    size_t end = first + n;
+    if (end == load_relaxed(&hak_region.superslabs) && more < hak_region.superslabs_max - end) {
+        size_t got = region_take_superslabs(more);
+        if (got == BITSET_NONE)
+            return false;
+        for (size_t i = 0; i < more; i++)
+            store_release(&superslab_at(got + i)->word, ~(uint64_t)0);
+        count_taken(c, more * SUPERSLAB_SLOTS, 0);
+        if (got == end)
+            return true;
+        pool_give_run(c, got, more, false); /* another thread was faster */
+        return false;
+    }
+    if (claim_run(end, more, c) != more)
+        return false;
+    occupy_run(end, more, c);
+    return true;
+}
+
+/* ---- offers ---- */
+
+void pool_offer(size_t slot, unsigned class_id) {
+    store_seq(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
+    bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
+}
+
+/* The lowest slot of the SuperSlab on offer for the class, taken off; 32 if there is none. */
+static unsigned take_offer_in(struct superslab *ss, unsigned class_id) {
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
+        uint8_t tag = (uint8_t)(class_id + 1);
+        if (load_seq(&ss->offer[i]) == tag && rmw_cas(&ss->offer[i], &tag, 0))
+            return i;
+    }
+    return SUPERSLAB_SLOTS;
+}
+
+size_t pool_take_offer(unsigned class_id) {
+    for (size_t at = 0;; at++) {
+        at = bitset_find(&hak_region.sets, class_id, at);
+        if (at == BITSET_NONE)
+            return BITSET_NONE;
+        struct superslab *ss = superslab_at(at);
+        unsigned slot = take_offer_in(ss, class_id);
+        if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
+            bitset_remove(&hak_region.sets, class_id, at);
+            slot = take_offer_in(ss, class_id);
+            if (slot == SUPERSLAB_SLOTS)
+                continue;
+            bitset_add(&hak_region.sets, class_id, at);
+        }
+        return at * SUPERSLAB_SLOTS + slot;
+    }
+}
+
+void pool_offer_inbox(size_t slot, unsigned class_id) {
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    uint32_t bit = 1u << slot % SUPERSLAB_SLOTS;
+    if (!(load_relaxed(&ss->inbox_mask) & bit))
+        rmw_or(&ss->inbox_mask, bit);
+    bitset_add(&hak_region.sets, SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
+}
+
+size_t pool_take_inbox_offer(unsigned class_id) {
+    for (size_t at = 0;; at++) {
+        at = bitset_find(&hak_region.sets, SET_INBOX + class_id, at);
+        if (at == BITSET_NONE)
+            return BITSET_NONE;
+        struct superslab *ss = superslab_at(at);
+        uint32_t mask = load_relaxed(&ss->inbox_mask);
+        for (; mask != 0; mask &= mask - 1) {
+            unsigned i = lowest_bit(mask);
+            const struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + i);
+            if (slab_class(s) == class_id && (rmw_and(&ss->inbox_mask, ~(1u << i)) >> i & 1))
+                return at * SUPERSLAB_SLOTS + i;
+        }
+        bitset_remove(&hak_region.sets, SET_INBOX + class_id, at); /* a set bit of this class is added again by its pusher:
+                                                                      inboxes are looked at by their owner in any case */
+    }
+}
+
+void pool_count(struct pool_totals *totals) {
+    *totals = (struct pool_totals){0, 0, 0, 0};
+    size_t n = load_acquire(&hak_region.superslabs);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t w = load_relaxed(&superslab_at(i)->word);
+        totals->active_slots += count_bits(word_active(w));
+        totals->empty_slots += count_bits(word_resident(w) & ~word_active(w));
+        totals->superslabs += word_active(w) != 0;
+    }
+    totals->superslabs_peak = n;
+}

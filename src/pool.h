@@ -1,0 +1,75 @@
+/* The shared SuperSlab pool: slots, spans and runs for all tiers and threads.
+ *
+ *  1. The truth about a SuperSlab is one 64-bit word: low half slots ACTIVE, high half slots resident. Taking or giving
+ *     a span is one compare-and-swap on it. UNUSED = neither, EMPTY = resident only.
+ *  2. A span is looked for in three stages: EMPTY slots of a SuperSlab in use; UNUSED ones; else a SuperSlab that is
+ *     wholly free (cached ones, which are resident, before clean ones before new ones). Lowest address first, which packs
+ *     the heap; among the EMPTY slots of one SuperSlab those whose last class was the same go first.
+ *  3. Sets of SuperSlabs (bitset.h) are hints. A giver adds its SuperSlab to the sets it belongs to; whoever finds that a
+ *     member does not belong removes it and looks again at the word.
+ *  4. EMPTY slots beyond a bound go back to the system, highest address first: see purge_over_bound.
+ *
+ * Any thread calls anything; nothing waits. A pool_client is one thread's. */
+#ifndef HAK_POOL_H
+#define HAK_POOL_H
+
+#include "counters.h"
+#include "region.h"
+
+/* What the pool keeps for each heap. Touched by the heap's thread only. */
+struct pool_client {
+    struct counters counters;
+    uint32_t start;          /* SuperSlab where this heap begins to look, after it met another thread at the lowest */
+    int32_t active_delta;    /* slots taken since the pool's totals were told */
+    int32_t empty_delta;     /* EMPTY slots likewise */
+    uint32_t unused_taken;   /* UNUSED slots taken likewise */
+};
+
+/* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of
+ * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without memory.
+ * *zero tells whether all its bytes are known to be zero. */
+size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned tag, bool *zero);
+
+/* Gives the span back; the slots become EMPTY. The records are KIND_FREE again already. */
+void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag);
+
+/* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
+bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wanted);
+
+/* A run of `n` whole SuperSlabs, the first aligned to `align` bytes (a power of two, 2 MiB or more). Number of the first
+ * SuperSlab or BITSET_NONE. */
+size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero);
+/* Gives it back; `resident`: its pages may hold data. */
+void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident);
+bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wanted);
+
+/* ---- slabs on offer ---- */
+
+/* Puts a slab with room on offer for `class_id`; its truth (owner, free blocks) is visible already. */
+void pool_offer(size_t slot, unsigned class_id);
+/* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
+size_t pool_take_offer(unsigned class_id);
+/* The same for tiny slabs with a well-filled inbox. */
+void pool_offer_inbox(size_t slot, unsigned class_id);
+size_t pool_take_inbox_offer(unsigned class_id);
+
+/* ---- giving back ---- */
+
+/* Tells the pool's totals what the client did since, purges what is over the bounds. */
+void pool_settle(struct pool_client *c);
+/* Purges EMPTY slots until at most `keep_slots` are left. Returns how many slots were purged. */
+size_t pool_purge(struct pool_client *c, size_t keep_slots);
+/* Purges what is older than the options allow. */
+void pool_decay(struct pool_client *c, uint32_t now_ms);
+
+struct pool_totals {
+    size_t active_slots, empty_slots, superslabs, superslabs_peak;
+};
+/* Exact, by reading every word; superslabs counts those in use. */
+void pool_count(struct pool_totals *totals);
+
+HAK_INLINE uint32_t word_active(uint64_t w) { return (uint32_t)w; }
+HAK_INLINE uint32_t word_resident(uint64_t w) { return (uint32_t)(w >> 32); }
+HAK_INLINE uint64_t word_of(uint32_t active, uint32_t resident) { return active | (uint64_t)resident << 32; }
+
+#endif

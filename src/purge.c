@@ -1,0 +1,221 @@
+/* See purge.h. */
+#include "purge.h"
+#include "log.h"
+#include "options.h"
+#include "os.h"
+
+#define REGRET_MS 1000
+#define QUIET_MS 10000
+#define REGRETS_BEFORE_DOUBLING 3
+#define BOOST_MOST 9           /* doublings: 1 MiB to 512 MiB */
+#define REFUSED_MS 1000        /* after a refused purge none is tried for so long */
+#define RUN_SUPERSLABS 64      /* purged by one call at the most */
+#define FAR_OVER 4             /* times the bound: then a freeing thread does not leave it to the purger */
+
+/* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
+static _Atomic int64_t active_slots, empty_slots;
+static _Atomic int64_t cached_superslabs;
+static _Atomic uint32_t clock_ms;
+static _Atomic uint32_t last_purge_ms, last_regret_ms, last_decay_ms, refused_ms;
+static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one last regretted */
+static _Atomic uint32_t regrets, boost;
+
+uint32_t purge_clock_ms(void) { return load_relaxed(&clock_ms); }
+
+void purge_cache_count(int change) { rmw_add(&cached_superslabs, change); }
+size_t purge_cached_superslabs(void) {
+    int64_t n = load_relaxed(&cached_superslabs);
+    return n > 0 ? (size_t)n : 0;
+}
+
+void purge_consider_huge_pages(size_t superslab) {
+    if (load_relaxed(&hak_region.huge_from) != 0 || option(OPT_HUGE_PAGES) == HUGE_NEVER)
+        return;
+    size_t from = superslab * SUPERSLAB_BYTES;
+    if (option(OPT_HUGE_PAGES) == HUGE_AUTO && from < option(OPT_HUGE_PAGES_FROM))
+        return;
+    size_t none = 0;
+    if (rmw_cas(&hak_region.huge_from, &none, from | 1)) /* not 0, also for the first SuperSlab */
+        os_advise(OS_HUGE, slot_address(superslab * SUPERSLAB_SLOTS), region_frontier() - from);
+}
+
+/* ---- the bound ---- */
+
+/* EMPTY slots that may stay resident. */
+static size_t bound_slots(void) {
+    int64_t active = load_relaxed(&active_slots);
+    size_t live = active > 0 ? (size_t)active : 0;
+    size_t most = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
+    size_t bound = 0;
+    switch ((enum purge_mode)option(OPT_PURGE)) {
+    case PURGE_NEVER: return SIZE_MAX / 2;
+    case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
+    case PURGE_AUTO:
+        bound = (option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&boost)) +
+                live * option(OPT_RETAIN_PERCENT) / 100;
+        break;
+    case PURGE_EAGER: break;
+    }
+    return min_size(bound, most);
+}
+
+/* UNUSED slots were taken. If that is what a recent purge gave away, count a regret; else let the bound fall. */
+static void judge_last_purge(struct pool_client *c, uint32_t now) {
+    uint32_t round = load_relaxed(&purges);
+    if (c->unused_taken == 0 || round == load_relaxed(&regretted_purge) ||
+        now - load_relaxed(&last_purge_ms) >= REGRET_MS) {
+        if (load_relaxed(&boost) > 0 && now - load_relaxed(&last_regret_ms) > QUIET_MS) {
+            store_relaxed(&last_regret_ms, now);
+            store_relaxed(&boost, load_relaxed(&boost) - 1);
+            store_relaxed(&regrets, 0);
+        }
+        return;
+    }
+    store_relaxed(&regretted_purge, round);
+    store_relaxed(&last_regret_ms, now);
+    count(&c->counters, COUNT_purge_regrets);
+    uint32_t seen = load_relaxed(&regrets) + 1;
+    store_relaxed(&regrets, seen);
+    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&boost) < BOOST_MOST)
+        store_relaxed(&boost, load_relaxed(&boost) + 1);
+}
+
+void pool_settle(struct pool_client *c) {
+    int64_t active = c->active_delta, empty = c->empty_delta;
+    c->active_delta = 0, c->empty_delta = 0, c->start = 0;
+    if (active != 0)
+        rmw_add(&active_slots, active);
+    if (empty != 0)
+        empty += rmw_add(&empty_slots, empty);
+    else
+        empty = load_relaxed(&empty_slots);
+    uint32_t now = os_now_ms();
+    store_relaxed(&clock_ms, now);
+    judge_last_purge(c, now);
+    c->unused_taken = 0;
+    size_t bound = bound_slots();
+    if (empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS)
+        pool_purge(c, bound - bound / 4);
+    if (now - load_relaxed(&last_decay_ms) >= 1000) {
+        store_relaxed(&last_decay_ms, now);
+        pool_decay(c, now);
+    }
+}
+
+/* ---- purging ---- */
+
+/* Claims the EMPTY slots of a SuperSlab by making them ACTIVE; of a wholly free one all slots, so that it can be purged
+ * as a whole (*whole). Returns those that are resident. */
+static uint32_t claim_empty(size_t superslab, bool *whole) {
+    _Atomic uint64_t *word = &superslab_at(superslab)->word;
+    uint64_t w = load_acquire(word), claimed;
+    uint32_t empty;
+    do {
+        empty = word_resident(w) & ~word_active(w);
+        if (empty == 0)
+            return 0;
+        *whole = word_active(w) == 0;
+        claimed = w | (*whole ? UINT32_MAX : empty);
+    } while (!rmw_cas(word, &w, claimed)); /* pairs with pool_give: the pages are nobody's now */
+    pool_changed(superslab, w, claimed);
+    return empty;
+}
+
+/* Makes the slots `active` free again: `empty` of them became UNUSED if they were purged, else are EMPTY as before. */
+static size_t release_claimed(struct pool_client *c, size_t superslab, uint32_t active, uint32_t empty, bool purged) {
+    uint64_t gone = word_of(active, purged ? empty : 0);
+    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
+    pool_changed(superslab, before, before & ~gone);
+    if (!purged) {
+        count(&c->counters, COUNT_purge_failures);
+        store_relaxed(&refused_ms, os_now_ms());
+        return 0;
+    }
+    rmw_add(&empty_slots, -(int64_t)count_bits(empty));
+    count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
+    return count_bits(empty);
+}
+
+/* Purges claimed EMPTY slots of a SuperSlab in use, run by run. */
+static size_t purge_slots(struct pool_client *c, size_t superslab, uint32_t empty) {
+    size_t purged = 0;
+    while (empty != 0) {
+        unsigned start = lowest_bit(empty);
+        unsigned slots = lowest_bit(~((uint64_t)empty >> start));
+        uint32_t run = (uint32_t)(low_bits(slots) << start);
+        bool done = os_advise(OS_PURGE, slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES);
+        count(&c->counters, COUNT_purge_calls);
+        purged += release_claimed(c, superslab, run, run, done);
+        empty &= ~run;
+    }
+    return purged;
+}
+
+/* Purges the SuperSlab's EMPTY slots. If it is wholly free, those just below it that are so too go with it, with one call
+ * for all, as long as there are fewer than `most_slots`. */
+static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_slots) {
+    uint32_t empty[RUN_SUPERSLABS];
+    bool whole;
+    empty[0] = claim_empty(last, &whole);
+    if (empty[0] == 0)
+        return 0;
+    if (!whole)
+        return purge_slots(c, last, empty[0]);
+    size_t n = 1, purged = count_bits(empty[0]), below = 0;
+    for (; n < RUN_SUPERSLABS && n <= last && purged < most_slots; n++) {
+        if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
+            break;
+        empty[n] = claim_empty(last - n, &whole);
+        if (empty[n] == 0)
+            break;
+        if (!whole) { /* taken into use just now */
+            below = purge_slots(c, last - n, empty[n]);
+            break;
+        }
+        purged += count_bits(empty[n]);
+    }
+    bool done = os_advise(OS_PURGE, slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+    count(&c->counters, COUNT_purge_calls);
+    count_add(&c->counters, COUNT_cache_evicted, done ? n : 0);
+    for (size_t i = 0; i < n; i++)
+        release_claimed(c, last - i, UINT32_MAX, empty[i], done);
+    return below + (done ? purged : 0);
+}
+
+size_t pool_purge(struct pool_client *c, size_t keep_slots) {
+    size_t purged = 0;
+    uint32_t now = os_now_ms();
+    store_relaxed(&last_purge_ms, now);
+    rmw_add(&purges, 1);
+    for (unsigned pass = 0; pass < 2; pass++) {
+        unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
+        size_t at = load_acquire(&hak_region.superslabs);
+        while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
+            int64_t empty = load_relaxed(&empty_slots);
+            if (empty <= (int64_t)keep_slots || now - load_relaxed(&refused_ms) < REFUSED_MS)
+                return purged;
+            purged += purge_superslab(c, at, (size_t)empty - keep_slots);
+            pool_check_hint(set, at);
+        }
+    }
+    return purged;
+}
+
+void pool_decay(struct pool_client *c, uint32_t now) {
+    if (option(OPT_PURGE) == PURGE_NEVER)
+        return;
+    size_t top = load_acquire(&hak_region.superslabs);
+    uint64_t cache_age = option(OPT_SS_CACHE_AGE_MS), slot_age = option(OPT_DECAY_MS);
+    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE;) {
+        size_t cached = purge_cached_superslabs();
+        bool old = now - load_relaxed(&superslab_at(at)->changed_ms) > cache_age && cached > option(OPT_SS_RESERVE);
+        if (old || cached > option(OPT_SS_CACHE_COUNT))
+            purge_superslab(c, at, 1);
+        pool_check_hint(SET_CACHED, at);
+    }
+    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE;) {
+        if (now - load_relaxed(&superslab_at(at)->changed_ms) > slot_age)
+            purge_superslab(c, at, 1);
+        pool_check_hint(SET_EMPTY, at);
+    }
+}

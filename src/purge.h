@@ -1,0 +1,32 @@
+/* Giving memory back to the system: how much may stay resident without being used, and for how long.
+ *
+ *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
+ *     use, so that a program that frees everything shrinks as it frees, without another call.
+ *  2. If purged memory is wanted back within a second, three times running, the bound's fixed part doubles (and again
+ *     each time); after ten quiet seconds it halves.
+ *  3. Wholly empty SuperSlabs are further bounded by count, bytes and age, with a reserve that age does not take.
+ *  4. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
+ *     system refused.
+ *  5. In a program with threads a purger thread does it: it begins when there is something over the bound and ends when
+ *     there has been nothing for a while. A freeing thread then purges only what is far over the bound. */
+#ifndef HAK_PURGE_H
+#define HAK_PURGE_H
+
+#include "pool.h"
+
+/* Milliseconds, as of the last settling: cheap and up to one settling old. */
+uint32_t purge_clock_ms(void);
+
+/* The number of wholly empty SuperSlabs that are resident. */
+void purge_cache_count(int change);
+size_t purge_cached_superslabs(void);
+
+/* Turns on huge pages from this new SuperSlab upwards once the heap is large enough. */
+void purge_consider_huge_pages(size_t superslab);
+
+/* From pool.c, for whoever changes a word: adds the SuperSlab to the sets it now belongs to, counts the cached ones. */
+void pool_changed(size_t superslab, uint64_t before, uint64_t after);
+/* Removes a member that does not belong to the set. */
+void pool_check_hint(unsigned set, size_t superslab);
+
+#endif

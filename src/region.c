@@ -1,0 +1,244 @@
+/* Reserving, committing, and the addresses of everything. See region.h. */
+#include "region.h"
+#include "options.h"
+#include "os.h"
+
+#define GUARD_BYTES (64 * KIB)
+#define COMMIT_FIRST (16 * SUPERSLAB_BYTES)
+#define COMMIT_MOST (1 * GIB)
+#define RESERVE_LEAST (256 * MIB) /* below that the window does better */
+
+struct region hak_region __attribute__((aligned(HAK_LINE)));
+
+/* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. Pairs with itself: 0 until one caller wins. */
+static _Atomic uintptr_t published;
+/* Released when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
+static _Atomic bool derived;
+#define PUBLISHED_WINDOW 64u
+
+/* What lies where, from the base down. */
+struct layout {
+    size_t superslabs;
+    size_t heaps_bytes, upper_bytes, rows_bytes, slabs_bytes;
+    size_t set_rows[BITSET_LEVELS];
+    unsigned levels;
+};
+
+static struct layout layout_for(unsigned log2_superslabs, bool window) {
+    struct layout l = {.superslabs = (size_t)1 << log2_superslabs};
+    l.levels = bitset_shape(l.superslabs, l.set_rows);
+    for (unsigned level = 1; level < l.levels; level++)
+        l.upper_bytes += l.set_rows[level] * SETS * 8;
+    l.upper_bytes = round_up(l.upper_bytes, HAK_LINE);
+    l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
+    l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
+    /* A window holds as many heaps as its memory could feed; a page of threads' stacks costs more than a heap. */
+    size_t heaps = window ? min_size(HEAPS_MAX, max_size(64, l.superslabs * 4)) : HEAPS_MAX;
+    l.heaps_bytes = heaps * HEAP_BYTES;
+    return l;
+}
+
+/* Sizes with their guards, each a multiple of the largest page size there is (64 KiB). */
+static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
+static size_t tables_bytes(const struct layout *l) {
+    return table_bytes(l->heaps_bytes) + table_bytes(l->upper_bytes + l->rows_bytes) + table_bytes(l->slabs_bytes);
+}
+
+/* Fills hak_region from what was published; every caller stores the same values. */
+static void derive(uintptr_t word) {
+    unsigned log2_superslabs = word & (PUBLISHED_WINDOW - 1);
+    struct region *r = &hak_region;
+    struct layout l = layout_for(log2_superslabs, word & PUBLISHED_WINDOW);
+    r->base = round_down(word, SUPERSLAB_BYTES);
+    r->window = word & PUBLISHED_WINDOW;
+    r->superslabs_max = l.superslabs;
+    r->key = (uintptr_t)os_random();
+    char *at = (char *)r->base; /* NOLINT: the region is addresses */
+    at -= table_bytes(l.slabs_bytes);
+    r->slabs = at;
+    at -= table_bytes(l.upper_bytes + l.rows_bytes);
+    char *upper = at;
+    r->rows = (struct superslab_row *)(void *)(at + l.upper_bytes);
+    r->upper = upper;
+    r->heaps = at - table_bytes(l.heaps_bytes);
+    r->heaps_max = l.heaps_bytes / HEAP_BYTES;
+    r->sets.levels = l.levels;
+    for (unsigned level = 0; level < l.levels; level++) {
+        r->sets.rows[level] = l.set_rows[level];
+        r->sets.row_bytes[level] = level == 0 ? sizeof(struct superslab_row) : SETS * 8;
+        r->sets.level[level] = level == 0 ? (char *)r->rows[0].set : upper;
+        upper += level == 0 ? 0 : l.set_rows[level] * SETS * 8;
+    }
+}
+
+static bool publish(uintptr_t word) {
+    uintptr_t nothing = 0;
+    return rmw_cas(&published, &nothing, word);
+}
+
+static bool reserve(size_t bytes) {
+    for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_LEAST; log2--) {
+        struct layout l = layout_for(log2, false);
+        size_t tables = tables_bytes(&l);
+        size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
+        char *got = os_map(OS_RESERVE, NULL, whole);
+        if (got == NULL)
+            continue;
+        uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
+        if (!publish(base | log2)) {
+            os_unmap(got, whole);
+            return true;
+        }
+        os_advise(OS_NO_HUGE, got, whole); /* under "always" a small program stays small all the same */
+        return true;
+    }
+    return false;
+}
+
+/* Tables at once, at an address that leaves room above: tried from large address spaces to small ones. */
+static bool open_window_of(unsigned log2) {
+    struct layout l = layout_for(log2, true);
+    size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
+    uint64_t dice = os_random();
+    for (unsigned bits = 46; bits >= 36; bits--, dice = dice >> 7 | dice << 57) {
+        uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (dice & low_bits(bits - 2)), SUPERSLAB_BYTES);
+        void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
+        if (os_map(OS_AT, table, mapped) == NULL)
+            continue;
+        if (!publish(base | PUBLISHED_WINDOW | log2))
+            os_unmap(table, mapped);
+        return true;
+    }
+    return false;
+}
+
+static bool open_window(size_t limit) {
+    unsigned log2 = 5;
+    while (log2 < 19 && (SUPERSLAB_BYTES << log2) < limit)
+        log2++;
+    while (log2 > 2 && !open_window_of(log2))
+        log2--;
+    return log2 > 2;
+}
+
+/* Readable and writable memory from `from` to `to` of a table that starts at `table`, in whole pages. */
+static bool commit_table(char *table, size_t from, size_t to) {
+    if (hak_region.window)
+        return true;
+    size_t page = os_page_bytes();
+    from = round_up(from, page), to = round_up(to, page);
+    return from >= to || os_commit(table + from, to - from);
+}
+
+static void advise_committed(size_t from, size_t to) {
+    size_t huge_from = load_relaxed(&hak_region.huge_from);
+    if (huge_from != 0 && to > huge_from) {
+        from = max_size(from, huge_from);
+        os_advise(OS_HUGE, (char *)hak_region.base + from, to - from); /* NOLINT: the region is addresses */
+    }
+}
+
+/* Commits so that `superslabs` of them have memory and records: a growing step, at least what is needed. Several
+ * threads may do so at once: committing again is harmless, and the frontier only grows. */
+static bool commit_superslabs(size_t superslabs) {
+    struct region *r = &hak_region;
+    size_t have = region_frontier();
+    size_t need = superslabs * SUPERSLAB_BYTES;
+    size_t step = r->window ? 0 : max_size(COMMIT_FIRST, min_size(have, COMMIT_MOST));
+    for (;; step /= 2) {
+        size_t to = min_size(max_size(need, have + step), r->superslabs_max * SUPERSLAB_BYTES);
+        to = round_up(to, SUPERSLAB_BYTES);
+        size_t rows_at = (size_t)((char *)r->rows - r->upper);
+        size_t row_from = (have / SUPERSLAB_BYTES + 63) / 64, row_to = (to / SUPERSLAB_BYTES + 63) / 64;
+        bool done =
+            commit_table(r->slabs, have / SLOT_BYTES * sizeof(struct slab), to / SLOT_BYTES * sizeof(struct slab)) &&
+            commit_table(r->upper, have == 0 ? 0 : rows_at + row_from * sizeof(struct superslab_row),
+                         rows_at + row_to * sizeof(struct superslab_row)) &&
+            (r->window || os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
+        if (done) {
+            advise_committed(have, to);
+            size_t now = have;
+            while (now < to && !__atomic_compare_exchange_n(&r->frontier, &now, to, false, __ATOMIC_SEQ_CST,
+                                                            __ATOMIC_RELAXED))
+                ;
+            return true;
+        }
+        if (step < SUPERSLAB_BYTES)
+            return false;
+    }
+}
+
+bool region_init(void) {
+    if (likely(load_acquire(&derived)))
+        return true;
+    options_init();
+    if (load_acquire(&published) == 0) {
+        size_t limit = os_address_limit();
+        size_t wanted = option(OPT_REGION_BYTES);
+        if (!(limit == SIZE_MAX && wanted != 0 && reserve(wanted)) && !open_window(min_size(limit, 256 * GIB)))
+            return false;
+    }
+    derive(load_acquire(&published));
+    if (region_frontier() == 0 && !commit_superslabs(1))
+        return false;
+    store_release(&derived, true);
+    return true;
+}
+
+/* In a window: gives the SuperSlabs memory. If that fails they go back, or, with somebody else's mapping in the way, are
+ * given up for good (*blocked). */
+static bool map_superslabs(size_t first, size_t n, bool *blocked) {
+    char *at = slot_address(first * SUPERSLAB_SLOTS);
+    if (os_map(OS_AT, at, n * SUPERSLAB_BYTES) != NULL)
+        return true;
+    unsigned char page;
+    *blocked = false;
+    for (size_t i = 0; i < n && !*blocked; i++)
+        *blocked = os_resident(at + i * SUPERSLAB_BYTES, os_page_bytes(), &page);
+    size_t taken = first + n;
+    if (*blocked || !rmw_cas(&hak_region.superslabs, &taken, first))
+        for (size_t i = 0; i < n; i++)
+            store_relaxed(&superslab_at(first + i)->word, ~(uint64_t)0);
+    return false;
+}
+
+size_t region_take_superslabs(size_t n) {
+    struct region *r = &hak_region;
+    size_t first = load_relaxed(&r->superslabs);
+    for (;;) {
+        if (n > r->superslabs_max || first > r->superslabs_max - n)
+            return BITSET_NONE;
+        if ((first + n) * SUPERSLAB_BYTES > region_frontier() && !commit_superslabs(first + n))
+            return BITSET_NONE;
+        if (!rmw_cas(&r->superslabs, &first, first + n))
+            continue;
+        bool blocked;
+        if (!r->window || map_superslabs(first, n, &blocked))
+            return first;
+        if (!blocked)
+            return BITSET_NONE;
+        first = load_relaxed(&r->superslabs);
+    }
+}
+
+void *region_commit_heap(size_t index) {
+    if (index >= hak_region.heaps_max)
+        return NULL;
+    char *at = hak_region.heaps + index * HEAP_BYTES;
+    if (hak_region.window)
+        return os_map(OS_AT, at, HEAP_BYTES);
+    return os_commit(at, HEAP_BYTES) ? at : NULL;
+}
+
+void region_extent(uintptr_t *begin, uintptr_t *end) {
+    *begin = (uintptr_t)hak_region.heaps;
+    *end = hak_region.base + hak_region.superslabs_max * SUPERSLAB_BYTES;
+}
+
+unsigned region_tables(struct region_range ranges[3]) {
+    size_t superslabs = region_frontier() / SUPERSLAB_BYTES;
+    ranges[0] = (struct region_range){hak_region.upper, (size_t)((char *)hak_region.rows - hak_region.upper) +
+                                                            (superslabs + 63) / 64 * sizeof(struct superslab_row)};
+    ranges[1] = (struct region_range){hak_region.slabs, superslabs * SUPERSLAB_SLOTS * sizeof(struct slab)};
+    return 2;
+}

@@ -1,0 +1,170 @@
+/* The region: the one reserved address range all blocks come from, and the tables that describe it.
+ *
+ *   lowest address                                                                              highest
+ *   | heaps | guard | sets, rows of SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
+ *
+ *  1. At the first call the whole is reserved without access (REGION_BYTES, halved until it fits). All addresses follow
+ *     from the base and the size, which are published together by one compare-and-swap: no lock, two first callers agree.
+ *  2. SuperSlabs are committed from the lowest up, in growing steps, the tables in step with them.
+ *  3. `frontier` is the size of the committed part: every address below base + frontier has a slab record.
+ *     While it is 0, every pointer is foreign.
+ *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: tables sized to the limit are
+ *     mapped, SuperSlabs one by one where the window is still free.
+ *
+ * Everything may be called from any thread. Records are never unmapped. */
+#ifndef HAK_REGION_H
+#define HAK_REGION_H
+
+#include "bitset.h"
+#include "classes.h"
+
+struct heap;
+
+/* ---- slab records ---- */
+
+enum slab_kind {
+    KIND_FREE, /* the slot is the pool's, or not the first of its block */
+    KIND_TINY,
+    KIND_MID,
+    KIND_PART, /* a further slot of a mid slab: first_offset leads to its record */
+    KIND_LARGE,
+    KIND_HUGE,
+};
+
+/* Which of its heap's places a tiny slab is in (bits). */
+enum slab_place {
+    PLACE_CURRENT = 1, /* the heap's list came from it */
+    PLACE_FRESH = 2,   /* the heap carves from it next */
+    PLACE_OWNED = 4,   /* on the owned list, which is bounded */
+    PLACE_PARTIAL = 8, /* on the list of its class: usable again */
+};
+
+#define OWNER_POOL ((struct heap *)0) /* no tiny slab */
+#define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
+
+/* One record a slot, two lines: the first for the owner, the second beside it. Of a span, the first slot's counts.
+ * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and a
+ * sequentially consistent store (let go), which pair with one another and carry those fields along. */
+struct slab {
+    _Atomic(struct heap *) owner;
+    union {
+        uintptr_t list;          /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it */
+        size_t bytes;            /* large, huge: what the block may use; constant while the block lives */
+    };
+    uint32_t countdown;          /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
+    uint32_t divisor;            /* tiny: of the class; constant while the slab lives */
+    uint16_t carved;             /* tiny, owner: blocks cut so far, from the lowest */
+    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    _Atomic uint8_t class_id;    /* constant while the slab lives */
+    _Atomic uint8_t kind;        /* enum slab_kind; constant while the slab lives */
+    uint8_t slots;               /* of the span; constant while the slab lives */
+    union {
+        uint8_t place;           /* tiny, owner: enum slab_place */
+        uint8_t first_offset;    /* part: slots from the first of the span */
+    };
+    uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
+    uint32_t class_next, class_prev; /* tiny, owner: on the list of its class */
+    _Atomic uint64_t inbox;      /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
+    _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
+                                     that come too late find nothing. Never overlaid */
+    union {
+        _Atomic uint8_t state[64]; /* mid, holder of the block: enum mid_state; large: [0] */
+        struct {                 /* tiny, owner */
+            uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
+            uint16_t purged_blocks; /* blocks that touch those pages */
+        };
+    };
+};
+_Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
+
+/* ---- SuperSlabs ---- */
+
+enum {
+    SET_EMPTY = CLASSES,   /* in use, with an EMPTY slot */
+    SET_ROOM_1,            /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
+    SET_ROOM_16 = SET_ROOM_1 + 4,
+    SET_CACHED,            /* no slot ACTIVE, some resident */
+    SET_CLEAN,             /* no slot ACTIVE, none resident */
+    SET_INBOX,             /* + tiny class: has a slab with a well-filled inbox */
+    SETS = 128,            /* sets 0 to CLASSES - 1: has a slab of that class on offer */
+};
+_Static_assert(SET_INBOX + TINY_CLASSES <= SETS, "room for all sets");
+
+struct superslab {
+    _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
+    _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
+    _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
+    _Atomic uint8_t offer[SUPERSLAB_SLOTS];      /* class + 1 of the slab on offer in this slot: hint for sets 0… */
+    _Atomic uint8_t last_class[SUPERSLAB_SLOTS]; /* class + 1 the slot had last, for class affinity */
+    _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
+    char unused[47];
+};
+_Static_assert(sizeof(struct superslab) == 128, "whole lines");
+
+/* 64 SuperSlabs and their words in all sets. */
+struct superslab_row {
+    struct superslab superslab[64];
+    _Atomic uint64_t set[SETS];
+};
+
+/* ---- the region ---- */
+
+struct region {
+    uintptr_t base;              /* of SuperSlab 0; constant once frontier > 0 */
+    size_t frontier;             /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    char *slabs;                 /* the records; constant */
+    uintptr_t key;               /* links in free blocks are stored xor this; constant */
+    struct superslab_row *rows;  /* constant */
+    struct bitset_family sets;   /* constant */
+    char *upper;                 /* the sets' upper levels, before the rows; constant */
+    char *heaps;                 /* constant */
+    size_t heaps_max;            /* constant */
+    size_t superslabs_max;       /* constant */
+    bool window;                 /* nothing is reserved: SuperSlabs are mapped one by one; constant */
+    _Atomic size_t superslabs;   /* handed out so far, from the lowest */
+    _Atomic size_t moved_runs;   /* huge runs that the kernel moved, each costs mappings */
+    _Atomic size_t huge_from;    /* bytes from base: SuperSlabs above are advised to use huge pages */
+};
+extern struct region hak_region;
+
+/* Reserves the region and commits its first step. False: no memory. Any thread, any time, again at no cost. */
+bool region_init(void);
+
+/* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
+size_t region_take_superslabs(size_t n);
+
+/* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
+void *region_commit_heap(size_t index);
+enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
+
+/* Bytes from the lowest to the highest address of the reservation or window, tables included. */
+void region_extent(uintptr_t *begin, uintptr_t *end);
+
+/* The committed bytes of the tables, as ranges; for the statistics. Returns how many. */
+struct region_range {
+    void *begin;
+    size_t bytes;
+};
+unsigned region_tables(struct region_range ranges[3]);
+
+HAK_INLINE size_t region_frontier(void) { return __atomic_load_n(&hak_region.frontier, __ATOMIC_RELAXED); }
+HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }
+HAK_INLINE bool region_has(const void *p) { return region_offset(p) < region_frontier(); }
+HAK_INLINE struct slab *slab_at_offset(uintptr_t offset) {
+    return (struct slab *)(void *)(hak_region.slabs + (offset >> 16) * sizeof(struct slab));
+}
+HAK_INLINE size_t slot_of(const struct slab *s) { return (size_t)((const char *)s - hak_region.slabs) / sizeof *s; }
+HAK_INLINE struct slab *slab_of_slot(size_t slot) {
+    return (struct slab *)(void *)(hak_region.slabs + slot * sizeof(struct slab));
+}
+HAK_INLINE char *slot_address(size_t slot) {
+    return (char *)hak_region.base + slot * SLOT_BYTES; /* NOLINT: the region is addresses */
+}
+HAK_INLINE char *slab_address(const struct slab *s) { return slot_address(slot_of(s)); }
+HAK_INLINE struct superslab *superslab_at(size_t index) {
+    return &hak_region.rows[index / 64].superslab[index % 64];
+}
+HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
+HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
+
+#endif

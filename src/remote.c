@@ -1,0 +1,116 @@
+/* See remote.h. */
+#include "remote.h"
+#include "log.h"
+#include "options.h"
+
+#define BATCH_MOST 32 /* blocks an outbox entry gathers; an eighth of the slab when that is less */
+
+/* The inbox word: blocks << 16 | offset of the newest in the slot. */
+static uint64_t inbox_word(uint64_t blocks, uintptr_t newest) { return blocks << 16 | (newest & (SLOT_BYTES - 1)); }
+static uint64_t inbox_blocks(uint64_t word) { return word >> 16; }
+static uintptr_t inbox_newest(const struct slab *s, uint64_t word) {
+    return (uintptr_t)slab_address(s) + (word & (SLOT_BYTES - 1));
+}
+
+static uint64_t push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks) {
+    uint64_t old = load_relaxed(&s->inbox), word;
+    do {
+        block_link(last, old != 0 ? inbox_newest(s, old) : slab_terminator(s));
+        word = inbox_word(inbox_blocks(old) + blocks, first);
+    } while (!rmw_cas(&s->inbox, &old, word));
+    return inbox_blocks(word);
+}
+
+void inbox_push_one(struct slab *s, uintptr_t block) { push(s, block, block, 1); }
+
+uintptr_t inbox_take(struct slab *s) {
+    uint64_t word = load_relaxed(&s->inbox) != 0 ? rmw_swap(&s->inbox, 0) : 0;
+    return word != 0 ? inbox_newest(s, word) : slab_terminator(s);
+}
+
+bool inbox_drain(struct heap *h, struct slab *s) {
+    uint64_t word = rmw_swap(&s->inbox, 0);
+    if (word == 0)
+        return false;
+    count(&h->pool.counters, COUNT_inbox_batches);
+    uintptr_t block = inbox_newest(s, word);
+    for (uint64_t left = inbox_blocks(word); left > 0; left--) {
+        uintptr_t next = block_next(block);
+        bool last_out = slab_used(s) == 1;
+        slab_free(h, s, block);
+        if (last_out)
+            return true;
+        block = next;
+    }
+    return false;
+}
+
+/* Adopts a slab without owner and empties its inbox. */
+static bool adopt_and_drain(struct heap *h, struct slab *s) {
+    if (!slab_adopt(h, s))
+        return false;
+    count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+    slab_keep(h, s);
+    if (load_relaxed(&s->inbox) != 0)
+        inbox_drain(h, s);
+    return true;
+}
+
+static void flush_entry(struct heap *h, struct outbox_entry *e) {
+    struct slab *s = e->slab;
+    e->slab = NULL;
+    if (s == NULL)
+        return;
+    count(&h->pool.counters, COUNT_outbox_batches);
+    /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
+     * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
+    unsigned c = slab_class(s);
+    uint64_t waiting = push(s, e->first, e->last, e->blocks);
+    struct heap *owner = load_seq(&s->owner); /* pairs with slab_let_go */
+    if (owner == h) {
+        inbox_drain(h, s);
+    } else if (owner == OWNER_NONE) {
+        adopt_and_drain(h, s);
+    } else if (owner != OWNER_POOL && waiting >= size_classes[c].blocks / 4u) {
+        pool_offer_inbox(slot_of(s), c);
+    }
+}
+
+void outbox_flush(struct heap *h) {
+    for (unsigned i = 0; i < OUTBOX_ENTRIES; i++)
+        flush_entry(h, &h->outbox[i]);
+}
+
+static void drain_if_due(struct heap *h) {
+    if (--h->drain_countdown != 0)
+        return;
+    h->drain_countdown = (uint32_t)min_size(option(OPT_DRAIN_INTERVAL), UINT32_MAX);
+    if (!option(OPT_DRAIN))
+        return;
+    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
+    count(&h->pool.counters, COUNT_drains);
+    outbox_flush(h);
+}
+
+void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
+    if (load_acquire(&s->owner) == OWNER_NONE && slab_adopt(h, s)) {
+        count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+        slab_keep(h, s);
+        if (load_relaxed(&s->inbox) != 0)
+            inbox_drain(h, s); /* not the last block: ours is out still */
+        slab_free(h, s, block);
+        return;
+    }
+    count(&h->pool.counters, COUNT_free_remote);
+    struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    if (e->slab != s) {
+        flush_entry(h, e);
+        *e = (struct outbox_entry){s, slab_terminator(s), block, 0};
+    }
+    block_link(block, e->first);
+    e->first = block;
+    unsigned most = size_classes[slab_class(s)].blocks / 8u;
+    if (++e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
+        flush_entry(h, e);
+    drain_if_due(h);
+}

@@ -1,0 +1,155 @@
+/* See slab.h. */
+#include "slab.h"
+#include "options.h"
+#include "remote.h"
+
+#define CREDIT_MOST 4096              /* 256 MiB of slabs */
+#define CREDIT_MOST_WITH_THREADS 512  /* 32 MiB: what a thread that falls asleep may withhold */
+#define ADOPTIONS_WITHOUT_REFILL 64   /* then the heap frees more than it allocates, and its credit falls */
+
+/* ---- the two lists ---- */
+
+static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 1; }
+
+static void list_on_class(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    s->class_prev = 0;
+    s->class_next = h->class_first[c];
+    if (s->class_next != 0)
+        slab_of_slot(s->class_next - 1)->class_prev = number_of(s);
+    h->class_first[c] = number_of(s);
+    s->place |= PLACE_PARTIAL;
+}
+
+static void list_owned(struct heap *h, struct slab *s) {
+    s->next = 0;
+    s->prev = h->owned_last;
+    if (h->owned_last != 0)
+        slab_of_slot(h->owned_last - 1)->next = number_of(s);
+    else
+        h->owned_first = number_of(s);
+    h->owned_last = number_of(s);
+    h->owned_slabs++;
+    s->place |= PLACE_OWNED;
+}
+
+void slab_unlist(struct heap *h, struct slab *s) {
+    if (s->place & PLACE_PARTIAL) {
+        if (s->class_prev != 0)
+            slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
+        else
+            h->class_first[slab_class(s)] = s->class_next;
+        if (s->class_next != 0)
+            slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
+    }
+    if (s->place & PLACE_OWNED) {
+        if (s->prev != 0)
+            slab_of_slot(s->prev - 1)->next = s->next;
+        else
+            h->owned_first = s->next;
+        if (s->next != 0)
+            slab_of_slot(s->next - 1)->prev = s->prev;
+        else
+            h->owned_last = s->prev;
+        h->owned_slabs--;
+    }
+    s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED);
+}
+
+/* ---- freeing ---- */
+
+/* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
+static void release(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    HAK_ASSERT(slab_used(s) == 0 && load_relaxed(&s->inbox) == 0);
+    slab_unlist(h, s);
+    if (h->current[c] == s)
+        h->current[c] = NULL;
+    if (h->fresh[c] == s)
+        h->fresh[c] = NULL;
+    count(&h->pool.counters, COUNT_slabs_emptied);
+    store_relaxed(&s->kind, KIND_FREE);
+    store_release(&s->owner, OWNER_POOL);
+    pool_give(&h->pool, slot_of(s), 1, c + 1);
+}
+
+void slab_countdown_ended(struct heap *h, struct slab *s) {
+    if (s->floor == 0) {
+        release(h, s);
+        return;
+    }
+    s->countdown = s->floor; /* from here to empty */
+    s->floor = 0;
+    if (s->place & PLACE_OWNED)
+        list_on_class(h, s);
+}
+
+void slab_free(struct heap *h, struct slab *s, uintptr_t block) {
+    block_link(block, s->list);
+    s->list = block;
+    if (--s->countdown == 0)
+        slab_countdown_ended(h, s);
+}
+
+/* ---- passing ownership ---- */
+
+bool slab_adopt(struct heap *h, struct slab *s) {
+    struct heap *nobody = OWNER_NONE;
+    return rmw_cas(&s->owner, &nobody, h); /* pairs with the store in slab_let_go: its fields are ours now */
+}
+
+static void keep_few(struct heap *h, const struct slab *but) {
+    size_t bound = option(OPT_OWNED_SLABS) + h->owned_credit;
+    while (h->owned_slabs > bound) {
+        struct slab *oldest = slab_of_slot(h->owned_first - 1);
+        if (oldest == but)
+            return;
+        count(&h->pool.counters, COUNT_slabs_evicted);
+        slab_let_go(h, oldest);
+    }
+}
+
+void slab_keep(struct heap *h, struct slab *s) {
+    s->place &= (uint8_t) ~(PLACE_CURRENT | PLACE_FRESH);
+    list_owned(h, s);
+    if (s->floor == 0)
+        list_on_class(h, s);
+    if (++h->adoptions_since_refill > ADOPTIONS_WITHOUT_REFILL)
+        h->owned_credit -= (h->owned_credit + 3) / 4;
+    unsigned most = heap_threads() > 1 ? CREDIT_MOST_WITH_THREADS : CREDIT_MOST;
+    if (h->owned_credit > most)
+        h->owned_credit = most;
+    keep_few(h, s);
+}
+
+void slab_let_go(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    size_t slot = slot_of(s);
+    slab_unlist(h, s);
+    if (h->current[c] == s)
+        h->current[c] = NULL;
+    if (h->fresh[c] == s)
+        h->fresh[c] = NULL;
+    for (;;) {
+        s->place = 0;
+        unsigned used = slab_used(s);
+        if (load_relaxed(&s->inbox) != 0) {
+            if (inbox_drain(h, s)) /* true: that emptied the slab */
+                return;
+            used = slab_used(s);
+        }
+        if (used == size_classes[c].blocks && s->floor == 0) {
+            s->floor = (uint16_t)(used - size_classes[c].reuse_at);
+            s->countdown = size_classes[c].reuse_at;
+        }
+        bool usable = s->floor == 0;
+        count(&h->pool.counters, COUNT_slabs_let_go);
+        /* Pairs with inbox_push, which writes the inbox, then reads the owner: one of us sees the other. */
+        store_seq(&s->owner, OWNER_NONE);
+        if (load_seq(&s->inbox) == 0 || !slab_adopt(h, s)) {
+            if (usable)
+                pool_offer(slot, c);
+            return;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+/* Who owns a tiny slab, and what its countdown means.
+ *
+ *  1. A slab is cut into blocks of one class; `countdown + floor` of them are out: with the program, in a heap's list, in
+ *     an outbox or in the slab's inbox. Only the owner touches its list and counts.
+ *  2. A slab whose blocks are all out is let go: owner NONE. floor is then blocks - reuse_at, so that the countdown ends
+ *     at the reuse_at-th free, when the slab is worth using again.
+ *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap; its further frees there are
+ *     plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
+ *  4. A heap owns a bounded number of slabs; beyond that it lets go of the oldest, on offer to whoever allocates the class.
+ *  5. When the last block is freed the slot goes back to the pool at once.
+ *
+ * Links: a free block's first word is the address of the next free block of the same slab, xor the region's key; the last
+ * one's is the slab's terminator, an odd address in the slab. So a block whose first word decodes into its own slab is
+ * free already: live blocks have their first word cleared when they are handed out. */
+#ifndef HAK_SLAB_H
+#define HAK_SLAB_H
+
+#include "heap.h"
+
+HAK_INLINE uintptr_t slab_terminator(const struct slab *s) { return (uintptr_t)slab_address(s) | 1; }
+HAK_INLINE bool is_terminator(uintptr_t block) { return block & 1; }
+HAK_INLINE uintptr_t *block_word(uintptr_t block) {
+    return (uintptr_t *)block; /* NOLINT: blocks are addresses */
+}
+HAK_INLINE uintptr_t block_next(uintptr_t block) { return *block_word(block) ^ hak_region.key; }
+HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block) = next ^ hak_region.key; }
+HAK_INLINE bool same_slot(uintptr_t a, uintptr_t b) { return (a ^ b) < SLOT_BYTES; }
+HAK_INLINE bool block_looks_free(uintptr_t block) { return same_slot(block_next(block), block); }
+
+HAK_INLINE unsigned slab_used(const struct slab *s) { return s->countdown + s->floor; }
+/* Blocks on the slab's list. */
+HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
+
+/* Frees a block into a slab the heap owns. The slab may be gone afterwards. */
+void slab_free(struct heap *h, struct slab *s, uintptr_t block);
+/* The countdown came to zero. */
+void slab_countdown_ended(struct heap *h, struct slab *s);
+
+/* Takes over a slab without owner. False if somebody else was faster. */
+bool slab_adopt(struct heap *h, struct slab *s);
+/* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
+void slab_keep(struct heap *h, struct slab *s);
+/* Takes a slab off the owned list and its class's list. */
+void slab_unlist(struct heap *h, struct slab *s);
+/* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
+void slab_let_go(struct heap *h, struct slab *s);
+
+HAK_INLINE struct slab *slab_listed_first(const struct heap *h, unsigned class_id) {
+    return h->class_first[class_id] != 0 ? slab_of_slot(h->class_first[class_id] - 1) : NULL;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* What happens when the library is loaded and when the program ends; and the crash line.
+ *
+ * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+#include "heap.h"
+#include "log.h"
+#include "options.h"
+#include "stats.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
+enum { CRASH_SIGNALS = 3 };
+static struct sigaction before[CRASH_SIGNALS]; /* constant after the start */
+
+static const char *what_lies_at(const void *p) {
+    static const char *const kinds[] = {
+        [KIND_FREE] = "free", [KIND_TINY] = "a tiny slab", [KIND_MID] = "a mid slab",
+        [KIND_PART] = "a mid slab", [KIND_LARGE] = "a large block", [KIND_HUGE] = "a huge block"};
+    if (!region_has(p))
+        return "outside the heap";
+    return kinds[slab_kind(slab_at_offset(region_offset(p)))];
+}
+
+/* One line, then whoever handled the signal before us. */
+static void on_crash(int signal_number, siginfo_t *info, void *context) {
+    unsigned i = 0;
+    while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
+        i++;
+    const void *at = signal_number == SIGABRT ? NULL : info->si_addr;
+    text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads", (uint64_t)signal_number,
+              (uint64_t)getpid(), (uintptr_t)at, at != NULL ? what_lies_at(at) : "no address",
+              (uint64_t)region_frontier(), (uint64_t)heap_threads());
+    if (before[i].sa_flags & SA_SIGINFO) {
+        before[i].sa_sigaction(signal_number, info, context);
+    } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {
+        before[i].sa_handler(signal_number);
+    } else {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
+}
+
+static void catch_crashes(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_crash;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (unsigned i = 0; i < CRASH_SIGNALS; i++)
+        sigaction(crash_signals[i], &action, &before[i]);
+}
+
+__attribute__((constructor(101))) static void at_start(void) {
+    options_init();
+    stats_init();
+    if (option(OPT_CRASH_LOG))
+        catch_crashes();
+    LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
+        option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
+}
+
+__attribute__((destructor(101))) static void at_end(void) { stats_at_exit(); }

@@ -1,0 +1,330 @@
+/* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
+#include "stats.h"
+#include "heap.h"
+#include "log.h"
+#include "options.h"
+#include "os.h"
+#include "purge.h"
+#include "tiers.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* ---- collecting ---- */
+
+struct residency {
+    uint32_t bytes[SUPERSLAB_SLOTS]; /* of each slot */
+    size_t superslab;                /* BITSET_NONE: not read yet */
+};
+
+static size_t resident_in(const void *begin, size_t bytes) {
+    unsigned char pages[512];
+    size_t page = os_page_bytes(), resident = 0;
+    const char *at = (const char *)round_down((uintptr_t)begin, page); /* NOLINT: addresses */
+    const char *end = (const char *)begin + bytes;
+    while (at < end) {
+        size_t n = min_size((size_t)(end - at) / page + ((size_t)(end - at) % page != 0), sizeof pages);
+        if (os_resident((char *)at, n * page, pages)) /* NOLINT: only looked at */
+            for (size_t i = 0; i < n; i++)
+                resident += pages[i] & 1;
+        at += n * page;
+    }
+    return resident * page;
+}
+
+static size_t resident_in_slot(struct residency *r, size_t slot) {
+    if (r->superslab != slot / SUPERSLAB_SLOTS) {
+        r->superslab = slot / SUPERSLAB_SLOTS;
+        size_t first = r->superslab * SUPERSLAB_SLOTS;
+        if (word_resident(load_relaxed(&superslab_at(r->superslab)->word)) == 0)
+            memset(r->bytes, 0, sizeof r->bytes);
+        else
+            for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
+                r->bytes[i] = (uint32_t)resident_in(slot_address(first + i), SLOT_BYTES);
+    }
+    return r->bytes[slot % SUPERSLAB_SLOTS];
+}
+
+/* Splits what is resident in a span: `out` bytes belong to the program, `cached` to threads. */
+static void add_span(struct heap_report *r, size_t resident, size_t out, size_t cached) {
+    if (out + cached > resident) /* what is in caches is taken to be the untouched part, as far as it goes */
+        cached -= min_size(cached, out + cached - resident);
+    size_t wanted = out + cached;
+    r->live += (int64_t)out;
+    r->thread_caches += (int64_t)cached;
+    if (wanted > resident)
+        r->untouched_live -= (int64_t)(wanted - resident);
+    else
+        r->partly_used_slabs += (int64_t)(resident - wanted);
+}
+
+static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    size_t live = 0, cached = 0;
+    for (unsigned i = 0; i < c->blocks; i++) {
+        unsigned state = load_relaxed(&s->state[i]) & BLOCK_STATE;
+        live += state == BLOCK_LIVE;
+        cached += state == BLOCK_CACHED;
+    }
+    add_span(r, resident, live * c->block_bytes, cached * c->block_bytes);
+}
+
+static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
+    unsigned class_id = slab_class(s);
+    size_t bytes = size_classes[class_id].block_bytes;
+    size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
+    size_t used = (size_t)slab_used(s) * bytes;
+    waiting = min_size(waiting, used);
+    add_span(r, resident, used - waiting, waiting);
+    r->tiny_live[class_id] += used - waiting;
+    r->tiny_free[class_id] += slab_listed(s) * bytes;
+}
+
+/* One span or one slot of the pool. Returns how many slots it has. */
+static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
+    const struct slab *s = slab_of_slot(slot);
+    enum slab_kind kind = (enum slab_kind)slab_kind(s);
+    bool active = word_active(load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word)) >> slot % SUPERSLAB_SLOTS & 1;
+    size_t slots = 1;
+    if (active && kind == KIND_HUGE)
+        slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+    else if (active && (kind == KIND_MID || kind == KIND_LARGE))
+        slots = s->slots;
+    size_t resident = 0;
+    for (size_t i = 0; i < slots; i++)
+        resident += resident_in_slot(pages, slot + i);
+    bool live = load_relaxed(&s->state[0]) == BLOCK_LIVE;
+    switch (active ? kind : KIND_FREE) {
+    case KIND_TINY: add_tiny(r, s, resident); break;
+    case KIND_MID: add_mid(r, s, resident); break;
+    case KIND_LARGE: add_span(r, resident, live ? s->bytes : 0, live ? 0 : s->bytes); break;
+    case KIND_HUGE: add_span(r, resident, s->bytes, 0); break;
+    default: r->empty_slots += (int64_t)resident;
+    }
+    return slots;
+}
+
+/* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
+ * while they change: every address in the region may be read, and the walk is bounded. */
+static void add_heap(struct heap_report *r, const struct heap *h) {
+    r->heaps++;
+    r->heaps_in_use += load_relaxed(&h->in_use);
+    for (unsigned c = 0; c < COUNTER_COUNT; c++)
+        r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        size_t bytes = size_classes[c].block_bytes, blocks = 0;
+        uintptr_t block = __atomic_load_n(&h->list[c], __ATOMIC_RELAXED);
+        while (!is_terminator(block) && region_has(block_word(block)) && blocks < size_classes[c].blocks) {
+            uintptr_t next = __atomic_load_n(block_word(block), __ATOMIC_RELAXED) ^ hak_region.key;
+            blocks++;
+            if (!same_slot(next, block))
+                break;
+            block = next;
+        }
+        r->live -= (int64_t)(blocks * bytes);
+        r->thread_caches += (int64_t)(blocks * bytes);
+        r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
+    }
+    if (h->number != 0)
+        r->metadata += (int64_t)resident_in(h, HEAP_BYTES);
+}
+
+void stats_collect(struct heap_report *r) {
+    memset(r, 0, sizeof *r);
+    if (!region_init())
+        return;
+    pool_count(&r->pool);
+    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
+    struct residency pages = {.superslab = BITSET_NONE};
+    for (size_t slot = 0; slot < slots;)
+        slot += add_slots(r, &pages, slot);
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
+        add_heap(r, h);
+    struct region_range tables[3];
+    for (unsigned i = region_tables(tables); i-- > 0;)
+        r->metadata += (int64_t)resident_in(tables[i].begin, tables[i].bytes);
+    r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots + r->metadata;
+#ifdef HAK_CHECKED
+    r->counters[COUNT_atomic_rmw] += rmw_count;
+#endif
+}
+
+/* ---- text ---- */
+
+static void put_term(struct text *t, const char *name, int64_t bytes, int64_t total, const char *meaning) {
+    size_t from = t->length;
+    text_format(t, "  %s", name);
+    text_pad(t, from, 24);
+    size_t figure = t->length;
+    text_format(t, "%s%b", bytes < 0 ? "-" : "", (uint64_t)(bytes < 0 ? -bytes : bytes));
+    text_pad(t, figure, 13);
+    size_t share = t->length;
+    text_format(t, "%s%u %%", bytes < 0 ? "-" : "", (uint64_t)(bytes < 0 ? -bytes : bytes) * 100 /
+                                                        (uint64_t)(total > 0 ? total : 1));
+    text_pad(t, share, 8);
+    text_format(t, "%s\n", meaning);
+}
+
+static void put_report(struct text *t, const struct heap_report *r) {
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", "0.1.0", (uint64_t)getpid(), (uint64_t)r->total);
+    put_term(t, "live", r->live, r->total, "blocks the program holds, rounding included");
+    put_term(t, "untouched live", r->untouched_live, r->total, "of these, never touched: not resident");
+    put_term(t, "partly used slabs", r->partly_used_slabs, r->total, "free blocks beside live ones");
+    put_term(t, "thread caches", r->thread_caches, r->total, "free blocks in threads' lists, rings and inboxes");
+    put_term(t, "EMPTY slots", r->empty_slots, r->total, "free, kept for reuse");
+    put_term(t, "metadata", r->metadata, r->total, "slab records and tables");
+    text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
+                (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
+    text_string(t, "  counters\n");
+    for (unsigned c = 0; c < COUNTER_COUNT; c++) {
+        if (r->counters[c] == 0)
+            continue;
+        text_flush(t);
+        text_format(t, "    %s", counter_names[c]);
+        text_pad(t, 0, 30);
+        size_t from = t->length;
+        text_number(t, r->counters[c]);
+        text_pad(t, from, 12);
+        text_format(t, "%s\n", counter_help[c]);
+    }
+}
+
+void stats_print(int fd) {
+    struct heap_report r;
+    stats_collect(&r);
+    TEXT_TO_FD(t, fd, 2048);
+    put_report(&t, &r);
+    text_flush(&t);
+}
+
+/* ---- JSON, XML ---- */
+
+static void put_field(struct text *t, const char *name, int64_t value, bool last) {
+    text_format(t, "\"%s\":%s%u%s", name, value < 0 ? "-" : "", (uint64_t)(value < 0 ? -value : value), last ? "" : ",");
+}
+
+static void put_json_string(struct text *t, const char *s) {
+    text_string(t, "\"");
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            text_string(t, "\\");
+        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
+    }
+    text_string(t, "\"");
+}
+
+static void put_json(struct text *t, const struct heap_report *r) {
+    uintptr_t begin, end;
+    region_extent(&begin, &end);
+    text_format(t, "{\"version\":\"0.1.0\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
+                (uint64_t)getpid(), begin, end);
+    put_field(t, "live", r->live, false);
+    put_field(t, "untouched_live", r->untouched_live, false);
+    put_field(t, "partly_used_slabs", r->partly_used_slabs, false);
+    put_field(t, "thread_caches", r->thread_caches, false);
+    put_field(t, "empty_slots", r->empty_slots, false);
+    put_field(t, "metadata", r->metadata, false);
+    put_field(t, "total", r->total, true);
+    text_string(t, "},");
+    put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
+    put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);
+    put_field(t, "heaps", r->heaps, false);
+    put_field(t, "heaps_in_use", r->heaps_in_use, false);
+    text_string(t, "\"tiny_classes\":[");
+    bool any = false;
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        if (r->tiny_live[c] + r->tiny_free[c] == 0)
+            continue;
+        text_string(t, any ? ",{" : "{");
+        any = true;
+        put_field(t, "block_bytes", size_classes[c].block_bytes, false);
+        put_field(t, "live_bytes", (int64_t)r->tiny_live[c], false);
+        put_field(t, "free_bytes", (int64_t)r->tiny_free[c], true);
+        text_string(t, "}");
+    }
+    text_string(t, "],\"counters\":{");
+    for (unsigned c = 0; c < COUNTER_COUNT; c++)
+        put_field(t, counter_names[c], (int64_t)r->counters[c], c + 1 == COUNTER_COUNT);
+    text_string(t, "},\"options\":{");
+    for (unsigned o = 0; o < OPTION_COUNT; o++) {
+        char value[256];
+        option_format((enum option)o, value, sizeof value);
+        text_format(t, "%s\"%s\":", o == 0 ? "" : ",", option_name((enum option)o));
+        put_json_string(t, value);
+    }
+    text_string(t, "}}\n");
+}
+
+size_t stats_json(char *buffer, size_t bytes) {
+    struct heap_report r;
+    stats_collect(&r);
+    struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
+    put_json(&t, &r);
+    if (bytes > 0)
+        buffer[min_size(t.length, bytes - 1)] = '\0';
+    return t.length;
+}
+
+size_t stats_xml(char *buffer, size_t bytes) {
+    struct heap_report r;
+    stats_collect(&r);
+    struct text t = {buffer, bytes - 1, 0, -1};
+    const struct {
+        const char *type;
+        int64_t size;
+    } terms[] = {{"live", r.live + r.untouched_live},
+                 {"partly_used_slabs", r.partly_used_slabs},
+                 {"thread_caches", r.thread_caches},
+                 {"empty_slots", r.empty_slots},
+                 {"metadata", r.metadata}};
+    text_string(&t, "<malloc version=\"1\">\n");
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++)
+        text_format(&t, "<total type=\"%s\" count=\"0\" size=\"%u\"/>\n", terms[i].type, (uint64_t)terms[i].size);
+    text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r.total);
+    buffer[min_size(t.length, bytes - 1)] = '\0';
+    return t.length;
+}
+
+/* ---- at exit ---- */
+
+static int exit_fd = -1; /* kept from the start: programs close the standard error */
+
+static void open_stats_file(void) {
+    char path[512];
+    struct text t = {path, sizeof path - 1, 0, -1};
+    for (const char *s = option_text(OPT_STATS_FILE); *s != '\0'; s++) {
+        if (s[0] == '%' && s[1] == 'p') {
+            text_number(&t, (uint64_t)getpid());
+            s++;
+        } else {
+            text_put(&t, s, 1);
+        }
+    }
+    path[min_size(t.length, sizeof path - 1)] = '\0';
+    exit_fd = os_open_output(path);
+    if (exit_fd < 0)
+        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", path);
+}
+
+void stats_init(void) {
+    if (option(OPT_STATS) == STATS_OFF)
+        return;
+    exit_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
+}
+
+void stats_at_exit(void) {
+    if (option(OPT_STATS) == STATS_OFF)
+        return;
+    if (option_text(OPT_STATS_FILE)[0] != '\0')
+        open_stats_file();
+    int fd = exit_fd >= 0 ? exit_fd : 2;
+    if (option(OPT_STATS) == STATS_TEXT) {
+        stats_print(fd);
+        return;
+    }
+    struct heap_report r;
+    stats_collect(&r);
+    TEXT_TO_FD(t, fd, 4096);
+    put_json(&t, &r);
+    text_flush(&t);
+}

@@ -1,0 +1,95 @@
+/* text.h, plainly. */
+#include "text.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void text_flush(struct text *t) {
+    if (t->fd >= 0) {
+        os_write(t->fd, t->buffer, t->length);
+        t->length = 0;
+    }
+}
+
+void text_put(struct text *t, const char *bytes, size_t count) {
+    if (t->fd >= 0 && t->length + count > t->bytes)
+        text_flush(t);
+    if (t->length < t->bytes)
+        memcpy(t->buffer + t->length, bytes, min_size(count, t->bytes - t->length));
+    t->length += count;
+}
+
+void text_string(struct text *t, const char *s) { text_put(t, s, strlen(s)); }
+
+static void put_digits(struct text *t, uint64_t n, unsigned base) {
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = "0123456789abcdef"[n % base];
+        n /= base;
+    } while (n != 0);
+    text_put(t, digits + at, sizeof digits - at);
+}
+
+void text_number(struct text *t, uint64_t n) { put_digits(t, n, 10); }
+
+void text_hex(struct text *t, uintptr_t n) {
+    text_put(t, "0x", 2);
+    put_digits(t, n, 16);
+}
+
+void text_bytes(struct text *t, uint64_t n) {
+    static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB"};
+    unsigned unit = 0;
+    uint64_t tenths = n * 10;
+    while (tenths >= 10240 && unit < 4) {
+        tenths = (tenths + 512) / 1024;
+        unit++;
+    }
+    text_number(t, tenths / 10);
+    if (unit > 0) {
+        text_put(t, ".", 1);
+        text_number(t, tenths % 10);
+    }
+    text_string(t, units[unit]);
+}
+
+void text_pad(struct text *t, size_t from, size_t width) {
+    while (t->length < from + width)
+        text_put(t, " ", 1);
+}
+
+static void text_format_list(struct text *t, const char *format, va_list values) {
+    for (const char *at = format; *at != '\0'; at++) {
+        const char *next = strchr(at, '%');
+        size_t plain = next != NULL ? (size_t)(next - at) : strlen(at);
+        text_put(t, at, plain);
+        if (next == NULL)
+            return;
+        at = next + 1;
+        switch (*at) {
+        case 's': text_string(t, va_arg(values, const char *)); break;
+        case 'u': text_number(t, va_arg(values, uint64_t)); break;
+        case 'x': text_hex(t, va_arg(values, uintptr_t)); break;
+        case 'b': text_bytes(t, va_arg(values, uint64_t)); break;
+        default: text_put(t, at, 1); break;
+        }
+    }
+}
+
+void text_format(struct text *t, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    text_format_list(t, format, values);
+    va_end(values);
+}
+
+void text_line(const char *format, ...) {
+    TEXT_TO_FD(line, 2, 512);
+    va_list values;
+    va_start(values, format);
+    text_format_list(&line, format, values);
+    va_end(values);
+    text_put(&line, "\n", 1);
+    text_flush(&line);
+}

@@ -1,0 +1,38 @@
+/* The four tiers as alloc.c uses them. They do not know each other.
+ *
+ * Every function takes the calling thread's heap. A block pointer given to one of them has been found to lie in a slab of
+ * its tier; the tier checks the rest and ends the program on a bad one. *zero, where given, tells whether the whole block
+ * is known to be zero. */
+#ifndef HAK_TIERS_H
+#define HAK_TIERS_H
+
+#include "slab.h"
+
+enum mid_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_CACHED, BLOCK_STATE = 3, BLOCK_CLEAN = 4 /* never handed out, zero */ };
+
+/* tiny: the heap's list of the class is empty. A block, its first word cleared; 0 without memory. */
+uintptr_t tiny_refill(struct heap *h, unsigned class_id);
+void tiny_empty(struct heap *h);
+size_t tiny_trim(struct heap *h);
+
+void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
+/* `s` may be the record of any slot of the span. */
+void mid_free(struct heap *h, struct slab *s, void *p);
+void mid_empty(struct heap *h);
+size_t mid_trim(struct heap *h);
+HAK_INLINE struct slab *mid_slab(struct slab *s) { return slab_kind(s) == KIND_PART ? s - s->first_offset : s; }
+/* Index of the block p starts, or the slab's number of blocks if it starts none. */
+unsigned mid_block_at(const struct slab *s, const void *p);
+
+void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+void large_free(struct heap *h, struct slab *s, void *p);
+bool large_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
+void large_empty(struct heap *h);
+
+void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+void huge_free(struct heap *h, struct slab *s);
+bool huge_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
+/* Another block of `bytes` with the contents, made by moving pages; NULL if the kernel will not: then copy. */
+void *huge_move(struct heap *h, struct slab *s, size_t bytes);
+
+#endif

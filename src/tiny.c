@@ -1,0 +1,374 @@
+/* Tiny: blocks of at most 1 KiB, by owner lists. The hit path is in alloc.c; here is what happens when a list is empty.
+ *
+ *  1. The slab the list came from: what was freed into it meanwhile, taken whole; then its inbox.
+ *  2. Pages of it that were purged; then another usable slab of this heap; then one on offer without owner; then the
+ *     well-filled inbox of anybody's slab.
+ *  3. A page's worth of blocks carved in address order from the fresh slab; then a new slab from the pool. A slab start
+ *     costs no work per block.
+ *  4. Before giving up: slabs that are not due for use again yet.
+ *
+ * Only the owning thread runs any of this on a slab. */
+#include "options.h"
+#include "os.h"
+#include "remote.h"
+#include "tiers.h"
+
+#include <string.h>
+
+#define CARVE_BYTES 4096
+#define POPULATE_FROM_SLABS 16 /* of a class in one heap: a whole slab is then at most 1/16 more than was asked for */
+
+static uintptr_t pop(struct heap *h, unsigned c) {
+    uintptr_t block = h->list[c];
+    h->list[c] = block_next(block);
+    *block_word(block) = 0;
+    return block;
+}
+
+static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, enum counter how) {
+    count(&h->pool.counters, how);
+    h->list[c] = list;
+    return pop(h, c);
+}
+
+/* ---- blocks from a slab the heap owns ---- */
+
+static uintptr_t take_list(struct heap *h, unsigned c, struct slab *s) {
+    s->countdown += slab_listed(s);
+    uintptr_t list = s->list;
+    s->list = slab_terminator(s);
+    return hand_out(h, c, list, COUNT_refill_from_slab);
+}
+
+/* Blocks `first` to `end` - 1 of the slab, linked in address order. They count as out from now on. */
+static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
+    size_t bytes = size_classes[slab_class(s)].block_bytes;
+    uintptr_t block = (uintptr_t)slab_address(s) + first * bytes;
+    uintptr_t list = block;
+    for (unsigned i = first; i + 1 < end; i++, block += bytes)
+        block_link(block, block + bytes);
+    block_link(block, slab_terminator(s));
+    s->countdown += end - first;
+    return list;
+}
+
+static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
+    unsigned first = s->carved;
+    unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
+    unsigned end = min_size(first + n, size_classes[c].blocks);
+    s->carved = (uint16_t)end;
+    if (end == size_classes[c].blocks && h->fresh[c] == s) {
+        h->fresh[c] = NULL;
+        s->place &= (uint8_t)~PLACE_FRESH;
+    }
+    return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_by_carving);
+}
+
+/* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
+static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
+    size_t page = os_page_bytes(), bytes = size_classes[c].block_bytes;
+    unsigned start = lowest_bit(s->purged_pages);
+    unsigned pages = lowest_bit(~(uint64_t)(s->purged_pages >> start));
+    unsigned first = (unsigned)(start * page / bytes);
+    unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
+    s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
+    s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
+    return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_from_purged);
+}
+
+/* Blocks that cost no new memory. */
+static uintptr_t take_free(struct heap *h, unsigned c, struct slab *s) {
+    if (!is_terminator(s->list))
+        return take_list(h, c, s);
+    if (load_relaxed(&s->inbox) != 0) {
+        uintptr_t list = inbox_take(s);
+        if (!is_terminator(list))
+            return hand_out(h, c, list, COUNT_refill_from_inbox);
+    }
+    return s->purged_pages != 0 ? take_purged(h, c, s) : 0;
+}
+
+static uintptr_t take_any(struct heap *h, unsigned c, struct slab *s) {
+    uintptr_t block = take_free(h, c, s);
+    return block == 0 && s->carved < size_classes[c].blocks ? carve(h, c, s) : block;
+}
+
+/* ---- changing slabs ---- */
+
+/* The current slab has nothing to give. */
+static void leave_current(struct heap *h, unsigned c) {
+    struct slab *s = h->current[c];
+    h->current[c] = NULL;
+    if (s == NULL)
+        return;
+    s->place &= (uint8_t)~PLACE_CURRENT;
+    if (h->fresh[c] == s)
+        return;
+    if (s->carved < size_classes[c].blocks)
+        slab_keep(h, s);
+    else
+        slab_let_go(h, s);
+}
+
+static void make_current(struct heap *h, unsigned c, struct slab *s) {
+    leave_current(h, c);
+    h->current[c] = s;
+    s->place |= PLACE_CURRENT;
+}
+
+static uintptr_t use_own(struct heap *h, unsigned c) {
+    for (struct slab *s; (s = slab_listed_first(h, c)) != NULL;) {
+        slab_unlist(h, s);
+        make_current(h, c, s);
+        uintptr_t block = take_any(h, c, s);
+        if (block == 0)
+            continue;
+        count(&h->pool.counters, COUNT_refill_from_partial);
+        h->adoptions_since_refill = 0;
+        h->owned_credit++;
+        return block;
+    }
+    return 0;
+}
+
+static uintptr_t use_offer(struct heap *h, unsigned c) {
+    for (size_t slot; (slot = pool_take_offer(c)) != BITSET_NONE;) {
+        struct slab *s = slab_of_slot(slot);
+        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+            continue;
+        s->place = 0;
+        if (slab_class(s) != c || s->floor != 0) { /* an old offer: it is another slab by now, or full */
+            slab_let_go(h, s);
+            continue;
+        }
+        make_current(h, c, s);
+        uintptr_t block = take_any(h, c, s);
+        if (block != 0) {
+            count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
+            count(&h->pool.counters, COUNT_refill_from_let_go);
+            return block;
+        }
+    }
+    return 0;
+}
+
+static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
+    for (size_t slot; (slot = pool_take_inbox_offer(c)) != BITSET_NONE;) {
+        struct slab *s = slab_of_slot(slot);
+        uintptr_t list = inbox_take(s);
+        if (is_terminator(list))
+            continue;
+        if (slab_class(s) == c) /* its blocks are in our hands, so it can't change any more */
+            return hand_out(h, c, list, COUNT_refill_from_stale_inbox);
+        while (!is_terminator(list)) { /* another slab by now */
+            uintptr_t next = block_next(list);
+            if (load_relaxed(&s->owner) == h)
+                slab_free(h, s, list);
+            else
+                remote_free(h, s, list);
+            list = next;
+        }
+    }
+    return 0;
+}
+
+static struct slab *start_slab(struct heap *h, unsigned c) {
+    bool zero;
+    size_t slot = pool_take(&h->pool, 1, 1, c + 1, &zero);
+    if (slot == BITSET_NONE)
+        return NULL;
+    struct slab *s = slab_of_slot(slot);
+    s->list = slab_terminator(s);
+    s->countdown = 0, s->floor = 0, s->carved = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    s->divisor = size_classes[c].divisor;
+    s->slots = 1;
+    s->place = PLACE_FRESH;
+    store_relaxed(&s->class_id, (uint8_t)c);
+    store_relaxed(&s->kind, KIND_TINY);
+    store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
+    h->fresh[c] = s;
+    count(&h->pool.counters, COUNT_slabs_started);
+    if (h->slabs_of_class[c] < UINT8_MAX)
+        h->slabs_of_class[c]++;
+    if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
+        os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES);
+        count(&h->pool.counters, COUNT_populate_calls);
+    }
+    return s;
+}
+
+/* The slab is used before its time. */
+static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
+    s->countdown += s->floor;
+    s->floor = 0;
+    make_current(h, c, s);
+    return take_free(h, c, s);
+}
+
+static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
+    for (uint32_t at = h->owned_first; at != 0;) {
+        struct slab *s = slab_of_slot(at - 1);
+        at = s->next;
+        if (slab_class(s) != c || is_terminator(s->list))
+            continue;
+        slab_unlist(h, s);
+        return use_early(h, c, s);
+    }
+    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
+    for (size_t slot = 0; slot < slots; slot++) {
+        struct slab *s = slab_of_slot(slot);
+        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+            continue;
+        s->place = 0;
+        uintptr_t block = slab_class(s) == c && !is_terminator(s->list) ? use_early(h, c, s) : 0;
+        if (block != 0)
+            return block;
+        slab_let_go(h, s);
+    }
+    return 0;
+}
+
+uintptr_t tiny_refill(struct heap *h, unsigned c) {
+    struct slab *current = h->current[c], *fresh = h->fresh[c];
+    uintptr_t block = current != NULL ? take_free(h, c, current) : 0;
+    if (block == 0 && fresh != NULL && fresh != current) {
+        if (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0)
+            make_current(h, c, fresh);
+        block = take_free(h, c, fresh);
+    }
+    if (block == 0)
+        block = use_own(h, c);
+    if (block == 0)
+        block = use_offer(h, c);
+    if (block == 0)
+        block = use_stale_inbox(h, c);
+    if (block != 0)
+        return block;
+    fresh = h->fresh[c];
+    if (fresh == NULL)
+        fresh = start_slab(h, c);
+    if (fresh == NULL)
+        return use_not_yet_due(h, c);
+    if (h->current[c] != fresh)
+        make_current(h, c, fresh);
+    return carve(h, c, fresh);
+}
+
+/* ---- the heap's end ---- */
+
+void tiny_empty(struct heap *h) {
+    outbox_flush(h);
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        while (!is_terminator(h->list[c])) {
+            uintptr_t block = pop(h, c);
+            struct slab *s = slab_at_offset(region_offset(block_word(block)));
+            if (load_relaxed(&s->owner) == h)
+                slab_free(h, s, block);
+            else
+                remote_free(h, s, block);
+        }
+        h->list[c] = 1;
+        if (h->current[c] != NULL)
+            slab_let_go(h, h->current[c]);
+        if (h->fresh[c] != NULL)
+            slab_let_go(h, h->fresh[c]);
+    }
+    outbox_flush(h);
+    while (h->owned_first != 0)
+        slab_let_go(h, slab_of_slot(h->owned_first - 1));
+    h->owned_credit = 0;
+}
+
+/* ---- whole free pages inside partly used slabs ---- */
+
+struct slab_map {
+    uint64_t free[SLOT_BYTES / 8 / 64]; /* bit i: block i is free */
+};
+
+static bool range_is_free(const struct slab_map *map, unsigned first, unsigned end) {
+    for (unsigned i = first; i < end; i++)
+        if (!(map->free[i / 64] >> (i % 64) & 1))
+            return false;
+    return true;
+}
+
+static void mark_range(struct slab_map *map, unsigned first, unsigned end, bool free) {
+    for (unsigned i = first; i < end; i++)
+        map->free[i / 64] = (map->free[i / 64] & ~((uint64_t)1 << i % 64)) | (uint64_t)free << i % 64;
+}
+
+/* Calls for each run of pages in `pages` what its blocks are. */
+static unsigned mark_pages(struct slab_map *map, uint32_t pages, size_t block_bytes, bool free) {
+    size_t page = os_page_bytes();
+    unsigned blocks = 0;
+    while (pages != 0) {
+        unsigned start = lowest_bit(pages), n = lowest_bit(~(uint64_t)(pages >> start));
+        unsigned first = (unsigned)(start * page / block_bytes);
+        unsigned end = (unsigned)(((start + n) * page + block_bytes - 1) / block_bytes);
+        mark_range(map, first, end, free);
+        blocks += end - first;
+        pages &= ~(uint32_t)(low_bits(n) << start);
+    }
+    return blocks;
+}
+
+/* Pages of the slab that lie wholly in free blocks and are not purged yet. */
+static uint32_t free_pages(const struct slab *s, const struct slab_map *map, size_t block_bytes) {
+    size_t page = os_page_bytes();
+    uint32_t pages = 0;
+    for (unsigned i = 0; (i + 1) * page <= s->carved * block_bytes; i++) {
+        unsigned first = (unsigned)(i * page / block_bytes);
+        unsigned end = (unsigned)(((i + 1) * page + block_bytes - 1) / block_bytes);
+        if (!(s->purged_pages >> i & 1) && range_is_free(map, first, end))
+            pages |= 1u << i;
+    }
+    return pages;
+}
+
+static size_t trim_slab(struct slab *s) {
+    struct slab_map map;
+    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
+    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES)
+        return 0;
+    memset(&map, 0, sizeof map);
+    for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
+        map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
+    mark_pages(&map, s->purged_pages, bytes, true);
+    uint32_t pages = free_pages(s, &map, bytes);
+    if (pages == 0)
+        return 0;
+    s->purged_pages |= pages;
+    s->purged_blocks = (uint16_t)mark_pages(&map, s->purged_pages, bytes, false);
+    uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
+    for (unsigned i = s->carved; i-- > 0;)
+        if (map.free[i / 64] >> (i % 64) & 1) {
+            uintptr_t block = (uintptr_t)slab_address(s) + i * bytes;
+            block_link(block, list);
+            list = block;
+        }
+    s->list = list;
+    size_t trimmed = 0;
+    for (uint32_t left = pages; left != 0;) {
+        unsigned start = lowest_bit(left), n = lowest_bit(~(uint64_t)(left >> start));
+        if (os_advise(OS_PURGE, slab_address(s) + start * page, n * page))
+            trimmed += n; /* refused: the blocks are linked again when they are wanted, all the same */
+        left &= ~(uint32_t)(low_bits(n) << start);
+    }
+    return trimmed;
+}
+
+size_t tiny_trim(struct heap *h) {
+    size_t trimmed = 0;
+    for (uint32_t at = h->owned_first; at != 0; at = slab_of_slot(at - 1)->next)
+        trimmed += trim_slab(slab_of_slot(at - 1));
+    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
+    for (size_t slot = 0; slot < slots; slot++) {
+        struct slab *s = slab_of_slot(slot);
+        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+            continue;
+        s->place = 0;
+        trimmed += trim_slab(s);
+        slab_let_go(h, s);
+    }
+    return trimmed;
+}
