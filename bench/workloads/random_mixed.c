@@ -1,0 +1,34 @@
+/* random_mixed ITERATIONS SLOTS SEED [PROFILE]: a random slot is freed if taken, else filled; one thread.
+ *
+ * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. An operation is one iteration, that
+ * is one malloc or one free. */
+#include "workload.h"
+
+enum { ITERATIONS, SLOTS, SEED, PROFILE };
+
+static struct argument args[] = {
+    {"ITERATIONS", 200000, 1, 0},
+    {"SLOTS", 4096, 1, 1u << 31},
+    {"SEED", 1234567, 0, 0},
+    {"PROFILE", 1, 1, 2},
+};
+
+int main(int argc, char **argv) {
+    ARGUMENTS_READ(argc, argv, args);
+    uint32_t count = (uint32_t)args[SLOTS].value;
+    uint64_t random = random_seed(args[SEED].value);
+    bool small = args[PROFILE].value == 2;
+    struct slot *slots = must(calloc(count, sizeof *slots));
+
+    double start = now_seconds();
+    for (uint64_t i = 0; i < args[ITERATIONS].value; i++) {
+        struct slot *slot = &slots[random_below(&random, count)];
+        if (slot->block != NULL)
+            slot_clear(slot);
+        else
+            slot_fill(slot, small ? 8 + 8 * random_below(&random, 16) : 16 + random_below(&random, 1025), (uint32_t)i);
+    }
+    report_speed(args[ITERATIONS].value, now_seconds() - start);
+    slots_clear(slots, count);
+    free(slots);
+}
