@@ -51,8 +51,10 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
             *block_word(block) = 0;
             return block_word(block);
         }
-        if (c < CLASSES)
-            return mid_malloc(h, c, zero);
+        if (c < CLASSES) {
+            uintptr_t block = ring_pop(h, ring_of_class(c), size_classes[c].block_bytes, zero);
+            return block != 0 ? block_word(block) : mid_malloc(h, c, zero);
+        }
     }
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
         return large_malloc(h, max_size(bytes, 1), alignment, zero);
@@ -78,6 +80,17 @@ static void *allocate(size_t bytes, size_t alignment, bool *zero) {
 
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     bool zero;
+    struct heap *h = hak_heap;
+    if (bytes <= TINY_BYTES_MAX) {
+        uintptr_t block = likely(h->number != HEAP_NONE) && option(OPT_SUPERSLAB) ? tiny_refill(h, tiny_class_of(bytes)) : 0;
+        if (likely(block != 0))
+            return block_word(block);
+    } else if (bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
+        unsigned c = mid_class_of(bytes);
+        uintptr_t block = ring_pop(h, ring_of_class(c), size_classes[c].block_bytes, &zero);
+        if (likely(block != 0))
+            return block_word(block);
+    }
     return allocate(bytes, 1, &zero);
 }
 
@@ -114,7 +127,7 @@ static struct block find(const void *p) {
         return b;
     struct slab *s = slab_at_offset(region_offset(p));
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    b.slab = kind == KIND_PART ? mid_slab(s) : s;
+    b.slab = kind == KIND_MID ? mid_first(s) : s;
     b.why = "inside a block";
     switch (kind) {
     case KIND_TINY:
@@ -123,7 +136,6 @@ static struct block find(const void *p) {
             b.why = NULL;
         break;
     case KIND_MID:
-    case KIND_PART:
         b.bytes = size_classes[slab_class(b.slab)].block_bytes;
         if (mid_block_at(b.slab, p) < size_classes[slab_class(b.slab)].blocks)
             b.why = NULL;
@@ -185,26 +197,33 @@ static void free_tiny(struct heap *h, struct slab *s, void *p) {
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL)
         return;
-    if (unlikely(!region_has(p)))
-        fail_bad_pointer("free", p, "not a block of this heap", 0);
-    struct slab *s = slab_at_offset(region_offset(p));
-    struct heap *h = heap_enter();
+    struct block b = find(p);
+    if (b.why != NULL)
+        fail_bad_pointer("free", p, b.why, b.bytes);
+    fail_double_free(p, b.bytes); /* a tiny block of this heap that looks free */
+}
+
+static void free_by_kind(struct heap *h, struct slab *s, void *p) {
     struct heap *any = h != NULL ? h : &heap_afterlife; /* has no rings: blocks go straight to the pool */
     switch ((enum slab_kind)slab_kind(s)) {
     case KIND_TINY: free_tiny(h, s, p); break;
-    case KIND_MID:
-    case KIND_PART: mid_free(any, s, p); break;
+    case KIND_MID: mid_free(any, s, p); break;
     case KIND_LARGE: large_free(any, s, p); break;
     case KIND_HUGE:
         if (unlikely((char *)p != slab_address(s)))
             fail_bad_pointer("free", p, "", s->bytes);
         huge_free(any, s);
         break;
-    case KIND_FREE: {
-        struct block b = find(p);
-        fail_bad_pointer("free", p, b.why, b.bytes);
+    case KIND_FREE: alloc_free_slow(p); break;
     }
-    }
+}
+
+HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
+    struct heap *h = heap_enter();
+    if (likely(slab_kind(s) == KIND_MID && h != NULL))
+        mid_free(h, s, p);
+    else
+        free_by_kind(h, s, p);
     heap_leave(h);
 }
 

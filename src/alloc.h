@@ -12,14 +12,15 @@
 #include "slab.h"
 
 void *alloc_slow(size_t bytes);
-void alloc_free_slow(void *p);
+void alloc_free_slow(void *p);                    /* NULL or bad */
+void alloc_free_other(struct slab *s, void *p);   /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
 
 HAK_INLINE void *alloc_malloc(size_t bytes) {
     struct heap *h = hak_heap;
     if (unlikely(bytes > TINY_BYTES_MAX))
         return alloc_slow(bytes);
-    unsigned c = tiny_class_of(bytes);
+    unsigned c = h->class_table[(bytes + 7) / 8];
     uintptr_t block = h->list[c];
     if (unlikely(is_terminator(block)))
         return alloc_slow(bytes);
@@ -35,7 +36,7 @@ HAK_INLINE void alloc_free(void *p) {
         return alloc_free_slow(p);
     struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
-        return alloc_free_slow(p);
+        return alloc_free_other(s, p);
     if (unlikely(!tiny_divides(s->divisor, block & (SLOT_BYTES - 1))))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))

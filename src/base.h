@@ -15,6 +15,7 @@
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
 #define HAK_INLINE static inline __attribute__((always_inline))
+#define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_WEAK __attribute__((weak))
 #define HAK_LINE 64 /* bytes of a cache line */
@@ -23,6 +24,15 @@
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 #define TIB ((size_t)1 << 40)
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAK_HAS_TSAN 1
+#endif
+#endif
+#ifndef HAK_HAS_TSAN
+#define HAK_HAS_TSAN 0
+#endif
 
 /* ---- assertions: the checked build only ---- */
 #ifdef HAK_CHECKED
@@ -47,6 +57,13 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 #define store_relaxed(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 #define store_release(p, v) atomic_store_explicit(p, v, memory_order_release)
 #define store_seq(p, v) RMW_COUNTED(atomic_store_explicit(p, v, memory_order_seq_cst))
+/* A relaxed load that the compiler may fold into the instruction that uses it, which it does not do with atomics. The
+ * sanitizer gets the atomic one. */
+#if defined(__SANITIZE_THREAD__) || HAK_HAS_TSAN
+#define RACY_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#else
+#define RACY_LOAD(x) (x)
+#endif
 /* Strong compare-and-swap; on failure *expected holds what was there. */
 #define rmw_cas(p, expected, desired) RMW_COUNTED(atomic_compare_exchange_strong(p, expected, desired))
 #define rmw_or(p, v) RMW_COUNTED(atomic_fetch_or(p, v))

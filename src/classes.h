@@ -33,8 +33,8 @@ struct size_class {
     uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
     uint8_t slots;    /* of a slab's span */
 };
-extern const struct size_class size_classes[CLASSES];
-extern const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
+extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
+extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
 
 /* The class of a request of at most TINY_BYTES_MAX bytes. */
 HAK_INLINE unsigned tiny_class_of(size_t bytes) { return tiny_class_table[(bytes + 7) / 8]; }

@@ -12,54 +12,62 @@
 // clang-format off
 #define NO_BLOCKS {[0 ... TINY_CLASSES - 1] = 1}
 // clang-format on
-struct heap heap_before_birth = {.list = NO_BLOCKS};
-struct heap heap_afterlife = {.list = NO_BLOCKS, .ring_top = HEAP_BYTES}; /* has no room for rings */
+struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
+struct heap heap_afterlife = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
-static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
+static _Alignas(64 * 1024) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 static _Atomic(struct heap *) newest;              /* push-only list of all heaps */
-static _Atomic(struct heap *) idle;                /* push one, take all */
 static _Atomic uint32_t heaps_made;
-static _Atomic int32_t threads;
 static _Atomic uint32_t exit_key;                  /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) { return load_acquire(&newest); }
-unsigned heap_threads(void) { return (unsigned)load_relaxed(&threads); }
 
-/* ---- the list of idle heaps ----
- * Taking takes all and gives back the rest, so there is no ABA. Meanwhile others find none and make a new one. */
+/* ---- idle heaps ----
+ * Kept as a set of heap numbers; the lowest is taken first, so that few heaps are ever touched. */
 
-static void push_idle(struct heap *first, struct heap *last) {
-    struct heap *head = load_relaxed(&idle);
-    do
-        store_relaxed(&last->next_idle, head);
-    while (!rmw_cas(&idle, &head, first)); /* pairs with the swap in take_idle */
+static _Atomic uint64_t idle_words[3][HEAPS_MAX / 64];
+_Static_assert(HEAPS_MAX <= 64 * 64 * 64, "three levels");
+static const struct bitset_family idle = {
+    .level = {(char *)idle_words[0], (char *)idle_words[1], (char *)idle_words[2]},
+    .row_bytes = {8, 8, 8},
+    .rows = {HEAPS_MAX / 64, HEAPS_MAX / 64 / 64, 1},
+    .levels = 3,
+};
+
+static struct heap *heap_numbered(size_t number) {
+    char *memory = number == 0 ? first_heap : hak_region.heaps + number * HEAP_BYTES;
+    return (struct heap *)(void *)memory;
 }
 
 static struct heap *take_idle(void) {
-    if (load_relaxed(&idle) == NULL)
-        return NULL;
-    struct heap *got = rmw_swap(&idle, NULL);
-    struct heap *rest = got != NULL ? load_relaxed(&got->next_idle) : NULL;
-    if (rest != NULL) {
-        struct heap *last = rest;
-        while (load_relaxed(&last->next_idle) != NULL)
-            last = load_relaxed(&last->next_idle);
-        push_idle(rest, last);
+    for (size_t number; (number = bitset_find(&idle, 0, 0)) != BITSET_NONE;) {
+        struct heap *h = heap_numbered(number);
+        bool in_use = false;
+        bitset_remove(&idle, 0, number);
+        if (rmw_cas(&h->in_use, &in_use, true)) /* pairs with put_idle, for the heap's fields */
+            return h;
     }
-    return got;
+    return NULL;
+}
+
+static void put_idle(struct heap *h) {
+    store_seq(&h->in_use, false);
+    bitset_add(&idle, 0, h->number);
 }
 
 /* ---- birth ---- */
 
 static struct heap *make_heap(void) {
     uint32_t number = rmw_add(&heaps_made, 1);
-    struct heap *h = number == 0 ? (struct heap *)(void *)first_heap : region_commit_heap(number);
-    if (h == NULL)
+    if (number >= HEAPS_MAX || (number != 0 && region_commit_heap(number) == NULL))
         return NULL;
+    struct heap *h = heap_numbered(number);
     memcpy(h->list, heap_before_birth.list, sizeof h->list);
+    memcpy(h->class_table, tiny_class_table, sizeof h->class_table);
     h->number = number;
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    store_relaxed(&h->in_use, true);
     h->drain_countdown = 1;
     struct heap *head = load_relaxed(&newest);
     do
@@ -77,28 +85,42 @@ static struct heap *take_heap(void) {
     if (h == NULL)
         return NULL;
     count(&h->pool.counters, COUNT_heaps_born);
-    store_relaxed(&h->in_use, true);
-    rmw_add(&threads, 1);
+    pool_clients_changed(1);
     return h;
 }
 
-static void put_heap_back(struct heap *h) {
+static void empty_heap(struct heap *h) {
     for (unsigned i = 0; i < TIERS; i++)
         tiers[i].empty(h);
     pool_settle(&h->pool);
+}
+
+static void put_heap_back(struct heap *h) {
 #ifdef HAK_CHECKED
     count_add(&h->pool.counters, COUNT_atomic_rmw, rmw_count);
     rmw_count = 0;
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
-    store_relaxed(&h->in_use, false);
-    rmw_add(&threads, -1);
-    push_idle(h, h);
+    pool_clients_changed(-1);
+    put_idle(h);
+}
+
+/* The rings' pages go back; the heap's first page stays, for whoever takes the heap next. */
+static void forget_rings(struct heap *h) {
+    size_t page = os_page_bytes();
+    if (h->ring_top <= page || page >= HEAP_BYTES)
+        return;
+    memset(h->ring, 0, sizeof h->ring);
+    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    os_advise(OS_PURGE, (char *)h + page, HEAP_BYTES - page);
 }
 
 static void end_thread(void *heap) {
+    struct heap *h = heap;
     hak_heap = &heap_afterlife;
-    put_heap_back(heap);
+    empty_heap(h);
+    forget_rings(h);
+    put_heap_back(h);
 }
 
 /* Two first threads may both make a key; one of them is deleted again. */
@@ -131,14 +153,16 @@ HAK_COLD static struct heap *enter_slowly(void) {
 
 struct heap *heap_enter(void) {
     struct heap *h = hak_heap;
-    if (unlikely(h == &heap_before_birth || h == &heap_afterlife))
+    if (unlikely(h->number == HEAP_NONE))
         return enter_slowly();
     return h;
 }
 
 void heap_leave(struct heap *h) {
-    if (unlikely(h != hak_heap && h != NULL))
-        put_heap_back(h);
+    if (likely(h == hak_heap || h == NULL))
+        return;
+    empty_heap(h);
+    put_heap_back(h);
 }
 
 /* ---- rings ---- */
@@ -148,7 +172,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     if (likely(ring != NULL))
         return ring;
     unsigned room = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
-    size_t bytes = round_up(sizeof *ring + room * sizeof ring->block[0], HAK_LINE);
+    size_t bytes = round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
     if (h->ring_top + bytes > HEAP_BYTES)
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
@@ -161,7 +185,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES);
-    unsigned sharing = heap_threads();
+    unsigned sharing = pool_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));

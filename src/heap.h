@@ -9,13 +9,14 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields but `next_idle` are the owning thread's; counters may be read by any. */
+ * All fields but `in_use` are the owning thread's; counters may be read by any. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
 #include "pool.h"
 
 enum { OUTBOX_ENTRIES = 8 };
+#define HEAP_NONE UINT32_MAX
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {
@@ -25,18 +26,24 @@ struct outbox_entry {
     uint32_t blocks;
 };
 
-/* A stack of free blocks of one mid class or large size, newest on top. */
+/* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
+struct ring_entry {
+    uintptr_t block;
+    _Atomic uint8_t *state;
+};
+
+/* A stack of them, newest on top. */
 struct ring {
     uint16_t blocks;    /* held now */
     uint16_t cap;       /* that it may hold; follows the options on slow paths */
     uint16_t room;      /* entries there are */
-    uint16_t unused;
-    uintptr_t block[];
+    struct ring_entry entry[];
 };
 
 struct heap {
     /* hit path */
     uintptr_t list[TINY_CLASSES];           /* free blocks; an odd value: none */
+    uint8_t class_table[TINY_BYTES_MAX / 8 + 1]; /* tiny_class_table: in reach without another address */
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES];     /* slab the list was taken from */
     struct slab *fresh[TINY_CLASSES];       /* slab to carve from */
@@ -56,14 +63,13 @@ struct heap {
     /* pool, counters */
     struct pool_client pool;
     /* birth and end */
-    uint32_t number;
-    _Atomic bool in_use;                    /* by a thread; for the statistics */
+    uint32_t number;                        /* HEAP_NONE: not a thread's */
+    _Atomic bool in_use;                    /* by a thread: the truth behind the set of idle heaps */
     struct heap *next;                      /* every heap there ever was, newest first; constant */
-    _Atomic(struct heap *) next_idle;       /* on the list of idle heaps */
 };
 
-extern _Thread_local struct heap *hak_heap;
-extern struct heap heap_before_birth, heap_afterlife;
+extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
+extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
 /* What a tier does with its part of a heap when the thread ends, or when all that can be given back shall be. */
 struct tier {
@@ -80,8 +86,6 @@ void heap_leave(struct heap *h);
 
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
-/* How many threads have a heap now; 1 in a program without threads. */
-unsigned heap_threads(void);
 
 /* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);

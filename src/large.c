@@ -11,6 +11,12 @@
 
 #include <string.h>
 
+void ring_drop(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
+    ring->blocks = (uint16_t)(ring->blocks - n);
+    h->ring_bytes -= n * block_bytes;
+    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
+}
+
 static void give_span(struct heap *h, struct slab *s) {
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
@@ -20,22 +26,16 @@ static void give_span(struct heap *h, struct slab *s) {
 static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++)
-        give_span(h, slab_at_offset(region_offset((void *)ring->block[i]))); /* NOLINT: rings hold addresses */
-    ring->blocks = (uint16_t)(ring->blocks - n);
-    h->ring_bytes -= n * block_bytes;
-    memmove(ring->block, ring->block + n, ring->blocks * sizeof ring->block[0]);
+        give_span(h, slab_at_offset(ring->entry[i].block - hak_region.base));
+    ring_drop(h, ring, n, block_bytes);
 }
 
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
-    struct ring *ring = h->ring[ring_of_slots(slots)];
     *zero = false;
-    if (ring != NULL && ring->blocks != 0 && alignment <= SLOT_BYTES) {
-        void *p = (void *)ring->block[--ring->blocks]; /* NOLINT: rings hold addresses */
-        h->ring_bytes -= slots * SLOT_BYTES;
-        store_relaxed(&slab_at_offset(region_offset(p))->state[0], BLOCK_LIVE);
-        return p;
-    }
+    uintptr_t cached = alignment <= SLOT_BYTES ? ring_pop(h, ring_of_slots(slots), slots * SLOT_BYTES, zero) : 0;
+    if (cached != 0)
+        return (void *)cached; /* NOLINT: rings hold addresses */
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);
     if (slot == BITSET_NONE)
@@ -56,19 +56,17 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE))
         fail_double_free(p, block_bytes);
     unsigned index = ring_of_slots(s->slots);
+    if (ring_push(h, index, block_bytes, (uintptr_t)p, &s->state[0]))
+        return;
     struct ring *ring = heap_ring(h, index, block_bytes);
-    if (ring != NULL && (ring->blocks >= ring->cap || h->ring_bytes + block_bytes > h->ring_bytes_most)) {
+    if (ring != NULL) {
         if (ring->blocks != 0)
             spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
         heap_ring_limit(h, ring, index, block_bytes);
+        if (ring_push(h, index, block_bytes, (uintptr_t)p, &s->state[0]))
+            return;
     }
-    if (ring == NULL || ring->blocks >= ring->cap) {
-        give_span(h, s);
-        return;
-    }
-    store_relaxed(&s->state[0], BLOCK_CACHED);
-    ring->block[ring->blocks++] = (uintptr_t)p;
-    h->ring_bytes += block_bytes;
+    give_span(h, s);
 }
 
 bool large_resize(struct heap *h, struct slab *s, size_t bytes) {

@@ -12,13 +12,14 @@
 #include "os.h"
 #include "tiers.h"
 
-#include <string.h>
-
 static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
 static char *block_at(const struct slab *s, unsigned i) {
     return slab_address(s) + (size_t)i * size_classes[slab_class(s)].block_bytes;
 }
-static struct slab *slab_of_block(const void *p) { return mid_slab(slab_at_offset(region_offset(p))); }
+static struct slab *slab_of_block(uintptr_t block) {
+    struct slab *s = slab_at_offset(block - hak_region.base);
+    return mid_first(s);
+}
 
 unsigned mid_block_at(const struct slab *s, const void *p) {
     const struct size_class *c = &size_classes[slab_class(s)];
@@ -29,8 +30,8 @@ unsigned mid_block_at(const struct slab *s, const void *p) {
 
 /* ---- slabs ---- */
 
-static void set_parts(struct slab *s, unsigned slots, enum slab_kind kind) {
-    for (unsigned i = 1; i < slots; i++) {
+static void set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
+    for (unsigned i = 0; i < slots; i++) {
         s[i].first_offset = (uint8_t)i;
         store_relaxed(&s[i].kind, (uint8_t)kind);
     }
@@ -47,9 +48,8 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     s->slots = (uint8_t)slots;
     for (unsigned i = 0; i < size_classes[c].blocks; i++)
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
-    set_parts(s, slots, KIND_PART);
     store_relaxed(&s->class_id, (uint8_t)c);
-    store_relaxed(&s->kind, KIND_MID);
+    set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
@@ -66,8 +66,7 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     HAK_ASSERT((before & mask) == 0);
     if ((before | mask) == all && rmw_cas(&s->free_blocks, &all, 0)) {
         count(&h->pool.counters, COUNT_mid_retired);
-        set_parts(s, slots, KIND_FREE);
-        store_relaxed(&s->kind, KIND_FREE);
+        set_kind(s, slots, KIND_FREE);
         pool_give(&h->pool, slot_of(s), slots, c + 1);
     } else if (before == 0) {
         pool_offer(slot_of(s), c);
@@ -103,7 +102,7 @@ static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint6
         taken &= ~((uint64_t)1 << i);
         uint8_t clean = load_relaxed(&s->state[i]) & BLOCK_CLEAN;
         store_relaxed(&s->state[i], BLOCK_CACHED | clean);
-        ring->block[ring->blocks++] = (uintptr_t)block_at(s, i);
+        ring->entry[ring->blocks++] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
     }
 }
 
@@ -139,71 +138,63 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
 static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++) {
-        if (ring->block[i] == 0)
+        if (ring->entry[i].block == 0)
             continue;
-        struct slab *s = slab_of_block((void *)ring->block[i]); /* NOLINT: rings hold addresses */
-        uintptr_t begin = (uintptr_t)slab_address(s), bytes = s->slots * SLOT_BYTES;
+        struct slab *s = slab_of_block(ring->entry[i].block);
         uint64_t mask = 0;
-        for (unsigned j = i; j < n; j++) { /* all that lie in the same slab go together */
-            if (ring->block[j] - begin >= bytes)
+        for (unsigned j = i; j < n; j++) { /* all of the same slab go together */
+            uintptr_t index = (uintptr_t)ring->entry[j].state - (uintptr_t)s->state;
+            if (index >= sizeof s->state)
                 continue;
-            unsigned index = mid_block_index(&size_classes[slab_class(s)], ring->block[j] - begin);
-            uint8_t clean = load_relaxed(&s->state[index]) & BLOCK_CLEAN;
-            store_relaxed(&s->state[index], BLOCK_FREE | clean);
+            store_relaxed(&s->state[index], load_relaxed(&s->state[index]) & BLOCK_CLEAN);
             mask |= (uint64_t)1 << index;
-            ring->block[j] = 0;
+            ring->entry[j] = (struct ring_entry){0, NULL};
         }
         return_blocks(h, s, mask);
     }
-    ring->blocks = (uint16_t)(ring->blocks - n);
-    h->ring_bytes -= n * block_bytes;
-    memmove(ring->block, ring->block + n, ring->blocks * sizeof ring->block[0]);
+    ring_drop(h, ring, n, block_bytes);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     struct ring *ring = heap_ring(h, ring_of_class(c), size_classes[c].block_bytes);
-    uintptr_t block;
-    if (likely(ring != NULL && ring->blocks != 0)) {
-        block = ring->block[--ring->blocks];
-        h->ring_bytes -= size_classes[c].block_bytes;
-    } else {
-        block = refill(h, ring, c);
-        if (block == 0)
-            return NULL;
-    }
-    void *p = (void *)block; /* NOLINT: rings hold addresses */
-    struct slab *s = slab_of_block(p);
+    uintptr_t block = refill(h, ring, c);
+    if (block == 0)
+        return NULL;
+    struct slab *s = slab_of_block(block);
     _Atomic uint8_t *state = &s->state[mid_block_index(&size_classes[c], block - (uintptr_t)slab_address(s))];
     *zero = load_relaxed(state) & BLOCK_CLEAN;
     store_relaxed(state, BLOCK_LIVE);
-    return p;
+    return (void *)block; /* NOLINT: rings hold addresses */
+}
+
+/* The ring is full, or there is none yet. */
+HAK_NOINLINE static void free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
+    unsigned c = slab_class(s);
+    size_t block_bytes = size_classes[c].block_bytes;
+    struct ring *ring = heap_ring(h, ring_of_class(c), block_bytes);
+    if (ring != NULL) {
+        if (ring->blocks != 0)
+            spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
+        heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
+        if (ring_push(h, ring_of_class(c), block_bytes, (uintptr_t)p, &s->state[i]))
+            return;
+    }
+    store_relaxed(&s->state[i], BLOCK_FREE);
+    return_blocks(h, s, (uint64_t)1 << i);
 }
 
 void mid_free(struct heap *h, struct slab *part, void *p) {
-    struct slab *s = mid_slab(part);
+    struct slab *s = mid_first(part);
     unsigned c = slab_class(s);
-    size_t block_bytes = size_classes[c].block_bytes;
-    unsigned i = mid_block_at(s, p);
-    if (unlikely(i == size_classes[c].blocks))
-        fail_bad_pointer("free", p, "", block_bytes);
+    const struct size_class *info = &size_classes[c];
+    size_t offset = (size_t)((const char *)p - slab_address(s));
+    unsigned i = mid_block_index(info, offset);
+    if (unlikely((size_t)i * info->block_bytes != offset || i >= info->blocks))
+        fail_bad_pointer("free", p, "", info->block_bytes);
     if (unlikely(load_relaxed(&s->state[i]) != BLOCK_LIVE))
-        fail_double_free(p, block_bytes);
-    struct ring *ring = h != NULL ? heap_ring(h, ring_of_class(c), block_bytes) : NULL;
-    if (unlikely(ring == NULL || ring->blocks >= ring->cap || h->ring_bytes >= h->ring_bytes_most)) {
-        if (ring != NULL) {
-            if (ring->blocks != 0)
-                spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
-            heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
-        }
-        if (ring == NULL || ring->cap == 0) {
-            store_relaxed(&s->state[i], BLOCK_FREE);
-            return_blocks(h, s, (uint64_t)1 << i);
-            return;
-        }
-    }
-    store_relaxed(&s->state[i], BLOCK_CACHED);
-    ring->block[ring->blocks++] = (uintptr_t)p;
-    h->ring_bytes += block_bytes;
+        fail_double_free(p, info->block_bytes);
+    if (!ring_push(h, ring_of_class(c), info->block_bytes, (uintptr_t)p, &s->state[i]))
+        free_slowly(h, s, i, p);
 }
 
 void mid_empty(struct heap *h) {
@@ -239,9 +230,10 @@ static size_t trim_slab(struct heap *h, struct slab *s) {
 
 size_t mid_trim(struct heap *h) {
     size_t trimmed = 0;
-    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
-    for (size_t slot = 0; slot < slots; slot++)
-        if (slab_kind(slab_of_slot(slot)) == KIND_MID)
-            trimmed += trim_slab(h, slab_of_slot(slot));
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
+        struct slab *s = slab_of_slot(slot);
+        if (slab_kind(s) == KIND_MID && s->first_offset == 0)
+            trimmed += trim_slab(h, s);
+    }
     return trimmed;
 }

@@ -1,48 +1,22 @@
-/* The C++ operators, by their linker names, so that neither a C++ compiler nor libstdc++ is needed to build or load the
- * library. What only libstdc++ can do (the new_handler, throwing bad_alloc) is reached through weak references, which
- * are there in every program that could catch the exception.
- *
- * A nothrow operator calls the new_handler too; a handler that throws passes through it. */
+/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. */
 #include "alloc.h"
-#include "text.h"
-
-#include <stdlib.h>
 
 #define OPERATOR(name, mangled, ...) HAK_API void *name(__VA_ARGS__) __asm__(mangled); void *name(__VA_ARGS__)
 #define DELETE(name, mangled, ...) HAK_API void name(__VA_ARGS__) __asm__(mangled); void name(__VA_ARGS__)
 
-typedef void (*new_handler)(void);
-HAK_API HAK_WEAK new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv");
-HAK_API HAK_WEAK void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
-
 struct nothrow;
 
-/* As the standard wants it: ask the handler for memory until it gives up, then throw or return NULL. */
-HAK_COLD static void *new_failed(size_t size, size_t alignment, bool throws) {
-    for (;;) {
-        new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
-        if (handler == NULL)
-            break;
-        handler();
-        void *p = alignment == 0 ? alloc_malloc(size) : alloc_aligned(alignment, size);
-        if (p != NULL)
-            return p;
-    }
-    if (!throws)
-        return NULL;
-    if (throw_bad_alloc != NULL)
-        throw_bad_alloc();
-    text_line("hakmem: out of memory in operator new (%u bytes), and no C++ library to throw bad_alloc", (uint64_t)size);
-    abort();
-}
+/* new_handler.cc: ask the new_handler for memory, then throw or return NULL. */
+void *new_failed(size_t size, size_t alignment);
+void *new_failed_nothrow(size_t size, size_t alignment);
 
 HAK_INLINE void *new_plain(size_t size, bool throws) {
     void *p = alloc_malloc(size);
-    return likely(p != NULL) ? p : new_failed(size, 0, throws);
+    return likely(p != NULL) ? p : throws ? new_failed(size, 0) : new_failed_nothrow(size, 0);
 }
 HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool throws) {
     void *p = alloc_aligned(alignment, size);
-    return likely(p != NULL) ? p : new_failed(size, alignment, throws);
+    return likely(p != NULL) ? p : throws ? new_failed(size, alignment) : new_failed_nothrow(size, alignment);
 }
 
 // clang-format off

@@ -276,12 +276,12 @@ int option_set(const char *name, const char *value) {
 
 void options_print_help(int fd) {
     TEXT_TO_FD(t, fd, 1024);
-    text_string(&t, "HAKMEM options. Set them as HAKMEM_NAME=value in the environment.\n");
+    text_string(&t, "HAKMEM options, their values and defaults. live: may be changed while the program runs.\n");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         const struct option_entry *e = &table[o];
         text_flush(&t);
-        text_format(&t, "  %s", e->name);
-        text_pad(&t, 0, 24);
+        text_format(&t, "  HAKMEM_%s", e->name);
+        text_pad(&t, 0, 32);
         size_t column = t.length;
         describe_values(&t, e);
         text_pad(&t, column, 28);

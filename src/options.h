@@ -36,7 +36,7 @@ X(HUGE_PAGES_FROM, BYTES,  START, 64 * MIB, 0, 1 * TIB, "", "size of the heap ab
 X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "fault the pages of a growing class in several at a time") \
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "frees of other threads' blocks gathered in the outbox are sent every DRAIN_INTERVAL frees") \
 X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "such frees between two drains") \
-X(OWNED_SLABS,     NUMBER, LIVE,  32, 1, 65536, "", "partly used tiny slabs a thread may own besides its current ones before it has shown that it allocates from them") \
+X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a thread may own besides its current ones before it has shown that it allocates from them") \
 X(L2_RING_CAP,     LIST,   LIVE,  48, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
 X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
 X(RING_BYTES,      BYTES,  LIVE,  1 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
@@ -60,7 +60,7 @@ enum option {
 
 /* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads; START options are
  * constant after options_init, LIVE ones are written by option_set. */
-extern _Atomic uint64_t option_values[OPTION_COUNT];
+extern HAK_HIDDEN _Atomic uint64_t option_values[OPTION_COUNT];
 
 HAK_INLINE uint64_t option(enum option o) { return load_relaxed(&option_values[o]); }
 

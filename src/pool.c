@@ -142,7 +142,7 @@ static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)
             return BITSET_NONE;
-        purge_consider_huge_pages(superslab);
+        purge_consider_huge_pages(superslab, 1);
         slot = take_in(superslab, true, wish);
     }
     return slot;
@@ -311,7 +311,7 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
     give_clean(first + n, got + whole - (first + n));
     for (size_t i = 0; i < n; i++)
         store_release(&superslab_at(first + i)->word, ~(uint64_t)0);
-    purge_consider_huge_pages(first);
+    purge_consider_huge_pages(first, n);
     count_taken(c, n * SUPERSLAB_SLOTS, 0);
     *zero = true;
     return first;
@@ -410,6 +410,19 @@ size_t pool_take_inbox_offer(unsigned class_id) {
         bitset_remove(&hak_region.sets, SET_INBOX + class_id, at); /* a set bit of this class is added again by its pusher:
                                                                       inboxes are looked at by their owner in any case */
     }
+}
+
+size_t pool_next_active(size_t slot) {
+    size_t superslabs = load_acquire(&hak_region.superslabs);
+    for (size_t at = slot / SUPERSLAB_SLOTS; at < superslabs; at++) {
+        uint64_t w = load_relaxed(&superslab_at(at)->word);
+        uint32_t active = w == ~(uint64_t)0 && hak_region.window ? 0 : word_active(w);
+        if (at == slot / SUPERSLAB_SLOTS)
+            active &= (uint32_t)(ALL_SLOTS << slot % SUPERSLAB_SLOTS);
+        if (active != 0)
+            return at * SUPERSLAB_SLOTS + lowest_bit(active);
+    }
+    return BITSET_NONE;
 }
 
 void pool_count(struct pool_totals *totals) {

@@ -53,6 +53,10 @@ size_t pool_take_offer(unsigned class_id);
 void pool_offer_inbox(size_t slot, unsigned class_id);
 size_t pool_take_inbox_offer(unsigned class_id);
 
+/* The next ACTIVE slot at or after this one, BITSET_NONE if there is none: for walks over all slabs. Records of slots in
+ * SuperSlabs that were never in use are not touched. */
+size_t pool_next_active(size_t slot);
+
 /* ---- giving back ---- */
 
 /* Tells the pool's totals what the client did since, purges what is over the bounds. */
@@ -61,6 +65,10 @@ void pool_settle(struct pool_client *c);
 size_t pool_purge(struct pool_client *c, size_t keep_slots);
 /* Purges what is older than the options allow. */
 void pool_decay(struct pool_client *c, uint32_t now_ms);
+
+/* How many threads have a heap: 1 in a program without threads. */
+void pool_clients_changed(int by);
+unsigned pool_clients(void);
 
 struct pool_totals {
     size_t active_slots, empty_slots, superslabs, superslabs_peak;

@@ -10,11 +10,14 @@
 #define BOOST_MOST 9           /* doublings: 1 MiB to 512 MiB */
 #define REFUSED_MS 1000        /* after a refused purge none is tried for so long */
 #define RUN_SUPERSLABS 64      /* purged by one call at the most */
+#define SLOTS_HELD_BY_THREAD 16
+#define ADVICE_CHANGES_MOST 64
 #define FAR_OVER 4             /* times the bound: then a freeing thread does not leave it to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
 static _Atomic int64_t active_slots, empty_slots;
 static _Atomic int64_t cached_superslabs;
+static _Atomic int32_t clients;
 static _Atomic uint32_t clock_ms;
 static _Atomic uint32_t last_purge_ms, last_regret_ms, last_decay_ms, refused_ms;
 static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one last regretted */
@@ -28,15 +31,30 @@ size_t purge_cached_superslabs(void) {
     return n > 0 ? (size_t)n : 0;
 }
 
-void purge_consider_huge_pages(size_t superslab) {
-    if (load_relaxed(&hak_region.huge_from) != 0 || option(OPT_HUGE_PAGES) == HUGE_NEVER)
+void pool_clients_changed(int by) { rmw_add(&clients, by); }
+unsigned pool_clients(void) { return (unsigned)load_relaxed(&clients); }
+
+/* A thread holds about one half-used slot a class it uses. With huge pages these are wholly resident, so they must be few
+ * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
+static bool huge_pages_pay(size_t superslab) {
+    if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
+        return true;
+    int64_t held = (int64_t)pool_clients() * SLOTS_HELD_BY_THREAD;
+    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && load_relaxed(&active_slots) > 10 * held;
+}
+
+void purge_consider_huge_pages(size_t first, size_t n) {
+    static _Atomic uint32_t changes; /* relaxed: an estimate */
+    static _Atomic bool advising;
+    if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&changes) > ADVICE_CHANGES_MOST)
         return;
-    size_t from = superslab * SUPERSLAB_BYTES;
-    if (option(OPT_HUGE_PAGES) == HUGE_AUTO && from < option(OPT_HUGE_PAGES_FROM))
-        return;
-    size_t none = 0;
-    if (rmw_cas(&hak_region.huge_from, &none, from | 1)) /* not 0, also for the first SuperSlab */
-        os_advise(OS_HUGE, slot_address(superslab * SUPERSLAB_SLOTS), region_frontier() - from);
+    bool pay = huge_pages_pay(first);
+    if (pay != load_relaxed(&advising)) {
+        store_relaxed(&advising, pay);
+        rmw_add(&changes, 1);
+    }
+    if (pay)
+        os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
 }
 
 /* ---- the bound ---- */

@@ -21,8 +21,8 @@ uint32_t purge_clock_ms(void);
 void purge_cache_count(int change);
 size_t purge_cached_superslabs(void);
 
-/* Turns on huge pages from this new SuperSlab upwards once the heap is large enough. */
-void purge_consider_huge_pages(size_t superslab);
+/* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little. */
+void purge_consider_huge_pages(size_t first, size_t n);
 
 /* From pool.c, for whoever changes a word: adds the SuperSlab to the sets it now belongs to, counts the cached ones. */
 void pool_changed(size_t superslab, uint64_t before, uint64_t after);

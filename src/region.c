@@ -52,7 +52,7 @@ static void derive(uintptr_t word) {
     r->base = round_down(word, SUPERSLAB_BYTES);
     r->window = word & PUBLISHED_WINDOW;
     r->superslabs_max = l.superslabs;
-    r->key = (uintptr_t)os_random();
+    hak_region.key = (uintptr_t)os_random();
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     at -= table_bytes(l.slabs_bytes);
     r->slabs = at;
@@ -130,14 +130,6 @@ static bool commit_table(char *table, size_t from, size_t to) {
     return from >= to || os_commit(table + from, to - from);
 }
 
-static void advise_committed(size_t from, size_t to) {
-    size_t huge_from = load_relaxed(&hak_region.huge_from);
-    if (huge_from != 0 && to > huge_from) {
-        from = max_size(from, huge_from);
-        os_advise(OS_HUGE, (char *)hak_region.base + from, to - from); /* NOLINT: the region is addresses */
-    }
-}
-
 /* Commits so that `superslabs` of them have memory and records: a growing step, at least what is needed. Several
  * threads may do so at once: committing again is harmless, and the frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
@@ -156,7 +148,6 @@ static bool commit_superslabs(size_t superslabs) {
                          rows_at + row_to * sizeof(struct superslab_row)) &&
             (r->window || os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
         if (done) {
-            advise_committed(have, to);
             size_t now = have;
             while (now < to && !__atomic_compare_exchange_n(&r->frontier, &now, to, false, __ATOMIC_SEQ_CST,
                                                             __ATOMIC_RELAXED))

@@ -25,8 +25,7 @@ struct heap;
 enum slab_kind {
     KIND_FREE, /* the slot is the pool's, or not the first of its block */
     KIND_TINY,
-    KIND_MID,
-    KIND_PART, /* a further slot of a mid slab: first_offset leads to its record */
+    KIND_MID,  /* every slot of the span; first_offset leads to the record that counts */
     KIND_LARGE,
     KIND_HUGE,
 };
@@ -60,7 +59,7 @@ struct slab {
     uint8_t slots;               /* of the span; constant while the slab lives */
     union {
         uint8_t place;           /* tiny, owner: enum slab_place */
-        uint8_t first_offset;    /* part: slots from the first of the span */
+        uint8_t first_offset;    /* mid: slots from the first of the span; constant while the slab lives */
     };
     uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
     uint32_t class_next, class_prev; /* tiny, owner: on the list of its class */
@@ -123,9 +122,8 @@ struct region {
     bool window;                 /* nothing is reserved: SuperSlabs are mapped one by one; constant */
     _Atomic size_t superslabs;   /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;   /* huge runs that the kernel moved, each costs mappings */
-    _Atomic size_t huge_from;    /* bytes from base: SuperSlabs above are advised to use huge pages */
 };
-extern struct region hak_region;
+extern HAK_HIDDEN struct region hak_region;
 
 /* Reserves the region and commits its first step. False: no memory. Any thread, any time, again at no cost. */
 bool region_init(void);
@@ -147,7 +145,7 @@ struct region_range {
 };
 unsigned region_tables(struct region_range ranges[3]);
 
-HAK_INLINE size_t region_frontier(void) { return __atomic_load_n(&hak_region.frontier, __ATOMIC_RELAXED); }
+HAK_INLINE size_t region_frontier(void) { return RACY_LOAD(hak_region.frontier); }
 HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }
 HAK_INLINE bool region_has(const void *p) { return region_offset(p) < region_frontier(); }
 HAK_INLINE struct slab *slab_at_offset(uintptr_t offset) {

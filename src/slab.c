@@ -116,7 +116,7 @@ void slab_keep(struct heap *h, struct slab *s) {
         list_on_class(h, s);
     if (++h->adoptions_since_refill > ADOPTIONS_WITHOUT_REFILL)
         h->owned_credit -= (h->owned_credit + 3) / 4;
-    unsigned most = heap_threads() > 1 ? CREDIT_MOST_WITH_THREADS : CREDIT_MOST;
+    unsigned most = pool_clients() > 1 ? CREDIT_MOST_WITH_THREADS : CREDIT_MOST;
     if (h->owned_credit > most)
         h->owned_credit = most;
     keep_few(h, s);

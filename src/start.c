@@ -17,7 +17,7 @@ static struct sigaction before[CRASH_SIGNALS]; /* constant after the start */
 static const char *what_lies_at(const void *p) {
     static const char *const kinds[] = {
         [KIND_FREE] = "free", [KIND_TINY] = "a tiny slab", [KIND_MID] = "a mid slab",
-        [KIND_PART] = "a mid slab", [KIND_LARGE] = "a large block", [KIND_HUGE] = "a huge block"};
+        [KIND_LARGE] = "a large block", [KIND_HUGE] = "a huge block"};
     if (!region_has(p))
         return "outside the heap";
     return kinds[slab_kind(slab_at_offset(region_offset(p)))];
@@ -31,7 +31,7 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     const void *at = signal_number == SIGABRT ? NULL : info->si_addr;
     text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads", (uint64_t)signal_number,
               (uint64_t)getpid(), (uintptr_t)at, at != NULL ? what_lies_at(at) : "no address",
-              (uint64_t)region_frontier(), (uint64_t)heap_threads());
+              (uint64_t)region_frontier(), (uint64_t)pool_clients());
     if (before[i].sa_flags & SA_SIGINFO) {
         before[i].sa_sigaction(signal_number, info, context);
     } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {

@@ -80,26 +80,34 @@ static void add_tiny(struct heap_report *r, const struct slab *s, size_t residen
     r->tiny_free[class_id] += slab_listed(s) * bytes;
 }
 
-/* One span or one slot of the pool. Returns how many slots it has. */
+static void add_empty_slots(struct heap_report *r, struct residency *pages) {
+    size_t superslabs = load_acquire(&hak_region.superslabs);
+    for (size_t i = 0; i < superslabs; i++) {
+        uint64_t w = load_relaxed(&superslab_at(i)->word);
+        for (uint32_t empty = word_resident(w) & ~word_active(w); empty != 0; empty &= empty - 1)
+            r->empty_slots += (int64_t)resident_in_slot(pages, i * SUPERSLAB_SLOTS + lowest_bit(empty));
+    }
+}
+
+/* One span that is in use. Returns how many slots it has. */
 static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    bool active = word_active(load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word)) >> slot % SUPERSLAB_SLOTS & 1;
     size_t slots = 1;
-    if (active && kind == KIND_HUGE)
+    if (kind == KIND_HUGE)
         slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
-    else if (active && (kind == KIND_MID || kind == KIND_LARGE))
+    else if (kind == KIND_MID || kind == KIND_LARGE)
         slots = s->slots;
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);
     bool live = load_relaxed(&s->state[0]) == BLOCK_LIVE;
-    switch (active ? kind : KIND_FREE) {
+    switch (kind) {
     case KIND_TINY: add_tiny(r, s, resident); break;
     case KIND_MID: add_mid(r, s, resident); break;
     case KIND_LARGE: add_span(r, resident, live ? s->bytes : 0, live ? 0 : s->bytes); break;
     case KIND_HUGE: add_span(r, resident, s->bytes, 0); break;
-    default: r->empty_slots += (int64_t)resident;
+    default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
     }
     return slots;
 }
@@ -134,10 +142,10 @@ void stats_collect(struct heap_report *r) {
     if (!region_init())
         return;
     pool_count(&r->pool);
-    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
     struct residency pages = {.superslab = BITSET_NONE};
-    for (size_t slot = 0; slot < slots;)
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(r, &pages, slot);
+    add_empty_slots(r, &pages);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(r, h);
     struct region_range tables[3];

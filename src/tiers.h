@@ -15,12 +15,36 @@ uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
 size_t tiny_trim(struct heap *h);
 
+/* The newest block of the ring, 0 if there is none: the hit path of mid and large. */
+HAK_INLINE uintptr_t ring_pop(struct heap *h, unsigned index, size_t block_bytes, bool *zero) {
+    struct ring *ring = h->ring[index];
+    if (unlikely(ring == NULL || ring->blocks == 0))
+        return 0;
+    struct ring_entry e = ring->entry[--ring->blocks];
+    h->ring_bytes -= block_bytes;
+    *zero = load_relaxed(e.state) & BLOCK_CLEAN;
+    store_relaxed(e.state, BLOCK_LIVE);
+    return e.block;
+}
+HAK_INLINE bool ring_push(struct heap *h, unsigned index, size_t block_bytes, uintptr_t block, _Atomic uint8_t *state) {
+    struct ring *ring = h->ring[index];
+    if (unlikely(ring == NULL || ring->blocks >= ring->cap || h->ring_bytes + block_bytes > h->ring_bytes_most))
+        return false;
+    store_relaxed(state, BLOCK_CACHED);
+    ring->entry[ring->blocks++] = (struct ring_entry){block, state};
+    h->ring_bytes += block_bytes;
+    return true;
+}
+/* Forgets the oldest `n` entries, whose blocks were given back. */
+void ring_drop(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes);
+
+/* The ring, if any, is empty. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
+#define mid_first(s) ((s) - (s)->first_offset)
 void mid_free(struct heap *h, struct slab *s, void *p);
 void mid_empty(struct heap *h);
 size_t mid_trim(struct heap *h);
-HAK_INLINE struct slab *mid_slab(struct slab *s) { return slab_kind(s) == KIND_PART ? s - s->first_offset : s; }
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);
 

@@ -214,8 +214,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         slab_unlist(h, s);
         return use_early(h, c, s);
     }
-    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
-    for (size_t slot = 0; slot < slots; slot++) {
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
@@ -361,8 +360,7 @@ size_t tiny_trim(struct heap *h) {
     size_t trimmed = 0;
     for (uint32_t at = h->owned_first; at != 0; at = slab_of_slot(at - 1)->next)
         trimmed += trim_slab(slab_of_slot(at - 1));
-    size_t slots = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
-    for (size_t slot = 0; slot < slots; slot++) {
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;

@@ -34,22 +34,39 @@ static void run_tagged(uint32_t live, uint64_t random) {
     free(slots);
 }
 
-/* The size is masked out of the draw that gives the place: mixed sizes cost two instructions. */
-static void run_lean(uint32_t live, uint64_t random) {
-    unsigned char **blocks = must(calloc(live, sizeof *blocks));
-    uint64_t size = args[SIZE].value != 0 ? args[SIZE].value : 16;
-    uint64_t mask = args[SIZE].value != 0 ? 0 : 1023;
-    for (uint32_t i = 0; i < live; i++)
-        blocks[i] = must(malloc(size + (random_next(&random) & mask)));
-    double start = now_seconds();
+/* One step of a generator of two instructions, of which the high half is used. */
+#define LEAN_STEP(random) ((random) = (random) * 6364136223846793005u + 1442695040888963407u)
+
+static void run_lean_fixed(unsigned char **blocks, uint64_t live, uint64_t random, size_t size) {
     for (uint64_t op = args[OPS].value; op != 0; op--) {
-        uint64_t draw = random_next(&random);
-        unsigned char **place = &blocks[((draw >> 32) * live) >> 32];
+        unsigned char **place = &blocks[((LEAN_STEP(random) >> 32) * live) >> 32];
         free(*place);
-        unsigned char *block = malloc(size + (draw & mask));
+        unsigned char *block = malloc(size);
         *block = 1;
         *place = block;
     }
+}
+
+static void run_lean_mixed(unsigned char **blocks, uint64_t live, uint64_t random) {
+    for (uint64_t op = args[OPS].value; op != 0; op--) {
+        unsigned char **place = &blocks[((LEAN_STEP(random) >> 32) * live) >> 32];
+        free(*place);
+        unsigned char *block = malloc(16 + (random >> 20 & 1023));
+        *block = 1;
+        *place = block;
+    }
+}
+
+static void run_lean(uint32_t live, uint64_t random) {
+    unsigned char **blocks = must(calloc(live, sizeof *blocks));
+    size_t size = args[SIZE].value;
+    for (uint32_t i = 0; i < live; i++)
+        blocks[i] = must(malloc(size != 0 ? size : 16 + (LEAN_STEP(random) >> 20 & 1023)));
+    double start = now_seconds();
+    if (size != 0)
+        run_lean_fixed(blocks, live, random, size);
+    else
+        run_lean_mixed(blocks, live, random);
     report_speed(args[OPS].value, now_seconds() - start);
     for (uint32_t i = 0; i < live; i++)
         free(blocks[i]);

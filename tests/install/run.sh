@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Everything a project can do to use HAKMEM works: run.sh BUILD_DIRECTORY (a release build).
+# It installs to a scratch directory and builds consumers by find_package, FetchContent and pkg-config, shared and
+# static, in C and in C++; then it checks the symbols of a build for embedding.
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+SOURCE=$(cd "$HERE/../.." && pwd)
+BUILD=$(cd "$1" && pwd)
+SCRATCH=$(mktemp -d)
+trap 'rm -rf "$SCRATCH"' EXIT
+
+fail() {
+  printf 'install: %s\n' "$*"
+  exit 1
+}
+
+# works PROGRAM: it runs, and linked what it was meant to: `shared` or `static` HAKMEM.
+works() {
+  local program=$1 kind=$2
+  echo "$program ($kind)"
+  [[ $("$program") == 'consumer works' ]] || fail "$program does not work"
+  if [[ $kind == shared ]]; then
+    ldd "$program" | grep 'libhakmem\.so\.0 => ' >/dev/null || fail "$program is not linked with libhakmem.so.0"
+  elif ldd "$program" 2>/dev/null | grep libhakmem >/dev/null; then
+    fail "$program was to be linked with libhakmem.a"
+  fi
+}
+
+# cmake_consumers NAME CMAKE_ARGS…
+cmake_consumers() {
+  local directory=$SCRATCH/$1 language
+  shift
+  cmake -S "$HERE" -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >/dev/null
+  cmake --build "$directory" --target hakmem_c hakmem_cc hakmem_static_c hakmem_static_cc
+  for language in c cc; do
+    works "$directory/hakmem_$language" shared
+    works "$directory/hakmem_static_$language" static
+  done
+}
+
+pkg_config_consumers() {
+  local flags libs static
+  PKG_CONFIG_PATH=$(dirname "$(find "$SCRATCH/prefix" -name hakmem.pc)")
+  export PKG_CONFIG_PATH
+  read -ra flags < <(pkg-config --cflags hakmem)
+  read -ra libs < <(pkg-config --libs hakmem)
+  read -ra static < <(pkg-config --static --libs hakmem)
+  cd "$SCRATCH"
+  cc "${flags[@]}" "$HERE/consumer.c" -o pc_shared "${libs[@]}" "-Wl,-rpath,$(pkg-config --variable=libdir hakmem)"
+  cc "${flags[@]}" "$HERE/consumer.c" -o pc_static -Wl,-Bstatic "${libs[@]}" -Wl,-Bdynamic -pthread
+  cc "${flags[@]}" "$HERE/consumer.c" -o pc_all_static -static "${static[@]}"
+  c++ "${flags[@]}" "$HERE/consumer.cc" -std=c++17 -o pc_all_static_cc -static "${static[@]}"
+  works ./pc_shared shared
+  works ./pc_static static
+  works ./pc_all_static static
+  works ./pc_all_static_cc static
+  cd "$HERE"
+}
+
+# defined FILE: the global symbols it defines.
+defined() {
+  nm --defined-only -g "$@" | awk 'NF == 3 { sub(/@.*/, "", $3); print $3 }' | sort -u
+}
+
+# A build without override has hak_* alone, in both libraries, and works beside the system's malloc.
+embedding() {
+  local directory=$SCRATCH/embed
+  cmake -S "$SOURCE" -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHAKMEM_OVERRIDE=OFF >/dev/null
+  cmake --build "$directory" >/dev/null
+  echo "embedding"
+  defined -D "$directory/libhakmem.so" >"$SCRATCH/exported"
+  grep -qx hak_malloc "$SCRATCH/exported" || fail "the embedding build does not export hak_malloc"
+  ! grep -v '^hak_' "$SCRATCH/exported" || fail "the embedding build exports more than hak_*"
+  ! defined "$directory/libhakmem.a" | grep -xE 'malloc|calloc|realloc|free|cfree|memalign|posix_memalign|_Zn.*|_Zd.*' ||
+    fail "the embedding build defines the symbols above"
+  cc -DCONSUMER_EMBEDS -I"$SOURCE/include" "$HERE/consumer.c" -o "$SCRATCH/embedded" "$directory/libhakmem.a" -pthread
+  works "$SCRATCH/embedded" static
+}
+
+cmake --install "$BUILD" --prefix "$SCRATCH/prefix" >/dev/null
+cmake_consumers find_package -DCMAKE_PREFIX_PATH="$SCRATCH/prefix"
+cmake_consumers fetch_content -DHAKMEM_SOURCE="$SOURCE"
+pkg_config_consumers
+embedding
+
+# The library needs libc alone, and its name is stable.
+library=$BUILD/libhakmem.so
+[[ $(readelf -d "$library" | grep -c '(NEEDED)') == 1 ]] || fail "the library needs more than libc: $(readelf -d "$library")"
+readelf -d "$library" | grep 'SONAME.*\[libhakmem\.so\.0\]' >/dev/null || fail "the SONAME is not libhakmem.so.0"

@@ -1,0 +1,109 @@
+#include "inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bitset.h"
+#include "classes.h"
+#include "options.h"
+#include "pool.h"
+
+struct family {
+    struct bitset_family bitset;
+    char *memory;
+};
+
+/* Laid out as the header says: the words of all sets for the same 64 indices side by side. */
+void *inside_bitset_new(size_t indices, unsigned sets) {
+    struct family *f = calloc(1, sizeof *f);
+    f->bitset.levels = bitset_shape(indices, f->bitset.rows);
+    size_t total = 0;
+    for (unsigned level = 0; level < f->bitset.levels; level++)
+        total += f->bitset.rows[level] * sets * 8;
+    f->memory = calloc(1, total);
+    char *at = f->memory;
+    for (unsigned level = 0; level < f->bitset.levels; level++) {
+        f->bitset.level[level] = at;
+        f->bitset.row_bytes[level] = (size_t)sets * 8;
+        at += f->bitset.rows[level] * sets * 8;
+    }
+    return f;
+}
+void inside_bitset_delete(void *family) {
+    free(((struct family *)family)->memory);
+    free(family);
+}
+static const struct bitset_family *bitset_of(void *family) { return &((struct family *)family)->bitset; }
+void inside_bitset_add(void *family, unsigned set, size_t index) { bitset_add(bitset_of(family), set, index); }
+void inside_bitset_remove(void *family, unsigned set, size_t index) { bitset_remove(bitset_of(family), set, index); }
+int inside_bitset_has(void *family, unsigned set, size_t index) { return bitset_has(bitset_of(family), set, index); }
+size_t inside_bitset_find(void *family, unsigned set, size_t from) { return bitset_find(bitset_of(family), set, from); }
+size_t inside_bitset_find_last(void *family, unsigned set, size_t below) {
+    return bitset_find_last(bitset_of(family), set, below);
+}
+const size_t inside_bitset_none = BITSET_NONE;
+
+const unsigned inside_tiny_classes = TINY_CLASSES, inside_classes = CLASSES;
+const size_t inside_tiny_max = TINY_BYTES_MAX, inside_mid_max = MID_BYTES_MAX, inside_large_max = LARGE_BYTES_MAX,
+             inside_slot_bytes = SLOT_BYTES, inside_superslab_bytes = SUPERSLAB_BYTES;
+struct inside_class inside_class_at(unsigned class_id) {
+    const struct size_class *c = &size_classes[class_id];
+    return (struct inside_class){c->block_bytes, c->blocks, c->reuse_at, c->slots};
+}
+unsigned inside_tiny_class_of(size_t bytes) { return tiny_class_of(bytes); }
+unsigned inside_mid_class_of(size_t bytes) { return mid_class_of(bytes); }
+unsigned inside_large_slots_of(size_t bytes) { return large_slots_of(bytes); }
+size_t inside_huge_superslabs_of(size_t bytes) { return huge_superslabs_of(bytes); }
+unsigned inside_class_aligned(size_t bytes, size_t alignment) { return class_aligned(bytes, alignment); }
+int inside_tiny_divides(unsigned class_id, size_t offset_in_slot) {
+    return tiny_divides(size_classes[class_id].divisor, offset_in_slot);
+}
+unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
+    return mid_block_index(&size_classes[class_id], offset_in_slab);
+}
+
+_Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
+                   INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT && INSIDE_LIST == (int)OPTION_LIST,
+               "inside.h follows options.h");
+static const struct inside_option options[] = {
+#define INSIDE_OPTION(name, kind, when, initial, least, most, choices, help) \
+    {#name, choices, OPTION_##kind, when == LIVE, initial, least, most},
+    OPTIONS(INSIDE_OPTION)
+#undef INSIDE_OPTION
+};
+const unsigned inside_options = OPTION_COUNT;
+struct inside_option inside_option_at(unsigned option_id) { return options[option_id]; }
+
+const size_t inside_no_slot = BITSET_NONE;
+void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct pool_client)) : NULL; }
+void inside_pool_client_delete(void *client) { free(client); }
+size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero) {
+    bool is_zero = false;
+    size_t slot = pool_take(client, slots, align, tag, &is_zero);
+    *zero = is_zero;
+    return slot;
+}
+void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag) { pool_give(client, slot, slots, tag); }
+int inside_pool_extend(void *client, size_t slot, unsigned slots, unsigned wanted) {
+    return pool_extend(client, slot, slots, wanted);
+}
+size_t inside_pool_take_run(void *client, size_t superslabs, size_t align, int *zero) {
+    bool is_zero = false;
+    size_t first = pool_take_run(client, superslabs, align, &is_zero);
+    *zero = is_zero;
+    return first;
+}
+void inside_pool_give_run(void *client, size_t first, size_t superslabs, int resident) {
+    pool_give_run(client, first, superslabs, resident != 0);
+}
+int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted) {
+    return pool_extend_run(client, first, superslabs, wanted);
+}
+void inside_pool_settle(void *client) { pool_settle(client); }
+size_t inside_pool_purge(void *client, size_t keep_slots) { return pool_purge(client, keep_slots); }
+struct inside_totals inside_pool_count(void) {
+    struct pool_totals t;
+    pool_count(&t);
+    return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
+}
+char *inside_slot_address(size_t slot) { return slot_address(slot); }

@@ -1,0 +1,70 @@
+/* The allocator's internal modules as plain functions: their headers are C11 and cannot be read by C++. */
+#ifndef HAKMEM_TESTS_INSIDE_H
+#define HAKMEM_TESTS_INSIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* bitset.h: a family of `sets` sets over `indices` indices, in memory of its own. */
+void *inside_bitset_new(size_t indices, unsigned sets);
+void inside_bitset_delete(void *family);
+void inside_bitset_add(void *family, unsigned set, size_t index);
+void inside_bitset_remove(void *family, unsigned set, size_t index);
+int inside_bitset_has(void *family, unsigned set, size_t index);
+size_t inside_bitset_find(void *family, unsigned set, size_t from);
+size_t inside_bitset_find_last(void *family, unsigned set, size_t below);
+extern const size_t inside_bitset_none;
+
+/* classes.h */
+struct inside_class {
+  size_t block_bytes, blocks, reuse_at, slots;
+};
+extern const unsigned inside_tiny_classes, inside_classes;
+extern const size_t inside_tiny_max, inside_mid_max, inside_large_max, inside_slot_bytes, inside_superslab_bytes;
+struct inside_class inside_class_at(unsigned class_id);
+unsigned inside_tiny_class_of(size_t bytes);
+unsigned inside_mid_class_of(size_t bytes);
+unsigned inside_large_slots_of(size_t bytes);
+size_t inside_huge_superslabs_of(size_t bytes);
+unsigned inside_class_aligned(size_t bytes, size_t alignment);
+int inside_tiny_divides(unsigned class_id, size_t offset_in_slot);
+unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab);
+
+/* options.h: one row of the table. */
+struct inside_option {
+  const char *name, *choices;
+  int kind; /* of the following, in this order */
+  int live;
+  uint64_t initial, least, most;
+};
+enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
+extern const unsigned inside_options;
+struct inside_option inside_option_at(unsigned option);
+
+/* pool.h: spans and runs, by slot number, in a region of this process. */
+enum { INSIDE_SUPERSLAB_SLOTS = 32 };
+extern const size_t inside_no_slot;
+struct inside_totals {
+  size_t active_slots, empty_slots, superslabs, superslabs_peak;
+};
+void *inside_pool_client_new(void);
+void inside_pool_client_delete(void *client);
+size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero);
+void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag);
+int inside_pool_extend(void *client, size_t slot, unsigned slots, unsigned wanted);
+size_t inside_pool_take_run(void *client, size_t superslabs, size_t align, int *zero);
+void inside_pool_give_run(void *client, size_t first, size_t superslabs, int resident);
+int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted);
+void inside_pool_settle(void *client);
+size_t inside_pool_purge(void *client, size_t keep_slots);
+struct inside_totals inside_pool_count(void);
+char *inside_slot_address(size_t slot);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
