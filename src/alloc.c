@@ -114,6 +114,8 @@ void *alloc_calloc(size_t n, size_t bytes) {
 
 /* ---- looking up ---- */
 
+#define NOT_HANDED_OUT "a block that was never handed out"
+
 struct block {
     struct slab *slab;
     size_t bytes;     /* of the block the pointer is in; 0 if it is in none */
@@ -132,7 +134,9 @@ static struct block find(const void *p) {
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
+        if (((uintptr_t)p & (SLOT_BYTES - 1)) >= RACY_LOAD(s->carved_bytes))
+            b.why = NOT_HANDED_OUT, b.bytes = 0;
+        else if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
             b.why = NULL;
         break;
     case KIND_MID:
@@ -181,9 +185,11 @@ static struct block find_live(const void *p, const char *call) {
 
 static void free_tiny(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = size_classes[slab_class(s)].block_bytes;
-    uintptr_t block = (uintptr_t)p;
-    if (unlikely(!tiny_divides(s->divisor, block & (SLOT_BYTES - 1))))
+    uintptr_t block = (uintptr_t)p, in_slab = block & (SLOT_BYTES - 1);
+    if (unlikely(!tiny_divides(s->divisor, in_slab)))
         fail_bad_pointer("free", p, "", block_bytes);
+    if (unlikely(in_slab >= RACY_LOAD(s->carved_bytes))) /* the owner may be carving, but only behind live blocks */
+        fail_bad_pointer("free", p, NOT_HANDED_OUT, 0);
     if (unlikely(block_looks_free(block)))
         fail_double_free(p, block_bytes);
     if (unlikely(h == NULL))

@@ -37,7 +37,8 @@ HAK_INLINE void alloc_free(void *p) {
     struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
-    if (unlikely(!tiny_divides(s->divisor, block & (SLOT_BYTES - 1))))
+    uintptr_t in_slab = block & (SLOT_BYTES - 1);
+    if (unlikely(!tiny_divides(s->divisor, in_slab) || in_slab >= s->carved_bytes))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         return alloc_free_slow(p);

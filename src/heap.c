@@ -177,6 +177,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;
+    ring->blocks = 0; /* the memory may have held another ring, before its thread ended */
     ring->room = (uint16_t)room;
     heap_ring_limit(h, ring, index, block_bytes);
     h->ring[index] = ring;

@@ -73,13 +73,14 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
         return NULL;
     char *target = slot_address(to * SUPERSLAB_SLOTS);
     rmw_add(&hak_region.moved_runs, 1);
-    if (!os_move(slab_address(s), target, s->bytes)) {
+    /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
+    if (!os_move(slab_address(s), target, huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES)) {
         rmw_add(&hak_region.moved_runs, (size_t)-1);
         pool_give_run(&h->pool, to, huge_superslabs_of(bytes), !zero);
         return NULL;
     }
     store_relaxed(&superslab_at(to)->moved, 1);
     count(&h->pool.counters, COUNT_huge_moved_pages);
-    give_run(h, s, false); /* its pages are gone: it reads as zero */
+    give_run(h, s, false);
     return slab_address(make_record(h, to, bytes));
 }

@@ -60,17 +60,25 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
 
 /* Puts blocks back into the free set. The slab may be gone afterwards. */
 static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
-    unsigned c = slab_class(s), slots = s->slots;
-    uint64_t before = rmw_or(&s->free_blocks, mask); /* pairs with take_bits, for the state bytes */
-    uint64_t all = all_blocks(c);
-    HAK_ASSERT((before & mask) == 0);
-    if ((before | mask) == all && rmw_cas(&s->free_blocks, &all, 0)) {
-        count(&h->pool.counters, COUNT_mid_retired);
-        set_kind(s, slots, KIND_FREE);
-        pool_give(&h->pool, slot_of(s), slots, c + 1);
-    } else if (before == 0) {
-        pool_offer(slot_of(s), c);
+    for (;;) {
+        uint64_t all = all_blocks(slab_class(s));
+        uint64_t before = rmw_or(&s->free_blocks, mask); /* pairs with take_bits, for the state bytes */
+        HAK_ASSERT((before & mask) == 0);
+        if ((before | mask) != all || !rmw_cas(&s->free_blocks, &all, 0)) {
+            if (before == 0)
+                pool_offer(slot_of(s), slab_class(s));
+            return;
+        }
+        /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
+         * life, of which it need not be all. */
+        if (all_blocks(slab_class(s)) == all)
+            break;
+        mask = all;
     }
+    unsigned c = slab_class(s), slots = s->slots;
+    count(&h->pool.counters, COUNT_mid_retired);
+    set_kind(s, slots, KIND_FREE);
+    pool_give(&h->pool, slot_of(s), slots, c + 1);
 }
 
 /* Up to `most` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */

@@ -62,13 +62,15 @@ struct slab {
         uint8_t first_offset;    /* mid: slots from the first of the span; constant while the slab lives */
     };
     uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
-    uint32_t class_next, class_prev; /* tiny, owner: on the list of its class */
+    uint32_t carved_bytes;       /* tiny, owner: where the cut blocks end: what lies behind was never handed out */
+    uint32_t unused;
     _Atomic uint64_t inbox;      /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
         _Atomic uint8_t state[64]; /* mid, holder of the block: enum mid_state; large: [0] */
         struct {                 /* tiny, owner */
+            uint32_t class_next, class_prev; /* on the list of its class */
             uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
             uint16_t purged_blocks; /* blocks that touch those pages */
         };

@@ -57,6 +57,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
     s->carved = (uint16_t)end;
+    s->carved_bytes = end * size_classes[c].block_bytes;
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         s->place &= (uint8_t)~PLACE_FRESH;
@@ -179,7 +180,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->list = slab_terminator(s);
-    s->countdown = 0, s->floor = 0, s->carved = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    s->countdown = 0, s->floor = 0, s->carved = 0, s->carved_bytes = 0, s->purged_pages = 0, s->purged_blocks = 0;
     s->divisor = size_classes[c].divisor;
     s->slots = 1;
     s->place = PLACE_FRESH;
