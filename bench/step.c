@@ -19,7 +19,7 @@
 enum { CALLS = 41, WARM = 400 };
 
 #define MARKER(name, number)                                                                                           \
-    static __attribute__((noinline, noclone)) void name(void) { __asm__ volatile("" ::"i"(number) : "memory"); }
+    static __attribute__((noinline)) void name(void) { __asm__ volatile("" ::"i"(number) : "memory"); }
 MARKER(mark_malloc, 1)
 MARKER(mark_free, 2)
 MARKER(mark_end, 3)

@@ -7,14 +7,15 @@
 #include "fail.h"
 #include "options.h"
 #include "os.h"
+#include "purger.h"
 #include "remote.h"
 #include "tiers.h"
 
 #include <errno.h>
 #include <string.h>
 
-static size_t trim_nothing(struct heap *h) {
-    (void)h;
+static size_t trim_nothing(struct heap *h, bool all) {
+    (void)h, (void)all;
     return 0;
 }
 
@@ -230,10 +231,15 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
         mid_free(h, s, p);
     else
         free_by_kind(h, s, p);
+    if (h != NULL)
+        chores_check(h);
     heap_leave(h);
 }
 
-HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(hak_heap, s); }
+HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
+    slab_countdown_ended(hak_heap, s);
+    chores_check(hak_heap);
+}
 
 void alloc_free_sized(void *p, size_t bytes) {
     if (p == NULL)
@@ -323,7 +329,7 @@ size_t alloc_trim(void) {
     collect(h);
     size_t pages = 0;
     for (unsigned i = 0; i < TIERS; i++)
-        pages += tiers[i].trim(h);
+        pages += tiers[i].trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
     pool_settle(&h->pool);
     size_t slots = pool_purge(&h->pool, 0);

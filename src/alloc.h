@@ -38,7 +38,7 @@ HAK_INLINE void alloc_free(void *p) {
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
     uintptr_t in_slab = block & (SLOT_BYTES - 1);
-    if (unlikely(!tiny_divides(s->divisor, in_slab) || in_slab >= s->carved_bytes))
+    if (unlikely(!tiny_divides(s->divisor, in_slab) || in_slab >= RACY_LOAD(s->carved_bytes)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         return alloc_free_slow(p);

@@ -18,6 +18,8 @@
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_WEAK __attribute__((weak))
+/* On functions that read what other threads are writing, and can live with either value. */
+#define HAK_RACY __attribute__((no_sanitize("thread")))
 #define HAK_LINE 64 /* bytes of a cache line */
 
 #define KIB ((size_t)1 << 10)

@@ -75,7 +75,8 @@ extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 struct tier {
     const char *name;
     void (*empty)(struct heap *h);
-    size_t (*trim)(struct heap *h); /* gives back free pages inside partly used slabs; returns how many */
+    size_t (*trim)(struct heap *h, bool all); /* gives back free pages inside partly used slabs: all, or those that
+                                                 were free at the last call too; returns how many */
 };
 extern const struct tier tiers[];
 enum { TIERS = 3 };

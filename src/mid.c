@@ -49,6 +49,7 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     for (unsigned i = 0; i < size_classes[c].blocks; i++)
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     store_relaxed(&s->class_id, (uint8_t)c);
+    store_relaxed(&s->idle_passes, 0);
     set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
@@ -95,6 +96,7 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
         return_blocks(h, s, taken);
         return 0;
     }
+    store_relaxed(&s->idle_passes, 0);
     if (w != taken)
         pool_offer(slot_of(s), c);
     return taken;
@@ -236,11 +238,15 @@ static size_t trim_slab(struct heap *h, struct slab *s) {
     return trimmed;
 }
 
-size_t mid_trim(struct heap *h) {
+size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
-        if (slab_kind(s) == KIND_MID && s->first_offset == 0)
+        if (slab_kind(s) != KIND_MID || s->first_offset != 0)
+            continue;
+        uint32_t passes = load_relaxed(&s->idle_passes);
+        store_relaxed(&s->idle_passes, passes + 1);
+        if (all || passes == 1)
             trimmed += trim_slab(h, s);
     }
     return trimmed;

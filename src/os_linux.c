@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -90,6 +94,28 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
     bool done = mincore(address, bytes, pages) == 0;
     errno = saved;
     return done;
+}
+
+bool os_start_thread(void *(*run)(void *)) {
+    int saved = errno;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool done = pthread_create(&thread, &attributes, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    errno = saved;
+    return done;
+}
+
+void os_sleep_ms(unsigned ms) {
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
 }
 
 size_t os_address_limit(void) {

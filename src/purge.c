@@ -12,7 +12,8 @@
 #define RUN_SUPERSLABS 64      /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
-#define FAR_OVER 4             /* times the bound: then a freeing thread does not leave it to the purger */
+#define FAR_OVER 4             /* times the bound, and so many slots: then a freeing thread does not leave it */
+#define FAR_OVER_SLOTS 512     /* to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
 static _Atomic int64_t active_slots, empty_slots;
@@ -22,6 +23,14 @@ static _Atomic uint32_t clock_ms;
 static _Atomic uint32_t last_purge_ms, last_regret_ms, last_decay_ms, refused_ms;
 static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one last regretted */
 static _Atomic uint32_t regrets, boost;
+static _Atomic uint32_t settlings;               /* some time ago this number changed: the program is not idle */
+static _Atomic uint32_t last_trim_ms;
+
+/* A page that the child of a fork finds zero, whatever way it was made: there the purger does not run. */
+static union {
+    _Atomic uint32_t purger_runs; /* 0 no, 1 yes */
+    char whole[64 * 1024];
+} fork_page __attribute__((aligned(64 * 1024)));
 
 uint32_t purge_clock_ms(void) { return load_relaxed(&clock_ms); }
 
@@ -98,6 +107,16 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
         store_relaxed(&boost, load_relaxed(&boost) + 1);
 }
 
+/* In a program with threads the purger purges, unless the excess is large; it is started if need be. */
+static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
+    if (pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO ||
+        empty > bound * FAR_OVER + FAR_OVER_SLOTS)
+        return false;
+    if (load_relaxed(&fork_page.purger_runs) == 0)
+        c->chores |= CHORE_PURGER;
+    return true;
+}
+
 void pool_settle(struct pool_client *c) {
     int64_t active = c->active_delta, empty = c->empty_delta;
     c->active_delta = 0, c->empty_delta = 0, c->start = 0;
@@ -111,13 +130,52 @@ void pool_settle(struct pool_client *c) {
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
     c->unused_taken = 0;
+    store_relaxed(&settlings, load_relaxed(&settlings) + 1);
     size_t bound = bound_slots();
-    if (empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS)
-        pool_purge(c, bound - bound / 4);
+    if (empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS) {
+        if (!leave_to_purger(c, (size_t)empty, bound))
+            pool_purge(c, bound - bound / 4);
+    }
     if (now - load_relaxed(&last_decay_ms) >= 1000) {
         store_relaxed(&last_decay_ms, now);
         pool_decay(c, now);
     }
+    if (now - load_relaxed(&last_trim_ms) >= option(OPT_DECAY_MS)) {
+        store_relaxed(&last_trim_ms, now);
+        c->chores |= CHORE_TRIM;
+    }
+}
+
+/* ---- the purger's side ---- */
+
+bool purge_claim_purger(void) {
+    uint32_t no = 0;
+    if (!rmw_cas(&fork_page.purger_runs, &no, 1))
+        return false;
+    if (os_advise(OS_WIPE, &fork_page, sizeof fork_page))
+        return true;
+    store_release(&fork_page.purger_runs, 0);
+    return false;
+}
+
+void purge_release_purger(void) { store_release(&fork_page.purger_runs, 0); }
+
+bool purge_tick(struct pool_client *c, bool *idle) {
+    static uint32_t seen; /* the purger's own */
+    uint32_t now_seen = load_relaxed(&settlings);
+    *idle = now_seen == seen;
+    seen = now_seen;
+    uint32_t now = os_now_ms();
+    store_relaxed(&clock_ms, now);
+    if (*idle)
+        store_relaxed(&boost, 0);
+    size_t bound = bound_slots();
+    int64_t empty = load_relaxed(&empty_slots);
+    bool over = empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS;
+    if (over)
+        pool_purge(c, bound - bound / 4);
+    pool_decay(c, now);
+    return over || !*idle;
 }
 
 /* ---- purging ---- */

@@ -62,8 +62,9 @@ struct slab {
         uint8_t first_offset;    /* mid: slots from the first of the span; constant while the slab lives */
     };
     uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
-    uint32_t carved_bytes;       /* tiny, owner: where the cut blocks end: what lies behind was never handed out */
-    uint32_t unused;
+    uint32_t carved_bytes;       /* tiny, owner: where the cut blocks end: what lies behind was never handed out.
+                                    Others read it too (RACY_LOAD), of slabs they hold a block of */
+    _Atomic uint32_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     _Atomic uint64_t inbox;      /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */

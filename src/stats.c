@@ -69,7 +69,8 @@ static void add_mid(struct heap_report *r, const struct slab *s, size_t resident
     add_span(r, resident, live * c->block_bytes, cached * c->block_bytes);
 }
 
-static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
+/* Another thread may own the slab and be counting: the figure is a recent one. */
+HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
     unsigned class_id = slab_class(s);
     size_t bytes = size_classes[class_id].block_bytes;
     size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
@@ -114,7 +115,7 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
 
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
-static void add_heap(struct heap_report *r, const struct heap *h) {
+HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
     r->heaps++;
     r->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)

@@ -13,7 +13,7 @@ enum mid_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_CACHED, BLOCK_STATE = 3, BLOCK_CL
 /* tiny: the heap's list of the class is empty. A block, its first word cleared; 0 without memory. */
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
-size_t tiny_trim(struct heap *h);
+size_t tiny_trim(struct heap *h, bool all);
 
 /* The newest block of the ring, 0 if there is none: the hit path of mid and large. */
 HAK_INLINE uintptr_t ring_pop(struct heap *h, unsigned index, size_t block_bytes, bool *zero) {
@@ -44,7 +44,7 @@ void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 #define mid_first(s) ((s) - (s)->first_offset)
 void mid_free(struct heap *h, struct slab *s, void *p);
 void mid_empty(struct heap *h);
-size_t mid_trim(struct heap *h);
+size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);
 

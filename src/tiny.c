@@ -18,6 +18,8 @@
 #define CARVE_BYTES 4096
 #define POPULATE_FROM_SLABS 16 /* of a class in one heap: a whole slab is then at most 1/16 more than was asked for */
 
+static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
+
 static uintptr_t pop(struct heap *h, unsigned c) {
     uintptr_t block = h->list[c];
     h->list[c] = block_next(block);
@@ -28,6 +30,7 @@ static uintptr_t pop(struct heap *h, unsigned c) {
 static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, enum counter how) {
     count(&h->pool.counters, how);
     h->list[c] = list;
+    store_relaxed(&slab_of_block(list)->idle_passes, 0);
     return pop(h, c);
 }
 
@@ -57,7 +60,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
     s->carved = (uint16_t)end;
-    s->carved_bytes = end * size_classes[c].block_bytes;
+    __atomic_store_n(&s->carved_bytes, end * size_classes[c].block_bytes, __ATOMIC_RELAXED);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         s->place &= (uint8_t)~PLACE_FRESH;
@@ -180,7 +183,8 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->list = slab_terminator(s);
-    s->countdown = 0, s->floor = 0, s->carved = 0, s->carved_bytes = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    s->countdown = 0, s->floor = 0, s->carved = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    __atomic_store_n(&s->carved_bytes, 0, __ATOMIC_RELAXED);
     s->divisor = size_classes[c].divisor;
     s->slots = 1;
     s->place = PLACE_FRESH;
@@ -261,7 +265,7 @@ void tiny_empty(struct heap *h) {
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         while (!is_terminator(h->list[c])) {
             uintptr_t block = pop(h, c);
-            struct slab *s = slab_at_offset(region_offset(block_word(block)));
+            struct slab *s = slab_of_block(block);
             if (load_relaxed(&s->owner) == h)
                 slab_free(h, s, block);
             else
@@ -325,10 +329,12 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
     return pages;
 }
 
-static size_t trim_slab(struct slab *s) {
+static size_t trim_slab(struct slab *s, bool all) {
     struct slab_map map;
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES)
+    uint32_t passes = load_relaxed(&s->idle_passes);
+    store_relaxed(&s->idle_passes, passes + 1);
+    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES || !(all || passes == 1))
         return 0;
     memset(&map, 0, sizeof map);
     for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
@@ -357,16 +363,16 @@ static size_t trim_slab(struct slab *s) {
     return trimmed;
 }
 
-size_t tiny_trim(struct heap *h) {
+size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (uint32_t at = h->owned_first; at != 0; at = slab_of_slot(at - 1)->next)
-        trimmed += trim_slab(slab_of_slot(at - 1));
+        trimmed += trim_slab(slab_of_slot(at - 1), all);
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         s->place = 0;
-        trimmed += trim_slab(s);
+        trimmed += trim_slab(s, all);
         slab_let_go(h, s);
     }
     return trimmed;
