@@ -242,7 +242,7 @@ size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
-        if (slab_kind(s) != KIND_MID || s->first_offset != 0)
+        if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
             continue;
         uint32_t passes = load_relaxed(&s->idle_passes);
         store_relaxed(&s->idle_passes, passes + 1);

@@ -140,9 +140,10 @@ void pool_settle(struct pool_client *c) {
         store_relaxed(&last_decay_ms, now);
         pool_decay(c, now);
     }
-    if (now - load_relaxed(&last_trim_ms) >= option(OPT_DECAY_MS)) {
+    uint32_t last_trim = load_relaxed(&last_trim_ms);
+    if (last_trim == 0 || now - last_trim >= option(OPT_DECAY_MS)) {
         store_relaxed(&last_trim_ms, now);
-        c->chores |= CHORE_TRIM;
+        c->chores |= last_trim != 0 ? CHORE_TRIM : 0;
     }
 }
 

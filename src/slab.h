@@ -27,7 +27,7 @@ HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block)
 HAK_INLINE bool same_slot(uintptr_t a, uintptr_t b) { return (a ^ b) < SLOT_BYTES; }
 HAK_INLINE bool block_looks_free(uintptr_t block) { return same_slot(block_next(block), block); }
 
-HAK_INLINE unsigned slab_used(const struct slab *s) { return RACY_LOAD(s->countdown) + RACY_LOAD(s->floor); }
+HAK_INLINE unsigned slab_used(const struct slab *s) { return s->countdown + s->floor; }
 /* Blocks on the slab's list. */
 HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
 

@@ -122,9 +122,9 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
         r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         size_t bytes = size_classes[c].block_bytes, blocks = 0;
-        uintptr_t block = __atomic_load_n(&h->list[c], __ATOMIC_RELAXED);
+        uintptr_t block = *(const volatile uintptr_t *)&h->list[c];
         while (!is_terminator(block) && region_has(block_word(block)) && blocks < size_classes[c].blocks) {
-            uintptr_t next = __atomic_load_n(block_word(block), __ATOMIC_RELAXED) ^ hak_region.key;
+            uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
             blocks++;
             if (!same_slot(next, block))
                 break;
