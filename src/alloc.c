@@ -22,6 +22,9 @@ static size_t trim_nothing(struct heap *h, bool all) {
 const struct tier tiers[] = {
     {"tiny", tiny_empty, tiny_trim}, {"mid", mid_empty, mid_trim}, {"large", large_empty, trim_nothing}};
 
+/* calloc of more than this lets the system clear: the program may never touch most of it. */
+#define CLEAR_BY_PURGE_BYTES (32 * MIB)
+
 /* ---- allocating ---- */
 
 static void *no_memory(struct heap *h) {
@@ -53,8 +56,8 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
             return block_word(block);
         }
         if (c < CLASSES) {
-            uintptr_t block = ring_pop(h, ring_of_class(c), size_classes[c].block_bytes, zero);
-            return block != 0 ? block_word(block) : mid_malloc(h, c, zero);
+            struct ring_entry *cached = ring_pop(h, ring_of_class(c));
+            return cached != NULL ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
         }
     }
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
@@ -79,20 +82,25 @@ static void *allocate(size_t bytes, size_t alignment, bool *zero) {
     return p;
 }
 
-HAK_NOINLINE void *alloc_slow(size_t bytes) {
+HAK_NOINLINE static void *allocate_any(size_t bytes) {
     bool zero;
+    return allocate(bytes, 1, &zero);
+}
+
+HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
-    if (bytes <= TINY_BYTES_MAX) {
-        uintptr_t block = likely(h->number != HEAP_NONE) && option(OPT_SUPERSLAB) ? tiny_refill(h, tiny_class_of(bytes)) : 0;
-        if (likely(block != 0))
-            return block_word(block);
-    } else if (bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        unsigned c = mid_class_of(bytes);
-        uintptr_t block = ring_pop(h, ring_of_class(c), size_classes[c].block_bytes, &zero);
+    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
+        struct ring_entry *cached = ring_pop(h, ring_of_class(mid_class_of(bytes)));
+        if (likely(cached != NULL)) {
+            store_relaxed(cached->state, BLOCK_LIVE);
+            return block_word(cached->block);
+        }
+    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
+        uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
         if (likely(block != 0))
             return block_word(block);
     }
-    return allocate(bytes, 1, &zero);
+    return allocate_any(bytes);
 }
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
@@ -110,7 +118,14 @@ void *alloc_calloc(size_t n, size_t bytes) {
     }
     bool zero;
     void *p = allocate(whole, 1, &zero);
-    return p != NULL && !zero ? memset(p, 0, whole) : p;
+    if (p == NULL || zero)
+        return p;
+    size_t page = os_page_bytes();
+    if (whole >= CLEAR_BY_PURGE_BYTES && os_advise(OS_PURGE, p, round_down(whole, page))) {
+        memset((char *)p + round_down(whole, page), 0, whole % page);
+        return p;
+    }
+    return memset(p, 0, whole);
 }
 
 /* ---- looking up ---- */
@@ -225,15 +240,20 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
     }
 }
 
-HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
+HAK_NOINLINE static void free_any(struct slab *s, void *p) {
     struct heap *h = heap_enter();
-    if (likely(slab_kind(s) == KIND_MID && h != NULL))
-        mid_free(h, s, p);
-    else
-        free_by_kind(h, s, p);
+    free_by_kind(h, s, p);
     if (h != NULL)
         chores_check(h);
     heap_leave(h);
+}
+
+HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
+    struct heap *h = hak_heap;
+    if (likely(slab_kind(s) == KIND_MID && h->number != HEAP_NONE))
+        mid_free(h, s, p); /* the hit path of mid */
+    else
+        free_any(s, p);
 }
 
 HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {

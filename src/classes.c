@@ -36,6 +36,15 @@ const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1] = {
     ROW4(17), ROW4(18), ROW4(19), ROW4(20), ROW4(21), ROW4(22), ROW4(23), ROW4(24),
     ROW8(25), ROW8(26), ROW8(27), ROW8(28), ROW8(29), ROW8(30), ROW8(31), ROW8(32),
 };
+#define ROW16(c) ROW8(c), ROW8(c)
+#define ROW32(c) ROW16(c), ROW16(c)
+#define DOUBLING(row, c) row(c), row(c + 1), row(c + 2), row(c + 3), row(c + 4), row(c + 5), row(c + 6), row(c + 7)
+#define ROW1(c) c
+const uint8_t mid_class_table[MID_BYTES_MAX / 128] = {
+    0, 0, 0, 0, 0, 0, 0, 0, /* tiny */
+    DOUBLING(ROW1, 33), DOUBLING(ROW2, 41), DOUBLING(ROW4, 49),
+    DOUBLING(ROW8, 57), DOUBLING(ROW16, 65), DOUBLING(ROW32, 73),
+};
 // clang-format on
 
 unsigned class_aligned(size_t bytes, size_t alignment) {

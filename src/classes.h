@@ -35,15 +35,13 @@ struct size_class {
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
 extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
+extern HAK_HIDDEN const uint8_t mid_class_table[MID_BYTES_MAX / 128];      /* by (bytes - 1) / 128; above tiny */
 
 /* The class of a request of at most TINY_BYTES_MAX bytes. */
 HAK_INLINE unsigned tiny_class_of(size_t bytes) { return tiny_class_table[(bytes + 7) / 8]; }
 
 /* The class of a request above TINY_BYTES_MAX and up to MID_BYTES_MAX bytes. */
-HAK_INLINE unsigned mid_class_of(size_t bytes) {
-    unsigned doubling = highest_bit(bytes - 1); /* 10 to 15 */
-    return TINY_CLASSES + (doubling - 10) * 8 + ((unsigned)((bytes - 1) >> (doubling - 3)) & 7);
-}
+HAK_INLINE unsigned mid_class_of(size_t bytes) { return mid_class_table[(bytes - 1) / 128]; }
 
 HAK_INLINE unsigned large_slots_of(size_t bytes) { return (unsigned)((bytes + SLOT_BYTES - 1) / SLOT_BYTES); }
 HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_BYTES - 1) / SUPERSLAB_BYTES; }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
+#define RING_CAP_FIRST 8
 #define RING_BYTES_SHARED 8          /* times RING_BYTES: all threads together, as far as the least allows */
 
 // clang-format off
@@ -16,7 +17,7 @@ struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
 struct heap heap_afterlife = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
-static _Alignas(64 * 1024) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
+static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 static _Atomic(struct heap *) newest;              /* push-only list of all heaps */
 static _Atomic uint32_t heaps_made;
 static _Atomic uint32_t exit_key;                  /* pthread key + 1; 0: none yet */
@@ -60,7 +61,7 @@ static void put_idle(struct heap *h) {
 
 static struct heap *make_heap(void) {
     uint32_t number = rmw_add(&heaps_made, 1);
-    if (number >= HEAPS_MAX || (number != 0 && region_commit_heap(number) == NULL))
+    if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL))
         return NULL;
     struct heap *h = heap_numbered(number);
     memcpy(h->list, heap_before_birth.list, sizeof h->list);
@@ -111,6 +112,7 @@ static void forget_rings(struct heap *h) {
     if (h->ring_top <= page || page >= HEAP_BYTES)
         return;
     memset(h->ring, 0, sizeof h->ring);
+    h->ring_kib = 0;
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     os_advise(OS_PURGE, (char *)h + page, HEAP_BYTES - page);
 }
@@ -165,7 +167,10 @@ void heap_leave(struct heap *h) {
     put_heap_back(h);
 }
 
-/* ---- rings ---- */
+/* ---- rings ----
+ * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing. A ring's cap doubles when
+ * it runs full or empty; if the bytes are used up, the other rings' caps are halved, and what they hold beyond spills when
+ * they are next full. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
@@ -177,10 +182,9 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;
-    ring->blocks = 0; /* the memory may have held another ring, before its thread ended */
-    ring->room = (uint16_t)room;
-    heap_ring_limit(h, ring, index, block_bytes);
+    *ring = (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB)};
     h->ring[index] = ring;
+    ring_adapt(h, ring, index, block_bytes);
     return ring;
 }
 
@@ -192,8 +196,24 @@ static size_t ring_bytes_of_thread(void) {
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
 }
 
-void heap_ring_limit(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes) {
-    unsigned cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
-    h->ring_bytes_most = ring_bytes_of_thread();
-    ring->cap = (uint16_t)min_size(min_size(cap, ring->room), h->ring_bytes_most / block_bytes);
+void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes) {
+    size_t most_kib = ring_bytes_of_thread() / KIB;
+    size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
+    unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
+    size_t cap = min_size(min_size(max_size(ring->cap * 2u, RING_CAP_FIRST), option_cap), ring->room);
+    cap = min_size(cap, most_kib / ring->block_kib);
+    for (unsigned i = 0; i < RING_CLASSES && others_kib + cap * ring->block_kib > most_kib; i++) {
+        struct ring *other = h->ring[i];
+        if (other == NULL || other == ring)
+            continue;
+        others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
+        other->cap /= 2;
+    }
+    ring->cap = (uint16_t)cap;
+    h->ring_kib = others_kib + cap * ring->block_kib;
+}
+
+void ring_drop(struct ring *ring, unsigned n) {
+    ring->blocks = (uint16_t)(ring->blocks - n);
+    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
 }

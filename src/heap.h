@@ -35,8 +35,9 @@ struct ring_entry {
 /* A stack of them, newest on top. */
 struct ring {
     uint16_t blocks;    /* held now */
-    uint16_t cap;       /* that it may hold; follows the options on slow paths */
+    uint16_t cap;       /* that it may hold; adapted on slow paths */
     uint16_t room;      /* entries there are */
+    uint16_t block_kib; /* size of a block, rounded up */
     struct ring_entry entry[];
 };
 
@@ -57,8 +58,7 @@ struct heap {
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     /* mid and large */
     uint32_t ring_top;                      /* bytes of the heap's memory that are in use, rings included */
-    size_t ring_bytes;                      /* bytes of blocks in rings */
-    size_t ring_bytes_most;                 /* that they may be; follows the options on slow paths */
+    size_t ring_kib;                        /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
     struct pool_client pool;
@@ -90,7 +90,9 @@ struct heap *heap_newest(void);
 
 /* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
-/* Adapts the ring's cap to the options and to how many threads share RING_BYTES. */
-void heap_ring_limit(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes);
+/* The ring ran full or empty: lets it hold more, as far as the options and the other rings allow. */
+void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes);
+/* Forgets the oldest `n` entries, whose blocks were given back. */
+void ring_drop(struct ring *ring, unsigned n);
 
 #endif

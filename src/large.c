@@ -6,16 +6,7 @@
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
 #include "fail.h"
-#include "options.h"
 #include "tiers.h"
-
-#include <string.h>
-
-void ring_drop(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
-    ring->blocks = (uint16_t)(ring->blocks - n);
-    h->ring_bytes -= n * block_bytes;
-    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
-}
 
 static void give_span(struct heap *h, struct slab *s) {
     store_relaxed(&s->state[0], BLOCK_FREE);
@@ -23,19 +14,19 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0);
 }
 
-static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
+static void spill(struct heap *h, struct ring *ring, unsigned n) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++)
         give_span(h, slab_at_offset(ring->entry[i].block - hak_region.base));
-    ring_drop(h, ring, n, block_bytes);
+    ring_drop(ring, n);
 }
 
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
     *zero = false;
-    uintptr_t cached = alignment <= SLOT_BYTES ? ring_pop(h, ring_of_slots(slots), slots * SLOT_BYTES, zero) : 0;
-    if (cached != 0)
-        return (void *)cached; /* NOLINT: rings hold addresses */
+    struct ring_entry *cached = alignment <= SLOT_BYTES ? ring_pop(h, ring_of_slots(slots)) : NULL;
+    if (cached != NULL)
+        return ring_hand_out(cached, zero);
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);
     if (slot == BITSET_NONE)
@@ -56,14 +47,15 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE))
         fail_double_free(p, block_bytes);
     unsigned index = ring_of_slots(s->slots);
-    if (ring_push(h, index, block_bytes, (uintptr_t)p, &s->state[0]))
+    if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
     struct ring *ring = heap_ring(h, index, block_bytes);
     if (ring != NULL) {
-        if (ring->blocks != 0)
-            spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
-        heap_ring_limit(h, ring, index, block_bytes);
-        if (ring_push(h, index, block_bytes, (uintptr_t)p, &s->state[0]))
+        if (ring->blocks >= ring->cap)
+            ring_adapt(h, ring, index, block_bytes);
+        if (ring->blocks >= ring->cap && ring->blocks != 0)
+            spill(h, ring, ring->blocks - ring->cap / 2u);
+        if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
             return;
     }
     give_span(h, s);
@@ -89,6 +81,6 @@ void large_empty(struct heap *h) {
     for (unsigned slots = 1; slots <= LARGE_SLOTS_MAX; slots++) {
         struct ring *ring = h->ring[ring_of_slots(slots)];
         if (ring != NULL && ring->blocks != 0)
-            spill(h, ring, ring->blocks, slots * SLOT_BYTES);
+            spill(h, ring, ring->blocks);
     }
 }

@@ -46,6 +46,10 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
+    s->start = (uintptr_t)slot_address(slot);
+    s->divisor = size_classes[c].divisor;
+    s->block_bytes = size_classes[c].block_bytes;
+    s->blocks = size_classes[c].blocks;
     for (unsigned i = 0; i < size_classes[c].blocks; i++)
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     store_relaxed(&s->class_id, (uint8_t)c);
@@ -104,8 +108,7 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
 
 /* ---- rings ---- */
 
-static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, size_t block_bytes) {
-    h->ring_bytes += count_bits(taken) * block_bytes;
+static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken) {
     count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
     while (taken != 0) { /* the lowest on top */
         unsigned i = highest_bit(taken);
@@ -118,10 +121,9 @@ static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint6
 
 /* One block for the caller at least, more into the ring if there is one. */
 static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
-    size_t block_bytes = size_classes[c].block_bytes;
     unsigned want = 1;
     if (ring != NULL) {
-        heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
+        ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes);
         want = (unsigned)max_size(ring->cap / 2u, 1);
     }
     count(&h->pool.counters, COUNT_ring_refills);
@@ -140,12 +142,12 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     }
     unsigned first = lowest_bit(taken);
     if (ring != NULL)
-        put_in_ring(h, ring, s, taken & (taken - 1), block_bytes);
+        put_in_ring(h, ring, s, taken & (taken - 1));
     return (uintptr_t)block_at(s, first);
 }
 
 /* Gives the oldest `n` blocks back to their slabs. */
-static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes) {
+static void spill(struct heap *h, struct ring *ring, unsigned n) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++) {
         if (ring->entry[i].block == 0)
@@ -162,7 +164,7 @@ static void spill(struct heap *h, struct ring *ring, unsigned n, size_t block_by
         }
         return_blocks(h, s, mask);
     }
-    ring_drop(h, ring, n, block_bytes);
+    ring_drop(ring, n);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
@@ -177,41 +179,32 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     return (void *)block; /* NOLINT: rings hold addresses */
 }
 
-/* The ring is full, or there is none yet. */
-HAK_NOINLINE static void free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
-    unsigned c = slab_class(s);
-    size_t block_bytes = size_classes[c].block_bytes;
-    struct ring *ring = heap_ring(h, ring_of_class(c), block_bytes);
+void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
+    unsigned index = ring_of_class(slab_class(s));
+    struct ring *ring = heap_ring(h, index, s->block_bytes);
     if (ring != NULL) {
-        if (ring->blocks != 0)
-            spill(h, ring, (ring->blocks + 1u) / 2, block_bytes);
-        heap_ring_limit(h, ring, ring_of_class(c), block_bytes);
-        if (ring_push(h, ring_of_class(c), block_bytes, (uintptr_t)p, &s->state[i]))
+        if (ring->blocks >= ring->cap)
+            ring_adapt(h, ring, index, s->block_bytes);
+        if (ring->blocks >= ring->cap && ring->blocks != 0)
+            spill(h, ring, ring->blocks - ring->cap / 2u);
+        if (ring_push(h, index, (uintptr_t)p, &s->state[i]))
             return;
     }
     store_relaxed(&s->state[i], BLOCK_FREE);
     return_blocks(h, s, (uint64_t)1 << i);
 }
 
-void mid_free(struct heap *h, struct slab *part, void *p) {
-    struct slab *s = mid_first(part);
-    unsigned c = slab_class(s);
-    const struct size_class *info = &size_classes[c];
-    size_t offset = (size_t)((const char *)p - slab_address(s));
-    unsigned i = mid_block_index(info, offset);
-    if (unlikely((size_t)i * info->block_bytes != offset || i >= info->blocks))
-        fail_bad_pointer("free", p, "", info->block_bytes);
-    if (unlikely(load_relaxed(&s->state[i]) != BLOCK_LIVE))
-        fail_double_free(p, info->block_bytes);
-    if (!ring_push(h, ring_of_class(c), info->block_bytes, (uintptr_t)p, &s->state[i]))
-        free_slowly(h, s, i, p);
+void mid_fail(const struct slab *s, unsigned i, const void *p) {
+    if (mid_block_at(s, p) != i || i >= s->blocks)
+        fail_bad_pointer("free", p, "", s->block_bytes);
+    fail_double_free(p, s->block_bytes);
 }
 
 void mid_empty(struct heap *h) {
     for (unsigned c = TINY_CLASSES; c < CLASSES; c++) {
         struct ring *ring = h->ring[ring_of_class(c)];
         if (ring != NULL && ring->blocks != 0)
-            spill(h, ring, ring->blocks, size_classes[c].block_bytes);
+            spill(h, ring, ring->blocks);
     }
 }
 
@@ -219,12 +212,11 @@ void mid_empty(struct heap *h) {
 
 /* Purges the free blocks of one slab, neighbours together. Meanwhile they are ours. */
 static size_t trim_slab(struct heap *h, struct slab *s) {
-    unsigned c = slab_class(s);
     uint64_t ours = load_relaxed(&s->free_blocks) != 0 ? rmw_swap(&s->free_blocks, 0) : 0;
     if (ours == 0)
         return 0;
     size_t page = os_page_bytes(), trimmed = 0;
-    c = slab_class(s);
+    unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
         unsigned first = lowest_bit(left), n = lowest_bit(~(left >> first));
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);

@@ -9,6 +9,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#define TEXT_BYTES_MOST 256 /* with the terminator */
+
 struct option_entry {
     const char *name;
     uint64_t initial, least, most;
@@ -38,14 +40,14 @@ static const struct {
     enum option option;
 } glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
 
-static const char *texts[OPTION_COUNT];          /* of TEXT options; they point into the environment */
+static char texts[OPTION_COUNT][TEXT_BYTES_MOST]; /* of TEXT options */
 static _Atomic uint8_t l2_caps[L2_CAP_RANGES] = {48, 48, 48, 48, 48, 48, 48};
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
 
 const char *option_name(enum option o) { return table[o].name; }
-const char *option_text(enum option o) { return texts[o] != NULL ? texts[o] : ""; }
+const char *option_text(enum option o) { return texts[o]; }
 
 unsigned option_l2_ring_cap(size_t block_bytes) {
     static const uint8_t range_kib[L2_CAP_RANGES - 1] = {2, 4, 8, 16, 32, 40};
@@ -120,7 +122,12 @@ static bool parse_value(enum option o, const char *s, size_t length) {
     uint64_t value = 0;
     const char *end;
     switch (e->kind) {
-    case OPTION_TEXT: texts[o] = s; return true;
+    case OPTION_TEXT:
+        if (length >= TEXT_BYTES_MOST)
+            return false;
+        memcpy(texts[o], s, length);
+        texts[o][length] = '\0';
+        return true;
     case OPTION_LIST:
         if (!parse_list(e, s, length, &value))
             return false;
@@ -151,7 +158,7 @@ static enum option find_option(const char *name, size_t length) {
 static void describe_values(struct text *t, const struct option_entry *e) {
     switch (e->kind) {
     case OPTION_CHOICE: text_string(t, e->choices); break;
-    case OPTION_TEXT: text_string(t, "text"); break;
+    case OPTION_TEXT: text_format(t, "text of at most %u bytes", (uint64_t)TEXT_BYTES_MOST - 1); break;
     default:
         if (e->most == OPTION_UNLIMITED)
             text_format(t, "%u or more", e->least);
@@ -177,15 +184,20 @@ static void format_initial(struct text *t, const struct option_entry *e) {
 
 /* A setting NAME=VALUE from the environment or from hak_options. Only the environment is complained about by its full
  * name, which is how the user wrote it. */
+static void put_printable(struct text *t, const char *s, size_t length) {
+    for (size_t i = 0; i < min_size(length, 64); i++)
+        text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
+}
+
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
     enum option o = find_option(name, name_length);
     if (o < OPTION_COUNT && parse_value(o, value, value_length))
         return;
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: ");
-    text_put(&line, name, min_size(name_length, 64));
+    put_printable(&line, name, name_length);
     text_string(&line, "=");
-    text_put(&line, value, min_size(value_length, 64));
+    put_printable(&line, value, value_length);
     if (o == OPTION_COUNT) {
         text_string(&line, ": no such option (HAKMEM_HELP=1 lists them); ignored\n");
     } else {
@@ -257,6 +269,7 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
 }
 
 size_t option_get(const char *name, char *buffer, size_t bytes) {
+    options_init();
     enum option o = find_option(name, strlen(name));
     if (o == OPTION_COUNT) {
         errno = EINVAL;
@@ -266,6 +279,7 @@ size_t option_get(const char *name, char *buffer, size_t bytes) {
 }
 
 int option_set(const char *name, const char *value) {
+    options_init();
     enum option o = find_option(name, strlen(name));
     if (o == OPTION_COUNT)
         return EINVAL;

@@ -9,7 +9,7 @@
 #include "base.h"
 
 enum os_map_kind {
-    OS_RESERVE, /* address space only, at any address; no memory, no access */
+    OS_RESERVE, /* address space only, no memory, no access: anywhere, or at exactly this address if it is not NULL */
     OS_AT,      /* readable and writable memory at exactly this address; fails where something is mapped */
     OS_FRESH,   /* replaces what is mapped at exactly this address by fresh memory */
 };

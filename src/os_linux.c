@@ -41,7 +41,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     int saved = errno;
     int protection = kind == OS_RESERVE ? PROT_NONE : PROT_READ | PROT_WRITE;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (kind == OS_AT)
+    if (kind == OS_AT || (kind == OS_RESERVE && address != NULL))
         flags |= MAP_FIXED_NOREPLACE;
     if (kind == OS_FRESH)
         flags |= MAP_FIXED;
@@ -49,7 +49,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     errno = saved;
     if (got == MAP_FAILED)
         return NULL;
-    if (kind == OS_AT && got != address) { /* a kernel before 4.17 takes the address as a hint */
+    if (kind != OS_FRESH && address != NULL && got != address) { /* a kernel before 4.17 takes the address as a hint */
         os_unmap(got, bytes);
         return NULL;
     }

@@ -273,6 +273,8 @@ static bool occupy_run(size_t first, size_t n, struct pool_client *c) {
 }
 
 static size_t next_free(size_t from) {
+    if (from >= load_acquire(&hak_region.superslabs))
+        return BITSET_NONE; /* no row may exist for it yet */
     size_t cached = bitset_find(&hak_region.sets, SET_CACHED, from);
     size_t clean = bitset_find(&hak_region.sets, SET_CLEAN, from);
     return min_size(cached, clean);

@@ -26,11 +26,9 @@ static _Atomic uint32_t regrets, boost;
 static _Atomic uint32_t settlings;               /* some time ago this number changed: the program is not idle */
 static _Atomic uint32_t last_trim_ms;
 
-/* A page that the child of a fork finds zero, whatever way it was made: there the purger does not run. */
-static union {
-    _Atomic uint32_t purger_runs; /* 0 no, 1 yes */
-    char whole[64 * 1024];
-} fork_page __attribute__((aligned(64 * 1024)));
+/* On a page that the child of a fork finds zero, whatever way it was made: there the purger does not run. NULL until the
+ * first purger. */
+static _Atomic(_Atomic uint32_t *) purger_runs;
 
 uint32_t purge_clock_ms(void) { return load_relaxed(&clock_ms); }
 
@@ -112,7 +110,8 @@ static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
     if (pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO ||
         empty > bound * FAR_OVER + FAR_OVER_SLOTS)
         return false;
-    if (load_relaxed(&fork_page.purger_runs) == 0)
+    _Atomic uint32_t *flag = load_acquire(&purger_runs);
+    if (flag == NULL || load_relaxed(flag) == 0)
         c->chores |= CHORE_PURGER;
     return true;
 }
@@ -149,17 +148,24 @@ void pool_settle(struct pool_client *c) {
 
 /* ---- the purger's side ---- */
 
-bool purge_claim_purger(void) {
-    uint32_t no = 0;
-    if (!rmw_cas(&fork_page.purger_runs, &no, 1))
-        return false;
-    if (os_advise(OS_WIPE, &fork_page, sizeof fork_page))
-        return true;
-    store_release(&fork_page.purger_runs, 0);
-    return false;
+static _Atomic uint32_t *purger_flag(void) {
+    _Atomic uint32_t *flag = load_acquire(&purger_runs);
+    if (flag != NULL)
+        return flag;
+    void *page = region_commit_heap(REGION_FORK_PAGE); /* again by a second thread at once: harmless */
+    if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
+        return NULL;
+    store_release(&purger_runs, page);
+    return page;
 }
 
-void purge_release_purger(void) { store_release(&fork_page.purger_runs, 0); }
+bool purge_claim_purger(void) {
+    _Atomic uint32_t *flag = purger_flag();
+    uint32_t no = 0;
+    return flag != NULL && rmw_cas(flag, &no, 1);
+}
+
+void purge_release_purger(void) { store_release(purger_flag(), 0); }
 
 bool purge_tick(struct pool_client *c, bool *idle) {
     static uint32_t seen; /* the purger's own */

@@ -95,7 +95,7 @@ static bool reserve(size_t bytes) {
     return false;
 }
 
-/* Tables at once, at an address that leaves room above: tried from large address spaces to small ones. */
+/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones. */
 static bool open_window_of(unsigned log2) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
@@ -103,7 +103,7 @@ static bool open_window_of(unsigned log2) {
     for (unsigned bits = 46; bits >= 36; bits--, dice = dice >> 7 | dice << 57) {
         uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (dice & low_bits(bits - 2)), SUPERSLAB_BYTES);
         void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
-        if (os_map(OS_AT, table, mapped) == NULL)
+        if (os_map(OS_RESERVE, table, mapped) == NULL)
             continue;
         if (!publish(base | PUBLISHED_WINDOW | log2))
             os_unmap(table, mapped);
@@ -123,8 +123,6 @@ static bool open_window(size_t limit) {
 
 /* Readable and writable memory from `from` to `to` of a table that starts at `table`, in whole pages. */
 static bool commit_table(char *table, size_t from, size_t to) {
-    if (hak_region.window)
-        return true;
     size_t page = os_page_bytes();
     from = round_up(from, page), to = round_up(to, page);
     return from >= to || os_commit(table + from, to - from);
@@ -136,7 +134,7 @@ static bool commit_superslabs(size_t superslabs) {
     struct region *r = &hak_region;
     size_t have = region_frontier();
     size_t need = superslabs * SUPERSLAB_BYTES;
-    size_t step = r->window ? 0 : max_size(COMMIT_FIRST, min_size(have, COMMIT_MOST));
+    size_t step = max_size(COMMIT_FIRST, min_size(have, COMMIT_MOST)); /* in a window, of the tables only */
     for (;; step /= 2) {
         size_t to = min_size(max_size(need, have + step), r->superslabs_max * SUPERSLAB_BYTES);
         to = round_up(to, SUPERSLAB_BYTES);

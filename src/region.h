@@ -8,8 +8,8 @@
  *  2. SuperSlabs are committed from the lowest up, in growing steps, the tables in step with them.
  *  3. `frontier` is the size of the committed part: every address below base + frontier has a slab record.
  *     While it is 0, every pointer is foreign.
- *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: tables sized to the limit are
- *     mapped, SuperSlabs one by one where the window is still free.
+ *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: only tables sized to the limit
+ *     are reserved, SuperSlabs are mapped one by one where the window is still free.
  *
  * Everything may be called from any thread. Records are never unmapped. */
 #ifndef HAK_REGION_H
@@ -48,11 +48,18 @@ struct slab {
     _Atomic(struct heap *) owner;
     union {
         uintptr_t list;          /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it */
+        uintptr_t start;         /* mid: address of block 0; constant while the slab lives */
         size_t bytes;            /* large, huge: what the block may use; constant while the block lives */
     };
-    uint32_t countdown;          /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
-    uint32_t divisor;            /* tiny: of the class; constant while the slab lives */
-    uint16_t carved;             /* tiny, owner: blocks cut so far, from the lowest */
+    union {
+        uint32_t countdown;      /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
+        uint32_t block_bytes;    /* mid: of the class; constant while the slab lives */
+    };
+    uint32_t divisor;            /* tiny, mid: of the class; constant while the slab lives */
+    union {
+        uint16_t carved;         /* tiny, owner: blocks cut so far, from the lowest */
+        uint16_t blocks;         /* mid: in the slab; constant while the slab lives */
+    };
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
     _Atomic uint8_t class_id;    /* constant while the slab lives */
     _Atomic uint8_t kind;        /* enum slab_kind; constant while the slab lives */
@@ -137,6 +144,7 @@ size_t region_take_superslabs(size_t n);
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);
 enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
+#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: purge.c has it */
 
 /* Bytes from the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);

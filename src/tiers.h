@@ -15,34 +15,43 @@ uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
 size_t tiny_trim(struct heap *h, bool all);
 
-/* The newest block of the ring, 0 if there is none: the hit path of mid and large. */
-HAK_INLINE uintptr_t ring_pop(struct heap *h, unsigned index, size_t block_bytes, bool *zero) {
+/* The hit paths of mid and large: the newest block of the ring, NULL if there is none … */
+HAK_INLINE struct ring_entry *ring_pop(struct heap *h, unsigned index) {
     struct ring *ring = h->ring[index];
     if (unlikely(ring == NULL || ring->blocks == 0))
-        return 0;
-    struct ring_entry e = ring->entry[--ring->blocks];
-    h->ring_bytes -= block_bytes;
-    *zero = load_relaxed(e.state) & BLOCK_CLEAN;
-    store_relaxed(e.state, BLOCK_LIVE);
-    return e.block;
+        return NULL;
+    return &ring->entry[--ring->blocks];
 }
-HAK_INLINE bool ring_push(struct heap *h, unsigned index, size_t block_bytes, uintptr_t block, _Atomic uint8_t *state) {
+/* … and what becomes of it. *zero as everywhere here. */
+HAK_INLINE void *ring_hand_out(const struct ring_entry *e, bool *zero) {
+    *zero = load_relaxed(e->state) & BLOCK_CLEAN;
+    store_relaxed(e->state, BLOCK_LIVE);
+    return block_word(e->block);
+}
+HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
     struct ring *ring = h->ring[index];
-    if (unlikely(ring == NULL || ring->blocks >= ring->cap || h->ring_bytes + block_bytes > h->ring_bytes_most))
+    if (unlikely(ring == NULL || ring->blocks >= ring->cap))
         return false;
     store_relaxed(state, BLOCK_CACHED);
     ring->entry[ring->blocks++] = (struct ring_entry){block, state};
-    h->ring_bytes += block_bytes;
     return true;
 }
-/* Forgets the oldest `n` entries, whose blocks were given back. */
-void ring_drop(struct heap *h, struct ring *ring, unsigned n, size_t block_bytes);
 
 /* The ring, if any, is empty. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
 #define mid_first(s) ((s) - (s)->first_offset)
-void mid_free(struct heap *h, struct slab *s, void *p);
+void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p); /* the ring is full, or there is none yet */
+_Noreturn HAK_COLD void mid_fail(const struct slab *s, unsigned i, const void *p);
+HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = mid_first(part);
+    uint32_t offset = (uint32_t)((uintptr_t)p - s->start);
+    unsigned i = (unsigned)((uint64_t)(offset >> 7) * s->divisor >> 32);
+    if (unlikely(i * s->block_bytes != offset || i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
+        mid_fail(s, i, p);
+    if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
+        mid_free_slowly(h, s, i, p);
+}
 void mid_empty(struct heap *h);
 size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */

@@ -123,7 +123,18 @@ void live_locked() {
   if (rss > 160 * kMiB) give_up("%zu KiB resident in a locked program that uses 10 MiB", rss / kKiB);
 }
 
+/* An aligned huge block beside few others: the search for a place must not leave the committed part of the tables.
+ * `shape` is the number of blocks before, times 1000, and the alignment in MiB. */
+void align_at_the_frontier(size_t shape) {
+  std::vector<void *> blocks;
+  for (size_t i = 0; i < shape / 1000; i++) blocks.push_back(malloc(2000000));
+  free(blocks[blocks.size() - 2]);
+  void *aligned = nullptr;
+  if (posix_memalign(&aligned, shape % 1000 * kMiB, 3 * kMiB) != 0) give_up("no aligned block");
+}
+
 int run_child(const std::string &name, size_t limit) {
+  if (name == "frontier") align_at_the_frontier(limit);
   if (name == "as") exhaust_all_sizes(limit, false, limit >= 200 * kMiB ? 0.90 : 0.85);
   if (name == "data") exhaust_all_sizes(limit, true, 0.80);
   if (name == "locked") live_locked();
@@ -154,6 +165,15 @@ TEST(Limits, AddressSpace256MiB) { run_limited("as", 256 * kMiB, limit_address_s
 TEST(Limits, AddressSpace1GiB) { run_limited("as", kGiB, limit_address_space); }
 TEST(Limits, Data64MiB) { run_limited("data", 64 * kMiB, limit_data); }
 TEST(Limits, Data256MiB) { run_limited("data", 256 * kMiB, limit_data); }
+
+void no_limit(long) {}
+TEST(Limits, AlignedBlocksAtTheFrontier) {
+  for (size_t blocks : {14, 15, 16, 30, 31, 32, 58, 61, 62, 63, 64, 126, 127, 128})
+    for (size_t alignment : {4, 16, 64, 256}) {
+      SCOPED_TRACE(std::to_string(blocks) + " blocks, aligned to " + std::to_string(alignment) + " MiB");
+      run_limited("frontier", blocks * 1000 + alignment, no_limit);
+    }
+}
 
 TEST(Limits, LockedMemory) {
   if (geteuid() != 0) GTEST_SKIP() << "mlockall needs the right to lock much memory";
