@@ -13,7 +13,7 @@ def table_lines(file, macro):
     body = re.search(r"#define %s\(X\) \\\n((?:X\(.*\n)+)" % macro, text).group(1)
     for line in body.splitlines():
         inside = re.match(r"X\((.*)\)\s*\\?$", line).group(1)
-        yield [part.strip() for part in re.findall(r'"[^"]*"|[^,]+', inside)]
+        yield [part.strip() for part in re.findall(r'\s*"[^"]*"|[^,"]+', inside) if part.strip()]
 
 
 def number(text, kind):
@@ -42,13 +42,14 @@ def write_options():
              "table is answered with one line, and the default is used. glibc's `MALLOC_TRIM_THRESHOLD_` and",
              "`mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; its other parameters are accepted and mean nothing here.", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
-    for name, kind, when, initial, least, most, choices, *help_parts in table_lines("options.h", "OPTIONS"):
+    for name, kind, when, initial, least, most, choices, text in table_lines("options.h", "OPTIONS"):
         choices = choices.strip('"')
         default = number(initial, kind)
         if kind == "CHOICE":
             default = initial.split("_", 1)[1].lower() if not initial.endswith("OFF") else "0"
-        text = ",".join(help_parts).strip('"')
-        lines.append(f"| {name} | {values(kind, least, most, choices)} | {default} | {'yes' if when == 'LIVE' else ''} | {text} |")
+        text = text.strip('"')
+        lines.append(f"| {name} | {values(kind, least, most, choices)} | {default} | "
+                     f"{'yes' if when == 'LIVE' else ''} | {text} |")
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 

@@ -2,9 +2,12 @@
 #include "hakmem.h"
 #include "alloc.h"
 #include "options.h"
+#include "start.h"
 #include "stats.h"
 
 #include <errno.h>
+
+START_LIBRARY_WANTED;
 
 void *hak_malloc(size_t size) { return alloc_malloc(size); }
 void *hak_calloc(size_t count, size_t size) { return alloc_calloc(count, size); }

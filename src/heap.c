@@ -8,6 +8,7 @@
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
 #define RING_CAP_FIRST 8
+#define RING_SPILLS 3
 #define RING_BYTES_SHARED 8          /* times RING_BYTES: all threads together, as far as the least allows */
 
 // clang-format off
@@ -168,9 +169,10 @@ void heap_leave(struct heap *h) {
 }
 
 /* ---- rings ----
- * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing. A ring's cap doubles when
- * it runs full or empty; if the bytes are used up, the other rings' caps are halved, and what they hold beyond spills when
- * they are next full. */
+ * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
+ *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
+ *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
+ *  3. If the bytes are used up, the other rings' caps are halved; what they hold beyond spills when they are next full. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
@@ -182,9 +184,9 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;
-    *ring = (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB)};
+    *ring = (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1};
     h->ring[index] = ring;
-    ring_adapt(h, ring, index, block_bytes);
+    ring_adapt(h, ring, index, block_bytes, true);
     return ring;
 }
 
@@ -196,11 +198,21 @@ static size_t ring_bytes_of_thread(void) {
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
 }
 
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes) {
+/* The cap it should have, options aside. */
+static size_t ring_wish(struct ring *ring, bool full) {
+    bool turned = full ? ring->refilled : ring->spills != 0;
+    ring->refilled = !full;
+    ring->spills = full ? (uint8_t)min_size(ring->spills + 1u, UINT8_MAX) : 0;
+    if (turned)
+        return ring->cap * 2u;
+    return full && ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
+}
+
+void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
     unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
-    size_t cap = min_size(min_size(max_size(ring->cap * 2u, RING_CAP_FIRST), option_cap), ring->room);
+    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), RING_CAP_FIRST), option_cap), ring->room);
     cap = min_size(cap, most_kib / ring->block_kib);
     for (unsigned i = 0; i < RING_CLASSES && others_kib + cap * ring->block_kib > most_kib; i++) {
         struct ring *other = h->ring[i];

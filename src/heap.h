@@ -38,6 +38,8 @@ struct ring {
     uint16_t cap;       /* that it may hold; adapted on slow paths */
     uint16_t room;      /* entries there are */
     uint16_t block_kib; /* size of a block, rounded up */
+    uint8_t spills;     /* times it ran full since it last ran empty */
+    uint8_t refilled;   /* it ran empty since it last ran full */
     struct ring_entry entry[];
 };
 
@@ -90,8 +92,8 @@ struct heap *heap_newest(void);
 
 /* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
-/* The ring ran full or empty: lets it hold more, as far as the options and the other rings allow. */
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes);
+/* The ring ran full, or else empty: adapts its cap. */
+void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
 /* Forgets the oldest `n` entries, whose blocks were given back. */
 void ring_drop(struct ring *ring, unsigned n);
 

@@ -52,9 +52,9 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     struct ring *ring = heap_ring(h, index, block_bytes);
     if (ring != NULL) {
         if (ring->blocks >= ring->cap)
-            ring_adapt(h, ring, index, block_bytes);
+            ring_adapt(h, ring, index, block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
-            spill(h, ring, ring->blocks - ring->cap / 2u);
+            spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
         if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
             return;
     }

@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "options.h"
 #include "os.h"
+#include "start.h"
 #include "stats.h"
 #include "text.h"
 
@@ -9,6 +10,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+
+START_LIBRARY_WANTED;
 
 HAK_API void *malloc(size_t size) { return alloc_malloc(size); }
 HAK_API void free(void *block) { alloc_free(block); }
@@ -96,7 +99,7 @@ HAK_API struct mallinfo2 mallinfo2(void) {
     struct heap_report r;
     stats_collect(&r);
     return (struct mallinfo2){
-        .arena = (size_t)r.total,
+        .arena = (size_t)(r.total - r.untouched_live), /* so that what is in use is never more */
         .ordblks = r.pool.empty_slots,
         .hblks = 0,
         .uordblks = (size_t)r.live,

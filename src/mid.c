@@ -123,7 +123,7 @@ static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint6
 static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned want = 1;
     if (ring != NULL) {
-        ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes);
+        ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes, false);
         want = (unsigned)max_size(ring->cap / 2u, 1);
     }
     count(&h->pool.counters, COUNT_ring_refills);
@@ -184,9 +184,9 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     struct ring *ring = heap_ring(h, index, s->block_bytes);
     if (ring != NULL) {
         if (ring->blocks >= ring->cap)
-            ring_adapt(h, ring, index, s->block_bytes);
+            ring_adapt(h, ring, index, s->block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
-            spill(h, ring, ring->blocks - ring->cap / 2u);
+            spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
         if (ring_push(h, index, (uintptr_t)p, &s->state[i]))
             return;
     }
@@ -218,7 +218,7 @@ static size_t trim_slab(struct heap *h, struct slab *s) {
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
-        unsigned first = lowest_bit(left), n = lowest_bit(~(left >> first));
+        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
         void *at = (void *)begin; /* NOLINT: slabs are addresses */

@@ -182,13 +182,13 @@ static void format_initial(struct text *t, const struct option_entry *e) {
     }
 }
 
-/* A setting NAME=VALUE from the environment or from hak_options. Only the environment is complained about by its full
- * name, which is how the user wrote it. */
 static void put_printable(struct text *t, const char *s, size_t length) {
     for (size_t i = 0; i < min_size(length, 64); i++)
         text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
 }
 
+/* A setting NAME=VALUE from the environment or from hak_options. Only the environment is complained about by its full
+ * name, which is how the user wrote it. */
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
     enum option o = find_option(name, name_length);
     if (o < OPTION_COUNT && parse_value(o, value, value_length))

@@ -3,7 +3,7 @@
 #include "log.h"
 #include "purge.h"
 
-#define SEARCH_MISSES 16     /* members that do not fit, before a set of longer runs is searched */
+#define SEARCH_MISSES 16     /* members whose runs may fit but do not, before a set of longer runs is searched */
 #define SETTLE_SLOTS 8       /* slots a client may take or give untold: 512 KiB */
 #define ALL_SLOTS UINT32_MAX
 
@@ -97,10 +97,10 @@ static size_t take_in(size_t superslab, bool whole, struct wish *wish) {
     }
 }
 
-/* Searches one set from `from` up. */
-static size_t search_from(unsigned set, size_t from, bool whole, struct wish *wish) {
-    unsigned misses = 0;
-    for (size_t at = from; misses < SEARCH_MISSES; at++, misses++) {
+/* Searches one set from `from` up, until `misses_most` members did not do. */
+static size_t search_from(unsigned set, size_t from, bool whole, struct wish *wish, size_t misses_most) {
+    size_t misses = 0;
+    for (size_t at = from; misses < misses_most; at++, misses++) {
         at = bitset_find(&hak_region.sets, set, at);
         if (at == BITSET_NONE)
             break;
@@ -114,8 +114,8 @@ static size_t search_from(unsigned set, size_t from, bool whole, struct wish *wi
 
 static size_t search(unsigned set, bool whole, struct wish *wish) {
     uint32_t start = wish->client->start;
-    size_t slot = search_from(set, start, whole, wish);
-    return slot == BITSET_NONE && start != 0 ? search_from(set, 0, whole, wish) : slot;
+    size_t slot = search_from(set, start, whole, wish, SIZE_MAX);
+    return slot == BITSET_NONE && start != 0 ? search_from(set, 0, whole, wish, SIZE_MAX) : slot;
 }
 
 /* Stages 1 and 2: SuperSlabs in use. */
@@ -126,7 +126,7 @@ static size_t take_in_use(struct wish *wish) {
     }
     unsigned least = highest_bit(wish->slots); /* 2^least <= slots: members may just fit */
     unsigned sure = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
-    size_t slot = least <= 4 ? search(SET_ROOM_1 + least, false, wish) : BITSET_NONE;
+    size_t slot = least <= 4 ? search_from(SET_ROOM_1 + least, 0, false, wish, SEARCH_MISSES) : BITSET_NONE;
     return slot == BITSET_NONE && sure <= 4 && sure != least ? search(SET_ROOM_1 + sure, false, wish) : slot;
 }
 

@@ -7,7 +7,7 @@
 #define REGRET_MS 1000
 #define QUIET_MS 10000
 #define REGRETS_BEFORE_DOUBLING 3
-#define BOOST_MOST 9           /* doublings: 1 MiB to 512 MiB */
+#define BOOST_MOST 6           /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
 #define REFUSED_MS 1000        /* after a refused purge none is tried for so long */
 #define RUN_SUPERSLABS 64      /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16

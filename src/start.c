@@ -4,6 +4,7 @@
 #include "heap.h"
 #include "log.h"
 #include "options.h"
+#include "start.h"
 #include "stats.h"
 
 #include <signal.h>
@@ -51,7 +52,7 @@ static void catch_crashes(void) {
         sigaction(crash_signals[i], &action, &before[i]);
 }
 
-__attribute__((constructor(101))) static void at_start(void) {
+__attribute__((constructor(101))) void start_library(void) {
     options_init();
     stats_init();
     if (option(OPT_CRASH_LOG))
