@@ -46,7 +46,7 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = false;
     if (bytes <= MID_BYTES_MAX && alignment <= SLOT_BYTES && option(OPT_SUPERSLAB)) {
         unsigned c = alignment <= 8 ? (bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes))
-                                     : class_aligned(max_size(bytes, 1), alignment);
+                                    : class_aligned(max_size(bytes, 1), alignment);
         if (c < TINY_CLASSES) {
             uintptr_t block = h->list[c];
             if (is_terminator(block))
@@ -134,8 +134,8 @@ void *alloc_calloc(size_t n, size_t bytes) {
 
 struct block {
     struct slab *slab;
-    size_t bytes;     /* of the block the pointer is in; 0 if it is in none */
-    const char *why;  /* NULL: the pointer is the start of a block */
+    size_t bytes;    /* of the block the pointer is in; 0 if it is in none */
+    const char *why; /* NULL: the pointer is the start of a block */
 };
 
 /* Whose block is it? Does not tell whether a tiny block is free. */

@@ -12,8 +12,8 @@
 #include "slab.h"
 
 void *alloc_slow(size_t bytes);
-void alloc_free_slow(void *p);                    /* NULL or bad */
-void alloc_free_other(struct slab *s, void *p);   /* a slab that is not this heap's, or no tiny one */
+void alloc_free_slow(void *p);                  /* NULL or bad */
+void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
 
 HAK_INLINE void *alloc_malloc(size_t bytes) {

@@ -74,7 +74,7 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 #define rmw_swap(p, v) RMW_COUNTED(atomic_exchange(p, v))
 
 /* ---- bits ---- */
-HAK_INLINE unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }   /* x != 0 */
+HAK_INLINE unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }        /* x != 0 */
 HAK_INLINE unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); } /* x != 0 */
 HAK_INLINE unsigned count_bits(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
 /* `n` one bits, n <= 64 */

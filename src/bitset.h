@@ -16,10 +16,10 @@
 #define BITSET_LEVELS 4
 
 struct bitset_family {
-    char *level[BITSET_LEVELS];           /* constant after birth: the first row of each level */
-    size_t row_bytes[BITSET_LEVELS];      /* from one row of 64 indices to the next */
-    size_t rows[BITSET_LEVELS];           /* at each level */
-    unsigned levels;                      /* in use; the highest has one row */
+    char *level[BITSET_LEVELS];      /* constant after birth: the first row of each level */
+    size_t row_bytes[BITSET_LEVELS]; /* from one row of 64 indices to the next */
+    size_t rows[BITSET_LEVELS];      /* at each level */
+    unsigned levels;                 /* in use; the highest has one row */
 };
 
 HAK_INLINE _Atomic uint64_t *bitset_word(const struct bitset_family *f, unsigned set, unsigned level, size_t row) {
@@ -76,8 +76,9 @@ static inline void bitset_remove(const struct bitset_family *f, unsigned set, si
 static inline size_t bitset_find(const struct bitset_family *f, unsigned set, size_t from) {
     size_t at = from;
     unsigned level = 0;
-    for (; level + 1 < f->levels && (at & 63) == 0; level++) /* from a row's start the level above knows better, and the */
-        at >>= 6;                                            /* row may not exist yet */
+    for (; level + 1 < f->levels && (at & 63) == 0;
+         level++) /* from a row's start the level above knows better, and the */
+        at >>= 6; /* row may not exist yet */
     while (level < f->levels) {
         size_t row = at >> 6;
         if (row >= f->rows[level])

@@ -18,8 +18,8 @@ enum {
     TINY_CLASSES = 33,
     MID_CLASSES = 48,
     CLASSES = TINY_CLASSES + MID_CLASSES,
-    LARGE_SLOTS_MAX = 16,                                /* slots of the largest large block */
-    RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1,    /* mid classes, then large blocks by slots */
+    LARGE_SLOTS_MAX = 16,                             /* slots of the largest large block */
+    RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */
 };
 #define TINY_BYTES_MAX (1 * KIB)
 #define MID_BYTES_MAX (64 * KIB)
@@ -27,15 +27,15 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor; /* tiny: x * divisor < divisor (mod 2^32) tells that block_bytes divides x < 64 KiB
+    uint32_t divisor;  /* tiny: x * divisor < divisor (mod 2^32) tells that block_bytes divides x < 64 KiB
                          mid:  x / 128 * divisor >> 32 is x / block_bytes for x < 2 MiB */
-    uint16_t blocks;  /* in a slab */
+    uint16_t blocks;   /* in a slab */
     uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
-    uint8_t slots;    /* of a slab's span */
+    uint8_t slots;     /* of a slab's span */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
 extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
-extern HAK_HIDDEN const uint8_t mid_class_table[MID_BYTES_MAX / 128];      /* by (bytes - 1) / 128; above tiny */
+extern HAK_HIDDEN const uint8_t mid_class_table[MID_BYTES_MAX / 128];     /* by (bytes - 1) / 128; above tiny */
 
 /* The class of a request of at most TINY_BYTES_MAX bytes. */
 HAK_INLINE unsigned tiny_class_of(size_t bytes) { return tiny_class_table[(bytes + 7) / 8]; }

@@ -41,6 +41,4 @@ int hak_option_set(const char *name, const char *value) { return option_set(name
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
-const char *hak_version(void) {
-    return VERSION_TEXT(HAKMEM_VERSION_MAJOR, HAKMEM_VERSION_MINOR, HAKMEM_VERSION_PATCH);
-}
+const char *hak_version(void) { return VERSION_TEXT(HAKMEM_VERSION_MAJOR, HAKMEM_VERSION_MINOR, HAKMEM_VERSION_PATCH); }

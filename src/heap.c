@@ -9,21 +9,24 @@
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
 #define RING_CAP_FIRST 8
 #define RING_SPILLS 3
-#define RING_BYTES_SHARED 8          /* times RING_BYTES: all threads together, as far as the least allows */
+#define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
 
 // clang-format off
 #define NO_BLOCKS {[0 ... TINY_CLASSES - 1] = 1}
 // clang-format on
 struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
-struct heap heap_afterlife = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
+struct heap heap_afterlife = {
+    .list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 static _Atomic(struct heap *) newest;              /* push-only list of all heaps */
 static _Atomic uint32_t heaps_made;
-static _Atomic uint32_t exit_key;                  /* pthread key + 1; 0: none yet */
+static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
-struct heap *heap_newest(void) { return load_acquire(&newest); }
+struct heap *heap_newest(void) {
+    return load_acquire(&newest);
+}
 
 /* ---- idle heaps ----
  * Kept as a set of heap numbers; the lowest is taken first, so that few heaps are ever touched. */
@@ -184,7 +187,8 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;
-    *ring = (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1};
+    *ring =
+        (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1};
     h->ring[index] = ring;
     ring_adapt(h, ring, index, block_bytes, true);
     return ring;

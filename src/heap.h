@@ -20,9 +20,9 @@ enum { OUTBOX_ENTRIES = 8 };
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {
-    struct slab *slab;  /* NULL: unused */
-    uintptr_t first;    /* newest block; links lead to `last` */
-    uintptr_t last;     /* oldest block */
+    struct slab *slab; /* NULL: unused */
+    uintptr_t first;   /* newest block; links lead to `last` */
+    uintptr_t last;    /* oldest block */
     uint32_t blocks;
 };
 
@@ -45,29 +45,29 @@ struct ring {
 
 struct heap {
     /* hit path */
-    uintptr_t list[TINY_CLASSES];           /* free blocks; an odd value: none */
+    uintptr_t list[TINY_CLASSES];                /* free blocks; an odd value: none */
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1]; /* tiny_class_table: in reach without another address */
     /* tiny, slow path */
-    struct slab *current[TINY_CLASSES];     /* slab the list was taken from */
-    struct slab *fresh[TINY_CLASSES];       /* slab to carve from */
-    uint32_t class_first[TINY_CLASSES];     /* usable owned slabs of the class, as slot + 1 */
-    uint32_t owned_first, owned_last;       /* all owned slabs that are neither current nor fresh, oldest first */
-    uint32_t owned_slabs;                   /* how many */
-    uint32_t owned_credit;                  /* how many more than OWNED_SLABS are justified by refills from them */
+    struct slab *current[TINY_CLASSES]; /* slab the list was taken from */
+    struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
+    uint32_t class_first[TINY_CLASSES]; /* usable owned slabs of the class, as slot + 1 */
+    uint32_t owned_first, owned_last;   /* all owned slabs that are neither current nor fresh, oldest first */
+    uint32_t owned_slabs;               /* how many */
+    uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from them */
     uint32_t adoptions_since_refill;
-    uint32_t drain_countdown;               /* remote frees until the outbox is drained */
-    uint8_t slabs_of_class[TINY_CLASSES];   /* started so far, up to 255: how hot the class is */
+    uint32_t drain_countdown;             /* remote frees until the outbox is drained */
+    uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     /* mid and large */
-    uint32_t ring_top;                      /* bytes of the heap's memory that are in use, rings included */
-    size_t ring_kib;                        /* what the rings may hold together, by their caps */
+    uint32_t ring_top; /* bytes of the heap's memory that are in use, rings included */
+    size_t ring_kib;   /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
     struct pool_client pool;
     /* birth and end */
-    uint32_t number;                        /* HEAP_NONE: not a thread's */
-    _Atomic bool in_use;                    /* by a thread: the truth behind the set of idle heaps */
-    struct heap *next;                      /* every heap there ever was, newest first; constant */
+    uint32_t number;     /* HEAP_NONE: not a thread's */
+    _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
+    struct heap *next;   /* every heap there ever was, newest first; constant */
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;

@@ -23,8 +23,7 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes) 
 }
 
 void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    size_t superslab =
-        pool_take_run(&h->pool, huge_superslabs_of(bytes), max_size(alignment, SUPERSLAB_BYTES), zero);
+    size_t superslab = pool_take_run(&h->pool, huge_superslabs_of(bytes), max_size(alignment, SUPERSLAB_BYTES), zero);
     return superslab != BITSET_NONE ? slab_address(make_record(h, superslab, bytes)) : NULL;
 }
 

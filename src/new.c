@@ -1,8 +1,12 @@
 /* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. */
 #include "alloc.h"
 
-#define OPERATOR(name, mangled, ...) HAK_API void *name(__VA_ARGS__) __asm__(mangled); void *name(__VA_ARGS__)
-#define DELETE(name, mangled, ...) HAK_API void name(__VA_ARGS__) __asm__(mangled); void name(__VA_ARGS__)
+#define OPERATOR(name, mangled, ...)                                                                                   \
+    HAK_API void *name(__VA_ARGS__) __asm__(mangled);                                                                  \
+    void *name(__VA_ARGS__)
+#define DELETE(name, mangled, ...)                                                                                     \
+    HAK_API void name(__VA_ARGS__) __asm__(mangled);                                                                   \
+    void name(__VA_ARGS__)
 
 struct nothrow;
 

@@ -29,14 +29,14 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes);
 /* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
 bool os_move(void *from, void *to, size_t bytes);
 bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
-bool os_start_thread(void *(*run)(void *)); /* detached, all signals blocked; may allocate */
+bool os_start_thread(void *(*run)(void *));                          /* detached, all signals blocked; may allocate */
 void os_sleep_ms(unsigned ms);
-size_t os_address_limit(void);   /* bytes of address space this process may still have; SIZE_MAX without limit */
-uint32_t os_now_ms(void);        /* coarse, monotonic, wraps after 49 days */
-uint64_t os_random(void);        /* not predictable from outside; constant for the life of the process */
+size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
+uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
+uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
-int os_open_output(const char *path);   /* created or emptied; -1 on failure */
-int os_keep_output(int fd);             /* a private copy that programs do not close by accident; -1 on failure */
+int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
+int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */
 
 #endif

@@ -3,8 +3,8 @@
 #include "log.h"
 #include "purge.h"
 
-#define SEARCH_MISSES 16     /* members whose runs may fit but do not, before a set of longer runs is searched */
-#define SETTLE_SLOTS 8       /* slots a client may take or give untold: 512 KiB */
+#define SEARCH_MISSES 16 /* members whose runs may fit but do not, before a set of longer runs is searched */
+#define SETTLE_SLOTS 8   /* slots a client may take or give untold: 512 KiB */
 #define ALL_SLOTS UINT32_MAX
 
 /* ---- one SuperSlab's word ---- */
@@ -168,8 +168,7 @@ size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
     }
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
-    if (stage == COUNT_stage1_reused_empty && tag != 0 &&
-        load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
+    if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
         count(&c->counters, COUNT_stage1_same_class);
     count(&c->counters, stage);
     if (stage == COUNT_stage1_reused_empty)
@@ -222,8 +221,8 @@ void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag)
     uint64_t after = before & ~mask;
     HAK_ASSERT((before & mask) == mask);
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking EMPTY)", (uintptr_t)ss,
-        (uint64_t)start, (uint64_t)tag - 1);
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking EMPTY)", (uintptr_t)ss, (uint64_t)start,
+        (uint64_t)tag - 1);
     pool_changed(superslab, before, after);
     if (word_active(after) == 0) {
         count(&c->counters, COUNT_cache_pushed);
@@ -409,7 +408,8 @@ size_t pool_take_inbox_offer(unsigned class_id) {
             if (slab_class(s) == class_id && (rmw_and(&ss->inbox_mask, ~(1u << i)) >> i & 1))
                 return at * SUPERSLAB_SLOTS + i;
         }
-        bitset_remove(&hak_region.sets, SET_INBOX + class_id, at); /* a set bit of this class is added again by its pusher:
+        bitset_remove(&hak_region.sets, SET_INBOX + class_id,
+                      at); /* a set bit of this class is added again by its pusher:
                                                                       inboxes are looked at by their owner in any case */
     }
 }

@@ -22,11 +22,11 @@ enum chore { CHORE_PURGER = 1 /* start the purger */, CHORE_TRIM = 2 /* look for
 /* What the pool keeps for each heap. Touched by the heap's thread only. */
 struct pool_client {
     struct counters counters;
-    uint32_t start;          /* SuperSlab where this heap begins to look, after it met another thread at the lowest */
-    int32_t active_delta;    /* slots taken since the pool's totals were told */
-    int32_t empty_delta;     /* EMPTY slots likewise */
-    uint32_t unused_taken;   /* UNUSED slots taken likewise */
-    uint8_t chores;          /* enum chore: to be done when the heap's thread is at a safe place */
+    uint32_t start;        /* SuperSlab where this heap begins to look, after it met another thread at the lowest */
+    int32_t active_delta;  /* slots taken since the pool's totals were told */
+    int32_t empty_delta;   /* EMPTY slots likewise */
+    uint32_t unused_taken; /* UNUSED slots taken likewise */
+    uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
 };
 
 /* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of

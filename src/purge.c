@@ -7,13 +7,13 @@
 #define REGRET_MS 1000
 #define QUIET_MS 10000
 #define REGRETS_BEFORE_DOUBLING 3
-#define BOOST_MOST 6           /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
-#define REFUSED_MS 1000        /* after a refused purge none is tried for so long */
-#define RUN_SUPERSLABS 64      /* purged by one call at the most */
+#define BOOST_MOST 6      /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
+#define REFUSED_MS 1000   /* after a refused purge none is tried for so long */
+#define RUN_SUPERSLABS 64 /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
-#define FAR_OVER 4             /* times the bound, and so many slots: then a freeing thread does not leave it */
-#define FAR_OVER_SLOTS 512     /* to the purger */
+#define FAR_OVER 4         /* times the bound, and so many slots: then a freeing thread does not leave it */
+#define FAR_OVER_SLOTS 512 /* to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
 static _Atomic int64_t active_slots, empty_slots;
@@ -23,7 +23,7 @@ static _Atomic uint32_t clock_ms;
 static _Atomic uint32_t last_purge_ms, last_regret_ms, last_decay_ms, refused_ms;
 static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one last regretted */
 static _Atomic uint32_t regrets, boost;
-static _Atomic uint32_t settlings;               /* some time ago this number changed: the program is not idle */
+static _Atomic uint32_t settlings; /* some time ago this number changed: the program is not idle */
 static _Atomic uint32_t last_trim_ms;
 
 /* On a page that the child of a fork finds zero, whatever way it was made: there the purger does not run. NULL until the
@@ -76,8 +76,8 @@ static size_t bound_slots(void) {
     case PURGE_NEVER: return SIZE_MAX / 2;
     case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
     case PURGE_AUTO:
-        bound = (option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&boost)) +
-                live * option(OPT_RETAIN_PERCENT) / 100;
+        bound =
+            (option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&boost)) + live * option(OPT_RETAIN_PERCENT) / 100;
         break;
     case PURGE_EAGER: break;
     }

@@ -147,8 +147,8 @@ static bool commit_superslabs(size_t superslabs) {
             (r->window || os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
         if (done) {
             size_t now = have;
-            while (now < to && !__atomic_compare_exchange_n(&r->frontier, &now, to, false, __ATOMIC_SEQ_CST,
-                                                            __ATOMIC_RELAXED))
+            while (now < to &&
+                   !__atomic_compare_exchange_n(&r->frontier, &now, to, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
                 ;
             return true;
         }

@@ -25,7 +25,7 @@ struct heap;
 enum slab_kind {
     KIND_FREE, /* the slot is the pool's, or not the first of its block */
     KIND_TINY,
-    KIND_MID,  /* every slot of the span; first_offset leads to the record that counts */
+    KIND_MID, /* every slot of the span; first_offset leads to the record that counts */
     KIND_LARGE,
     KIND_HUGE,
 };
@@ -47,40 +47,40 @@ enum slab_place {
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        uintptr_t list;          /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it */
-        uintptr_t start;         /* mid: address of block 0; constant while the slab lives */
-        size_t bytes;            /* large, huge: what the block may use; constant while the block lives */
+        uintptr_t list;  /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it */
+        uintptr_t start; /* mid: address of block 0; constant while the slab lives */
+        size_t bytes;    /* large, huge: what the block may use; constant while the block lives */
     };
     union {
-        uint32_t countdown;      /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
-        uint32_t block_bytes;    /* mid: of the class; constant while the slab lives */
+        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
+        uint32_t block_bytes; /* mid: of the class; constant while the slab lives */
     };
-    uint32_t divisor;            /* tiny, mid: of the class; constant while the slab lives */
+    uint32_t divisor; /* tiny, mid: of the class; constant while the slab lives */
     union {
-        uint16_t carved;         /* tiny, owner: blocks cut so far, from the lowest */
-        uint16_t blocks;         /* mid: in the slab; constant while the slab lives */
+        uint16_t carved; /* tiny, owner: blocks cut so far, from the lowest */
+        uint16_t blocks; /* mid: in the slab; constant while the slab lives */
     };
-    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    _Atomic uint8_t class_id;    /* constant while the slab lives */
-    _Atomic uint8_t kind;        /* enum slab_kind; constant while the slab lives */
-    uint8_t slots;               /* of the span; constant while the slab lives */
+    uint16_t floor;           /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    _Atomic uint8_t class_id; /* constant while the slab lives */
+    _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
+    uint8_t slots;            /* of the span; constant while the slab lives */
     union {
-        uint8_t place;           /* tiny, owner: enum slab_place */
-        uint8_t first_offset;    /* mid: slots from the first of the span; constant while the slab lives */
+        uint8_t place;        /* tiny, owner: enum slab_place */
+        uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
     };
-    uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
-    uint32_t carved_bytes;       /* tiny, owner: where the cut blocks end: what lies behind was never handed out.
+    uint32_t next, prev;          /* tiny, owner: on the owned list, as slot + 1 */
+    uint32_t carved_bytes;        /* tiny, owner: where the cut blocks end: what lies behind was never handed out.
                                     Others read it too (RACY_LOAD), of slabs they hold a block of */
     _Atomic uint32_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    _Atomic uint64_t inbox;      /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
+    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64]; /* mid, holder of the block: enum mid_state; large: [0] */
-        struct {                 /* tiny, owner */
+        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; large: [0] */
+        struct {                             /* tiny, owner */
             uint32_t class_next, class_prev; /* on the list of its class */
-            uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
-            uint16_t purged_blocks; /* blocks that touch those pages */
+            uint32_t purged_pages;           /* bit i: page i of the slab was purged; its blocks are in no list */
+            uint16_t purged_blocks;          /* blocks that touch those pages */
         };
     };
 };
@@ -89,13 +89,13 @@ _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path
 /* ---- SuperSlabs ---- */
 
 enum {
-    SET_EMPTY = CLASSES,   /* in use, with an EMPTY slot */
-    SET_ROOM_1,            /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
+    SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
+    SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED,            /* no slot ACTIVE, some resident */
-    SET_CLEAN,             /* no slot ACTIVE, none resident */
-    SET_INBOX,             /* + tiny class: has a slab with a well-filled inbox */
-    SETS = 128,            /* sets 0 to CLASSES - 1: has a slab of that class on offer */
+    SET_CACHED, /* no slot ACTIVE, some resident */
+    SET_CLEAN,  /* no slot ACTIVE, none resident */
+    SET_INBOX,  /* + tiny class: has a slab with a well-filled inbox */
+    SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };
 _Static_assert(SET_INBOX + TINY_CLASSES <= SETS, "room for all sets");
 
@@ -105,7 +105,7 @@ struct superslab {
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
     _Atomic uint8_t offer[SUPERSLAB_SLOTS];      /* class + 1 of the slab on offer in this slot: hint for sets 0… */
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS]; /* class + 1 the slot had last, for class affinity */
-    _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t moved;                       /* first of a huge run whose pages were moved there by the kernel */
     char unused[47];
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
@@ -119,19 +119,19 @@ struct superslab_row {
 /* ---- the region ---- */
 
 struct region {
-    uintptr_t base;              /* of SuperSlab 0; constant once frontier > 0 */
-    size_t frontier;             /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
-    char *slabs;                 /* the records; constant */
-    uintptr_t key;               /* links in free blocks are stored xor this; constant */
-    struct superslab_row *rows;  /* constant */
-    struct bitset_family sets;   /* constant */
-    char *upper;                 /* the sets' upper levels, before the rows; constant */
-    char *heaps;                 /* constant */
-    size_t heaps_max;            /* constant */
-    size_t superslabs_max;       /* constant */
-    bool window;                 /* nothing is reserved: SuperSlabs are mapped one by one; constant */
-    _Atomic size_t superslabs;   /* handed out so far, from the lowest */
-    _Atomic size_t moved_runs;   /* huge runs that the kernel moved, each costs mappings */
+    uintptr_t base;             /* of SuperSlab 0; constant once frontier > 0 */
+    size_t frontier;            /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    char *slabs;                /* the records; constant */
+    uintptr_t key;              /* links in free blocks are stored xor this; constant */
+    struct superslab_row *rows; /* constant */
+    struct bitset_family sets;  /* constant */
+    char *upper;                /* the sets' upper levels, before the rows; constant */
+    char *heaps;                /* constant */
+    size_t heaps_max;           /* constant */
+    size_t superslabs_max;      /* constant */
+    bool window;                /* nothing is reserved: SuperSlabs are mapped one by one; constant */
+    _Atomic size_t superslabs;  /* handed out so far, from the lowest */
+    _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
 };
 extern HAK_HIDDEN struct region hak_region;
 
@@ -170,9 +170,7 @@ HAK_INLINE char *slot_address(size_t slot) {
     return (char *)hak_region.base + slot * SLOT_BYTES; /* NOLINT: the region is addresses */
 }
 HAK_INLINE char *slab_address(const struct slab *s) { return slot_address(slot_of(s)); }
-HAK_INLINE struct superslab *superslab_at(size_t index) {
-    return &hak_region.rows[index / 64].superslab[index % 64];
-}
+HAK_INLINE struct superslab *superslab_at(size_t index) { return &hak_region.rows[index / 64].superslab[index % 64]; }
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
 

@@ -3,9 +3,9 @@
 #include "options.h"
 #include "remote.h"
 
-#define CREDIT_MOST 4096              /* 256 MiB of slabs */
-#define CREDIT_MOST_WITH_THREADS 512  /* 32 MiB: what a thread that falls asleep may withhold */
-#define ADOPTIONS_WITHOUT_REFILL 64   /* then the heap frees more than it allocates, and its credit falls */
+#define CREDIT_MOST 4096             /* 256 MiB of slabs */
+#define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB: what a thread that falls asleep may withhold */
+#define ADOPTIONS_WITHOUT_REFILL 64  /* then the heap frees more than it allocates, and its credit falls */
 
 /* ---- the two lists ---- */
 

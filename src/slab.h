@@ -19,9 +19,7 @@
 
 HAK_INLINE uintptr_t slab_terminator(const struct slab *s) { return (uintptr_t)slab_address(s) | 1; }
 HAK_INLINE bool is_terminator(uintptr_t block) { return block & 1; }
-HAK_INLINE uintptr_t *block_word(uintptr_t block) {
-    return (uintptr_t *)block; /* NOLINT: blocks are addresses */
-}
+HAK_INLINE uintptr_t *block_word(uintptr_t block) { return (uintptr_t *)block; /* NOLINT: blocks are addresses */ }
 HAK_INLINE uintptr_t block_next(uintptr_t block) { return *block_word(block) ^ hak_region.key; }
 HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block) = next ^ hak_region.key; }
 HAK_INLINE bool same_slot(uintptr_t a, uintptr_t b) { return (a ^ b) < SLOT_BYTES; }

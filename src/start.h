@@ -3,7 +3,6 @@
 #define HAK_START_H
 
 void start_library(void);
-#define START_LIBRARY_WANTED                                                                                           \
-    __attribute__((used)) static void (*const start_library_wanted)(void) = start_library
+#define START_LIBRARY_WANTED __attribute__((used)) static void (*const start_library_wanted)(void) = start_library
 
 #endif

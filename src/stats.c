@@ -168,8 +168,8 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
     text_format(t, "%s%b", bytes < 0 ? "-" : "", (uint64_t)(bytes < 0 ? -bytes : bytes));
     text_pad(t, figure, 13);
     size_t share = t->length;
-    text_format(t, "%s%u %%", bytes < 0 ? "-" : "", (uint64_t)(bytes < 0 ? -bytes : bytes) * 100 /
-                                                        (uint64_t)(total > 0 ? total : 1));
+    text_format(t, "%s%u %%", bytes < 0 ? "-" : "",
+                (uint64_t)(bytes < 0 ? -bytes : bytes) * 100 / (uint64_t)(total > 0 ? total : 1));
     text_pad(t, share, 8);
     text_format(t, "%s\n", meaning);
 }
@@ -209,7 +209,8 @@ void stats_print(int fd) {
 /* ---- JSON, XML ---- */
 
 static void put_field(struct text *t, const char *name, int64_t value, bool last) {
-    text_format(t, "\"%s\":%s%u%s", name, value < 0 ? "-" : "", (uint64_t)(value < 0 ? -value : value), last ? "" : ",");
+    text_format(t, "\"%s\":%s%u%s", name, value < 0 ? "-" : "", (uint64_t)(value < 0 ? -value : value),
+                last ? "" : ",");
 }
 
 static void put_json_string(struct text *t, const char *s) {

@@ -6,18 +6,18 @@
 #include "os.h"
 
 struct text {
-    char *buffer;    /* where it is gathered */
-    size_t bytes;    /* of the buffer */
-    size_t length;   /* gathered so far; beyond `bytes` when it was cut off (fd < 0) */
-    int fd;          /* flushed to it when full; -1: cut off instead */
+    char *buffer;  /* where it is gathered */
+    size_t bytes;  /* of the buffer */
+    size_t length; /* gathered so far; beyond `bytes` when it was cut off (fd < 0) */
+    int fd;        /* flushed to it when full; -1: cut off instead */
 };
 
 void text_flush(struct text *t);
 void text_put(struct text *t, const char *bytes, size_t count);
 void text_string(struct text *t, const char *s);
 void text_number(struct text *t, uint64_t n);
-void text_hex(struct text *t, uintptr_t n);         /* with 0x */
-void text_bytes(struct text *t, uint64_t n);        /* "1.5 MiB" */
+void text_hex(struct text *t, uintptr_t n);               /* with 0x */
+void text_bytes(struct text *t, uint64_t n);              /* "1.5 MiB" */
 void text_pad(struct text *t, size_t from, size_t width); /* spaces until `width` after position `from` */
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);

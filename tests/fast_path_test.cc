@@ -19,8 +19,8 @@
 #include "support.h"
 
 /* Where a measured call begins and ends: the tracer knows these addresses. Each body differs, lest they be merged. */
-#define MARK(name, number) \
-  extern "C" __attribute__((noinline)) void name() { __asm__ volatile("" ::"i"(number) : "memory"); }
+#define MARK(name, number)                                                                                             \
+    extern "C" __attribute__((noinline)) void name() { __asm__ volatile("" ::"i"(number) : "memory"); }
 extern "C" {
 void mark_malloc();
 void mark_free();
@@ -41,73 +41,81 @@ constexpr int kCalls = 40;
 
 /* Enough live and free blocks of the class that nearly every call measured takes the hit path. */
 void warm_up(void **blocks, int count) {
-  for (int i = 0; i < count; i++) blocks[i] = malloc(kBytes);
-  for (int i = 0; i < count; i += 2) free(blocks[i]);
-  for (int i = 0; i < count; i += 2) blocks[i] = malloc(kBytes);
-  for (int i = 0; i < 32; i++) ::operator delete(::operator new(kBytes));
+    for (int i = 0; i < count; i++)
+        blocks[i] = malloc(kBytes);
+    for (int i = 0; i < count; i += 2)
+        free(blocks[i]);
+    for (int i = 0; i < count; i += 2)
+        blocks[i] = malloc(kBytes);
+    for (int i = 0; i < 32; i++)
+        ::operator delete(::operator new(kBytes));
 }
 
 /* The child. It stops when it is warm, and from then on is stepped. */
 [[noreturn]] void run_measured() {
-  static void *warm[400], *blocks[kCalls];
-  if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(90);
-  warm_up(warm, 400);
-  raise(SIGSTOP);
-  for (auto &block : blocks) {
-    mark_malloc();
-    block = malloc(kBytes);
-    mark_end();
-  }
-  for (auto &block : blocks) {
-    mark_free();
-    free(block);
-    mark_end();
-  }
-  for (auto &block : blocks) {
-    mark_new();
-    block = ::operator new(kBytes);
-    mark_end();
-  }
-  for (auto &block : blocks) {
-    mark_delete();
-    ::operator delete(block);
-    mark_end();
-  }
-  _exit(0);
+    static void *warm[400], *blocks[kCalls];
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
+        _exit(90);
+    warm_up(warm, 400);
+    raise(SIGSTOP);
+    for (auto &block : blocks) {
+        mark_malloc();
+        block = malloc(kBytes);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_free();
+        free(block);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_new();
+        block = ::operator new(kBytes);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_delete();
+        ::operator delete(block);
+        mark_end();
+    }
+    _exit(0);
 }
 
 struct CodeRange {
-  uintptr_t begin = 0, end = 0;
-  bool has(uintptr_t pc) const { return pc >= begin && pc < end; }
+    uintptr_t begin = 0, end = 0;
+    bool has(uintptr_t pc) const { return pc >= begin && pc < end; }
 };
 
 /* The executable segment of libhakmem.so, which a forked child has at the same place. */
 CodeRange library_code() {
-  CodeRange range;
-  dl_iterate_phdr(
-      [](struct dl_phdr_info *info, size_t, void *into) {
-        if (strstr(info->dlpi_name, "libhakmem") == nullptr) return 0;
-        auto *found = static_cast<CodeRange *>(into);
-        for (int i = 0; i < info->dlpi_phnum; i++) {
-          auto &segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
-          found->begin = info->dlpi_addr + segment.p_vaddr;
-          found->end = found->begin + segment.p_memsz;
-        }
-        return 1;
-      },
-      &range);
-  return range;
+    CodeRange range;
+    dl_iterate_phdr(
+        [](struct dl_phdr_info *info, size_t, void *into) {
+            if (strstr(info->dlpi_name, "libhakmem") == nullptr)
+                return 0;
+            auto *found = static_cast<CodeRange *>(into);
+            for (int i = 0; i < info->dlpi_phnum; i++) {
+                auto &segment = info->dlpi_phdr[i];
+                if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0)
+                    continue;
+                found->begin = info->dlpi_addr + segment.p_vaddr;
+                found->end = found->begin + segment.p_memsz;
+            }
+            return 1;
+        },
+        &range);
+    return range;
 }
 
 uintptr_t program_counter(pid_t pid) {
-  struct user_regs_struct registers;
-  struct iovec place = {&registers, sizeof registers};
-  if (ptrace(PTRACE_GETREGSET, pid, reinterpret_cast<void *>(NT_PRSTATUS), &place) != 0) return 0;
+    struct user_regs_struct registers;
+    struct iovec place = {&registers, sizeof registers};
+    if (ptrace(PTRACE_GETREGSET, pid, reinterpret_cast<void *>(NT_PRSTATUS), &place) != 0)
+        return 0;
 #if defined(__aarch64__)
-  return registers.pc;
+    return registers.pc;
 #else
-  return registers.rip;
+    return registers.rip;
 #endif
 }
 
@@ -115,104 +123,111 @@ using Counts = std::map<std::string, std::vector<int>>;
 
 /* Steps the child from its stop to its end. */
 Counts step_through(pid_t pid, const CodeRange &code) {
-  const std::map<uintptr_t, std::string> marks{{reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
-                                               {reinterpret_cast<uintptr_t>(mark_free), "free"},
-                                               {reinterpret_cast<uintptr_t>(mark_new), "new"},
-                                               {reinterpret_cast<uintptr_t>(mark_delete), "delete"}};
-  Counts counts;
-  std::string current;
-  int steps = 0, status = 0;
-  while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
-    uintptr_t pc = program_counter(pid);
-    if (code.has(pc)) steps++;
-    auto mark = marks.find(pc);
-    if (mark != marks.end()) {
-      current = mark->second;
-      steps = 0;
-    } else if (pc == reinterpret_cast<uintptr_t>(mark_end) && !current.empty()) {
-      counts[current].push_back(steps);
-      current.clear();
+    const std::map<uintptr_t, std::string> marks{{reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
+                                                 {reinterpret_cast<uintptr_t>(mark_free), "free"},
+                                                 {reinterpret_cast<uintptr_t>(mark_new), "new"},
+                                                 {reinterpret_cast<uintptr_t>(mark_delete), "delete"}};
+    Counts counts;
+    std::string current;
+    int steps = 0, status = 0;
+    while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+        uintptr_t pc = program_counter(pid);
+        if (code.has(pc))
+            steps++;
+        auto mark = marks.find(pc);
+        if (mark != marks.end()) {
+            current = mark->second;
+            steps = 0;
+        } else if (pc == reinterpret_cast<uintptr_t>(mark_end) && !current.empty()) {
+            counts[current].push_back(steps);
+            current.clear();
+        }
+        if (ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr) != 0)
+            break;
     }
-    if (ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr) != 0) break;
-  }
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the measured child ended with status " << status;
-  return counts;
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the measured child ended with status " << status;
+    return counts;
 }
 
 const Counts &measured() {
-  static const Counts counts = [] {
-    CodeRange code = library_code();
-    EXPECT_NE(code.begin, 0u) << "libhakmem.so is not loaded";
-    pid_t pid = fork();
-    if (pid == 0) run_measured();
-    return step_through(pid, code);
-  }();
-  return counts;
+    static const Counts counts = [] {
+        CodeRange code = library_code();
+        EXPECT_NE(code.begin, 0u) << "libhakmem.so is not loaded";
+        pid_t pid = fork();
+        if (pid == 0)
+            run_measured();
+        return step_through(pid, code);
+    }();
+    return counts;
 }
 
 int minimum(const std::string &call) {
-  auto &counts = measured().at(call);
-  return *std::min_element(counts.begin(), counts.end());
+    auto &counts = measured().at(call);
+    return *std::min_element(counts.begin(), counts.end());
 }
 
 int mode(const std::string &call) {
-  std::map<int, int> often;
-  for (int count : measured().at(call)) often[count]++;
-  return std::max_element(often.begin(), often.end(), [](auto &a, auto &b) { return a.second < b.second; })->first;
+    std::map<int, int> often;
+    for (int count : measured().at(call))
+        often[count]++;
+    return std::max_element(often.begin(), often.end(), [](auto &a, auto &b) { return a.second < b.second; })->first;
 }
 
 std::string listed(const std::string &call) {
-  std::string text = call + ":";
-  for (int count : measured().at(call)) text += " " + std::to_string(count);
-  return text;
+    std::string text = call + ":";
+    for (int count : measured().at(call))
+        text += " " + std::to_string(count);
+    return text;
 }
 
 /* "x86_64 GNU-12 malloc" */
 std::string golden_key(const std::string &call) {
-  struct utsname machine;
-  uname(&machine);
-  return std::string(machine.machine) + " " + HAK_TEST_COMPILER + " " + call;
+    struct utsname machine;
+    uname(&machine);
+    return std::string(machine.machine) + " " + HAK_TEST_COMPILER + " " + call;
 }
 
 const char *const kCallNames[] = {"malloc", "free", "new", "delete"};
 
 TEST(FastPath, MostCallsTakeTheHitPath) {
-  for (const char *call : kCallNames) {
-    ASSERT_EQ(measured().count(call), 1u) << call;
-    EXPECT_EQ(measured().at(call).size(), static_cast<size_t>(kCalls));
-    EXPECT_EQ(mode(call), minimum(call)) << listed(call);
-    EXPECT_GT(minimum(call), 2) << "the call was not measured at all";
-  }
+    for (const char *call : kCallNames) {
+        ASSERT_EQ(measured().count(call), 1u) << call;
+        EXPECT_EQ(measured().at(call).size(), static_cast<size_t>(kCalls));
+        EXPECT_EQ(mode(call), minimum(call)) << listed(call);
+        EXPECT_GT(minimum(call), 2) << "the call was not measured at all";
+    }
 }
 
 /* The budget of the design: malloc 14, free 20, and at most 16 more for all default checks together. */
 TEST(FastPath, WithinTheBudget) {
-  EXPECT_LE(minimum("malloc") + minimum("free"), 14 + 20 + 16) << listed("malloc") << "\n" << listed("free");
-  EXPECT_LE(minimum("new") + minimum("delete"), 14 + 20 + 16 + 4) << listed("new") << "\n" << listed("delete");
+    EXPECT_LE(minimum("malloc") + minimum("free"), 14 + 20 + 16) << listed("malloc") << "\n" << listed("free");
+    EXPECT_LE(minimum("new") + minimum("delete"), 14 + 20 + 16 + 4) << listed("new") << "\n" << listed("delete");
 }
 
 TEST(FastPath, EqualsTheGoldenFile) {
-  std::map<std::string, int> golden;
-  std::ifstream file(HAK_TEST_GOLDEN);
-  ASSERT_TRUE(file) << "tests/fast_path.golden is missing";
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream words(line);
-    std::string machine, compiler, call;
-    int count = 0;
-    words >> machine >> compiler >> call >> count;
-    golden[machine + " " + compiler + " " + call] = count;
-  }
-  for (const char *call : kCallNames) {
-    std::string key = golden_key(call), update = key + " " + std::to_string(minimum(call));
-    printf("%s\n", update.c_str());
-    auto expected = golden.find(key);
-    if (expected == golden.end()) continue; /* a compiler nobody wrote down: the budget alone holds */
-    EXPECT_EQ(minimum(call), expected->second)
-        << listed(call) << "\nIf the change is wanted and measured, put this line into tests/fast_path.golden:\n"
-        << update;
-  }
+    std::map<std::string, int> golden;
+    std::ifstream file(HAK_TEST_GOLDEN);
+    ASSERT_TRUE(file) << "tests/fast_path.golden is missing";
+    std::string line;
+    while (std::getline(file, line)) {
+        if (line.empty() || line[0] == '#')
+            continue;
+        std::istringstream words(line);
+        std::string machine, compiler, call;
+        int count = 0;
+        words >> machine >> compiler >> call >> count;
+        golden[machine + " " + compiler + " " + call] = count;
+    }
+    for (const char *call : kCallNames) {
+        std::string key = golden_key(call), update = key + " " + std::to_string(minimum(call));
+        printf("%s\n", update.c_str());
+        auto expected = golden.find(key);
+        if (expected == golden.end())
+            continue; /* a compiler nobody wrote down: the budget alone holds */
+        EXPECT_EQ(minimum(call), expected->second)
+            << listed(call) << "\nIf the change is wanted and measured, put this line into tests/fast_path.golden:\n"
+            << update;
+    }
 }
 
-}  // namespace
+} // namespace

@@ -11,20 +11,20 @@
 
 /* Written into a mapping of its own, so that asking does not change what is asked about. */
 inline std::string heap_stats_text() {
-  constexpr size_t kRoom = size_t{1} << 20;
-  void *room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  auto *buffer = static_cast<char *>(room);
-  hak_stats_json(buffer, kRoom);
-  std::string text(buffer);
-  munmap(room, kRoom);
-  return text;
+    constexpr size_t kRoom = size_t{1} << 20;
+    void *room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto *buffer = static_cast<char *>(room);
+    hak_stats_json(buffer, kRoom);
+    std::string text(buffer);
+    munmap(room, kRoom);
+    return text;
 }
 
 inline Json heap_stats() { return JsonReader::read(heap_stats_text()); }
 
 inline size_t heap_rss_bytes() {
-  Json stats = heap_stats();
-  return static_cast<size_t>(stats["rss_bytes"]["total"].number);
+    Json stats = heap_stats();
+    return static_cast<size_t>(stats["rss_bytes"]["total"].number);
 }
 
 #endif

@@ -25,80 +25,83 @@ constexpr int kShorter = HAK_TEST_SHORTER;
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB, kTiB = 1024 * kGiB;
 
 /* Sizes on both sides of every border between tiers and of a few inside. */
-constexpr size_t kTierSizes[] = {1,         8,          9,        16,       24,        48,          100,         256,
-                                 257,       700,        1024,     1025,     4000,      16 * kKiB,   40 * kKiB,   64 * kKiB,
-                                 65537,     200 * kKiB, 700000,   kMiB,     kMiB + 1,  2 * kMiB,    2097153,     5 * kMiB + 12345,
+constexpr size_t kTierSizes[] = {1,       8,          9,      16,   24,       48,        100,       256,
+                                 257,     700,        1024,   1025, 4000,     16 * kKiB, 40 * kKiB, 64 * kKiB,
+                                 65537,   200 * kKiB, 700000, kMiB, kMiB + 1, 2 * kMiB,  2097153,   5 * kMiB + 12345,
                                  9 * kMiB};
 
 /* splitmix64: small, and good enough to drive a test. */
 class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  size_t below(size_t bound) { return static_cast<size_t>(next() % bound); }
-  /* Every power of two from 1 to `most` equally likely, then uniform inside it. */
-  size_t log_size(unsigned most_log2) {
-    size_t top = size_t{1} << below(most_log2 + 1);
-    return top / 2 + below(top / 2 + 1);
-  }
+  public:
+    explicit Random(uint64_t seed) : state_(seed) {}
+    uint64_t next() {
+        uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+    size_t below(size_t bound) { return static_cast<size_t>(next() % bound); }
+    /* Every power of two from 1 to `most` equally likely, then uniform inside it. */
+    size_t log_size(unsigned most_log2) {
+        size_t top = size_t{1} << below(most_log2 + 1);
+        return top / 2 + below(top / 2 + 1);
+    }
 
- private:
-  uint64_t state_;
+  private:
+    uint64_t state_;
 };
 
 /* ---- patterns ---- */
 
 inline unsigned char pattern_byte(uint32_t tag, size_t at) {
-  return static_cast<unsigned char>((at * 131 + tag * 29 + (at >> 8)) & 0xff);
+    return static_cast<unsigned char>((at * 131 + tag * 29 + (at >> 8)) & 0xff);
 }
 
 /* Up to 2 KiB every byte is written; of larger blocks both ends and one byte in each 512. */
 constexpr size_t kPatternWhole = 2048, kPatternStep = 512;
 
 inline void pattern_write(void *block, size_t from, size_t size, uint32_t tag) {
-  auto *p = static_cast<unsigned char *>(block);
-  for (size_t i = from; i < size; i++) {
-    if (i >= kPatternWhole && i % kPatternStep != 0 && i + 64 < size) {
-      size_t jump = (i / kPatternStep + 1) * kPatternStep;
-      i = (jump < size - 64 ? jump : size - 64) - 1;
-      continue;
+    auto *p = static_cast<unsigned char *>(block);
+    for (size_t i = from; i < size; i++) {
+        if (i >= kPatternWhole && i % kPatternStep != 0 && i + 64 < size) {
+            size_t jump = (i / kPatternStep + 1) * kPatternStep;
+            i = (jump < size - 64 ? jump : size - 64) - 1;
+            continue;
+        }
+        p[i] = pattern_byte(tag, i);
     }
-    p[i] = pattern_byte(tag, i);
-  }
 }
 
 /* The offset of the first damaged byte among the first `size` of a block whose pattern was written for
  * `written` bytes, or `size` if none is damaged. */
 inline size_t pattern_check(const void *block, size_t size, size_t written, uint32_t tag) {
-  auto *p = static_cast<const unsigned char *>(block);
-  size_t end = size < written ? size : written;
-  for (size_t i = 0; i < end; i++) {
-    if (i >= kPatternWhole && i % kPatternStep != 0 && i + 64 < written) {
-      size_t jump = (i / kPatternStep + 1) * kPatternStep;
-      i = (jump < written - 64 ? jump : written - 64) - 1;
-      continue;
+    auto *p = static_cast<const unsigned char *>(block);
+    size_t end = size < written ? size : written;
+    for (size_t i = 0; i < end; i++) {
+        if (i >= kPatternWhole && i % kPatternStep != 0 && i + 64 < written) {
+            size_t jump = (i / kPatternStep + 1) * kPatternStep;
+            i = (jump < written - 64 ? jump : written - 64) - 1;
+            continue;
+        }
+        if (p[i] != pattern_byte(tag, i))
+            return i;
     }
-    if (p[i] != pattern_byte(tag, i)) return i;
-  }
-  return size;
+    return size;
 }
 
 /* The offset of the first byte that is not zero, or `size`. */
 inline size_t first_dirty(const void *block, size_t size) {
-  auto *p = static_cast<const unsigned char *>(block);
-  if (size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0)) return size;
-  size_t at = 0;
-  while (p[at] == 0) at++;
-  return at;
+    auto *p = static_cast<const unsigned char *>(block);
+    if (size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0))
+        return size;
+    size_t at = 0;
+    while (p[at] == 0)
+        at++;
+    return at;
 }
 
 inline bool aligned_to(const void *block, size_t alignment) {
-  return (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
+    return (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
 }
 
 /* What malloc(size) owes: 16, and 8 for blocks of at most 8 bytes. */
@@ -107,52 +110,57 @@ inline size_t natural_alignment(size_t size) { return size <= 8 ? 8 : 16; }
 /* ---- memory as the kernel counts it ---- */
 
 inline size_t process_rss_bytes() {
-  FILE *file = fopen("/proc/self/statm", "re");
-  unsigned long total = 0, resident = 0;
-  if (file != nullptr) {
-    if (fscanf(file, "%lu %lu", &total, &resident) != 2) resident = 0;
-    fclose(file);
-  }
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    FILE *file = fopen("/proc/self/statm", "re");
+    unsigned long total = 0, resident = 0;
+    if (file != nullptr) {
+        if (fscanf(file, "%lu %lu", &total, &resident) != 2)
+            resident = 0;
+        fclose(file);
+    }
+    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
 /* The Rss of the mappings inside [begin, end), summed over /proc/self/smaps. */
 inline size_t range_rss_bytes(uintptr_t begin, uintptr_t end) {
-  FILE *file = fopen("/proc/self/smaps", "re");
-  if (file == nullptr) return 0;
-  char line[512];
-  bool inside = false;
-  size_t sum = 0;
-  while (fgets(line, sizeof line, file) != nullptr) {
-    unsigned long from = 0, to = 0, kib = 0;
-    if (sscanf(line, "%lx-%lx ", &from, &to) == 2) inside = from >= begin && to <= end;
-    if (inside && sscanf(line, "Rss: %lu kB", &kib) == 1) sum += kib * kKiB;
-  }
-  fclose(file);
-  return sum;
+    FILE *file = fopen("/proc/self/smaps", "re");
+    if (file == nullptr)
+        return 0;
+    char line[512];
+    bool inside = false;
+    size_t sum = 0;
+    while (fgets(line, sizeof line, file) != nullptr) {
+        unsigned long from = 0, to = 0, kib = 0;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from >= begin && to <= end;
+        if (inside && sscanf(line, "Rss: %lu kB", &kib) == 1)
+            sum += kib * kKiB;
+    }
+    fclose(file);
+    return sum;
 }
 
 /* ---- this program again, as a child ---- */
 
 struct Outcome {
-  int status = 0; /* as waitpid gives it */
-  std::string out, err;
-  bool exited(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
-  bool killed(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
-  std::string describe() const {
-    std::string text = WIFSIGNALED(status) ? "killed by signal " + std::to_string(WTERMSIG(status))
-                                           : "exit status " + std::to_string(WEXITSTATUS(status));
-    return text + "\n--- stdout\n" + out + "--- stderr\n" + err;
-  }
+    int status = 0; /* as waitpid gives it */
+    std::string out, err;
+    bool exited(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+    bool killed(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
+    std::string describe() const {
+        std::string text = WIFSIGNALED(status) ? "killed by signal " + std::to_string(WTERMSIG(status))
+                                               : "exit status " + std::to_string(WEXITSTATUS(status));
+        return text + "\n--- stdout\n" + out + "--- stderr\n" + err;
+    }
 };
 
 inline std::string read_whole(int fd) {
-  std::string text;
-  char buffer[4096];
-  lseek(fd, 0, SEEK_SET);
-  for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
-  close(fd);
-  return text;
+    std::string text;
+    char buffer[4096];
+    lseek(fd, 0, SEEK_SET);
+    for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) > 0;)
+        text.append(buffer, static_cast<size_t>(n));
+    close(fd);
+    return text;
 }
 
 constexpr unsigned kChildSeconds = 120; /* a child that hangs is killed by SIGALRM */
@@ -161,32 +169,35 @@ constexpr unsigned kChildSeconds = 120; /* a child that hangs is killed by SIGAL
 inline Outcome run_program(const char *program, const std::vector<std::string> &args,
                            const std::vector<std::string> &env = {}, void (*prepare)(long) = nullptr,
                            long prepare_with = 0) {
-  int out = memfd_create("out", 0), err = memfd_create("err", 0);
-  std::vector<char *> argv{const_cast<char *>(program)};
-  for (auto &arg : args) argv.push_back(const_cast<char *>(arg.c_str()));
-  argv.push_back(nullptr);
-  fflush(nullptr);
-  pid_t pid = fork();
-  if (pid == 0) {
-    for (auto &entry : env) putenv(const_cast<char *>(entry.c_str()));
-    dup2(out, 1);
-    dup2(err, 2);
-    alarm(kChildSeconds);
-    if (prepare != nullptr) prepare(prepare_with);
-    execv(program, argv.data());
-    _exit(127);
-  }
-  Outcome outcome;
-  while (waitpid(pid, &outcome.status, 0) < 0 && errno == EINTR) {
-  }
-  outcome.out = read_whole(out);
-  outcome.err = read_whole(err);
-  return outcome;
+    int out = memfd_create("out", 0), err = memfd_create("err", 0);
+    std::vector<char *> argv{const_cast<char *>(program)};
+    for (auto &arg : args)
+        argv.push_back(const_cast<char *>(arg.c_str()));
+    argv.push_back(nullptr);
+    fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (auto &entry : env)
+            putenv(const_cast<char *>(entry.c_str()));
+        dup2(out, 1);
+        dup2(err, 2);
+        alarm(kChildSeconds);
+        if (prepare != nullptr)
+            prepare(prepare_with);
+        execv(program, argv.data());
+        _exit(127);
+    }
+    Outcome outcome;
+    while (waitpid(pid, &outcome.status, 0) < 0 && errno == EINTR) {
+    }
+    outcome.out = read_whole(out);
+    outcome.err = read_whole(err);
+    return outcome;
 }
 
 inline Outcome run_self(const std::vector<std::string> &args, const std::vector<std::string> &env = {},
                         void (*prepare)(long) = nullptr, long prepare_with = 0) {
-  return run_program("/proc/self/exe", args, env, prepare, prepare_with);
+    return run_program("/proc/self/exe", args, env, prepare, prepare_with);
 }
 
 #endif

@@ -10,26 +10,26 @@
 #include <stdio.h>
 
 struct Surface {
-  const char *name;
-  void *(*alloc)(size_t);
-  void *(*calloc)(size_t, size_t);
-  void *(*realloc)(void *, size_t);
-  void (*free)(void *);
-  void *(*aligned_alloc)(size_t, size_t);
-  size_t (*usable_size)(const void *);
-  void (*free_sized)(void *, size_t); /* null in the oracle */
+    const char *name;
+    void *(*alloc)(size_t);
+    void *(*calloc)(size_t, size_t);
+    void *(*realloc)(void *, size_t);
+    void (*free)(void *);
+    void *(*aligned_alloc)(size_t, size_t);
+    size_t (*usable_size)(const void *);
+    void (*free_sized)(void *, size_t); /* null in the oracle */
 
-  /* Null where the surface has no such call. */
-  void *(*reallocarray)(void *, size_t, size_t);
-  int (*posix_memalign)(void **, size_t, size_t);
-  void *(*memalign)(size_t, size_t);
-  void *(*valloc)(size_t);
-  void *(*pvalloc)(size_t);
-  void (*free_aligned_sized)(void *, size_t, size_t);
-  int (*trim)(size_t);
-  int (*mallopt)(int, int);
-  int (*malloc_info)(int, FILE *);
-  struct mallinfo2 (*mallinfo2)();
+    /* Null where the surface has no such call. */
+    void *(*reallocarray)(void *, size_t, size_t);
+    int (*posix_memalign)(void **, size_t, size_t);
+    void *(*memalign)(size_t, size_t);
+    void *(*valloc)(size_t);
+    void *(*pvalloc)(size_t);
+    void (*free_aligned_sized)(void *, size_t, size_t);
+    int (*trim)(size_t);
+    int (*mallopt)(int, int);
+    int (*malloc_info)(int, FILE *);
+    struct mallinfo2 (*mallinfo2)();
 };
 
 const Surface &subject();

@@ -14,150 +14,171 @@
 namespace {
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void give_up(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-  fflush(nullptr);
-  hak_stats_print(2);
-  _exit(1);
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    fflush(nullptr);
+    hak_stats_print(2);
+    _exit(1);
 }
 
 /* Bytes of this process that count against the limit and are not the allocator's: files, stacks, libc's own data. */
 size_t foreign_bytes(bool writable_only) {
-  FILE *file = fopen("/proc/self/maps", "re");
-  char line[512];
-  size_t sum = 0;
-  while (fgets(line, sizeof line, file) != nullptr) {
-    unsigned long from, to, inode;
-    char access[8];
-    if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &from, &to, access, &inode) != 4) continue;
-    bool counted = inode != 0 || strstr(line, "[stack]") != nullptr || strstr(line, "[vdso]") != nullptr;
-    if (counted && (!writable_only || access[1] == 'w')) sum += to - from;
-  }
-  fclose(file);
-  return sum;
+    FILE *file = fopen("/proc/self/maps", "re");
+    char line[512];
+    size_t sum = 0;
+    while (fgets(line, sizeof line, file) != nullptr) {
+        unsigned long from, to, inode;
+        char access[8];
+        if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &from, &to, access, &inode) != 4)
+            continue;
+        bool counted = inode != 0 || strstr(line, "[stack]") != nullptr || strstr(line, "[vdso]") != nullptr;
+        if (counted && (!writable_only || access[1] == 'w'))
+            sum += to - from;
+    }
+    fclose(file);
+    return sum;
 }
 
 /* Blocks linked through their first word, so that holding them costs nothing. */
 struct Chain {
-  void **head = nullptr;
-  size_t count = 0, bytes = 0;
-  bool grow(size_t size, bool zeroed) {
-    errno = 0;
-    auto **block = static_cast<void **>(zeroed ? calloc(1, size) : malloc(size));
-    if (block == nullptr) return false;
-    if (zeroed && first_dirty(block, size) != size) give_up("calloc(%zu) is not zero", size);
-    memset(static_cast<void *>(block), 0xcd, size);
-    *block = head;
-    head = block;
-    count++;
-    bytes += malloc_usable_size(block);
-    return true;
-  }
-  void shrink(size_t to) {
-    while (count > to) {
-      void **next = static_cast<void **>(*head);
-      free(head);
-      head = next;
-      count--;
+    void **head = nullptr;
+    size_t count = 0, bytes = 0;
+    bool grow(size_t size, bool zeroed) {
+        errno = 0;
+        auto **block = static_cast<void **>(zeroed ? calloc(1, size) : malloc(size));
+        if (block == nullptr)
+            return false;
+        if (zeroed && first_dirty(block, size) != size)
+            give_up("calloc(%zu) is not zero", size);
+        memset(static_cast<void *>(block), 0xcd, size);
+        *block = head;
+        head = block;
+        count++;
+        bytes += malloc_usable_size(block);
+        return true;
     }
-  }
+    void shrink(size_t to) {
+        while (count > to) {
+            void **next = static_cast<void **>(*head);
+            free(head);
+            head = next;
+            count--;
+        }
+    }
 };
 
 void expect_enomem() {
-  if (errno != ENOMEM) give_up("errno is %d at the end of memory, not ENOMEM", errno);
-  if (malloc(PTRDIFF_MAX / 2) != nullptr || calloc(1u << 20, 1u << 20) != nullptr) give_up("1 TiB under a limit");
-  char *small = static_cast<char *>(malloc(16));
-  if (small != nullptr) {
-    if (realloc(small, 300 * kMiB) != nullptr) give_up("a block beyond the limit");
-    free(small);
-  }
+    if (errno != ENOMEM)
+        give_up("errno is %d at the end of memory, not ENOMEM", errno);
+    if (malloc(PTRDIFF_MAX / 2) != nullptr || calloc(1u << 20, 1u << 20) != nullptr)
+        give_up("1 TiB under a limit");
+    char *small = static_cast<char *>(malloc(16));
+    if (small != nullptr) {
+        if (realloc(small, 300 * kMiB) != nullptr)
+            give_up("a block beyond the limit");
+        free(small);
+    }
 }
 
 /* Exhausts memory in blocks of one size, several times, and checks how much was had. */
 void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
-  size_t least = static_cast<size_t>(owed * static_cast<double>(limit - foreign));
-  for (int round = 0; round < 3; round++) {
-    Chain chain;
-    while (chain.grow(size, round == 1)) {
+    size_t least = static_cast<size_t>(owed * static_cast<double>(limit - foreign));
+    for (int round = 0; round < 3; round++) {
+        Chain chain;
+        while (chain.grow(size, round == 1)) {
+        }
+        expect_enomem();
+        printf("%zu-byte blocks, round %d: %zu KiB of %zu KiB\n", size, round, chain.bytes / kKiB,
+               (limit - foreign) / kKiB);
+        if (chain.bytes < least)
+            give_up("only %zu KiB in %zu-byte blocks, %zu KiB owed", chain.bytes / kKiB, size, least / kKiB);
+        size_t all = chain.count;
+        chain.shrink(all / 2);
+        for (size_t i = 0; i < all * 4 / 10; i++)
+            if (!chain.grow(size, true))
+                give_up("freed memory cannot be had again: %zu of %zu", i, all * 4 / 10);
+        chain.shrink(0);
     }
-    expect_enomem();
-    printf("%zu-byte blocks, round %d: %zu KiB of %zu KiB\n", size, round, chain.bytes / kKiB, (limit - foreign) / kKiB);
-    if (chain.bytes < least) give_up("only %zu KiB in %zu-byte blocks, %zu KiB owed", chain.bytes / kKiB, size, least / kKiB);
-    size_t all = chain.count;
-    chain.shrink(all / 2);
-    for (size_t i = 0; i < all * 4 / 10; i++)
-      if (!chain.grow(size, true)) give_up("freed memory cannot be had again: %zu of %zu", i, all * 4 / 10);
-    chain.shrink(0);
-  }
 }
 
 void exhaust_all_sizes(size_t limit, bool writable_only, double owed) {
-  size_t foreign = foreign_bytes(writable_only);
-  for (size_t size : {64 * kKiB, 100 * kKiB, kMiB, size_t{48}, size_t{1000}, 5 * kKiB, 3 * kMiB, size_t{48}})
-    exhaust(size, limit, foreign, size > 2 * kMiB ? owed * 3 / 4 : owed); /* 3 MiB take two SuperSlabs of 2 MiB */
-  bool threw = false;
-  try {
-    for (;;) (void)operator new(2 * kMiB - 64);
-  } catch (const std::bad_alloc &) {
-    threw = true;
-  }
-  if (!threw) give_up("no bad_alloc");
+    size_t foreign = foreign_bytes(writable_only);
+    for (size_t size : {64 * kKiB, 100 * kKiB, kMiB, size_t{48}, size_t{1000}, 5 * kKiB, 3 * kMiB, size_t{48}})
+        exhaust(size, limit, foreign, size > 2 * kMiB ? owed * 3 / 4 : owed); /* 3 MiB take two SuperSlabs of 2 MiB */
+    bool threw = false;
+    try {
+        for (;;)
+            (void)operator new(2 * kMiB - 64);
+    } catch (const std::bad_alloc &) {
+        threw = true;
+    }
+    if (!threw)
+        give_up("no bad_alloc");
 }
 
 /* A locked program: madvise cannot drop its pages, and every writable mapping is filled. */
 void live_locked() {
-  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) give_up("mlockall: %s", strerror(errno));
-  for (int round = 0; round < 3; round++)
-    for (size_t size : kTierSizes) {
-      Chain chain;
-      for (size_t i = 0; i < 1 + 4 * kMiB / (size + 1000); i++)
-        if (!chain.grow(size < 8 ? 8 : size, i % 2 == 0)) give_up("no memory for %zu bytes", size);
-      chain.shrink(0);
-      hak_trim();
-    }
-  size_t rss = process_rss_bytes();
-  printf("locked: %zu KiB resident\n", rss / kKiB);
-  if (rss > 160 * kMiB) give_up("%zu KiB resident in a locked program that uses 10 MiB", rss / kKiB);
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        give_up("mlockall: %s", strerror(errno));
+    for (int round = 0; round < 3; round++)
+        for (size_t size : kTierSizes) {
+            Chain chain;
+            for (size_t i = 0; i < 1 + 4 * kMiB / (size + 1000); i++)
+                if (!chain.grow(size < 8 ? 8 : size, i % 2 == 0))
+                    give_up("no memory for %zu bytes", size);
+            chain.shrink(0);
+            hak_trim();
+        }
+    size_t rss = process_rss_bytes();
+    printf("locked: %zu KiB resident\n", rss / kKiB);
+    if (rss > 160 * kMiB)
+        give_up("%zu KiB resident in a locked program that uses 10 MiB", rss / kKiB);
 }
 
 /* An aligned huge block beside few others: the search for a place must not leave the committed part of the tables.
  * `shape` is the number of blocks before, times 1000, and the alignment in MiB. */
 void align_at_the_frontier(size_t shape) {
-  std::vector<void *> blocks;
-  for (size_t i = 0; i < shape / 1000; i++) blocks.push_back(malloc(2000000));
-  free(blocks[blocks.size() - 2]);
-  void *aligned = nullptr;
-  if (posix_memalign(&aligned, shape % 1000 * kMiB, 3 * kMiB) != 0) give_up("no aligned block");
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < shape / 1000; i++)
+        blocks.push_back(malloc(2000000));
+    free(blocks[blocks.size() - 2]);
+    void *aligned = nullptr;
+    if (posix_memalign(&aligned, shape % 1000 * kMiB, 3 * kMiB) != 0)
+        give_up("no aligned block");
 }
 
 int run_child(const std::string &name, size_t limit) {
-  if (name == "frontier") align_at_the_frontier(limit);
-  if (name == "as") exhaust_all_sizes(limit, false, limit >= 200 * kMiB ? 0.90 : 0.85);
-  if (name == "data") exhaust_all_sizes(limit, true, 0.80);
-  if (name == "locked") live_locked();
-  return 0;
+    if (name == "frontier")
+        align_at_the_frontier(limit);
+    if (name == "as")
+        exhaust_all_sizes(limit, false, limit >= 200 * kMiB ? 0.90 : 0.85);
+    if (name == "data")
+        exhaust_all_sizes(limit, true, 0.80);
+    if (name == "locked")
+        live_locked();
+    return 0;
 }
 
 void limit_address_space(long bytes) {
-  struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
-  setrlimit(RLIMIT_AS, &limit);
+    struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+    setrlimit(RLIMIT_AS, &limit);
 }
 void limit_data(long bytes) {
-  struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
-  setrlimit(RLIMIT_DATA, &limit);
+    struct rlimit limit = {static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+    setrlimit(RLIMIT_DATA, &limit);
 }
 void unlimit_locked(long) {
-  struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-  setrlimit(RLIMIT_MEMLOCK, &limit);
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_MEMLOCK, &limit);
 }
 
 void run_limited(const char *name, size_t bytes, void (*prepare)(long)) {
-  Outcome outcome = run_self({"--child", name, std::to_string(bytes)}, {}, prepare, static_cast<long>(bytes));
-  printf("%s", outcome.out.c_str());
-  EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    Outcome outcome = run_self({"--child", name, std::to_string(bytes)}, {}, prepare, static_cast<long>(bytes));
+    printf("%s", outcome.out.c_str());
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
 TEST(Limits, AddressSpace64MiB) { run_limited("as", 64 * kMiB, limit_address_space); }
@@ -168,41 +189,43 @@ TEST(Limits, Data256MiB) { run_limited("data", 256 * kMiB, limit_data); }
 
 void no_limit(long) {}
 TEST(Limits, AlignedBlocksAtTheFrontier) {
-  for (size_t blocks : {14, 15, 16, 30, 31, 32, 58, 61, 62, 63, 64, 126, 127, 128})
-    for (size_t alignment : {4, 16, 64, 256}) {
-      SCOPED_TRACE(std::to_string(blocks) + " blocks, aligned to " + std::to_string(alignment) + " MiB");
-      run_limited("frontier", blocks * 1000 + alignment, no_limit);
-    }
+    for (size_t blocks : {14, 15, 16, 30, 31, 32, 58, 61, 62, 63, 64, 126, 127, 128})
+        for (size_t alignment : {4, 16, 64, 256}) {
+            SCOPED_TRACE(std::to_string(blocks) + " blocks, aligned to " + std::to_string(alignment) + " MiB");
+            run_limited("frontier", blocks * 1000 + alignment, no_limit);
+        }
 }
 
 TEST(Limits, LockedMemory) {
-  if (geteuid() != 0) GTEST_SKIP() << "mlockall needs the right to lock much memory";
-  run_limited("locked", 0, unlimit_locked);
+    if (geteuid() != 0)
+        GTEST_SKIP() << "mlockall needs the right to lock much memory";
+    run_limited("locked", 0, unlimit_locked);
 }
 
 /* A limit set after the start, as shells' children do to themselves: reservation and blocks stay usable. */
 TEST(Limits, LateLimitIsAnErrorNotACrash) {
-  fflush(nullptr);
-  pid_t pid = fork();
-  if (pid == 0) {
-    alarm(kChildSeconds);
-    free(malloc(100));
-    limit_address_space(64 * kMiB);
-    Chain chain;
-    while (chain.bytes < 2 * kGiB && chain.grow(100 * kKiB, false)) {
+    fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(kChildSeconds);
+        free(malloc(100));
+        limit_address_space(64 * kMiB);
+        Chain chain;
+        while (chain.bytes < 2 * kGiB && chain.grow(100 * kKiB, false)) {
+        }
+        chain.shrink(0);
+        _exit(malloc(48) != nullptr ? 0 : 2);
     }
-    chain.shrink(0);
-    _exit(malloc(48) != nullptr ? 0 : 2);
-  }
-  int status = 0;
-  waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << std::hex << status;
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << std::hex << status;
 }
 
-}  // namespace
+} // namespace
 
 int main(int argc, char **argv) {
-  if (argc == 4 && strcmp(argv[1], "--child") == 0) return run_child(argv[2], strtoul(argv[3], nullptr, 10));
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+    if (argc == 4 && strcmp(argv[1], "--child") == 0)
+        return run_child(argv[2], strtoul(argv[3], nullptr, 10));
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
 }

@@ -19,89 +19,97 @@ const Surface &S = subject();
 constexpr size_t kSlabs = 10000 / static_cast<size_t>(kShorter), kSlotBytes = 65536;
 
 class Flag {
- public:
-  void set() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return set_; });
-  }
+  public:
+    void set() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        set_ = true;
+        changed_.notify_all();
+    }
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait(lock, [&] { return set_; });
+    }
 
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool set_ = false;
 };
 
 /* The pointers lie outside of the heap under test. */
 struct Pointers {
-  explicit Pointers(size_t most)
-      : bytes(most * sizeof(void *)),
-        at(static_cast<char **>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0))) {}
-  ~Pointers() { munmap(at, bytes); }
-  size_t bytes, count = 0;
-  char **at;
+    explicit Pointers(size_t most)
+        : bytes(most * sizeof(void *)),
+          at(static_cast<char **>(
+              mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0))) {}
+    ~Pointers() { munmap(at, bytes); }
+    size_t bytes, count = 0;
+    char **at;
 };
 
 /* A second after the last free at the latest; the purge may come by a thread of its own. */
 size_t settled_rss(size_t goal) {
-  size_t rss = process_rss_bytes();
-  for (int i = 0; i < 30 && rss > goal; i++) {
-    usleep(100000);
-    rss = process_rss_bytes();
-  }
-  return rss;
+    size_t rss = process_rss_bytes();
+    for (int i = 0; i < 30 && rss > goal; i++) {
+        usleep(100000);
+        rss = process_rss_bytes();
+    }
+    return rss;
 }
 
 /* `keep_every`: one block of so many stays live; 0: none. */
 void run_sleeper(size_t block_bytes, size_t keep_every) {
-  size_t total = kSlabs * (kSlotBytes / block_bytes);
-  Pointers blocks(total), firsts(kSlabs + 100);
-  size_t before = process_rss_bytes();
-  uintptr_t last_slot = 0;
-  for (size_t i = 0; i < total; i++) {
-    auto *block = static_cast<char *>(S.alloc(block_bytes));
-    ASSERT_NE(block, nullptr);
-    memset(block, 1, block_bytes);
-    uintptr_t slot = reinterpret_cast<uintptr_t>(block) / kSlotBytes;
-    bool first = slot != last_slot && firsts.count < kSlabs;
-    (first ? firsts.at[firsts.count++] : blocks.at[blocks.count++]) = block;
-    last_slot = slot;
-  }
-  Flag done, end;
-  std::thread sleeper([&] {
-    for (size_t i = 0; i < firsts.count; i++) S.free(firsts.at[i]);
-    done.set();
-    end.wait();
-  });
-  done.wait();
-  size_t live_bytes = 0;
-  std::thread helper([&] {
-    for (size_t i = 0; i < blocks.count / 2; i++)
-      if (keep_every == 0 || i % keep_every != 0) S.free(blocks.at[i]);
-  });
-  for (size_t i = blocks.count / 2; i < blocks.count; i++)
-    if (keep_every == 0 || i % keep_every != 0) S.free(blocks.at[i]);
-  helper.join();
-  for (size_t i = 0; keep_every != 0 && i < blocks.count; i += keep_every) live_bytes += block_bytes;
-  /* kept blocks pin the pages they lie on, whatever the allocator does */
-  size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
-  /* free pages between live blocks go back when asked for, or when they have stayed free for long */
-  if (keep_every != 0) hak_trim();
-  size_t goal = before + live + live / 10 + 4 * kMiB, rss = settled_rss(goal);
-  EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB << " KiB\n"
-                       << heap_stats_text();
-  end.set();
-  sleeper.join();
-  for (size_t i = 0; keep_every != 0 && i < blocks.count; i++)
-    if (i % keep_every == 0) S.free(blocks.at[i]);
+    size_t total = kSlabs * (kSlotBytes / block_bytes);
+    Pointers blocks(total), firsts(kSlabs + 100);
+    size_t before = process_rss_bytes();
+    uintptr_t last_slot = 0;
+    for (size_t i = 0; i < total; i++) {
+        auto *block = static_cast<char *>(S.alloc(block_bytes));
+        ASSERT_NE(block, nullptr);
+        memset(block, 1, block_bytes);
+        uintptr_t slot = reinterpret_cast<uintptr_t>(block) / kSlotBytes;
+        bool first = slot != last_slot && firsts.count < kSlabs;
+        (first ? firsts.at[firsts.count++] : blocks.at[blocks.count++]) = block;
+        last_slot = slot;
+    }
+    Flag done, end;
+    std::thread sleeper([&] {
+        for (size_t i = 0; i < firsts.count; i++)
+            S.free(firsts.at[i]);
+        done.set();
+        end.wait();
+    });
+    done.wait();
+    size_t live_bytes = 0;
+    std::thread helper([&] {
+        for (size_t i = 0; i < blocks.count / 2; i++)
+            if (keep_every == 0 || i % keep_every != 0)
+                S.free(blocks.at[i]);
+    });
+    for (size_t i = blocks.count / 2; i < blocks.count; i++)
+        if (keep_every == 0 || i % keep_every != 0)
+            S.free(blocks.at[i]);
+    helper.join();
+    for (size_t i = 0; keep_every != 0 && i < blocks.count; i += keep_every)
+        live_bytes += block_bytes;
+    /* kept blocks pin the pages they lie on, whatever the allocator does */
+    size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
+    /* free pages between live blocks go back when asked for, or when they have stayed free for long */
+    if (keep_every != 0)
+        hak_trim();
+    size_t goal = before + live + live / 10 + 4 * kMiB, rss = settled_rss(goal);
+    EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB
+                         << " KiB\n"
+                         << heap_stats_text();
+    end.set();
+    sleeper.join();
+    for (size_t i = 0; keep_every != 0 && i < blocks.count; i++)
+        if (i % keep_every == 0)
+            S.free(blocks.at[i]);
 }
 
 TEST(Sleeper, OneKibibyteBlocks) { run_sleeper(1024, 0); }
 TEST(Sleeper, SmallBlocks) { run_sleeper(64, 0); }
 TEST(Sleeper, SomeStayLive) { run_sleeper(512, 1000); }
 
-}  // namespace
+} // namespace

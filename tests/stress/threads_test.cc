@@ -17,52 +17,55 @@ const Surface &S = subject();
 constexpr int kAlive = 10000 / kShorter, kDeaths = 20000 / kShorter;
 
 struct Crowd {
-  pthread_barrier_t all_alive, may_end;
+    pthread_barrier_t all_alive, may_end;
 };
 
 void *allocate_and_wait(void *argument) {
-  auto *crowd = static_cast<Crowd *>(argument);
-  void *blocks[3];
-  size_t sizes[] = {48, 600, 10000};
-  for (int i = 0; i < 3; i++) {
-    blocks[i] = S.alloc(sizes[i]);
-    if (blocks[i] == nullptr) abort();
-    memset(blocks[i], 1, sizes[i]);
-  }
-  S.free(blocks[1]);
-  pthread_barrier_wait(&crowd->all_alive);
-  S.free(blocks[0]);
-  pthread_barrier_wait(&crowd->may_end);
-  S.free(blocks[2]);
-  return nullptr;
+    auto *crowd = static_cast<Crowd *>(argument);
+    void *blocks[3];
+    size_t sizes[] = {48, 600, 10000};
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = S.alloc(sizes[i]);
+        if (blocks[i] == nullptr)
+            abort();
+        memset(blocks[i], 1, sizes[i]);
+    }
+    S.free(blocks[1]);
+    pthread_barrier_wait(&crowd->all_alive);
+    S.free(blocks[0]);
+    pthread_barrier_wait(&crowd->may_end);
+    S.free(blocks[2]);
+    return nullptr;
 }
 
 TEST(Threads, TenThousandAliveAtOnce) {
-  pthread_attr_t small;
-  pthread_attr_init(&small);
-  pthread_attr_setstacksize(&small, kShorter > 1 ? 256 * kKiB : 32 * kKiB);
-  for (int round = 0; round < 2; round++) {
-    Crowd crowd;
-    pthread_barrier_init(&crowd.all_alive, nullptr, kAlive + 1);
-    pthread_barrier_init(&crowd.may_end, nullptr, kAlive + 1);
-    std::vector<pthread_t> threads(kAlive);
-    for (int i = 0; i < kAlive; i++)
-      ASSERT_EQ(pthread_create(&threads[static_cast<size_t>(i)], &small, allocate_and_wait, &crowd), 0) << "thread " << i;
-    pthread_barrier_wait(&crowd.all_alive);
-    Json stats = heap_stats();
-    EXPECT_GE(stats["heaps"].number, kAlive);
-    /* Every thread holds 10,000 bytes live and three slabs it shares with nobody. */
-    double each = stats["rss_bytes"]["total"].number / kAlive;
-    printf("heap per thread: %.0f bytes\n", each);
-    EXPECT_LT(each, 40.0 * kKiB);
-    pthread_barrier_wait(&crowd.may_end);
-    for (auto &thread : threads) pthread_join(thread, nullptr);
-  }
-  pthread_attr_destroy(&small);
-  hak_trim();
-  size_t left = heap_rss_bytes();
-  printf("heap after their end: %zu KiB\n", left / kKiB);
-  EXPECT_LT(left, 6 * kMiB + static_cast<size_t>(kAlive) * 5 * kKiB) << heap_stats_text();
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, kShorter > 1 ? 256 * kKiB : 32 * kKiB);
+    for (int round = 0; round < 2; round++) {
+        Crowd crowd;
+        pthread_barrier_init(&crowd.all_alive, nullptr, kAlive + 1);
+        pthread_barrier_init(&crowd.may_end, nullptr, kAlive + 1);
+        std::vector<pthread_t> threads(kAlive);
+        for (int i = 0; i < kAlive; i++)
+            ASSERT_EQ(pthread_create(&threads[static_cast<size_t>(i)], &small, allocate_and_wait, &crowd), 0)
+                << "thread " << i;
+        pthread_barrier_wait(&crowd.all_alive);
+        Json stats = heap_stats();
+        EXPECT_GE(stats["heaps"].number, kAlive);
+        /* Every thread holds 10,000 bytes live and three slabs it shares with nobody. */
+        double each = stats["rss_bytes"]["total"].number / kAlive;
+        printf("heap per thread: %.0f bytes\n", each);
+        EXPECT_LT(each, 40.0 * kKiB);
+        pthread_barrier_wait(&crowd.may_end);
+        for (auto &thread : threads)
+            pthread_join(thread, nullptr);
+    }
+    pthread_attr_destroy(&small);
+    hak_trim();
+    size_t left = heap_rss_bytes();
+    printf("heap after their end: %zu KiB\n", left / kKiB);
+    EXPECT_LT(left, 6 * kMiB + static_cast<size_t>(kAlive) * 5 * kKiB) << heap_stats_text();
 }
 
 /* ---- destructors that allocate ---- */
@@ -72,81 +75,93 @@ std::atomic<long> destructor_runs, thread_local_runs;
 
 /* Runs up to four times for each thread and key: each run allocates, frees, and sets the key again. */
 void key_destructor(void *value) {
-  destructor_runs++;
-  auto *block = static_cast<char *>(value);
-  size_t left = static_cast<size_t>(block[0]);
-  S.free(block);
-  if (left == 0) return;
-  auto *next = static_cast<char *>(S.alloc(100 * left));
-  next[0] = static_cast<char>(left - 1);
-  pthread_setspecific(keys[left % 3], next);
-  S.free(S.alloc(30000));
+    destructor_runs++;
+    auto *block = static_cast<char *>(value);
+    size_t left = static_cast<size_t>(block[0]);
+    S.free(block);
+    if (left == 0)
+        return;
+    auto *next = static_cast<char *>(S.alloc(100 * left));
+    next[0] = static_cast<char>(left - 1);
+    pthread_setspecific(keys[left % 3], next);
+    S.free(S.alloc(30000));
 }
 
 struct Local {
-  std::vector<void *> blocks;
-  void use() {
-    for (size_t size : {size_t{16}, size_t{300}, size_t{3000}, size_t{70000}}) blocks.push_back(S.alloc(size));
-  }
-  ~Local() {
-    thread_local_runs++;
-    for (void *block : blocks) S.free(block);
-    for (int i = 0; i < 50; i++) S.free(S.calloc(1, 48));
-  }
+    std::vector<void *> blocks;
+    void use() {
+        for (size_t size : {size_t{16}, size_t{300}, size_t{3000}, size_t{70000}})
+            blocks.push_back(S.alloc(size));
+    }
+    ~Local() {
+        thread_local_runs++;
+        for (void *block : blocks)
+            S.free(block);
+        for (int i = 0; i < 50; i++)
+            S.free(S.calloc(1, 48));
+    }
 };
 thread_local Local local;
 
 void live_and_die(int number) {
-  auto *value = static_cast<char *>(S.alloc(64));
-  value[0] = 3;
-  pthread_setspecific(keys[static_cast<size_t>(number) % 3], value);
-  local.use();
-  for (int i = 0; i < 20; i++) S.free(S.alloc(static_cast<size_t>(i) * 40));
+    auto *value = static_cast<char *>(S.alloc(64));
+    value[0] = 3;
+    pthread_setspecific(keys[static_cast<size_t>(number) % 3], value);
+    local.use();
+    for (int i = 0; i < 20; i++)
+        S.free(S.alloc(static_cast<size_t>(i) * 40));
 }
 
 size_t trimmed_heap() {
-  hak_trim();
-  return heap_rss_bytes();
+    hak_trim();
+    return heap_rss_bytes();
 }
 
 TEST(Threads, TwentyThousandDeathsWithAllocatingDestructors) {
-  for (auto &key : keys) ASSERT_EQ(pthread_key_create(&key, key_destructor), 0);
-  size_t early = 0;
-  int alive = 4, rounds = kDeaths / alive;
-  for (int round = 0; round < rounds; round++) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < alive; i++) threads.emplace_back(live_and_die, round + i);
-    for (auto &thread : threads) thread.join();
-    if (round == rounds / 10) early = trimmed_heap();
-  }
-  size_t late = trimmed_heap();
-  EXPECT_LT(late, early + 1 * kMiB) << "the heap grows as threads come and go: " << heap_stats_text();
-  EXPECT_EQ(thread_local_runs, rounds * alive);
-  EXPECT_GE(destructor_runs, rounds * alive * 2L);
-  printf("heap %zu KiB after %d deaths, %zu KiB after %d; heaps: %.0f\n", early / kKiB, rounds / 10 * alive, late / kKiB,
-         rounds * alive, heap_stats()["heaps"].number);
-  for (auto &key : keys) pthread_key_delete(key);
+    for (auto &key : keys)
+        ASSERT_EQ(pthread_key_create(&key, key_destructor), 0);
+    size_t early = 0;
+    int alive = 4, rounds = kDeaths / alive;
+    for (int round = 0; round < rounds; round++) {
+        std::vector<std::thread> threads;
+        for (int i = 0; i < alive; i++)
+            threads.emplace_back(live_and_die, round + i);
+        for (auto &thread : threads)
+            thread.join();
+        if (round == rounds / 10)
+            early = trimmed_heap();
+    }
+    size_t late = trimmed_heap();
+    EXPECT_LT(late, early + 1 * kMiB) << "the heap grows as threads come and go: " << heap_stats_text();
+    EXPECT_EQ(thread_local_runs, rounds * alive);
+    EXPECT_GE(destructor_runs, rounds * alive * 2L);
+    printf("heap %zu KiB after %d deaths, %zu KiB after %d; heaps: %.0f\n", early / kKiB, rounds / 10 * alive,
+           late / kKiB, rounds * alive, heap_stats()["heaps"].number);
+    for (auto &key : keys)
+        pthread_key_delete(key);
 }
 
 /* The value of a key outlives its thread's heap and is freed by another thread. */
 TEST(Threads, BlocksOutliveTheirThreads) {
-  std::vector<std::pair<char *, size_t>> blocks;
-  for (int round = 0; round < 200 / kShorter; round++) {
-    std::thread([&] {
-      for (size_t size : kTierSizes) {
-        auto *block = static_cast<char *>(S.alloc(size));
-        pattern_write(block, 0, size, 9);
-        blocks.emplace_back(block, size);
-      }
-    }).join();
-    if (round % 10 != 9) continue;
-    for (auto &[block, size] : blocks) {
-      ASSERT_EQ(pattern_check(block, size, size, 9), size);
-      S.free(block);
+    std::vector<std::pair<char *, size_t>> blocks;
+    for (int round = 0; round < 200 / kShorter; round++) {
+        std::thread([&] {
+            for (size_t size : kTierSizes) {
+                auto *block = static_cast<char *>(S.alloc(size));
+                pattern_write(block, 0, size, 9);
+                blocks.emplace_back(block, size);
+            }
+        }).join();
+        if (round % 10 != 9)
+            continue;
+        for (auto &[block, size] : blocks) {
+            ASSERT_EQ(pattern_check(block, size, size, 9), size);
+            S.free(block);
+        }
+        blocks.clear();
     }
-    blocks.clear();
-  }
-  for (auto &[block, size] : blocks) S.free(block);
+    for (auto &[block, size] : blocks)
+        S.free(block);
 }
 
-}  // namespace
+} // namespace

@@ -14,272 +14,290 @@ namespace {
 const Surface &S = subject();
 
 struct Block {
-  char *at = nullptr;
-  size_t bytes = 0; /* how many were written: all that are usable */
-  uint32_t tag = 0;
+    char *at = nullptr;
+    size_t bytes = 0; /* how many were written: all that are usable */
+    uint32_t tag = 0;
 };
 
 /* Holds the last `most` blocks alive and checks each when it leaves. */
 class Window {
- public:
-  explicit Window(size_t most) : most_(most) {}
-  ~Window() { shrink_to(0); }
-  void add(char *at, size_t bytes) {
-    Block block{at, bytes, ++tag_};
-    pattern_write(at, 0, bytes, block.tag);
-    blocks_.push_back(block);
-    shrink_to(most_);
-  }
-
- private:
-  void shrink_to(size_t count) {
-    while (blocks_.size() > count) {
-      Block block = blocks_.front();
-      blocks_.pop_front();
-      EXPECT_EQ(pattern_check(block.at, block.bytes, block.bytes, block.tag), block.bytes)
-          << "damaged by another block, or by the allocator";
-      S.free(block.at);
+  public:
+    explicit Window(size_t most) : most_(most) {}
+    ~Window() { shrink_to(0); }
+    void add(char *at, size_t bytes) {
+        Block block{at, bytes, ++tag_};
+        pattern_write(at, 0, bytes, block.tag);
+        blocks_.push_back(block);
+        shrink_to(most_);
     }
-  }
-  size_t most_;
-  uint32_t tag_ = 0;
-  std::deque<Block> blocks_;
+
+  private:
+    void shrink_to(size_t count) {
+        while (blocks_.size() > count) {
+            Block block = blocks_.front();
+            blocks_.pop_front();
+            EXPECT_EQ(pattern_check(block.at, block.bytes, block.bytes, block.tag), block.bytes)
+                << "damaged by another block, or by the allocator";
+            S.free(block.at);
+        }
+    }
+    size_t most_;
+    uint32_t tag_ = 0;
+    std::deque<Block> blocks_;
 };
 
 /* Sizes from 0 to 2 MiB: each one where classes are narrow, then odd steps. */
 std::vector<size_t> many_sizes() {
-  std::vector<size_t> sizes;
-  for (size_t size = 0; size <= 2 * kMiB; size += size < 1200 ? 1 : size < 70000 ? 251 : 65537) sizes.push_back(size);
-  return sizes;
+    std::vector<size_t> sizes;
+    for (size_t size = 0; size <= 2 * kMiB; size += size < 1200 ? 1 : size < 70000 ? 251 : 65537)
+        sizes.push_back(size);
+    return sizes;
 }
 
 TEST(Contents, EverySizeIsUsableToItsEnd) {
-  Window window(40);
-  for (size_t size : many_sizes()) {
-    auto *block = static_cast<char *>(S.alloc(size));
-    ASSERT_NE(block, nullptr) << size;
-    size_t usable = S.usable_size(block);
-    ASSERT_GE(usable, size);
-    ASSERT_TRUE(aligned_to(block, natural_alignment(size))) << size;
-    ASSERT_EQ(S.usable_size(block), usable);
-    window.add(block, usable);
-  }
+    Window window(40);
+    for (size_t size : many_sizes()) {
+        auto *block = static_cast<char *>(S.alloc(size));
+        ASSERT_NE(block, nullptr) << size;
+        size_t usable = S.usable_size(block);
+        ASSERT_GE(usable, size);
+        ASSERT_TRUE(aligned_to(block, natural_alignment(size))) << size;
+        ASSERT_EQ(S.usable_size(block), usable);
+        window.add(block, usable);
+    }
 }
 
 TEST(Contents, EverySizeTimesEveryAlignment) {
-  for (size_t alignment = 8; alignment <= 4 * kMiB; alignment *= 2) {
-    Window window(16);
-    size_t count = 0;
-    for (size_t size : many_sizes()) {
-      if (size > 70000 && count++ % (alignment > 64 * kKiB ? 7 : 3) != 0) continue;
-      if (kShorter > 1 && count++ % kShorter != 0) continue;
-      auto *block = static_cast<char *>(S.aligned_alloc(alignment, size));
-      ASSERT_NE(block, nullptr) << size << " at " << alignment;
-      ASSERT_TRUE(aligned_to(block, alignment)) << size << " at " << alignment;
-      size_t usable = S.usable_size(block);
-      ASSERT_GE(usable, size);
-      window.add(block, usable);
+    for (size_t alignment = 8; alignment <= 4 * kMiB; alignment *= 2) {
+        Window window(16);
+        size_t count = 0;
+        for (size_t size : many_sizes()) {
+            if (size > 70000 && count++ % (alignment > 64 * kKiB ? 7 : 3) != 0)
+                continue;
+            if (kShorter > 1 && count++ % kShorter != 0)
+                continue;
+            auto *block = static_cast<char *>(S.aligned_alloc(alignment, size));
+            ASSERT_NE(block, nullptr) << size << " at " << alignment;
+            ASSERT_TRUE(aligned_to(block, alignment)) << size << " at " << alignment;
+            size_t usable = S.usable_size(block);
+            ASSERT_GE(usable, size);
+            window.add(block, usable);
+        }
     }
-  }
 }
 
-const size_t kReallocSizes[] = {1,         24,        48,        256,      1000,        1024,     1025,
-                                5000,      30000,     64 * kKiB, 65537,    200 * kKiB,  kMiB - 1, kMiB,
-                                kMiB + 1,  2 * kMiB,  3 * kMiB,  5 << 20,  (5 << 20) + 1, 12 << 20, 33 << 20};
+const size_t kReallocSizes[] = {1,        24,       48,        256,     1000,          1024,     1025,
+                                5000,     30000,    64 * kKiB, 65537,   200 * kKiB,    kMiB - 1, kMiB,
+                                kMiB + 1, 2 * kMiB, 3 * kMiB,  5 << 20, (5 << 20) + 1, 12 << 20, 33 << 20};
 
 void realloc_once(void *block, size_t from, size_t to, uint32_t tag) {
-  ASSERT_NE(block, nullptr);
-  pattern_write(block, 0, from, tag);
-  void *moved = S.realloc(block, to);
-  ASSERT_NE(moved, nullptr);
-  size_t kept = from < to ? from : to;
-  ASSERT_EQ(pattern_check(moved, kept, from, tag), kept) << "realloc lost contents: " << from << " to " << to;
-  ASSERT_GE(S.usable_size(moved), to);
-  pattern_write(moved, 0, S.usable_size(moved), tag + 1);
-  S.free(moved);
+    ASSERT_NE(block, nullptr);
+    pattern_write(block, 0, from, tag);
+    void *moved = S.realloc(block, to);
+    ASSERT_NE(moved, nullptr);
+    size_t kept = from < to ? from : to;
+    ASSERT_EQ(pattern_check(moved, kept, from, tag), kept) << "realloc lost contents: " << from << " to " << to;
+    ASSERT_GE(S.usable_size(moved), to);
+    pattern_write(moved, 0, S.usable_size(moved), tag + 1);
+    S.free(moved);
 }
 
 TEST(Contents, ReallocKeepsThemBetweenAllTiers) {
-  uint32_t tag = 1;
-  for (size_t from : kReallocSizes)
-    for (size_t to : kReallocSizes) {
-      realloc_once(S.alloc(from), from, to, tag += 2);
-      if (HasFatalFailure()) return;
-    }
+    uint32_t tag = 1;
+    for (size_t from : kReallocSizes)
+        for (size_t to : kReallocSizes) {
+            realloc_once(S.alloc(from), from, to, tag += 2);
+            if (HasFatalFailure())
+                return;
+        }
 }
 
 TEST(Contents, ReallocOfAlignedBlocksKeepsThem) {
-  /* An aligned huge block starts inside its run of pages: a realloc that copies "the whole block" reads past it. */
-  uint32_t tag = 1;
-  for (size_t alignment : {size_t{32}, size_t{4096}, 128 * kKiB, 2 * kMiB, 4 * kMiB})
-    for (size_t from : {size_t{20}, size_t{3000}, 100 * kKiB, 3 * kMiB, 9 * kMiB})
-      for (size_t to : {size_t{10}, size_t{5000}, 300 * kKiB, 2 * kMiB, 20 * kMiB}) {
-        realloc_once(S.aligned_alloc(alignment, from), from, to, tag += 2);
-        if (HasFatalFailure()) return;
-      }
+    /* An aligned huge block starts inside its run of pages: a realloc that copies "the whole block" reads past it. */
+    uint32_t tag = 1;
+    for (size_t alignment : {size_t{32}, size_t{4096}, 128 * kKiB, 2 * kMiB, 4 * kMiB})
+        for (size_t from : {size_t{20}, size_t{3000}, 100 * kKiB, 3 * kMiB, 9 * kMiB})
+            for (size_t to : {size_t{10}, size_t{5000}, 300 * kKiB, 2 * kMiB, 20 * kMiB}) {
+                realloc_once(S.aligned_alloc(alignment, from), from, to, tag += 2);
+                if (HasFatalFailure())
+                    return;
+            }
 }
 
 /* Grows a block step by step, with a neighbour allocated between, so that growing in place is not always open. */
 void grow_stepwise(bool with_neighbours, size_t most) {
-  std::vector<void *> neighbours;
-  size_t size = 16;
-  void *block = S.alloc(size);
-  uint32_t tag = 1;
-  pattern_write(block, 0, size, tag);
-  while (size < most) {
-    size_t to = size + size / 3 + 1;
-    block = S.realloc(block, to);
-    ASSERT_NE(block, nullptr);
-    ASSERT_EQ(pattern_check(block, size, size, tag), size) << "lost while growing to " << to;
-    pattern_write(block, 0, to, ++tag);
-    size = to;
-    if (with_neighbours) {
-      neighbours.push_back(S.alloc(size));
-      pattern_write(neighbours.back(), 0, size, 7);
+    std::vector<void *> neighbours;
+    size_t size = 16;
+    void *block = S.alloc(size);
+    uint32_t tag = 1;
+    pattern_write(block, 0, size, tag);
+    while (size < most) {
+        size_t to = size + size / 3 + 1;
+        block = S.realloc(block, to);
+        ASSERT_NE(block, nullptr);
+        ASSERT_EQ(pattern_check(block, size, size, tag), size) << "lost while growing to " << to;
+        pattern_write(block, 0, to, ++tag);
+        size = to;
+        if (with_neighbours) {
+            neighbours.push_back(S.alloc(size));
+            pattern_write(neighbours.back(), 0, size, 7);
+        }
     }
-  }
-  while (size > 16) {
-    size_t to = size - size / 3 - 1;
-    block = S.realloc(block, to);
-    ASSERT_EQ(pattern_check(block, to, size, tag), to) << "lost while shrinking to " << to;
-    pattern_write(block, 0, to, ++tag);
-    size = to;
-  }
-  S.free(block);
-  for (void *neighbour : neighbours) S.free(neighbour);
+    while (size > 16) {
+        size_t to = size - size / 3 - 1;
+        block = S.realloc(block, to);
+        ASSERT_EQ(pattern_check(block, to, size, tag), to) << "lost while shrinking to " << to;
+        pattern_write(block, 0, to, ++tag);
+        size = to;
+    }
+    S.free(block);
+    for (void *neighbour : neighbours)
+        S.free(neighbour);
 }
 
 TEST(Contents, GrowAndShrinkAlone) { grow_stepwise(false, 200 * kMiB / static_cast<size_t>(kShorter)); }
 TEST(Contents, GrowAndShrinkAmongNeighbours) { grow_stepwise(true, 60 * kMiB / static_cast<size_t>(kShorter)); }
 
 TEST(Contents, ShrunkMemoryIsGivenBack) {
-  if (kShorter > 1) GTEST_SKIP() << "a sanitizer's own memory would be counted";
-  size_t before = process_rss_bytes();
-  std::vector<void *> blocks;
-  for (int i = 0; i < 8; i++) {
-    void *block = S.alloc(16 * kMiB);
-    memset(block, 1, 16 * kMiB);
-    blocks.push_back(S.realloc(block, 2000));
-  }
-  EXPECT_LT(process_rss_bytes(), before + 64 * kMiB) << "128 MiB were shrunk to 16 KiB and are still held";
-  for (void *block : blocks) S.free(block);
+    if (kShorter > 1)
+        GTEST_SKIP() << "a sanitizer's own memory would be counted";
+    size_t before = process_rss_bytes();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 8; i++) {
+        void *block = S.alloc(16 * kMiB);
+        memset(block, 1, 16 * kMiB);
+        blocks.push_back(S.realloc(block, 2000));
+    }
+    EXPECT_LT(process_rss_bytes(), before + 64 * kMiB) << "128 MiB were shrunk to 16 KiB and are still held";
+    for (void *block : blocks)
+        S.free(block);
 }
 
 TEST(Contents, CallocIsZeroAfterReuse) {
-  for (size_t size : kTierSizes) {
-    size_t count = size <= 1024 ? 600 : size <= kMiB ? 24 : 4;
-    for (int round = 0; round < 4; round++) {
-      std::vector<char *> blocks;
-      for (size_t i = 0; i < count; i++) {
-        auto *block = static_cast<char *>(i % 2 == 0 ? S.calloc(1, size) : S.calloc(size, 1));
-        ASSERT_NE(block, nullptr);
-        ASSERT_EQ(first_dirty(block, size), size) << "calloc(" << size << ") in round " << round;
-        memset(block, 0xff, S.usable_size(block));
-        blocks.push_back(block);
-      }
-      for (size_t i = 0; i < count; i++) S.free(blocks[round % 2 == 0 ? i : count - 1 - i]);
+    for (size_t size : kTierSizes) {
+        size_t count = size <= 1024 ? 600 : size <= kMiB ? 24 : 4;
+        for (int round = 0; round < 4; round++) {
+            std::vector<char *> blocks;
+            for (size_t i = 0; i < count; i++) {
+                auto *block = static_cast<char *>(i % 2 == 0 ? S.calloc(1, size) : S.calloc(size, 1));
+                ASSERT_NE(block, nullptr);
+                ASSERT_EQ(first_dirty(block, size), size) << "calloc(" << size << ") in round " << round;
+                memset(block, 0xff, S.usable_size(block));
+                blocks.push_back(block);
+            }
+            for (size_t i = 0; i < count; i++)
+                S.free(blocks[round % 2 == 0 ? i : count - 1 - i]);
+        }
     }
-  }
 }
 
 TEST(Contents, CallocIsZeroAcrossTiers) {
-  /* The same pages serve one tier dirty and the next one's calloc. */
-  Random random(5);
-  for (int round = 0; round < 400 / kShorter; round++) {
-    size_t dirty = 1 + random.log_size(22), clean = 1 + random.log_size(22);
-    std::vector<char *> blocks;
-    for (size_t bytes = 0; bytes < 4 * kMiB; bytes += dirty + 4096) {
-      blocks.push_back(static_cast<char *>(S.alloc(dirty)));
-      memset(blocks.back(), 0xff, dirty);
+    /* The same pages serve one tier dirty and the next one's calloc. */
+    Random random(5);
+    for (int round = 0; round < 400 / kShorter; round++) {
+        size_t dirty = 1 + random.log_size(22), clean = 1 + random.log_size(22);
+        std::vector<char *> blocks;
+        for (size_t bytes = 0; bytes < 4 * kMiB; bytes += dirty + 4096) {
+            blocks.push_back(static_cast<char *>(S.alloc(dirty)));
+            memset(blocks.back(), 0xff, dirty);
+        }
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+        for (size_t bytes = 0; bytes < 4 * kMiB; bytes += clean + 4096) {
+            blocks.push_back(static_cast<char *>(S.calloc(1, clean)));
+            ASSERT_EQ(first_dirty(blocks.back(), clean), clean) << "calloc(" << clean << ") over freed " << dirty;
+        }
+        for (char *block : blocks)
+            S.free(block);
     }
-    for (char *block : blocks) S.free(block);
-    blocks.clear();
-    for (size_t bytes = 0; bytes < 4 * kMiB; bytes += clean + 4096) {
-      blocks.push_back(static_cast<char *>(S.calloc(1, clean)));
-      ASSERT_EQ(first_dirty(blocks.back(), clean), clean) << "calloc(" << clean << ") over freed " << dirty;
-    }
-    for (char *block : blocks) S.free(block);
-  }
 }
 
 TEST(Contents, CallocIsZeroWhereHugeBlocksMovedAway) {
-  /* A block that grows by moving its pages leaves its old addresses behind: zero where pages moved, dirty where the
+    /* A block that grows by moving its pages leaves its old addresses behind: zero where pages moved, dirty where the
    * block did not reach at the time. */
-  for (size_t left : {size_t{0}, 300 * kKiB, kMiB}) {
-    size_t whole = 6 * kMiB;
-    auto *block = static_cast<char *>(S.alloc(whole));
-    memset(block, 0xff, whole);
-    if (left == 0) { /* first dirtied by another block */
-      S.free(block);
-      block = static_cast<char *>(S.alloc(5 * kMiB));
-    } else { /* or by the block itself, before it shrank */
-      block = static_cast<char *>(S.realloc(block, whole - left));
+    for (size_t left : {size_t{0}, 300 * kKiB, kMiB}) {
+        size_t whole = 6 * kMiB;
+        auto *block = static_cast<char *>(S.alloc(whole));
+        memset(block, 0xff, whole);
+        if (left == 0) { /* first dirtied by another block */
+            S.free(block);
+            block = static_cast<char *>(S.alloc(5 * kMiB));
+        } else { /* or by the block itself, before it shrank */
+            block = static_cast<char *>(S.realloc(block, whole - left));
+        }
+        void *wall = S.alloc(2 * kMiB); /* so that it cannot grow in place */
+        block = static_cast<char *>(S.realloc(block, 40 * kMiB));
+        std::vector<char *> zeroed;
+        for (int i = 0; i < 12; i++) {
+            zeroed.push_back(static_cast<char *>(S.calloc(1, whole)));
+            ASSERT_EQ(first_dirty(zeroed.back(), whole), whole) << "at " << static_cast<void *>(zeroed.back());
+        }
+        for (char *at : zeroed)
+            S.free(at);
+        S.free(block);
+        S.free(wall);
     }
-    void *wall = S.alloc(2 * kMiB); /* so that it cannot grow in place */
-    block = static_cast<char *>(S.realloc(block, 40 * kMiB));
-    std::vector<char *> zeroed;
-    for (int i = 0; i < 12; i++) {
-      zeroed.push_back(static_cast<char *>(S.calloc(1, whole)));
-      ASSERT_EQ(first_dirty(zeroed.back(), whole), whole) << "at " << static_cast<void *>(zeroed.back());
-    }
-    for (char *at : zeroed) S.free(at);
-    S.free(block);
-    S.free(wall);
-  }
 }
 
 TEST(Contents, SizedFreesInEveryTier) {
-  for (size_t size : kTierSizes)
-    for (int i = 0; i < 20; i++) {
-      void *block = S.alloc(size);
-      memset(block, i, size);
-      S.free_sized(block, size);
-      if (S.free_aligned_sized == nullptr) continue;
-      block = S.aligned_alloc(64, size);
-      memset(block, i, size);
-      S.free_aligned_sized(block, 64, size);
-    }
+    for (size_t size : kTierSizes)
+        for (int i = 0; i < 20; i++) {
+            void *block = S.alloc(size);
+            memset(block, i, size);
+            S.free_sized(block, size);
+            if (S.free_aligned_sized == nullptr)
+                continue;
+            block = S.aligned_alloc(64, size);
+            memset(block, i, size);
+            S.free_aligned_sized(block, 64, size);
+        }
 }
 
 /* Ends the program before a runaway memset takes the machine's memory. */
 class MemoryGuard {
- public:
-  explicit MemoryGuard(size_t most) : thread_([this, most] { watch(most); }) {}
-  ~MemoryGuard() {
-    done_ = true;
-    thread_.join();
-  }
-
- private:
-  void watch(size_t most) {
-    for (; !done_; usleep(2000)) {
-      if (process_rss_bytes() < most) continue;
-      fprintf(stderr, "contents: the process grew beyond %zu MiB: a sparse request was written to\n", most / kMiB);
-      _exit(1);
+  public:
+    explicit MemoryGuard(size_t most) : thread_([this, most] { watch(most); }) {}
+    ~MemoryGuard() {
+        done_ = true;
+        thread_.join();
     }
-  }
-  std::atomic<bool> done_{false};
-  std::thread thread_;
+
+  private:
+    void watch(size_t most) {
+        for (; !done_; usleep(2000)) {
+            if (process_rss_bytes() < most)
+                continue;
+            fprintf(stderr, "contents: the process grew beyond %zu MiB: a sparse request was written to\n",
+                    most / kMiB);
+            _exit(1);
+        }
+    }
+    std::atomic<bool> done_{false};
+    std::thread thread_;
 };
 
 TEST(Contents, SparseTerabyteCostsOnlyWhatIsTouched) {
-  if (kShorter > 1) GTEST_SKIP() << "a sanitizer's own memory would be counted";
-  size_t before = process_rss_bytes();
-  MemoryGuard guard(before + kGiB);
-  for (int round = 0; round < 3; round++) {
-    auto *block = static_cast<char *>(S.alloc(kTiB));
-    ASSERT_NE(block, nullptr) << "programs reserve address space this way (overcommit is on)";
-    EXPECT_GE(S.usable_size(block), kTiB);
-    for (size_t at : {size_t{0}, kTiB / 2, kTiB - 1}) block[at] = 1;
-    EXPECT_LT(process_rss_bytes(), before + 16 * kMiB);
-    S.free(block);
-    EXPECT_LT(process_rss_bytes(), before + 16 * kMiB) << "the touched pages came back";
-    block = static_cast<char *>(S.calloc(kTiB, 1));
-    ASSERT_NE(block, nullptr);
-    for (size_t at : {size_t{0}, kTiB / 2, kTiB - 1}) ASSERT_EQ(block[at], 0);
-    EXPECT_LT(process_rss_bytes(), before + 16 * kMiB) << "calloc touched a sparse request";
-    S.free(block);
-  }
+    if (kShorter > 1)
+        GTEST_SKIP() << "a sanitizer's own memory would be counted";
+    size_t before = process_rss_bytes();
+    MemoryGuard guard(before + kGiB);
+    for (int round = 0; round < 3; round++) {
+        auto *block = static_cast<char *>(S.alloc(kTiB));
+        ASSERT_NE(block, nullptr) << "programs reserve address space this way (overcommit is on)";
+        EXPECT_GE(S.usable_size(block), kTiB);
+        for (size_t at : {size_t{0}, kTiB / 2, kTiB - 1})
+            block[at] = 1;
+        EXPECT_LT(process_rss_bytes(), before + 16 * kMiB);
+        S.free(block);
+        EXPECT_LT(process_rss_bytes(), before + 16 * kMiB) << "the touched pages came back";
+        block = static_cast<char *>(S.calloc(kTiB, 1));
+        ASSERT_NE(block, nullptr);
+        for (size_t at : {size_t{0}, kTiB / 2, kTiB - 1})
+            ASSERT_EQ(block[at], 0);
+        EXPECT_LT(process_rss_bytes(), before + 16 * kMiB) << "calloc touched a sparse request";
+        S.free(block);
+    }
 }
 
-}  // namespace
+} // namespace

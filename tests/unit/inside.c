@@ -63,16 +63,19 @@ unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
 }
 
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
-                   INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT && INSIDE_LIST == (int)OPTION_LIST,
+                   INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT &&
+                   INSIDE_LIST == (int)OPTION_LIST,
                "inside.h follows options.h");
 static const struct inside_option options[] = {
-#define INSIDE_OPTION(name, kind, when, initial, least, most, choices, help) \
+#define INSIDE_OPTION(name, kind, when, initial, least, most, choices, help)                                           \
     {#name, choices, OPTION_##kind, when == LIVE, initial, least, most},
     OPTIONS(INSIDE_OPTION)
 #undef INSIDE_OPTION
 };
 const unsigned inside_options = OPTION_COUNT;
-struct inside_option inside_option_at(unsigned option_id) { return options[option_id]; }
+struct inside_option inside_option_at(unsigned option_id) {
+    return options[option_id];
+}
 
 const size_t inside_no_slot = BITSET_NONE;
 void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct pool_client)) : NULL; }

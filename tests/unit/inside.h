@@ -21,7 +21,7 @@ extern const size_t inside_bitset_none;
 
 /* classes.h */
 struct inside_class {
-  size_t block_bytes, blocks, reuse_at, slots;
+    size_t block_bytes, blocks, reuse_at, slots;
 };
 extern const unsigned inside_tiny_classes, inside_classes;
 extern const size_t inside_tiny_max, inside_mid_max, inside_large_max, inside_slot_bytes, inside_superslab_bytes;
@@ -36,10 +36,10 @@ unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab);
 
 /* options.h: one row of the table. */
 struct inside_option {
-  const char *name, *choices;
-  int kind; /* of the following, in this order */
-  int live;
-  uint64_t initial, least, most;
+    const char *name, *choices;
+    int kind; /* of the following, in this order */
+    int live;
+    uint64_t initial, least, most;
 };
 enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
@@ -49,7 +49,7 @@ struct inside_option inside_option_at(unsigned option);
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };
 extern const size_t inside_no_slot;
 struct inside_totals {
-  size_t active_slots, empty_slots, superslabs, superslabs_peak;
+    size_t active_slots, empty_slots, superslabs, superslabs_peak;
 };
 void *inside_pool_client_new(void);
 void inside_pool_client_delete(void *client);

@@ -13,206 +13,225 @@ namespace {
 constexpr size_t kSlot = 65536, kPerSuperSlab = INSIDE_SUPERSLAB_SLOTS;
 
 struct Span {
-  size_t slot;
-  unsigned slots;
-  unsigned tag;
+    size_t slot;
+    unsigned slots;
+    unsigned tag;
 };
 
 /* Who holds which slot: 0 nobody. Shared by all actors. */
 class Holders {
- public:
-  static constexpr size_t kMost = 1 << 20;
-  Holders() : held_(new std::atomic<uint8_t>[kMost]()) {}
-  ~Holders() { delete[] held_; }
-  void take(size_t slot, size_t slots) {
-    for (size_t i = slot; i < slot + slots; i++)
-      if (i >= kMost || held_[i].exchange(1) != 0) fail("was handed out while it was taken", i);
-  }
-  void give(size_t slot, size_t slots) {
-    for (size_t i = slot; i < slot + slots; i++)
-      if (held_[i].exchange(0) != 1) fail("was lost by the test", i);
-  }
+  public:
+    static constexpr size_t kMost = 1 << 20;
+    Holders() : held_(new std::atomic<uint8_t>[kMost]()) {}
+    ~Holders() { delete[] held_; }
+    void take(size_t slot, size_t slots) {
+        for (size_t i = slot; i < slot + slots; i++)
+            if (i >= kMost || held_[i].exchange(1) != 0)
+                fail("was handed out while it was taken", i);
+    }
+    void give(size_t slot, size_t slots) {
+        for (size_t i = slot; i < slot + slots; i++)
+            if (held_[i].exchange(0) != 1)
+                fail("was lost by the test", i);
+    }
 
- private:
-  [[noreturn]] static void fail(const char *what, size_t slot) {
-    fprintf(stderr, "pool: slot %zu %s\n", slot, what);
-    abort();
-  }
-  std::atomic<uint8_t> *held_;
+  private:
+    [[noreturn]] static void fail(const char *what, size_t slot) {
+        fprintf(stderr, "pool: slot %zu %s\n", slot, what);
+        abort();
+    }
+    std::atomic<uint8_t> *held_;
 };
 
 class Actor {
- public:
-  Actor(uint64_t seed, Holders &holders) : random_(seed), holders_(holders), client_(inside_pool_client_new()) {}
-  ~Actor() {
-    give_all();
-    inside_pool_settle(client_);
-    inside_pool_client_delete(client_);
-  }
+  public:
+    Actor(uint64_t seed, Holders &holders) : random_(seed), holders_(holders), client_(inside_pool_client_new()) {}
+    ~Actor() {
+        give_all();
+        inside_pool_settle(client_);
+        inside_pool_client_delete(client_);
+    }
 
-  void step(size_t most_slots) {
-    size_t dice = random_.below(100);
-    if (dice < 48 && held_ < most_slots) return take();
-    if (dice < 52 && held_ < most_slots) return take_run();
-    if (dice < 60) return extend();
-    if (dice < 62) return inside_pool_settle(client_);
-    if (dice == 62) return (void)inside_pool_purge(client_, random_.below(100));
-    give_one();
-  }
-  void give_all() {
-    while (!spans_.empty() || !runs_.empty()) give_one();
-  }
-  void purge_all() { inside_pool_purge(client_, 0); }
-  void *client() { return client_; }
+    void step(size_t most_slots) {
+        size_t dice = random_.below(100);
+        if (dice < 48 && held_ < most_slots)
+            return take();
+        if (dice < 52 && held_ < most_slots)
+            return take_run();
+        if (dice < 60)
+            return extend();
+        if (dice < 62)
+            return inside_pool_settle(client_);
+        if (dice == 62)
+            return (void)inside_pool_purge(client_, random_.below(100));
+        give_one();
+    }
+    void give_all() {
+        while (!spans_.empty() || !runs_.empty())
+            give_one();
+    }
+    void purge_all() { inside_pool_purge(client_, 0); }
+    void *client() { return client_; }
 
- private:
-  /* A word in every fourth page: zero if the pool says so, then dirty. */
-  void check_memory(size_t slot, size_t slots, bool zero) {
-    char *at = inside_slot_address(slot);
-    for (size_t byte = 0; byte < slots * kSlot; byte += 16384) {
-      if (zero && *reinterpret_cast<uint64_t *>(at + byte) != 0) {
-        fprintf(stderr, "pool: slot %zu is not zero at byte %zu as promised\n", slot, byte);
-        abort();
-      }
-      memset(at + byte, 0xee, 8);
+  private:
+    /* A word in every fourth page: zero if the pool says so, then dirty. */
+    void check_memory(size_t slot, size_t slots, bool zero) {
+        char *at = inside_slot_address(slot);
+        for (size_t byte = 0; byte < slots * kSlot; byte += 16384) {
+            if (zero && *reinterpret_cast<uint64_t *>(at + byte) != 0) {
+                fprintf(stderr, "pool: slot %zu is not zero at byte %zu as promised\n", slot, byte);
+                abort();
+            }
+            memset(at + byte, 0xee, 8);
+        }
     }
-  }
-  void take() {
-    unsigned slots = random_.below(3) != 0 ? 1 : 1 + static_cast<unsigned>(random_.below(kPerSuperSlab));
-    unsigned align = 1;
-    while (random_.below(4) == 0 && align < 16) align *= 2;
-    unsigned tag = slots == 1 ? static_cast<unsigned>(random_.below(6)) : 0;
-    int zero = 0;
-    size_t slot = inside_pool_take(client_, slots, align, tag, &zero);
-    if (slot == inside_no_slot) FAIL() << "no memory";
-    holders_.take(slot, slots);
-    if (slot % align != 0 || slot / kPerSuperSlab != (slot + slots - 1) / kPerSuperSlab) {
-      fprintf(stderr, "pool: %u slots at %zu, aligned to %u\n", slots, slot, align);
-      abort();
+    void take() {
+        unsigned slots = random_.below(3) != 0 ? 1 : 1 + static_cast<unsigned>(random_.below(kPerSuperSlab));
+        unsigned align = 1;
+        while (random_.below(4) == 0 && align < 16)
+            align *= 2;
+        unsigned tag = slots == 1 ? static_cast<unsigned>(random_.below(6)) : 0;
+        int zero = 0;
+        size_t slot = inside_pool_take(client_, slots, align, tag, &zero);
+        if (slot == inside_no_slot)
+            FAIL() << "no memory";
+        holders_.take(slot, slots);
+        if (slot % align != 0 || slot / kPerSuperSlab != (slot + slots - 1) / kPerSuperSlab) {
+            fprintf(stderr, "pool: %u slots at %zu, aligned to %u\n", slots, slot, align);
+            abort();
+        }
+        check_memory(slot, slots, zero != 0);
+        spans_.push_back({slot, slots, tag});
+        held_ += slots;
     }
-    check_memory(slot, slots, zero != 0);
-    spans_.push_back({slot, slots, tag});
-    held_ += slots;
-  }
-  void take_run() {
-    size_t n = 1 + random_.below(3), align = (2 * kMiB) << random_.below(3);
-    int zero = 0;
-    size_t first = inside_pool_take_run(client_, n, align, &zero);
-    if (first == inside_no_slot) FAIL() << "no memory";
-    holders_.take(first * kPerSuperSlab, n * kPerSuperSlab);
-    if (!aligned_to(inside_slot_address(first * kPerSuperSlab), align)) abort();
-    check_memory(first * kPerSuperSlab, n * kPerSuperSlab, zero != 0);
-    runs_.push_back({first, static_cast<unsigned>(n), 0});
-    held_ += n * kPerSuperSlab;
-  }
-  void extend() {
-    if (!spans_.empty()) {
-      Span &span = spans_[random_.below(spans_.size())];
-      unsigned room = static_cast<unsigned>(kPerSuperSlab - span.slot % kPerSuperSlab);
-      unsigned wanted = span.slots + static_cast<unsigned>(random_.below(room - span.slots + 1));
-      if (wanted > span.slots && inside_pool_extend(client_, span.slot, span.slots, wanted)) {
-        holders_.take(span.slot + span.slots, wanted - span.slots);
-        held_ += wanted - span.slots;
-        span.slots = wanted;
-      }
+    void take_run() {
+        size_t n = 1 + random_.below(3), align = (2 * kMiB) << random_.below(3);
+        int zero = 0;
+        size_t first = inside_pool_take_run(client_, n, align, &zero);
+        if (first == inside_no_slot)
+            FAIL() << "no memory";
+        holders_.take(first * kPerSuperSlab, n * kPerSuperSlab);
+        if (!aligned_to(inside_slot_address(first * kPerSuperSlab), align))
+            abort();
+        check_memory(first * kPerSuperSlab, n * kPerSuperSlab, zero != 0);
+        runs_.push_back({first, static_cast<unsigned>(n), 0});
+        held_ += n * kPerSuperSlab;
     }
-    if (runs_.empty()) return;
-    Span &run = runs_[random_.below(runs_.size())];
-    if (inside_pool_extend_run(client_, run.slot, run.slots, run.slots + 1)) {
-      holders_.take((run.slot + run.slots) * kPerSuperSlab, kPerSuperSlab);
-      run.slots++;
-      held_ += kPerSuperSlab;
+    void extend() {
+        if (!spans_.empty()) {
+            Span &span = spans_[random_.below(spans_.size())];
+            unsigned room = static_cast<unsigned>(kPerSuperSlab - span.slot % kPerSuperSlab);
+            unsigned wanted = span.slots + static_cast<unsigned>(random_.below(room - span.slots + 1));
+            if (wanted > span.slots && inside_pool_extend(client_, span.slot, span.slots, wanted)) {
+                holders_.take(span.slot + span.slots, wanted - span.slots);
+                held_ += wanted - span.slots;
+                span.slots = wanted;
+            }
+        }
+        if (runs_.empty())
+            return;
+        Span &run = runs_[random_.below(runs_.size())];
+        if (inside_pool_extend_run(client_, run.slot, run.slots, run.slots + 1)) {
+            holders_.take((run.slot + run.slots) * kPerSuperSlab, kPerSuperSlab);
+            run.slots++;
+            held_ += kPerSuperSlab;
+        }
     }
-  }
-  void give_one() {
-    if (!runs_.empty() && (spans_.empty() || random_.below(10) == 0)) {
-      Span run = pick(runs_);
-      holders_.give(run.slot * kPerSuperSlab, run.slots * kPerSuperSlab);
-      held_ -= run.slots * kPerSuperSlab;
-      inside_pool_give_run(client_, run.slot, run.slots, 1);
-    } else if (!spans_.empty()) {
-      Span span = pick(spans_);
-      holders_.give(span.slot, span.slots);
-      held_ -= span.slots;
-      inside_pool_give(client_, span.slot, span.slots, span.tag);
+    void give_one() {
+        if (!runs_.empty() && (spans_.empty() || random_.below(10) == 0)) {
+            Span run = pick(runs_);
+            holders_.give(run.slot * kPerSuperSlab, run.slots * kPerSuperSlab);
+            held_ -= run.slots * kPerSuperSlab;
+            inside_pool_give_run(client_, run.slot, run.slots, 1);
+        } else if (!spans_.empty()) {
+            Span span = pick(spans_);
+            holders_.give(span.slot, span.slots);
+            held_ -= span.slots;
+            inside_pool_give(client_, span.slot, span.slots, span.tag);
+        }
     }
-  }
-  Span pick(std::vector<Span> &from) {
-    std::swap(from[random_.below(from.size())], from.back());
-    Span span = from.back();
-    from.pop_back();
-    return span;
-  }
+    Span pick(std::vector<Span> &from) {
+        std::swap(from[random_.below(from.size())], from.back());
+        Span span = from.back();
+        from.pop_back();
+        return span;
+    }
 
-  Random random_;
-  Holders &holders_;
-  void *client_;
-  std::vector<Span> spans_, runs_;
-  size_t held_ = 0;
+    Random random_;
+    Holders &holders_;
+    void *client_;
+    std::vector<Span> spans_, runs_;
+    size_t held_ = 0;
 };
 
 TEST(Pool, OneThread) {
-  Holders holders;
-  Actor actor(1, holders);
-  for (size_t most : {20, 500, 2000, 60}) {
-    for (int i = 0; i < 10000 / kShorter; i++) actor.step(most);
-    actor.give_all();
-    EXPECT_EQ(inside_pool_count().active_slots, 0u) << "slots were lost";
-  }
-  inside_pool_settle(actor.client());
-  actor.purge_all();
-  EXPECT_EQ(inside_pool_count().empty_slots, 0u) << "a purge left EMPTY slots";
+    Holders holders;
+    Actor actor(1, holders);
+    for (size_t most : {20, 500, 2000, 60}) {
+        for (int i = 0; i < 10000 / kShorter; i++)
+            actor.step(most);
+        actor.give_all();
+        EXPECT_EQ(inside_pool_count().active_slots, 0u) << "slots were lost";
+    }
+    inside_pool_settle(actor.client());
+    actor.purge_all();
+    EXPECT_EQ(inside_pool_count().empty_slots, 0u) << "a purge left EMPTY slots";
 }
 
 TEST(Pool, FourThreads) {
-  Holders holders;
-  for (int round = 0; round < 8; round++) {
-    std::vector<std::thread> threads;
-    for (uint64_t t = 0; t < 4; t++)
-      threads.emplace_back([&, t] {
-        Actor actor(static_cast<uint64_t>(round) * 4 + t, holders);
-        for (int i = 0; i < 4000 / kShorter; i++) actor.step(round % 2 == 0 ? 40 : 400);
-      });
-    for (auto &thread : threads) thread.join();
-    ASSERT_EQ(inside_pool_count().active_slots, 0u) << "slots were lost";
-  }
+    Holders holders;
+    for (int round = 0; round < 8; round++) {
+        std::vector<std::thread> threads;
+        for (uint64_t t = 0; t < 4; t++)
+            threads.emplace_back([&, t] {
+                Actor actor(static_cast<uint64_t>(round) * 4 + t, holders);
+                for (int i = 0; i < 4000 / kShorter; i++)
+                    actor.step(round % 2 == 0 ? 40 : 400);
+            });
+        for (auto &thread : threads)
+            thread.join();
+        ASSERT_EQ(inside_pool_count().active_slots, 0u) << "slots were lost";
+    }
 }
 
 TEST(Pool, FreedSlotsAreTakenBeforeNewSuperSlabs) {
-  Holders holders;
-  Actor actor(1, holders);
-  int zero;
-  size_t slots[kPerSuperSlab * 4];
-  for (size_t &slot : slots) slot = inside_pool_take(actor.client(), 1, 1, 3, &zero);
-  size_t peak = inside_pool_count().superslabs_peak;
-  for (int round = 0; round < 50; round++) {
-    for (size_t i = static_cast<size_t>(round % 2); i < kPerSuperSlab * 4; i += 2)
-      inside_pool_give(actor.client(), slots[i], 1, 3);
-    for (size_t i = static_cast<size_t>(round % 2); i < kPerSuperSlab * 4; i += 2)
-      slots[i] = inside_pool_take(actor.client(), 1, 1, 3, &zero);
-  }
-  EXPECT_EQ(inside_pool_count().superslabs_peak, peak) << "new SuperSlabs were taken beside free slots";
-  for (size_t slot : slots) inside_pool_give(actor.client(), slot, 1, 3);
+    Holders holders;
+    Actor actor(1, holders);
+    int zero;
+    size_t slots[kPerSuperSlab * 4];
+    for (size_t &slot : slots)
+        slot = inside_pool_take(actor.client(), 1, 1, 3, &zero);
+    size_t peak = inside_pool_count().superslabs_peak;
+    for (int round = 0; round < 50; round++) {
+        for (size_t i = static_cast<size_t>(round % 2); i < kPerSuperSlab * 4; i += 2)
+            inside_pool_give(actor.client(), slots[i], 1, 3);
+        for (size_t i = static_cast<size_t>(round % 2); i < kPerSuperSlab * 4; i += 2)
+            slots[i] = inside_pool_take(actor.client(), 1, 1, 3, &zero);
+    }
+    EXPECT_EQ(inside_pool_count().superslabs_peak, peak) << "new SuperSlabs were taken beside free slots";
+    for (size_t slot : slots)
+        inside_pool_give(actor.client(), slot, 1, 3);
 }
 
 TEST(Pool, PurgedSlotsReadAsZeroAndAreNotResident) {
-  Holders holders;
-  Actor actor(1, holders);
-  int zero = 0;
-  size_t slot = inside_pool_take(actor.client(), 8, 1, 0, &zero);
-  memset(inside_slot_address(slot), 0x77, 8 * kSlot);
-  auto address = reinterpret_cast<uintptr_t>(inside_slot_address(slot));
-  inside_pool_give(actor.client(), slot, 8, 0);
-  inside_pool_settle(actor.client());
-  inside_pool_purge(actor.client(), 0);
-  unsigned char pages[8 * kSlot / 4096];
-  ASSERT_EQ(mincore(reinterpret_cast<void *>(address), 8 * kSlot, pages), 0);
-  for (unsigned char page : pages) ASSERT_EQ(page & 1, 0) << "a purged page is resident";
-  size_t again = inside_pool_take(actor.client(), 8, 1, 0, &zero);
-  EXPECT_EQ(again, slot) << "the lowest slots go first";
-  EXPECT_TRUE(zero);
-  EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
-  inside_pool_give(actor.client(), again, 8, 0);
+    Holders holders;
+    Actor actor(1, holders);
+    int zero = 0;
+    size_t slot = inside_pool_take(actor.client(), 8, 1, 0, &zero);
+    memset(inside_slot_address(slot), 0x77, 8 * kSlot);
+    auto address = reinterpret_cast<uintptr_t>(inside_slot_address(slot));
+    inside_pool_give(actor.client(), slot, 8, 0);
+    inside_pool_settle(actor.client());
+    inside_pool_purge(actor.client(), 0);
+    unsigned char pages[8 * kSlot / 4096];
+    ASSERT_EQ(mincore(reinterpret_cast<void *>(address), 8 * kSlot, pages), 0);
+    for (unsigned char page : pages)
+        ASSERT_EQ(page & 1, 0) << "a purged page is resident";
+    size_t again = inside_pool_take(actor.client(), 8, 1, 0, &zero);
+    EXPECT_EQ(again, slot) << "the lowest slots go first";
+    EXPECT_TRUE(zero);
+    EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
+    inside_pool_give(actor.client(), again, 8, 0);
 }
 
-}  // namespace
+} // namespace

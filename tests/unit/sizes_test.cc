@@ -11,138 +11,141 @@
 namespace {
 
 TEST(Sizes, GoodSizeIsTheUsableSizeOfEverySizeToOneMebibyte) {
-  for (size_t size = 0; size <= kMiB + 1; size += kShorter > 1 && size > 5000 ? 37 : 1) {
-    void *block = hak_malloc(size);
-    ASSERT_NE(block, nullptr);
-    size_t usable = hak_usable_size(block);
-    hak_free(block);
-    ASSERT_EQ(hak_good_size(size), usable) << "for " << size;
-    ASSERT_GE(usable, size);
-  }
+    for (size_t size = 0; size <= kMiB + 1; size += kShorter > 1 && size > 5000 ? 37 : 1) {
+        void *block = hak_malloc(size);
+        ASSERT_NE(block, nullptr);
+        size_t usable = hak_usable_size(block);
+        hak_free(block);
+        ASSERT_EQ(hak_good_size(size), usable) << "for " << size;
+        ASSERT_GE(usable, size);
+    }
 }
 
 TEST(Sizes, GoodSizeOfHugeBlocks) {
-  for (size_t size = kMiB + 1; size < 64 * kMiB; size += 77777) {
-    void *block = hak_malloc(size);
-    ASSERT_NE(block, nullptr);
-    ASSERT_EQ(hak_good_size(size), hak_usable_size(block)) << "for " << size;
-    hak_free(block);
-  }
+    for (size_t size = kMiB + 1; size < 64 * kMiB; size += 77777) {
+        void *block = hak_malloc(size);
+        ASSERT_NE(block, nullptr);
+        ASSERT_EQ(hak_good_size(size), hak_usable_size(block)) << "for " << size;
+        hak_free(block);
+    }
 }
 
 TEST(Sizes, GoodSizeGrowsWithSizeAndIsItsOwnGoodSize) {
-  size_t last = 0;
-  for (size_t size = 0; size <= 3 * kMiB; size += size < 100000 ? 1 : 333) {
-    size_t good = hak_good_size(size);
-    ASSERT_GE(good, last) << "for " << size;
-    ASSERT_EQ(hak_good_size(good), good) << "for " << size;
-    last = good;
-  }
+    size_t last = 0;
+    for (size_t size = 0; size <= 3 * kMiB; size += size < 100000 ? 1 : 333) {
+        size_t good = hak_good_size(size);
+        ASSERT_GE(good, last) << "for " << size;
+        ASSERT_EQ(hak_good_size(good), good) << "for " << size;
+        last = good;
+    }
 }
 
 TEST(Sizes, GoodSizeOfTheImpossibleIsZero) {
-  for (size_t size : {size_t{PTRDIFF_MAX} + 1, SIZE_MAX - 4096, SIZE_MAX}) EXPECT_EQ(hak_good_size(size), 0u) << size;
+    for (size_t size : {size_t{PTRDIFF_MAX} + 1, SIZE_MAX - 4096, SIZE_MAX})
+        EXPECT_EQ(hak_good_size(size), 0u) << size;
 }
 
 TEST(Sizes, UsableSizeOfNullIsZero) { EXPECT_EQ(hak_usable_size(nullptr), 0u); }
 
 TEST(Sizes, AllocAtLeastTellsTheUsableSize) {
-  for (size_t size : kTierSizes) {
+    for (size_t size : kTierSizes) {
+        size_t usable = 0;
+        void *block = hak_alloc_at_least(size, &usable);
+        ASSERT_NE(block, nullptr);
+        EXPECT_EQ(usable, hak_usable_size(block));
+        EXPECT_GE(usable, size);
+        memset(block, 1, usable);
+        hak_free(block);
+    }
     size_t usable = 0;
-    void *block = hak_alloc_at_least(size, &usable);
-    ASSERT_NE(block, nullptr);
-    EXPECT_EQ(usable, hak_usable_size(block));
-    EXPECT_GE(usable, size);
-    memset(block, 1, usable);
-    hak_free(block);
-  }
-  size_t usable = 0;
-  volatile size_t impossible = SIZE_MAX;
-  errno = 0;
-  EXPECT_EQ(hak_alloc_at_least(impossible, &usable), nullptr);
-  EXPECT_EQ(errno, ENOMEM);
-  void *zero = hak_alloc_at_least(0, &usable);
-  EXPECT_NE(zero, nullptr);
-  EXPECT_EQ(usable, hak_usable_size(zero));
-  hak_free(zero);
+    volatile size_t impossible = SIZE_MAX;
+    errno = 0;
+    EXPECT_EQ(hak_alloc_at_least(impossible, &usable), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    void *zero = hak_alloc_at_least(0, &usable);
+    EXPECT_NE(zero, nullptr);
+    EXPECT_EQ(usable, hak_usable_size(zero));
+    hak_free(zero);
 }
 
 TEST(Sizes, ExpandWithinTheUsableSizeAlwaysWorks) {
-  for (size_t size : kTierSizes) {
-    void *block = hak_malloc(size);
-    size_t usable = hak_usable_size(block);
-    EXPECT_EQ(hak_expand(block, size), 1) << size;
-    EXPECT_EQ(hak_expand(block, usable), 1) << size;
-    hak_free(block);
-  }
+    for (size_t size : kTierSizes) {
+        void *block = hak_malloc(size);
+        size_t usable = hak_usable_size(block);
+        EXPECT_EQ(hak_expand(block, size), 1) << size;
+        EXPECT_EQ(hak_expand(block, usable), 1) << size;
+        hak_free(block);
+    }
 }
 
 TEST(Sizes, ExpandNeverMovesNorTouchesNeighbours) {
-  for (size_t size : kTierSizes) {
-    char *blocks[3];
-    size_t usable[3];
-    for (int i = 0; i < 3; i++) {
-      blocks[i] = static_cast<char *>(hak_malloc(size));
-      usable[i] = hak_usable_size(blocks[i]);
-      pattern_write(blocks[i], 0, usable[i], static_cast<uint32_t>(i));
+    for (size_t size : kTierSizes) {
+        char *blocks[3];
+        size_t usable[3];
+        for (int i = 0; i < 3; i++) {
+            blocks[i] = static_cast<char *>(hak_malloc(size));
+            usable[i] = hak_usable_size(blocks[i]);
+            pattern_write(blocks[i], 0, usable[i], static_cast<uint32_t>(i));
+        }
+        for (size_t to : {usable[1] + 1, usable[1] * 2, usable[1] + 3 * kMiB}) {
+            errno = 99;
+            int grown = hak_expand(blocks[1], to);
+            EXPECT_EQ(errno, 99) << "hak_expand must keep errno";
+            size_t now = hak_usable_size(blocks[1]);
+            EXPECT_EQ(grown, now >= to ? 1 : 0) << "from " << usable[1] << " to " << to << ", usable is now " << now;
+            ASSERT_EQ(pattern_check(blocks[1], usable[1], usable[1], 1), usable[1]) << "contents lost";
+            usable[1] = now;
+            pattern_write(blocks[1], 0, now, 1);
+        }
+        ASSERT_EQ(pattern_check(blocks[0], usable[0], usable[0], 0), usable[0]) << "grew into a neighbour";
+        ASSERT_EQ(pattern_check(blocks[2], usable[2], usable[2], 2), usable[2]) << "grew into a neighbour";
+        for (char *block : blocks)
+            hak_free(block);
     }
-    for (size_t to : {usable[1] + 1, usable[1] * 2, usable[1] + 3 * kMiB}) {
-      errno = 99;
-      int grown = hak_expand(blocks[1], to);
-      EXPECT_EQ(errno, 99) << "hak_expand must keep errno";
-      size_t now = hak_usable_size(blocks[1]);
-      EXPECT_EQ(grown, now >= to ? 1 : 0) << "from " << usable[1] << " to " << to << ", usable is now " << now;
-      ASSERT_EQ(pattern_check(blocks[1], usable[1], usable[1], 1), usable[1]) << "contents lost";
-      usable[1] = now;
-      pattern_write(blocks[1], 0, now, 1);
-    }
-    ASSERT_EQ(pattern_check(blocks[0], usable[0], usable[0], 0), usable[0]) << "grew into a neighbour";
-    ASSERT_EQ(pattern_check(blocks[2], usable[2], usable[2], 2), usable[2]) << "grew into a neighbour";
-    for (char *block : blocks) hak_free(block);
-  }
 }
 
 TEST(Sizes, ExpandToTheImpossibleFails) {
-  volatile size_t impossible = SIZE_MAX, beyond = size_t{PTRDIFF_MAX} + 1;
-  for (size_t size : kTierSizes) {
-    void *block = hak_malloc(size);
-    size_t usable = hak_usable_size(block);
-    errno = 99;
-    EXPECT_EQ(hak_expand(block, impossible), 0);
-    EXPECT_EQ(hak_expand(block, beyond), 0);
-    EXPECT_EQ(errno, 99);
-    EXPECT_EQ(hak_usable_size(block), usable);
-    hak_free(block);
-  }
+    volatile size_t impossible = SIZE_MAX, beyond = size_t{PTRDIFF_MAX} + 1;
+    for (size_t size : kTierSizes) {
+        void *block = hak_malloc(size);
+        size_t usable = hak_usable_size(block);
+        errno = 99;
+        EXPECT_EQ(hak_expand(block, impossible), 0);
+        EXPECT_EQ(hak_expand(block, beyond), 0);
+        EXPECT_EQ(errno, 99);
+        EXPECT_EQ(hak_usable_size(block), usable);
+        hak_free(block);
+    }
 }
 
 TEST(Sizes, FreeSizedTakesEverySizeTheBlockCouldHaveBeenAskedWith) {
-  for (size_t size = 0; size <= 70000; size += size < 1100 ? 1 : 61) {
-    void *block = hak_malloc(size);
-    hak_free_sized(block, size);
-    block = hak_malloc(size);
-    hak_free_sized(block, hak_usable_size(block));
-  }
+    for (size_t size = 0; size <= 70000; size += size < 1100 ? 1 : 61) {
+        void *block = hak_malloc(size);
+        hak_free_sized(block, size);
+        block = hak_malloc(size);
+        hak_free_sized(block, hak_usable_size(block));
+    }
 }
 
 TEST(Sizes, TrimGivesBackWhatIsFree) {
-  hak_trim();
-  std::vector<void *> blocks;
-  for (int i = 0; i < 64 * 1024 / kShorter; i++) {
-    blocks.push_back(hak_malloc(1024));
-    memset(blocks.back(), 1, 1024);
-  }
-  for (void *block : blocks) hak_free(block);
-  size_t given = hak_trim();
-  EXPECT_LE(given, 80 * kMiB);
-  EXPECT_LT(hak_trim(), kMiB) << "the first hak_trim left something behind";
+    hak_trim();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 64 * 1024 / kShorter; i++) {
+        blocks.push_back(hak_malloc(1024));
+        memset(blocks.back(), 1, 1024);
+    }
+    for (void *block : blocks)
+        hak_free(block);
+    size_t given = hak_trim();
+    EXPECT_LE(given, 80 * kMiB);
+    EXPECT_LT(hak_trim(), kMiB) << "the first hak_trim left something behind";
 }
 
 TEST(Sizes, VersionIsTheHeaders) {
-  EXPECT_TRUE(std::regex_match(hak_version(), std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))) << hak_version();
-  std::string header = std::to_string(HAKMEM_VERSION_MAJOR) + "." + std::to_string(HAKMEM_VERSION_MINOR) + "." +
-                       std::to_string(HAKMEM_VERSION_PATCH);
-  EXPECT_EQ(header, hak_version());
+    EXPECT_TRUE(std::regex_match(hak_version(), std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))) << hak_version();
+    std::string header = std::to_string(HAKMEM_VERSION_MAJOR) + "." + std::to_string(HAKMEM_VERSION_MINOR) + "." +
+                         std::to_string(HAKMEM_VERSION_PATCH);
+    EXPECT_EQ(header, hak_version());
 }
 
-}  // namespace
+} // namespace

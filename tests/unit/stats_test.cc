@@ -16,227 +16,237 @@ const char *const kTerms[] = {"live",          "untouched_live", "partly_used_sl
                               "thread_caches", "empty_slots",    "metadata"};
 
 uintptr_t address(const Json &value) {
-  EXPECT_EQ(value.kind, Json::kString);
-  EXPECT_EQ(value.text.substr(0, 2), "0x");
-  return strtoul(value.text.c_str(), nullptr, 16);
+    EXPECT_EQ(value.kind, Json::kString);
+    EXPECT_EQ(value.text.substr(0, 2), "0x");
+    return strtoul(value.text.c_str(), nullptr, 16);
 }
 
 /* The terms add up, and to what /proc/self/smaps says of the region. */
 void expect_rss_explained(const char *when) {
-  SCOPED_TRACE(when);
-  Json stats = heap_stats();
-  const Json &rss = stats["rss_bytes"];
-  double sum = 0;
-  for (const char *term : kTerms) {
-    sum += rss[term].number;
-    if (std::string(term) != "untouched_live") EXPECT_GE(rss[term].number, 0) << term;
-  }
-  EXPECT_LE(rss["untouched_live"].number, 0);
-  EXPECT_EQ(sum, rss["total"].number) << heap_stats_text();
-  size_t kernel = range_rss_bytes(address(stats["region"]["begin"]), address(stats["region"]["end"]));
-  double tolerance = 0.02 * static_cast<double>(kernel) + 64 * 1024;
-  EXPECT_NEAR(rss["total"].number, static_cast<double>(kernel), tolerance) << heap_stats_text();
+    SCOPED_TRACE(when);
+    Json stats = heap_stats();
+    const Json &rss = stats["rss_bytes"];
+    double sum = 0;
+    for (const char *term : kTerms) {
+        sum += rss[term].number;
+        if (std::string(term) != "untouched_live")
+            EXPECT_GE(rss[term].number, 0) << term;
+    }
+    EXPECT_LE(rss["untouched_live"].number, 0);
+    EXPECT_EQ(sum, rss["total"].number) << heap_stats_text();
+    size_t kernel = range_rss_bytes(address(stats["region"]["begin"]), address(stats["region"]["end"]));
+    double tolerance = 0.02 * static_cast<double>(kernel) + 64 * 1024;
+    EXPECT_NEAR(rss["total"].number, static_cast<double>(kernel), tolerance) << heap_stats_text();
 }
 
 std::vector<void *> fill(size_t bytes, Random &random, unsigned most_log2) {
-  std::vector<void *> blocks;
-  for (size_t sum = 0; sum < bytes;) {
-    size_t size = 1 + random.log_size(most_log2);
-    void *block = hak_malloc(size);
-    memset(block, 1, size);
-    blocks.push_back(block);
-    sum += size;
-  }
-  return blocks;
+    std::vector<void *> blocks;
+    for (size_t sum = 0; sum < bytes;) {
+        size_t size = 1 + random.log_size(most_log2);
+        void *block = hak_malloc(size);
+        memset(block, 1, size);
+        blocks.push_back(block);
+        sum += size;
+    }
+    return blocks;
 }
 
 void free_some(std::vector<void *> &blocks, Random &random, unsigned percent) {
-  std::vector<void *> kept;
-  for (void *block : blocks)
-    if (random.below(100) < percent)
-      hak_free(block);
-    else
-      kept.push_back(block);
-  blocks.swap(kept);
+    std::vector<void *> kept;
+    for (void *block : blocks)
+        if (random.below(100) < percent)
+            hak_free(block);
+        else
+            kept.push_back(block);
+    blocks.swap(kept);
 }
 
 TEST(Stats, JsonHasItsMembers) {
-  hak_free(hak_malloc(100));
-  Json stats = heap_stats();
-  EXPECT_EQ(stats["version"].text, hak_version());
-  EXPECT_EQ(stats["pid"].number, getpid());
-  EXPECT_LT(address(stats["region"]["begin"]), address(stats["region"]["end"]));
-  for (const char *name : {"superslabs", "superslabs_peak", "heaps"}) {
-    EXPECT_EQ(stats[name].kind, Json::kNumber) << name;
-    EXPECT_GE(stats[name].number, 1) << name;
-  }
-  EXPECT_GE(stats["superslabs_peak"].number, stats["superslabs"].number);
-  EXPECT_EQ(stats["counters"].kind, Json::kObject);
-  EXPECT_FALSE(stats["counters"].members.empty());
-  EXPECT_EQ(stats["options"].kind, Json::kObject);
-  EXPECT_FALSE(stats["options"].members.empty());
+    hak_free(hak_malloc(100));
+    Json stats = heap_stats();
+    EXPECT_EQ(stats["version"].text, hak_version());
+    EXPECT_EQ(stats["pid"].number, getpid());
+    EXPECT_LT(address(stats["region"]["begin"]), address(stats["region"]["end"]));
+    for (const char *name : {"superslabs", "superslabs_peak", "heaps"}) {
+        EXPECT_EQ(stats[name].kind, Json::kNumber) << name;
+        EXPECT_GE(stats[name].number, 1) << name;
+    }
+    EXPECT_GE(stats["superslabs_peak"].number, stats["superslabs"].number);
+    EXPECT_EQ(stats["counters"].kind, Json::kObject);
+    EXPECT_FALSE(stats["counters"].members.empty());
+    EXPECT_EQ(stats["options"].kind, Json::kObject);
+    EXPECT_FALSE(stats["options"].members.empty());
 }
 
 TEST(Stats, BlocksLieInTheRegion) {
-  for (size_t size : kTierSizes) {
-    void *block = hak_malloc(size);
-    Json stats = heap_stats();
-    auto at = reinterpret_cast<uintptr_t>(block);
-    EXPECT_GE(at, address(stats["region"]["begin"])) << size;
-    EXPECT_LE(at + size, address(stats["region"]["end"])) << size;
-    hak_free(block);
-  }
+    for (size_t size : kTierSizes) {
+        void *block = hak_malloc(size);
+        Json stats = heap_stats();
+        auto at = reinterpret_cast<uintptr_t>(block);
+        EXPECT_GE(at, address(stats["region"]["begin"])) << size;
+        EXPECT_LE(at + size, address(stats["region"]["end"])) << size;
+        hak_free(block);
+    }
 }
 
 TEST(Stats, RssIsExplainedInEveryPhase) {
-  Random random(11);
-  expect_rss_explained("at the start");
-  auto tiny = fill(16 * kMiB, random, 9);
-  expect_rss_explained("tiny blocks live");
-  auto mixed = fill(64 * kMiB, random, 21);
-  expect_rss_explained("all tiers live");
-  free_some(tiny, random, 50);
-  free_some(mixed, random, 50);
-  expect_rss_explained("half of it freed");
-  auto more = fill(8 * kMiB, random, 13);
-  expect_rss_explained("some taken again");
-  free_some(tiny, random, 95);
-  free_some(mixed, random, 95);
-  expect_rss_explained("nearly all freed");
-  hak_trim();
-  expect_rss_explained("trimmed");
-  free_some(tiny, random, 100);
-  free_some(mixed, random, 100);
-  free_some(more, random, 100);
-  expect_rss_explained("all freed");
-  hak_trim();
-  expect_rss_explained("all freed and trimmed");
-  EXPECT_LT(heap_rss_bytes(), 6 * kMiB) << heap_stats_text();
+    Random random(11);
+    expect_rss_explained("at the start");
+    auto tiny = fill(16 * kMiB, random, 9);
+    expect_rss_explained("tiny blocks live");
+    auto mixed = fill(64 * kMiB, random, 21);
+    expect_rss_explained("all tiers live");
+    free_some(tiny, random, 50);
+    free_some(mixed, random, 50);
+    expect_rss_explained("half of it freed");
+    auto more = fill(8 * kMiB, random, 13);
+    expect_rss_explained("some taken again");
+    free_some(tiny, random, 95);
+    free_some(mixed, random, 95);
+    expect_rss_explained("nearly all freed");
+    hak_trim();
+    expect_rss_explained("trimmed");
+    free_some(tiny, random, 100);
+    free_some(mixed, random, 100);
+    free_some(more, random, 100);
+    expect_rss_explained("all freed");
+    hak_trim();
+    expect_rss_explained("all freed and trimmed");
+    EXPECT_LT(heap_rss_bytes(), 6 * kMiB) << heap_stats_text();
 }
 
 TEST(Stats, UntouchedBlocksAreATermOfTheirOwn) {
-  std::vector<void *> blocks;
-  for (size_t size : {20 * kKiB, 300 * kKiB, 900 * kKiB, 40 * kMiB, 5 * kGiB}) blocks.push_back(hak_malloc(size));
-  expect_rss_explained("blocks nobody wrote to");
-  EXPECT_LT(heap_stats()["rss_bytes"]["untouched_live"].number, -5e9);
-  for (void *block : blocks) hak_free(block);
-  expect_rss_explained("freed untouched");
+    std::vector<void *> blocks;
+    for (size_t size : {20 * kKiB, 300 * kKiB, 900 * kKiB, 40 * kMiB, 5 * kGiB})
+        blocks.push_back(hak_malloc(size));
+    expect_rss_explained("blocks nobody wrote to");
+    EXPECT_LT(heap_stats()["rss_bytes"]["untouched_live"].number, -5e9);
+    for (void *block : blocks)
+        hak_free(block);
+    expect_rss_explained("freed untouched");
 }
 
 TEST(Stats, LiveFollowsWhatIsLive) {
-  double before = heap_stats()["rss_bytes"]["live"].number;
-  std::vector<void *> blocks;
-  for (int i = 0; i < 20000; i++) blocks.push_back(hak_malloc(512));
-  double grown = heap_stats()["rss_bytes"]["live"].number - before;
-  EXPECT_NEAR(grown, 20000 * 512, 0.05 * 20000 * 512);
-  for (void *block : blocks) hak_free(block);
-  EXPECT_NEAR(heap_stats()["rss_bytes"]["live"].number, before, 0.05 * 20000 * 512);
+    double before = heap_stats()["rss_bytes"]["live"].number;
+    std::vector<void *> blocks;
+    for (int i = 0; i < 20000; i++)
+        blocks.push_back(hak_malloc(512));
+    double grown = heap_stats()["rss_bytes"]["live"].number - before;
+    EXPECT_NEAR(grown, 20000 * 512, 0.05 * 20000 * 512);
+    for (void *block : blocks)
+        hak_free(block);
+    EXPECT_NEAR(heap_stats()["rss_bytes"]["live"].number, before, 0.05 * 20000 * 512);
 }
 
 TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int filled = 0;
-  bool end = false;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; i++)
-    threads.emplace_back([&, i] {
-      Random random(100 + static_cast<uint64_t>(i));
-      auto blocks = fill(12 * kMiB, random, 20);
-      free_some(blocks, random, 60);
-      std::unique_lock<std::mutex> lock(mutex);
-      filled++;
-      changed.notify_all();
-      changed.wait(lock, [&] { return end; });
-      lock.unlock();
-      free_some(blocks, random, 100);
-    });
-  {
-    std::unique_lock<std::mutex> lock(mutex);
-    changed.wait(lock, [&] { return filled == 4; });
-    expect_rss_explained("four threads hold blocks and caches");
-    EXPECT_GE(heap_stats()["heaps"].number, 4);
-    end = true;
-    changed.notify_all();
-  }
-  for (auto &thread : threads) thread.join();
-  expect_rss_explained("the threads have ended");
+    std::mutex mutex;
+    std::condition_variable changed;
+    int filled = 0;
+    bool end = false;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&, i] {
+            Random random(100 + static_cast<uint64_t>(i));
+            auto blocks = fill(12 * kMiB, random, 20);
+            free_some(blocks, random, 60);
+            std::unique_lock<std::mutex> lock(mutex);
+            filled++;
+            changed.notify_all();
+            changed.wait(lock, [&] { return end; });
+            lock.unlock();
+            free_some(blocks, random, 100);
+        });
+    {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [&] { return filled == 4; });
+        expect_rss_explained("four threads hold blocks and caches");
+        EXPECT_GE(heap_stats()["heaps"].number, 4);
+        end = true;
+        changed.notify_all();
+    }
+    for (auto &thread : threads)
+        thread.join();
+    expect_rss_explained("the threads have ended");
 }
 
 TEST(Stats, JsonIsCutOffButCounted) {
-  size_t whole = hak_stats_json(nullptr, 0);
-  EXPECT_GT(whole, 100u);
-  std::string buffer(whole + 4096, 'x');
-  EXPECT_NEAR(static_cast<double>(hak_stats_json(buffer.data(), buffer.size())), static_cast<double>(whole), 200);
-  EXPECT_EQ(strlen(buffer.c_str()), hak_stats_json(buffer.data(), buffer.size()));
-  std::string small(64, 'x');
-  hak_stats_json(small.data(), 10);
-  EXPECT_EQ(small[9], '\0');
-  EXPECT_EQ(small[10], 'x') << "wrote past the buffer";
-  hak_stats_json(small.data() + 20, 1);
-  EXPECT_EQ(small[20], '\0');
-  EXPECT_EQ(small[21], 'x') << "wrote past the buffer";
+    size_t whole = hak_stats_json(nullptr, 0);
+    EXPECT_GT(whole, 100u);
+    std::string buffer(whole + 4096, 'x');
+    EXPECT_NEAR(static_cast<double>(hak_stats_json(buffer.data(), buffer.size())), static_cast<double>(whole), 200);
+    EXPECT_EQ(strlen(buffer.c_str()), hak_stats_json(buffer.data(), buffer.size()));
+    std::string small(64, 'x');
+    hak_stats_json(small.data(), 10);
+    EXPECT_EQ(small[9], '\0');
+    EXPECT_EQ(small[10], 'x') << "wrote past the buffer";
+    hak_stats_json(small.data() + 20, 1);
+    EXPECT_EQ(small[20], '\0');
+    EXPECT_EQ(small[21], 'x') << "wrote past the buffer";
 }
 
 TEST(Stats, PrintWritesText) {
-  int fd = memfd_create("stats", 0);
-  hak_stats_print(fd);
-  std::string text = read_whole(fd);
-  EXPECT_NE(text.find("live"), std::string::npos) << text;
-  EXPECT_GT(text.size(), 200u);
-  errno = 0;
-  hak_stats_print(-1); /* a closed descriptor is not the end of the program */
+    int fd = memfd_create("stats", 0);
+    hak_stats_print(fd);
+    std::string text = read_whole(fd);
+    EXPECT_NE(text.find("live"), std::string::npos) << text;
+    EXPECT_GT(text.size(), 200u);
+    errno = 0;
+    hak_stats_print(-1); /* a closed descriptor is not the end of the program */
 }
 
 TEST(Options, EveryOptionReadsTheSameUnderAllItsNames) {
-  Json stats = heap_stats();
-  for (auto &[name, value] : stats["options"].members) {
-    char bare[256] = "", full[256] = "", lower[256] = "";
-    std::string small = "hakmem_" + name;
-    for (char &c : small) c = static_cast<char>(tolower(c));
-    size_t length = hak_option_get(name.c_str(), bare, sizeof bare);
-    EXPECT_EQ(hak_option_get(("HAKMEM_" + name).c_str(), full, sizeof full), length) << name;
-    EXPECT_EQ(hak_option_get(small.c_str(), lower, sizeof lower), length) << name;
-    EXPECT_STREQ(bare, full) << name;
-    EXPECT_STREQ(bare, lower) << name;
-    EXPECT_EQ(strlen(bare), length) << name;
-    EXPECT_EQ(hak_option_get(name.c_str(), nullptr, 0), length) << name;
-    if (length < 2) continue;
-    char cut[8] = "xxxxxxx";
-    EXPECT_EQ(hak_option_get(name.c_str(), cut, 2), length);
-    EXPECT_EQ(cut[0], bare[0]);
-    EXPECT_EQ(cut[1], '\0');
-    EXPECT_EQ(cut[2], 'x') << "wrote past the buffer";
-  }
+    Json stats = heap_stats();
+    for (auto &[name, value] : stats["options"].members) {
+        char bare[256] = "", full[256] = "", lower[256] = "";
+        std::string small = "hakmem_" + name;
+        for (char &c : small)
+            c = static_cast<char>(tolower(c));
+        size_t length = hak_option_get(name.c_str(), bare, sizeof bare);
+        EXPECT_EQ(hak_option_get(("HAKMEM_" + name).c_str(), full, sizeof full), length) << name;
+        EXPECT_EQ(hak_option_get(small.c_str(), lower, sizeof lower), length) << name;
+        EXPECT_STREQ(bare, full) << name;
+        EXPECT_STREQ(bare, lower) << name;
+        EXPECT_EQ(strlen(bare), length) << name;
+        EXPECT_EQ(hak_option_get(name.c_str(), nullptr, 0), length) << name;
+        if (length < 2)
+            continue;
+        char cut[8] = "xxxxxxx";
+        EXPECT_EQ(hak_option_get(name.c_str(), cut, 2), length);
+        EXPECT_EQ(cut[0], bare[0]);
+        EXPECT_EQ(cut[1], '\0');
+        EXPECT_EQ(cut[2], 'x') << "wrote past the buffer";
+    }
 }
 
 TEST(Options, AnOptionCanBeSetToItsOwnValue) {
-  Json stats = heap_stats();
-  for (auto &[name, value] : stats["options"].members) {
-    char before[256], after[256];
-    if (hak_option_get(name.c_str(), before, sizeof before) == 0) continue;
-    int answer = hak_option_set(name.c_str(), before);
-    EXPECT_TRUE(answer == 0 || answer == EPERM) << name << "=" << before << " gives " << answer;
-    hak_option_get(name.c_str(), after, sizeof after);
-    EXPECT_STREQ(before, after) << name;
-  }
+    Json stats = heap_stats();
+    for (auto &[name, value] : stats["options"].members) {
+        char before[256], after[256];
+        if (hak_option_get(name.c_str(), before, sizeof before) == 0)
+            continue;
+        int answer = hak_option_set(name.c_str(), before);
+        EXPECT_TRUE(answer == 0 || answer == EPERM) << name << "=" << before << " gives " << answer;
+        hak_option_get(name.c_str(), after, sizeof after);
+        EXPECT_STREQ(before, after) << name;
+    }
 }
 
 TEST(Options, WrongNamesAndValues) {
-  char buffer[64];
-  for (const char *name : {"", "NOSUCH", "HAKMEM_", "HAKMEM_NOSUCH", "PURGEX", "PURG", "=PURGE", "HAKMEM_HAKMEM_PURGE"}) {
-    errno = 0;
-    EXPECT_EQ(hak_option_get(name, buffer, sizeof buffer), 0u) << name;
-    EXPECT_EQ(errno, EINVAL) << name;
-    EXPECT_EQ(hak_option_set(name, "1"), EINVAL) << name;
-  }
-  char before[64], after[64];
-  ASSERT_GT(hak_option_get("PURGE", before, sizeof before), 0u);
-  std::string long_value(100000, '7');
-  for (const char *value : {"foo", " ", "-1x", "9999999999999999999999", long_value.c_str()})
-    EXPECT_EQ(hak_option_set("PURGE", value), EINVAL) << value;
-  hak_option_get("PURGE", after, sizeof after);
-  EXPECT_STREQ(before, after) << "a refused value must change nothing";
+    char buffer[64];
+    for (const char *name :
+         {"", "NOSUCH", "HAKMEM_", "HAKMEM_NOSUCH", "PURGEX", "PURG", "=PURGE", "HAKMEM_HAKMEM_PURGE"}) {
+        errno = 0;
+        EXPECT_EQ(hak_option_get(name, buffer, sizeof buffer), 0u) << name;
+        EXPECT_EQ(errno, EINVAL) << name;
+        EXPECT_EQ(hak_option_set(name, "1"), EINVAL) << name;
+    }
+    char before[64], after[64];
+    ASSERT_GT(hak_option_get("PURGE", before, sizeof before), 0u);
+    std::string long_value(100000, '7');
+    for (const char *value : {"foo", " ", "-1x", "9999999999999999999999", long_value.c_str()})
+        EXPECT_EQ(hak_option_set("PURGE", value), EINVAL) << value;
+    hak_option_get("PURGE", after, sizeof after);
+    EXPECT_STREQ(before, after) << "a refused value must change nothing";
 }
 
-}  // namespace
+} // namespace
