@@ -150,7 +150,7 @@ static struct block find(const void *p) {
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (((uintptr_t)p & (SLOT_BYTES - 1)) >= RACY_LOAD(s->carved_bytes))
+        if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
             b.why = NOT_HANDED_OUT, b.bytes = 0;
         else if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
             b.why = NULL;
@@ -201,11 +201,10 @@ static struct block find_live(const void *p, const char *call) {
 
 static void free_tiny(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = size_classes[slab_class(s)].block_bytes;
-    uintptr_t block = (uintptr_t)p, in_slab = block & (SLOT_BYTES - 1);
-    if (unlikely(!tiny_divides(s->divisor, in_slab)))
-        fail_bad_pointer("free", p, "", block_bytes);
-    if (unlikely(in_slab >= RACY_LOAD(s->carved_bytes))) /* the owner may be carving, but only behind live blocks */
-        fail_bad_pointer("free", p, NOT_HANDED_OUT, 0);
+    uintptr_t block = (uintptr_t)p;
+    /* The owner may be carving meanwhile, but only behind blocks that are out. */
+    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
+        alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         fail_double_free(p, block_bytes);
     if (unlikely(h == NULL))

@@ -37,8 +37,7 @@ HAK_INLINE void alloc_free(void *p) {
     struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
-    uintptr_t in_slab = block & (SLOT_BYTES - 1);
-    if (unlikely(!tiny_divides(s->divisor, in_slab) || in_slab >= RACY_LOAD(s->carved_bytes)))
+    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         return alloc_free_slow(p);

@@ -7,9 +7,15 @@
 #include "classes.h"
 
 // clang-format off
-#define TINY(bytes) {bytes, UINT32_MAX / bytes + 1, SLOT_BYTES / bytes, SLOT_BYTES / bytes / 16, 1}
+/* The inverse of an odd number modulo 2^32: each step doubles the bits that are right, from 5. */
+#define ODD(n) ((uint32_t)(n) >> __builtin_ctz(n))
+#define INVERSE5(o) ((3 * (o)) ^ 2)
+#define INVERSE10(o) (INVERSE5(o) * (2 - (o) * INVERSE5(o)))
+#define INVERSE20(o) (INVERSE10(o) * (2 - (o) * INVERSE10(o)))
+#define INVERSE(o) (INVERSE20(o) * (2 - (o) * INVERSE20(o)))
+#define TINY(bytes) {bytes, INVERSE(ODD(bytes)), SLOT_BYTES / bytes, SLOT_BYTES / bytes / 16, 1, __builtin_ctz(bytes)}
 #define MID(bytes, slots) {bytes, UINT32_MAX / (bytes / 128) + 1, \
-                           slots * SLOT_BYTES / bytes < 64 ? slots * SLOT_BYTES / bytes : 64, 0, slots}
+                           slots * SLOT_BYTES / bytes < 64 ? slots * SLOT_BYTES / bytes : 64, 0, slots, 0}
 
 const struct size_class size_classes[CLASSES] = {
     TINY(8),

@@ -27,11 +27,12 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor;  /* tiny: x * divisor < divisor (mod 2^32) tells that block_bytes divides x < 64 KiB
+    uint32_t divisor;  /* tiny: the inverse (mod 2^32) of the odd part of block_bytes; see tiny_block_index
                          mid:  x / 128 * divisor >> 32 is x / block_bytes for x < 2 MiB */
     uint16_t blocks;   /* in a slab */
     uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
     uint8_t slots;     /* of a slab's span */
+    uint8_t shift;     /* tiny: block_bytes is its odd part << shift */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
 extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
@@ -49,8 +50,11 @@ HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_B
 HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
 HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
 
-HAK_INLINE bool tiny_divides(uint32_t divisor, uintptr_t offset_in_slot) {
-    return (uint32_t)(offset_in_slot * divisor) < divisor;
+/* The index of the block that begins at this offset of a tiny slab; more than any slab has blocks if none does: an exact
+ * multiple times the inverse is the quotient, with its low bits rotated out; anything else comes out above 2^32 / 1024. */
+HAK_INLINE uint32_t tiny_block_index(uint32_t divisor, uint8_t shift, uint32_t offset_in_slot) {
+    uint32_t product = offset_in_slot * divisor;
+    return product >> (shift & 31) | product << (-shift & 31);
 }
 HAK_INLINE unsigned mid_block_index(const struct size_class *c, size_t offset_in_slab) {
     return (unsigned)((offset_in_slab >> 7) * c->divisor >> 32);

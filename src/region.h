@@ -57,10 +57,10 @@ struct slab {
     };
     uint32_t divisor; /* tiny, mid: of the class; constant while the slab lives */
     union {
-        uint16_t carved; /* tiny, owner: blocks cut so far, from the lowest */
-        uint16_t blocks; /* mid: in the slab; constant while the slab lives */
+        uint32_t carved; /* tiny, owner: blocks cut so far, from the lowest. Others read it too (RACY_LOAD), of
+                                        slabs they hold a block of */
+        uint32_t blocks; /* mid: in the slab; constant while the slab lives */
     };
-    uint16_t floor;           /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
     _Atomic uint8_t class_id; /* constant while the slab lives */
     _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
     uint8_t slots;            /* of the span; constant while the slab lives */
@@ -68,9 +68,10 @@ struct slab {
         uint8_t place;        /* tiny, owner: enum slab_place */
         uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
     };
-    uint32_t next, prev;          /* tiny, owner: on the owned list, as slot + 1 */
-    uint32_t carved_bytes;        /* tiny, owner: where the cut blocks end: what lies behind was never handed out.
-                                    Others read it too (RACY_LOAD), of slabs they hold a block of */
+    uint32_t next, prev; /* tiny, owner: on the owned list, as slot + 1 */
+    uint16_t floor;      /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint8_t shift;       /* tiny: of the class; constant while the slab lives */
+    uint8_t unused;
     _Atomic uint32_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers

@@ -59,8 +59,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = s->carved;
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
-    s->carved = (uint16_t)end;
-    __atomic_store_n(&s->carved_bytes, end * size_classes[c].block_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         s->place &= (uint8_t)~PLACE_FRESH;
@@ -183,9 +182,10 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->list = slab_terminator(s);
-    s->countdown = 0, s->floor = 0, s->carved = 0, s->purged_pages = 0, s->purged_blocks = 0;
-    __atomic_store_n(&s->carved_bytes, 0, __ATOMIC_RELAXED);
+    s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     s->divisor = size_classes[c].divisor;
+    s->shift = size_classes[c].shift;
     s->slots = 1;
     s->place = PLACE_FRESH;
     store_relaxed(&s->class_id, (uint8_t)c);

@@ -49,10 +49,10 @@ struct Pointers {
 
 /* A second after the last free at the latest; the purge may come by a thread of its own. */
 size_t settled_rss(size_t goal) {
-    size_t rss = process_rss_bytes();
+    size_t rss = heap_rss_bytes();
     for (int i = 0; i < 30 && rss > goal; i++) {
         usleep(100000);
-        rss = process_rss_bytes();
+        rss = heap_rss_bytes();
     }
     return rss;
 }
@@ -61,7 +61,7 @@ size_t settled_rss(size_t goal) {
 void run_sleeper(size_t block_bytes, size_t keep_every) {
     size_t total = kSlabs * (kSlotBytes / block_bytes);
     Pointers blocks(total), firsts(kSlabs + 100);
-    size_t before = process_rss_bytes();
+    size_t before = heap_rss_bytes();
     uintptr_t last_slot = 0;
     for (size_t i = 0; i < total; i++) {
         auto *block = static_cast<char *>(S.alloc(block_bytes));

@@ -56,7 +56,8 @@ unsigned inside_large_slots_of(size_t bytes) { return large_slots_of(bytes); }
 size_t inside_huge_superslabs_of(size_t bytes) { return huge_superslabs_of(bytes); }
 unsigned inside_class_aligned(size_t bytes, size_t alignment) { return class_aligned(bytes, alignment); }
 int inside_tiny_divides(unsigned class_id, size_t offset_in_slot) {
-    return tiny_divides(size_classes[class_id].divisor, offset_in_slot);
+    const struct size_class *c = &size_classes[class_id];
+    return tiny_block_index(c->divisor, c->shift, (uint32_t)offset_in_slot) < SLOT_BYTES / 8;
 }
 unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
     return mid_block_index(&size_classes[class_id], offset_in_slab);
