@@ -26,9 +26,13 @@ static _Atomic uint32_t regrets, boost;
 static _Atomic uint32_t settlings; /* some time ago this number changed: the program is not idle */
 static _Atomic uint32_t last_trim_ms;
 
-/* On a page that the child of a fork finds zero, whatever way it was made: there the purger does not run. NULL until the
- * first purger. */
-static _Atomic(_Atomic uint32_t *) purger_runs;
+/* On a page that the child of a fork finds zero, whatever way it was made: it has one thread and no purger. Made when the
+ * program's second thread gets its heap; NULL until then. */
+struct fork_page {
+    _Atomic uint32_t known; /* 0: this is a child that has not noticed yet */
+    _Atomic uint32_t purger_runs;
+};
+static _Atomic(struct fork_page *) fork_page;
 
 uint32_t purge_clock_ms(void) { return load_relaxed(&clock_ms); }
 
@@ -38,8 +42,31 @@ size_t purge_cached_superslabs(void) {
     return n > 0 ? (size_t)n : 0;
 }
 
-void pool_clients_changed(int by) { rmw_add(&clients, by); }
-unsigned pool_clients(void) { return (unsigned)load_relaxed(&clients); }
+static void make_fork_page(void) {
+    void *page = region_commit_heap(REGION_FORK_PAGE); /* by two threads at once: harmless */
+    if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
+        return;
+    store_relaxed(&((struct fork_page *)page)->known, 1);
+    store_release(&fork_page, page);
+}
+
+/* In a new child: the other threads are not here. What ran between the fork and now counted on top of theirs. */
+static void notice_fork(void) {
+    struct fork_page *page = load_acquire(&fork_page);
+    if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0)
+        store_relaxed(&clients, 1);
+}
+
+void pool_clients_changed(int by) {
+    notice_fork();
+    if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&fork_page) == NULL)
+        make_fork_page();
+}
+
+unsigned pool_clients(void) {
+    int32_t n = load_relaxed(&clients);
+    return n > 1 ? (unsigned)n : 1;
+}
 
 /* A thread holds about one half-used slot a class it uses. With huge pages these are wholly resident, so they must be few
  * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
@@ -107,11 +134,12 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
 
 /* In a program with threads the purger purges, unless the excess is large; it is started if need be. */
 static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
-    if (pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO ||
+    notice_fork();
+    struct fork_page *page = load_acquire(&fork_page);
+    if (page == NULL || pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO ||
         empty > bound * FAR_OVER + FAR_OVER_SLOTS)
         return false;
-    _Atomic uint32_t *flag = load_acquire(&purger_runs);
-    if (flag == NULL || load_relaxed(flag) == 0)
+    if (load_relaxed(&page->purger_runs) == 0)
         c->chores |= CHORE_PURGER;
     return true;
 }
@@ -148,24 +176,13 @@ void pool_settle(struct pool_client *c) {
 
 /* ---- the purger's side ---- */
 
-static _Atomic uint32_t *purger_flag(void) {
-    _Atomic uint32_t *flag = load_acquire(&purger_runs);
-    if (flag != NULL)
-        return flag;
-    void *page = region_commit_heap(REGION_FORK_PAGE); /* again by a second thread at once: harmless */
-    if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
-        return NULL;
-    store_release(&purger_runs, page);
-    return page;
-}
-
 bool purge_claim_purger(void) {
-    _Atomic uint32_t *flag = purger_flag();
+    struct fork_page *page = load_acquire(&fork_page);
     uint32_t no = 0;
-    return flag != NULL && rmw_cas(flag, &no, 1);
+    return page != NULL && rmw_cas(&page->purger_runs, &no, 1);
 }
 
-void purge_release_purger(void) { store_release(purger_flag(), 0); }
+void purge_release_purger(void) { store_release(&load_acquire(&fork_page)->purger_runs, 0); }
 
 bool purge_tick(struct pool_client *c, bool *idle) {
     static uint32_t seen; /* the purger's own */

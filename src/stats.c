@@ -1,5 +1,6 @@
 /* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
 #include "stats.h"
+#include "hakmem.h"
 #include "heap.h"
 #include "log.h"
 #include "options.h"
@@ -175,7 +176,8 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", "0.1.0", (uint64_t)getpid(), (uint64_t)r->total);
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)getpid(),
+                (uint64_t)r->total);
     put_term(t, "live", r->live, r->total, "blocks the program holds, rounding included");
     put_term(t, "untouched live", r->untouched_live, r->total, "of these, never touched: not resident");
     put_term(t, "partly used slabs", r->partly_used_slabs, r->total, "free blocks beside live ones");
@@ -226,8 +228,8 @@ static void put_json_string(struct text *t, const char *s) {
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
-    text_format(t, "{\"version\":\"0.1.0\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                (uint64_t)getpid(), begin, end);
+    text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
+                hak_version(), (uint64_t)getpid(), begin, end);
     put_field(t, "live", r->live, false);
     put_field(t, "untouched_live", r->untouched_live, false);
     put_field(t, "partly_used_slabs", r->partly_used_slabs, false);

@@ -1,0 +1,42 @@
+#!/bin/sh
+# The switches for looking at a program: if they fail, somebody with a bug is left without what they were promised.
+# switches.sh LIBRARY CHECKED: CHECKED is 1 for the build that has the debug log.
+set -u
+library=$1 checked=$2 failed=0
+
+under() { env "$@"; }
+
+# expect NAME PATTERN TEXT: a line of the text matches.
+expect() {
+  printf '%s\n' "$3" | grep -Eq "$2" && return
+  printf 'FAIL %s: no line like %s in:\n%s\n' "$1" "$2" "$3"
+  failed=1
+}
+
+numbers=$(seq 1 20000)
+plain=$(printf '%s\n' "$numbers" | sort -r | cksum)
+for setting in SUPERSLAB=0 SUPERSLAB=1 PURGE=eager PURGE=never HUGE_PAGES=always REGION_BYTES=0 DRAIN=0; do
+  got=$(printf '%s\n' "$numbers" | under LD_PRELOAD="$library" HAKMEM_$setting sort -r | cksum)
+  expect "sort under $setting" "^$plain\$" "$got"
+done
+
+crash=$(under LD_PRELOAD="$library" HAKMEM_CRASH_LOG=1 sh -c 'kill -SEGV $$' 2>&1)
+expect "the crash line" '^hakmem: signal 11 in process [0-9]+ at ' "$crash"
+
+text=$(under LD_PRELOAD="$library" HAKMEM_STATS=1 perl -e 'close STDERR' 2>&1)
+expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+: ' "$text"
+
+if [ "$checked" = 1 ]; then
+  log=$(printf '%s\n' "$numbers" "$numbers" "$numbers" |
+    under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free,lru,drain sort -r --parallel=2 2>&1 >/dev/null)
+  expect "stage 2" '^\[SP_ACQUIRE_STAGE2\] class=[0-9]+ using UNUSED slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"
+  expect "stage 3" '^\[SP_ACQUIRE_STAGE3\] class=[0-9]+ new SuperSlab \(ss=0x[0-9a-f]+ from_lru=[01]\)$' "$log"
+  expect "the cache" '^\[SS_LRU_INIT\] max_cached=256 max_memory_mb=512 ttl_sec=60$' "$log"
+  expect "a cache miss" '^\[LRU_POP\] class=[0-9]+ \(miss\) \(cache_size=0/256\)$' "$log"
+  # shellcheck disable=SC2016 # the $_ is perl's
+  log=$(under LD_PRELOAD="$library" HAKMEM_SS_FREE_DEBUG=1 HAKMEM_SS_ACQUIRE_DEBUG=1 perl -e \
+    'for (1 .. 3) { my @a = map { "x" x 200 . $_ } 1 .. 20000; }' 2>&1)
+  expect "a slot given back" '^\[SP_SLOT_RELEASE\] ss=0x[0-9a-f]+ slab_idx=[0-9]+ class=[0-9]+ used=0 \(marking EMPTY\)$' "$log"
+  expect "stage 1" '^\[SP_ACQUIRE_STAGE1\] class=[0-9]+ reusing EMPTY slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"
+fi
+exit $failed
