@@ -16,7 +16,7 @@
 #define FAR_OVER_SLOTS 512 /* to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
-static _Atomic int64_t active_slots, empty_slots;
+static _Atomic int64_t totals; /* slots ACTIVE, plus slots EMPTY << 32: one atomic tells both */
 static _Atomic int64_t cached_superslabs;
 static _Atomic int32_t clients;
 static _Atomic uint32_t clock_ms;
@@ -33,6 +33,10 @@ struct fork_page {
     _Atomic uint32_t purger_runs;
 };
 static _Atomic(struct fork_page *) fork_page;
+
+static int64_t total_of(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
+static int64_t total_active(int64_t t) { return (int32_t)t; }
+static int64_t total_empty(int64_t t) { return (t - (int32_t)t) >> 32; }
 
 uint32_t purge_clock_ms(void) { return load_relaxed(&clock_ms); }
 
@@ -74,7 +78,8 @@ static bool huge_pages_pay(size_t superslab) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
     int64_t held = (int64_t)pool_clients() * SLOTS_HELD_BY_THREAD;
-    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && load_relaxed(&active_slots) > 10 * held;
+    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) &&
+           total_active(load_relaxed(&totals)) > 10 * held;
 }
 
 void purge_consider_huge_pages(size_t first, size_t n) {
@@ -95,7 +100,7 @@ void purge_consider_huge_pages(size_t first, size_t n) {
 
 /* EMPTY slots that may stay resident. */
 static size_t bound_slots(void) {
-    int64_t active = load_relaxed(&active_slots);
+    int64_t active = total_active(load_relaxed(&totals));
     size_t live = active > 0 ? (size_t)active : 0;
     size_t most = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
     size_t bound = 0;
@@ -145,14 +150,9 @@ static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
 }
 
 void pool_settle(struct pool_client *c) {
-    int64_t active = c->active_delta, empty = c->empty_delta;
+    int64_t change = total_of(c->active_delta, c->empty_delta);
     c->active_delta = 0, c->empty_delta = 0, c->start = 0;
-    if (active != 0)
-        rmw_add(&active_slots, active);
-    if (empty != 0)
-        empty += rmw_add(&empty_slots, empty);
-    else
-        empty = load_relaxed(&empty_slots);
+    int64_t empty = total_empty(change != 0 ? rmw_add(&totals, change) + change : load_relaxed(&totals));
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
@@ -194,7 +194,9 @@ bool purge_tick(struct pool_client *c, bool *idle) {
     if (*idle)
         store_relaxed(&boost, 0);
     size_t bound = bound_slots();
-    int64_t empty = load_relaxed(&empty_slots);
+    if (*idle)
+        bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
+    int64_t empty = total_empty(load_relaxed(&totals));
     bool over = empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS;
     if (over)
         pool_purge(c, bound - bound / 4);
@@ -231,7 +233,7 @@ static size_t release_claimed(struct pool_client *c, size_t superslab, uint32_t 
         store_relaxed(&refused_ms, os_now_ms());
         return 0;
     }
-    rmw_add(&empty_slots, -(int64_t)count_bits(empty));
+    rmw_add(&totals, -total_of(0, count_bits(empty)));
     count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
     return count_bits(empty);
 }
@@ -291,7 +293,7 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
         unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
         size_t at = load_acquire(&hak_region.superslabs);
         while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
-            int64_t empty = load_relaxed(&empty_slots);
+            int64_t empty = total_empty(load_relaxed(&totals));
             if (empty <= (int64_t)keep_slots || now - load_relaxed(&refused_ms) < REFUSED_MS)
                 return purged;
             purged += purge_superslab(c, at, (size_t)empty - keep_slots);

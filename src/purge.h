@@ -24,8 +24,8 @@ size_t purge_cached_superslabs(void);
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little. */
 void purge_consider_huge_pages(size_t first, size_t n);
 
-/* The purger's side. A tick purges what is over the bound; `idle`: nothing was settled since the last tick, so that the
- * bound may fall to its start. Returns false when there is nothing more to do. */
+/* The purger's side. A tick purges what is over the bound; `idle`: nothing was settled since the last tick, so that
+ * RETAIN_BYTES are enough. Returns false when there is nothing more to do. */
 bool purge_tick(struct pool_client *c, bool *idle);
 /* The purger runs from now on, or no longer; one caller wins. A child of fork has none, however it was made. */
 bool purge_claim_purger(void);

@@ -15,7 +15,7 @@ static void *run(void *unused) {
         bool idle;
         os_sleep_ms(TICK_MS);
         quiet = purge_tick(&h->pool, &idle) ? 0 : quiet + 1;
-        if (quiet == QUIET_TICKS / 2 && idle)
+        if (idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1)) /* what stayed free from one to the other */
             for (unsigned i = 0; i < TIERS; i++)
                 count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
     }

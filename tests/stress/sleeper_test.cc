@@ -94,9 +94,6 @@ void run_sleeper(size_t block_bytes, size_t keep_every) {
         live_bytes += block_bytes;
     /* kept blocks pin the pages they lie on, whatever the allocator does */
     size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
-    /* free pages between live blocks go back when asked for, or when they have stayed free for long */
-    if (keep_every != 0)
-        hak_trim();
     size_t goal = before + live + live / 10 + 4 * kMiB, rss = settled_rss(goal);
     EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB
                          << " KiB\n"
