@@ -82,12 +82,18 @@ HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_
     r->tiny_free[class_id] += slab_listed(s) * bytes;
 }
 
-static void add_empty_slots(struct heap_report *r, struct residency *pages) {
+static void add_free_slots(struct heap_report *r, struct residency *pages) {
     size_t superslabs = load_acquire(&hak_region.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
-        for (uint32_t empty = word_resident(w) & ~word_active(w); empty != 0; empty &= empty - 1)
-            r->empty_slots += (int64_t)resident_in_slot(pages, i * SUPERSLAB_SLOTS + lowest_bit(empty));
+        if (word_resident(w) == 0)
+            continue;
+        for (uint32_t left = ~word_active(w); left != 0; left &= left - 1) {
+            unsigned slot = lowest_bit(left);
+            bool empty = word_resident(w) >> slot & 1;
+            *(empty ? &r->empty_slots : &r->huge_rounding) +=
+                (int64_t)resident_in_slot(pages, i * SUPERSLAB_SLOTS + slot);
+        }
     }
 }
 
@@ -147,13 +153,14 @@ void stats_collect(struct heap_report *r) {
     struct residency pages = {.superslab = BITSET_NONE};
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(r, &pages, slot);
-    add_empty_slots(r, &pages);
+    add_free_slots(r, &pages);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(r, h);
     struct region_range tables[3];
     for (unsigned i = region_tables(tables); i-- > 0;)
         r->metadata += (int64_t)resident_in(tables[i].begin, tables[i].bytes);
-    r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots + r->metadata;
+    r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
+               r->huge_rounding + r->metadata;
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
@@ -183,6 +190,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
     put_term(t, "partly used slabs", r->partly_used_slabs, r->total, "free blocks beside live ones");
     put_term(t, "thread caches", r->thread_caches, r->total, "free blocks in threads' lists, rings and inboxes");
     put_term(t, "EMPTY slots", r->empty_slots, r->total, "free, kept for reuse");
+    put_term(t, "huge-page rounding", r->huge_rounding, r->total, "UNUSED slots that share a huge page with others");
     put_term(t, "metadata", r->metadata, r->total, "slab records and tables");
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
@@ -235,6 +243,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_field(t, "partly_used_slabs", r->partly_used_slabs, false);
     put_field(t, "thread_caches", r->thread_caches, false);
     put_field(t, "empty_slots", r->empty_slots, false);
+    put_field(t, "huge_rounding", r->huge_rounding, false);
     put_field(t, "metadata", r->metadata, false);
     put_field(t, "total", r->total, true);
     text_string(t, "},");
@@ -284,11 +293,9 @@ size_t stats_xml(char *buffer, size_t bytes) {
     const struct {
         const char *type;
         int64_t size;
-    } terms[] = {{"live", r.live + r.untouched_live},
-                 {"partly_used_slabs", r.partly_used_slabs},
-                 {"thread_caches", r.thread_caches},
-                 {"empty_slots", r.empty_slots},
-                 {"metadata", r.metadata}};
+    } terms[] = {{"live", r.live + r.untouched_live}, {"partly_used_slabs", r.partly_used_slabs},
+                 {"thread_caches", r.thread_caches},  {"empty_slots", r.empty_slots},
+                 {"huge_rounding", r.huge_rounding},  {"metadata", r.metadata}};
     text_string(&t, "<malloc version=\"1\">\n");
     for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++)
         text_format(&t, "<total type=\"%s\" count=\"0\" size=\"%u\"/>\n", terms[i].type, (uint64_t)terms[i].size);

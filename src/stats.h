@@ -8,13 +8,14 @@
 #include "pool.h"
 
 struct heap_report {
-    int64_t live;                                              /* bytes of blocks that are out, rounding included */
-    int64_t untouched_live;                                    /* of these, not resident; subtracted, so <= 0 */
-    int64_t partly_used_slabs;                                 /* resident and free in slabs in use */
-    int64_t thread_caches;                                     /* resident in rings and heap lists */
-    int64_t empty_slots;                                       /* resident in EMPTY slots */
-    int64_t metadata;                                          /* tables */
-    int64_t total;                                             /* the sum */
+    int64_t live;              /* bytes of blocks that are out, rounding included */
+    int64_t untouched_live;    /* of these, not resident; subtracted, so <= 0 */
+    int64_t partly_used_slabs; /* resident and free in slabs in use */
+    int64_t thread_caches;     /* resident in rings and heap lists */
+    int64_t empty_slots;       /* resident in EMPTY slots */
+    int64_t huge_rounding;     /* resident in UNUSED slots, which share a huge page with others */
+    int64_t metadata;          /* tables */
+    int64_t total;             /* the sum */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
     struct pool_totals pool;
     uint64_t counters[COUNTER_COUNT];

@@ -110,7 +110,7 @@ def standing(stats_path):
     """Where HAKMEM's memory was at the end of the program; the terms add up."""
     terms = (("live", "live blocks"), ("partly_used_slabs", "free, in slabs partly used"),
              ("thread_caches", "free, in thread caches"), ("empty_slots", "free, kept for reuse"),
-             ("metadata", "HAKMEM's own records"))
+             ("huge_rounding", "unused parts of huge pages"), ("metadata", "HAKMEM's own records"))
     with open(stats_path, encoding="utf-8") as file:
         stats = json.load(file)
     rss = dict(stats["rss_bytes"])

@@ -114,6 +114,8 @@ TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
         inside_option o = inside_option_at(i);
         if (std::string(o.name) == "HELP")
             continue;
+        if (HAK_TEST_SHORTER > 1 && std::string(o.name) == "REGION_BYTES")
+            continue; /* ThreadSanitizer ends programs that map memory where it does not expect any */
         for (auto &[value, reads] : legal_values(o)) {
             Outcome outcome = run_self({"--print-option", o.name}, {std::string("HAKMEM_") + o.name + "=" + value});
             EXPECT_TRUE(outcome.exited(0)) << o.name << "=" << value << ": " << outcome.describe();

@@ -12,8 +12,8 @@
 
 namespace {
 
-const char *const kTerms[] = {"live",          "untouched_live", "partly_used_slabs",
-                              "thread_caches", "empty_slots",    "metadata"};
+const char *const kTerms[] = {"live",        "untouched_live", "partly_used_slabs", "thread_caches",
+                              "empty_slots", "huge_rounding",  "metadata"};
 
 uintptr_t address(const Json &value) {
     EXPECT_EQ(value.kind, Json::kString);
