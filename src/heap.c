@@ -64,9 +64,11 @@ static void put_idle(struct heap *h) {
 /* ---- birth ---- */
 
 static struct heap *make_heap(void) {
-    uint32_t number = rmw_add(&heaps_made, 1);
-    if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL))
+    uint32_t number = rmw_add(&heaps_made, 1), taken = number + 1;
+    if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL)) {
+        rmw_cas(&heaps_made, &taken, number); /* or else a number is lost */
         return NULL;
+    }
     struct heap *h = heap_numbered(number);
     memcpy(h->list, heap_before_birth.list, sizeof h->list);
     memcpy(h->class_table, tiny_class_table, sizeof h->class_table);

@@ -92,6 +92,8 @@ void purge_consider_huge_pages(size_t first, size_t n) {
         store_relaxed(&advising, pay);
         rmw_add(&changes, 1);
     }
+    for (size_t i = 0; pay && i < n; i++)
+        store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
     if (pay)
         os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
 }
@@ -174,6 +176,143 @@ void pool_settle(struct pool_client *c) {
     }
 }
 
+/* ---- purging ---- */
+
+/* Slots that were made ACTIVE for purging. */
+struct claim {
+    uint32_t slots; /* all of them */
+    uint32_t empty; /* those that were EMPTY; the others share a huge page with slots in use and may be resident too */
+    bool whole;     /* the SuperSlab was wholly free: all slots are claimed */
+};
+
+/* Claims the EMPTY slots of a SuperSlab. `unused`: though there be none, the UNUSED ones that huge pages made resident. */
+static struct claim claim_free(size_t superslab, bool unused) {
+    struct superslab *ss = superslab_at(superslab);
+    bool huge = load_relaxed(&ss->huge) == HUGE_WHOLE;
+    uint64_t w = load_acquire(&ss->word);
+    struct claim claim;
+    do {
+        claim.empty = word_resident(w) & ~word_active(w);
+        claim.whole = word_active(w) == 0;
+        claim.slots = claim.whole || huge ? ~word_active(w) : claim.empty;
+        if (claim.empty == 0 && !(unused && huge && !claim.whole && claim.slots != 0))
+            return (struct claim){0, 0, false};
+    } while (!rmw_cas(&ss->word, &w, w | claim.slots)); /* pairs with pool_give: the pages are nobody's now */
+    pool_changed(superslab, w, w | claim.slots);
+    store_relaxed(&ss->huge, huge && !claim.whole ? HUGE_SPLIT : load_relaxed(&ss->huge));
+    return claim;
+}
+
+/* Makes the slots `active` free again: `empty` of them became UNUSED if they were purged, else are EMPTY as before. */
+static size_t release_claimed(struct pool_client *c, size_t superslab, uint32_t active, uint32_t empty, bool purged) {
+    uint64_t gone = word_of(active, purged ? empty : 0);
+    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
+    pool_changed(superslab, before, before & ~gone);
+    if (!purged) {
+        count(&c->counters, COUNT_purge_failures);
+        store_relaxed(&refused_ms, os_now_ms());
+        return 0;
+    }
+    rmw_add(&totals, -total_of(0, count_bits(empty)));
+    count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
+    return count_bits(empty);
+}
+
+/* Purges claimed slots of a SuperSlab in use, run by run. */
+static size_t purge_slots(struct pool_client *c, size_t superslab, struct claim claim) {
+    size_t purged = 0;
+    for (uint32_t left = claim.slots; left != 0;) {
+        unsigned start = lowest_bit(left);
+        unsigned slots = lowest_bit(~((uint64_t)left >> start));
+        uint32_t run = (uint32_t)(low_bits(slots) << start);
+        bool done = os_advise(OS_PURGE, slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES);
+        count(&c->counters, COUNT_purge_calls);
+        purged += release_claimed(c, superslab, run, run & claim.empty, done);
+        left &= ~run;
+    }
+    return purged;
+}
+
+/* Purges the SuperSlab's EMPTY slots. If it is wholly free, those just below it that are so too go with it, with one call
+ * for all, as long as there are fewer than `most_slots`. */
+static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_slots, bool unused) {
+    struct claim claims[RUN_SUPERSLABS];
+    claims[0] = claim_free(last, unused);
+    if (claims[0].slots == 0)
+        return 0;
+    if (!claims[0].whole)
+        return purge_slots(c, last, claims[0]);
+    size_t n = 1, purged = count_bits(claims[0].empty), below = 0;
+    for (; n < RUN_SUPERSLABS && n <= last && purged < most_slots; n++) {
+        if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
+            break;
+        claims[n] = claim_free(last - n, false);
+        if (claims[n].slots == 0)
+            break;
+        if (!claims[n].whole) { /* taken into use just now */
+            below = purge_slots(c, last - n, claims[n]);
+            break;
+        }
+        purged += count_bits(claims[n].empty);
+    }
+    bool done = os_advise(OS_PURGE, slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+    count(&c->counters, COUNT_purge_calls);
+    count_add(&c->counters, COUNT_cache_evicted, done ? n : 0);
+    for (size_t i = 0; i < n; i++) {
+        if (load_relaxed(&superslab_at(last - i)->huge) != HUGE_NONE)
+            store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE); /* its next touch gets a huge page again */
+        release_claimed(c, last - i, UINT32_MAX, claims[i].empty, done);
+    }
+    return below + (done ? purged : 0);
+}
+
+/* Slots that nobody uses but a huge page keeps resident. */
+static void purge_huge_rounding(struct pool_client *c) {
+    size_t superslabs = load_acquire(&hak_region.superslabs);
+    for (size_t i = 0; i < superslabs; i++)
+        if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
+            word_active(load_relaxed(&superslab_at(i)->word)) != 0)
+            purge_superslab(c, i, 1, true);
+}
+
+size_t pool_purge(struct pool_client *c, size_t keep_slots) {
+    size_t purged = 0;
+    uint32_t now = os_now_ms();
+    store_relaxed(&last_purge_ms, now);
+    rmw_add(&purges, 1);
+    for (unsigned pass = 0; pass < 2; pass++) {
+        unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
+        size_t at = load_acquire(&hak_region.superslabs);
+        while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
+            int64_t empty = total_empty(load_relaxed(&totals));
+            if (empty <= (int64_t)keep_slots || now - load_relaxed(&refused_ms) < REFUSED_MS)
+                return purged;
+            purged += purge_superslab(c, at, (size_t)empty - keep_slots, false);
+            pool_check_hint(set, at);
+        }
+    }
+    return purged;
+}
+
+void pool_decay(struct pool_client *c, uint32_t now) {
+    if (option(OPT_PURGE) == PURGE_NEVER)
+        return;
+    size_t top = load_acquire(&hak_region.superslabs);
+    uint64_t cache_age = option(OPT_SS_CACHE_AGE_MS), slot_age = option(OPT_DECAY_MS);
+    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE;) {
+        size_t cached = purge_cached_superslabs();
+        bool old = now - load_relaxed(&superslab_at(at)->changed_ms) > cache_age && cached > option(OPT_SS_RESERVE);
+        if (old || cached > option(OPT_SS_CACHE_COUNT))
+            purge_superslab(c, at, 1, false);
+        pool_check_hint(SET_CACHED, at);
+    }
+    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE;) {
+        if (now - load_relaxed(&superslab_at(at)->changed_ms) > slot_age)
+            purge_superslab(c, at, 1, false);
+        pool_check_hint(SET_EMPTY, at);
+    }
+}
+
 /* ---- the purger's side ---- */
 
 bool purge_claim_purger(void) {
@@ -200,124 +339,8 @@ bool purge_tick(struct pool_client *c, bool *idle) {
     bool over = empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS;
     if (over)
         pool_purge(c, bound - bound / 4);
+    if (*idle && option(OPT_PURGE) != PURGE_NEVER)
+        purge_huge_rounding(c);
     pool_decay(c, now);
     return over || !*idle;
-}
-
-/* ---- purging ---- */
-
-/* Claims the EMPTY slots of a SuperSlab by making them ACTIVE; of a wholly free one all slots, so that it can be purged
- * as a whole (*whole). Returns those that are resident. */
-static uint32_t claim_empty(size_t superslab, bool *whole) {
-    _Atomic uint64_t *word = &superslab_at(superslab)->word;
-    uint64_t w = load_acquire(word), claimed;
-    uint32_t empty;
-    do {
-        empty = word_resident(w) & ~word_active(w);
-        if (empty == 0)
-            return 0;
-        *whole = word_active(w) == 0;
-        claimed = w | (*whole ? UINT32_MAX : empty);
-    } while (!rmw_cas(word, &w, claimed)); /* pairs with pool_give: the pages are nobody's now */
-    pool_changed(superslab, w, claimed);
-    return empty;
-}
-
-/* Makes the slots `active` free again: `empty` of them became UNUSED if they were purged, else are EMPTY as before. */
-static size_t release_claimed(struct pool_client *c, size_t superslab, uint32_t active, uint32_t empty, bool purged) {
-    uint64_t gone = word_of(active, purged ? empty : 0);
-    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
-    pool_changed(superslab, before, before & ~gone);
-    if (!purged) {
-        count(&c->counters, COUNT_purge_failures);
-        store_relaxed(&refused_ms, os_now_ms());
-        return 0;
-    }
-    rmw_add(&totals, -total_of(0, count_bits(empty)));
-    count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
-    return count_bits(empty);
-}
-
-/* Purges claimed EMPTY slots of a SuperSlab in use, run by run. */
-static size_t purge_slots(struct pool_client *c, size_t superslab, uint32_t empty) {
-    size_t purged = 0;
-    while (empty != 0) {
-        unsigned start = lowest_bit(empty);
-        unsigned slots = lowest_bit(~((uint64_t)empty >> start));
-        uint32_t run = (uint32_t)(low_bits(slots) << start);
-        bool done = os_advise(OS_PURGE, slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES);
-        count(&c->counters, COUNT_purge_calls);
-        purged += release_claimed(c, superslab, run, run, done);
-        empty &= ~run;
-    }
-    return purged;
-}
-
-/* Purges the SuperSlab's EMPTY slots. If it is wholly free, those just below it that are so too go with it, with one call
- * for all, as long as there are fewer than `most_slots`. */
-static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_slots) {
-    uint32_t empty[RUN_SUPERSLABS];
-    bool whole;
-    empty[0] = claim_empty(last, &whole);
-    if (empty[0] == 0)
-        return 0;
-    if (!whole)
-        return purge_slots(c, last, empty[0]);
-    size_t n = 1, purged = count_bits(empty[0]), below = 0;
-    for (; n < RUN_SUPERSLABS && n <= last && purged < most_slots; n++) {
-        if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
-            break;
-        empty[n] = claim_empty(last - n, &whole);
-        if (empty[n] == 0)
-            break;
-        if (!whole) { /* taken into use just now */
-            below = purge_slots(c, last - n, empty[n]);
-            break;
-        }
-        purged += count_bits(empty[n]);
-    }
-    bool done = os_advise(OS_PURGE, slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
-    count(&c->counters, COUNT_purge_calls);
-    count_add(&c->counters, COUNT_cache_evicted, done ? n : 0);
-    for (size_t i = 0; i < n; i++)
-        release_claimed(c, last - i, UINT32_MAX, empty[i], done);
-    return below + (done ? purged : 0);
-}
-
-size_t pool_purge(struct pool_client *c, size_t keep_slots) {
-    size_t purged = 0;
-    uint32_t now = os_now_ms();
-    store_relaxed(&last_purge_ms, now);
-    rmw_add(&purges, 1);
-    for (unsigned pass = 0; pass < 2; pass++) {
-        unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
-        size_t at = load_acquire(&hak_region.superslabs);
-        while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
-            int64_t empty = total_empty(load_relaxed(&totals));
-            if (empty <= (int64_t)keep_slots || now - load_relaxed(&refused_ms) < REFUSED_MS)
-                return purged;
-            purged += purge_superslab(c, at, (size_t)empty - keep_slots);
-            pool_check_hint(set, at);
-        }
-    }
-    return purged;
-}
-
-void pool_decay(struct pool_client *c, uint32_t now) {
-    if (option(OPT_PURGE) == PURGE_NEVER)
-        return;
-    size_t top = load_acquire(&hak_region.superslabs);
-    uint64_t cache_age = option(OPT_SS_CACHE_AGE_MS), slot_age = option(OPT_DECAY_MS);
-    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE;) {
-        size_t cached = purge_cached_superslabs();
-        bool old = now - load_relaxed(&superslab_at(at)->changed_ms) > cache_age && cached > option(OPT_SS_RESERVE);
-        if (old || cached > option(OPT_SS_CACHE_COUNT))
-            purge_superslab(c, at, 1);
-        pool_check_hint(SET_CACHED, at);
-    }
-    for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE;) {
-        if (now - load_relaxed(&superslab_at(at)->changed_ms) > slot_age)
-            purge_superslab(c, at, 1);
-        pool_check_hint(SET_EMPTY, at);
-    }
 }

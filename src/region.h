@@ -100,6 +100,13 @@ enum {
 };
 _Static_assert(SET_INBOX + TINY_CLASSES <= SETS, "room for all sets");
 
+/* What huge pages do to a SuperSlab's UNUSED slots. */
+enum superslab_huge {
+    HUGE_NONE,  /* not advised */
+    HUGE_WHOLE, /* advised: the first touch makes all of it resident */
+    HUGE_SPLIT, /* purged in part since: touched page by page */
+};
+
 struct superslab {
     _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
     _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
@@ -107,7 +114,8 @@ struct superslab {
     _Atomic uint8_t offer[SUPERSLAB_SLOTS];      /* class + 1 of the slab on offer in this slot: hint for sets 0… */
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS]; /* class + 1 the slot had last, for class affinity */
     _Atomic uint8_t moved;                       /* first of a huge run whose pages were moved there by the kernel */
-    char unused[47];
+    _Atomic uint8_t huge;                        /* enum superslab_huge */
+    char unused[46];
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 

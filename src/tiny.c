@@ -196,8 +196,9 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
     if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
-        os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES);
         count(&h->pool.counters, COUNT_populate_calls);
+        if (!os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES))
+            store_relaxed(&option_values[OPT_POPULATE], 0); /* a kernel before 5.14, or no memory: do not ask again */
     }
     return s;
 }
