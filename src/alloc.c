@@ -78,6 +78,8 @@ static void *allocate(size_t bytes, size_t alignment, bool *zero) {
         if (p == NULL)
             no_memory(h);
     }
+    if (h == hak_heap)
+        chores_check(h);
     heap_leave(h);
     return p;
 }
@@ -97,6 +99,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
         }
     } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
+        chores_check(h);
         if (likely(block != 0))
             return block_word(block);
     }
@@ -178,10 +181,18 @@ static struct block find(const void *p) {
     return b;
 }
 
+/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
+ * block is not one of those. */
+HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
+    size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
+    return b->slab->purged_pages >> (offset / page) & 1 ||
+           b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
+}
+
 static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
-        return block_looks_free((uintptr_t)p);
+        return block_looks_free((uintptr_t)p) || lies_in_purged_page(b, p);
     if (kind == KIND_MID)
         return load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) != BLOCK_LIVE;
     return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
@@ -202,10 +213,13 @@ static struct block find_live(const void *p, const char *call) {
 static void free_tiny(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t block = (uintptr_t)p;
+    struct block b = {s, block_bytes, NULL};
     /* The owner may be carving meanwhile, but only behind blocks that are out. */
     if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
-        alloc_free_slow(p);
-    if (unlikely(block_looks_free(block)))
+        b = find(p);
+    if (unlikely(b.why != NULL))
+        fail_bad_pointer("free", p, b.why, b.bytes);
+    if (unlikely(is_free(&b, p)))
         fail_double_free(p, block_bytes);
     if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
@@ -221,7 +235,9 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
     struct block b = find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    fail_double_free(p, b.bytes); /* a tiny block of this heap that looks free */
+    if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
+        fail_double_free(p, b.bytes);
+    slab_free(hak_heap, b.slab, (uintptr_t)p); /* this heap's, with purged pages */
 }
 
 static void free_by_kind(struct heap *h, struct slab *s, void *p) {
@@ -242,8 +258,6 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
 HAK_NOINLINE static void free_any(struct slab *s, void *p) {
     struct heap *h = heap_enter();
     free_by_kind(h, s, p);
-    if (h != NULL)
-        chores_check(h);
     heap_leave(h);
 }
 
@@ -255,10 +269,7 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
         free_any(s, p);
 }
 
-HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
-    slab_countdown_ended(hak_heap, s);
-    chores_check(hak_heap);
-}
+HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(hak_heap, s); }
 
 void alloc_free_sized(void *p, size_t bytes) {
     if (p == NULL)

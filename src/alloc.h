@@ -12,7 +12,7 @@
 #include "slab.h"
 
 void *alloc_slow(size_t bytes);
-void alloc_free_slow(void *p);                  /* NULL or bad */
+void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */
 void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
 
@@ -37,7 +37,7 @@ HAK_INLINE void alloc_free(void *p) {
     struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
-    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
+    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         return alloc_free_slow(p);

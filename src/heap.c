@@ -108,6 +108,7 @@ static void put_heap_back(struct heap *h) {
     rmw_count = 0;
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
+    h->pool.chores = 0;
     pool_clients_changed(-1);
     put_idle(h);
 }

@@ -29,7 +29,7 @@ void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
 
 /* Back to an ordinary mapping. */
 static bool settle_moved(struct superslab *ss, void *p, size_t n) {
-    if (os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == NULL)
+    if (os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) != p)
         return false;
     os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES);
     store_relaxed(&ss->moved, 0);
@@ -73,9 +73,14 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     char *target = slot_address(to * SUPERSLAB_SLOTS);
     rmw_add(&hak_region.moved_runs, 1);
     /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
-    if (!os_move(slab_address(s), target, huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES)) {
+    size_t moved_bytes = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES;
+    if (!os_move(slab_address(s), target, moved_bytes)) {
         rmw_add(&hak_region.moved_runs, (size_t)-1);
-        pool_give_run(&h->pool, to, huge_superslabs_of(bytes), !zero);
+        /* Kernels before 6.17 may have unmapped the target already. If it cannot be mapped again, it is lost. */
+        if (os_map(OS_FRESH, target, moved_bytes) == target) {
+            os_advise(OS_NO_HUGE, target, moved_bytes);
+            pool_give_run(&h->pool, to, huge_superslabs_of(bytes), !zero);
+        }
         return NULL;
     }
     store_relaxed(&superslab_at(to)->moved, 1);

@@ -70,7 +70,8 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         uint64_t before = rmw_or(&s->free_blocks, mask); /* pairs with take_bits, for the state bytes */
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !rmw_cas(&s->free_blocks, &all, 0)) {
-            if (before == 0)
+            /* An offer that came late from the slot's former life may have overwritten ours: look. */
+            if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
                 pool_offer(slot_of(s), slab_class(s));
             return;
         }
@@ -236,8 +237,8 @@ size_t mid_trim(struct heap *h, bool all) {
         struct slab *s = slab_of_slot(slot);
         if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
             continue;
-        uint32_t passes = load_relaxed(&s->idle_passes);
-        store_relaxed(&s->idle_passes, passes + 1);
+        unsigned passes = load_relaxed(&s->idle_passes);
+        store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
         if (all || passes == 1)
             trimmed += trim_slab(h, s);
     }

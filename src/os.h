@@ -22,7 +22,8 @@ enum os_advice {
 };
 
 size_t os_page_bytes(void);
-void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL on failure */
+void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no memory; OS_OCCUPIED: something is there */
+#define OS_OCCUPIED ((void *)-1)
 bool os_unmap(void *address, size_t bytes);
 bool os_commit(void *address, size_t bytes); /* makes reserved addresses readable and writable */
 bool os_advise(enum os_advice advice, void *address, size_t bytes);

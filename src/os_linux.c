@@ -46,12 +46,13 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     if (kind == OS_FRESH)
         flags |= MAP_FIXED;
     void *got = mmap(address, bytes, protection, flags, -1, 0);
+    bool occupied = errno == EEXIST;
     errno = saved;
     if (got == MAP_FAILED)
-        return NULL;
+        return occupied ? OS_OCCUPIED : NULL;
     if (kind != OS_FRESH && address != NULL && got != address) { /* a kernel before 4.17 takes the address as a hint */
         os_unmap(got, bytes);
-        return NULL;
+        return OS_OCCUPIED;
     }
     return got;
 }

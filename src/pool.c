@@ -235,12 +235,19 @@ void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag)
 
 /* ---- runs of SuperSlabs ---- */
 
+/* A SuperSlab is in these sets only after its first owner gave it back. One that region_take_superslabs is just handing out
+ * has a word of 0 too, and is not free. */
+static bool was_given_back(size_t superslab) {
+    return bitset_has(&hak_region.sets, SET_CLEAN, superslab) || bitset_has(&hak_region.sets, SET_CACHED, superslab);
+}
+
 /* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
  * how many are free from `first` on; n when claimed. */
 static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
     size_t limit = load_acquire(&hak_region.superslabs);
     for (size_t i = 0; i < n; i++)
-        if (first + i >= limit || word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
+        if (first + i >= limit || !was_given_back(first + i) ||
+            word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
             return i;
     for (size_t i = 0; i < n; i++) {
         _Atomic uint64_t *word = &superslab_at(first + i)->word;
@@ -418,7 +425,7 @@ size_t pool_next_active(size_t slot) {
     size_t superslabs = load_acquire(&hak_region.superslabs);
     for (size_t at = slot / SUPERSLAB_SLOTS; at < superslabs; at++) {
         uint64_t w = load_relaxed(&superslab_at(at)->word);
-        uint32_t active = w == ~(uint64_t)0 && hak_region.window ? 0 : word_active(w);
+        uint32_t active = word_active(w) & word_resident(w); /* what is being purged or has no memory is not resident */
         if (at == slot / SUPERSLAB_SLOTS)
             active &= (uint32_t)(ALL_SLOTS << slot % SUPERSLAB_SLOTS);
         if (active != 0)
@@ -432,9 +439,9 @@ void pool_count(struct pool_totals *totals) {
     size_t n = load_acquire(&hak_region.superslabs);
     for (size_t i = 0; i < n; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
-        totals->active_slots += count_bits(word_active(w));
+        totals->active_slots += count_bits(word_active(w) & word_resident(w));
         totals->empty_slots += count_bits(word_resident(w) & ~word_active(w));
-        totals->superslabs += word_active(w) != 0;
+        totals->superslabs += (word_active(w) & word_resident(w)) != 0;
     }
     totals->superslabs_peak = n;
 }

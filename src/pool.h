@@ -51,6 +51,9 @@ bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wante
 
 /* Puts a slab with room on offer for `class_id`; its truth (owner, free blocks) is visible already. */
 void pool_offer(size_t slot, unsigned class_id);
+HAK_INLINE bool pool_offered(size_t slot, unsigned class_id) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS]) == class_id + 1;
+}
 /* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
 size_t pool_take_offer(unsigned class_id);
 /* The same for tiny slabs with a well-filled inbox. */

@@ -98,6 +98,12 @@ void purge_consider_huge_pages(size_t first, size_t n) {
         os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
 }
 
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile. */
+static uint32_t age_ms(uint32_t now, uint32_t then) {
+    int32_t age = (int32_t)(now - then);
+    return age > 0 ? (uint32_t)age : 0;
+}
+
 /* ---- the bound ---- */
 
 /* EMPTY slots that may stay resident. */
@@ -122,8 +128,8 @@ static size_t bound_slots(void) {
 static void judge_last_purge(struct pool_client *c, uint32_t now) {
     uint32_t round = load_relaxed(&purges);
     if (c->unused_taken == 0 || round == load_relaxed(&regretted_purge) ||
-        now - load_relaxed(&last_purge_ms) >= REGRET_MS) {
-        if (load_relaxed(&boost) > 0 && now - load_relaxed(&last_regret_ms) > QUIET_MS) {
+        age_ms(now, load_relaxed(&last_purge_ms)) >= REGRET_MS) {
+        if (load_relaxed(&boost) > 0 && age_ms(now, load_relaxed(&last_regret_ms)) > QUIET_MS) {
             store_relaxed(&last_regret_ms, now);
             store_relaxed(&boost, load_relaxed(&boost) - 1);
             store_relaxed(&regrets, 0);
@@ -139,16 +145,17 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
         store_relaxed(&boost, load_relaxed(&boost) + 1);
 }
 
-/* In a program with threads the purger purges, unless the excess is large; it is started if need be. */
+/* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting a
+ * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
 static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
     notice_fork();
     struct fork_page *page = load_acquire(&fork_page);
-    if (page == NULL || pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO ||
-        empty > bound * FAR_OVER + FAR_OVER_SLOTS)
+    if (page == NULL || pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO)
         return false;
-    if (load_relaxed(&page->purger_runs) == 0)
+    bool runs = load_relaxed(&page->purger_runs) != 0;
+    if (!runs)
         c->chores |= CHORE_PURGER;
-    return true;
+    return runs && empty <= bound * FAR_OVER + FAR_OVER_SLOTS;
 }
 
 void pool_settle(struct pool_client *c) {
@@ -161,16 +168,16 @@ void pool_settle(struct pool_client *c) {
     c->unused_taken = 0;
     store_relaxed(&settlings, load_relaxed(&settlings) + 1);
     size_t bound = bound_slots();
-    if (empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS) {
+    if (empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS) {
         if (!leave_to_purger(c, (size_t)empty, bound))
             pool_purge(c, bound - bound / 4);
     }
-    if (now - load_relaxed(&last_decay_ms) >= 1000) {
+    if (age_ms(now, load_relaxed(&last_decay_ms)) >= 1000) {
         store_relaxed(&last_decay_ms, now);
         pool_decay(c, now);
     }
     uint32_t last_trim = load_relaxed(&last_trim_ms);
-    if (last_trim == 0 || now - last_trim >= option(OPT_DECAY_MS)) {
+    if (last_trim == 0 || age_ms(now, last_trim) >= option(OPT_DECAY_MS)) {
         store_relaxed(&last_trim_ms, now);
         c->chores |= last_trim != 0 ? CHORE_TRIM : 0;
     }
@@ -285,7 +292,7 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
         size_t at = load_acquire(&hak_region.superslabs);
         while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
             int64_t empty = total_empty(load_relaxed(&totals));
-            if (empty <= (int64_t)keep_slots || now - load_relaxed(&refused_ms) < REFUSED_MS)
+            if (empty <= (int64_t)keep_slots || age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
                 return purged;
             purged += purge_superslab(c, at, (size_t)empty - keep_slots, false);
             pool_check_hint(set, at);
@@ -301,13 +308,14 @@ void pool_decay(struct pool_client *c, uint32_t now) {
     uint64_t cache_age = option(OPT_SS_CACHE_AGE_MS), slot_age = option(OPT_DECAY_MS);
     for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE;) {
         size_t cached = purge_cached_superslabs();
-        bool old = now - load_relaxed(&superslab_at(at)->changed_ms) > cache_age && cached > option(OPT_SS_RESERVE);
+        bool old =
+            age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > cache_age && cached > option(OPT_SS_RESERVE);
         if (old || cached > option(OPT_SS_CACHE_COUNT))
             purge_superslab(c, at, 1, false);
         pool_check_hint(SET_CACHED, at);
     }
     for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE;) {
-        if (now - load_relaxed(&superslab_at(at)->changed_ms) > slot_age)
+        if (age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > slot_age)
             purge_superslab(c, at, 1, false);
         pool_check_hint(SET_EMPTY, at);
     }
@@ -333,10 +341,10 @@ bool purge_tick(struct pool_client *c, bool *idle) {
     if (*idle)
         store_relaxed(&boost, 0);
     size_t bound = bound_slots();
-    if (*idle)
+    if (*idle && option(OPT_PURGE) == PURGE_AUTO)
         bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
     int64_t empty = total_empty(load_relaxed(&totals));
-    bool over = empty > (int64_t)bound && now - load_relaxed(&refused_ms) >= REFUSED_MS;
+    bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
     if (over)
         pool_purge(c, bound - bound / 4);
     if (*idle && option(OPT_PURGE) != PURGE_NEVER)

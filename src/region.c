@@ -103,7 +103,7 @@ static bool open_window_of(unsigned log2) {
     for (unsigned bits = 46; bits >= 36; bits--, dice = dice >> 7 | dice << 57) {
         uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (dice & low_bits(bits - 2)), SUPERSLAB_BYTES);
         void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
-        if (os_map(OS_RESERVE, table, mapped) == NULL)
+        if (os_map(OS_RESERVE, table, mapped) != table)
             continue;
         if (!publish(base | PUBLISHED_WINDOW | log2))
             os_unmap(table, mapped);
@@ -178,16 +178,14 @@ bool region_init(void) {
  * given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
-    if (os_map(OS_AT, at, n * SUPERSLAB_BYTES) != NULL)
+    void *got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
+    if (got == at)
         return true;
-    unsigned char page;
-    *blocked = false;
-    for (size_t i = 0; i < n && !*blocked; i++)
-        *blocked = os_resident(at + i * SUPERSLAB_BYTES, os_page_bytes(), &page);
+    *blocked = got == OS_OCCUPIED;
     size_t taken = first + n;
     if (*blocked || !rmw_cas(&hak_region.superslabs, &taken, first))
         for (size_t i = 0; i < n; i++)
-            store_relaxed(&superslab_at(first + i)->word, ~(uint64_t)0);
+            store_relaxed(&superslab_at(first + i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
     return false;
 }
 
@@ -215,7 +213,7 @@ void *region_commit_heap(size_t index) {
         return NULL;
     char *at = hak_region.heaps + index * HEAP_BYTES;
     if (hak_region.window)
-        return os_map(OS_AT, at, HEAP_BYTES);
+        return os_map(OS_AT, at, HEAP_BYTES) == at ? at : NULL;
     return os_commit(at, HEAP_BYTES) ? at : NULL;
 }
 

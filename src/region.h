@@ -68,11 +68,13 @@ struct slab {
         uint8_t place;        /* tiny, owner: enum slab_place */
         uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
     };
-    uint32_t next, prev; /* tiny, owner: on the owned list, as slot + 1 */
-    uint16_t floor;      /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;       /* tiny: of the class; constant while the slab lives */
-    uint8_t unused;
-    _Atomic uint32_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
+    uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
+    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint8_t shift;               /* tiny: of the class; constant while the slab lives */
+    _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
+    uint32_t
+        hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
+                            a hit. Others read it too (RACY_LOAD) */
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */

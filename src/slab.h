@@ -29,6 +29,11 @@ HAK_INLINE unsigned slab_used(const struct slab *s) { return s->countdown + s->f
 /* Blocks on the slab's list. */
 HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
 
+/* After a change of carved or purged_pages. */
+HAK_INLINE void slab_set_hits(struct slab *s) {
+    __atomic_store_n(&s->hit_blocks, s->purged_pages == 0 ? s->carved : 0, __ATOMIC_RELAXED);
+}
+
 /* Frees a block into a slab the heap owns. The slab may be gone afterwards. */
 void slab_free(struct heap *h, struct slab *s, uintptr_t block);
 /* The countdown came to zero. */

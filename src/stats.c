@@ -106,6 +106,8 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
         slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
     else if (kind == KIND_MID || kind == KIND_LARGE)
         slots = s->slots;
+    slots =
+        min_size(slots, load_relaxed(&hak_region.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);

@@ -60,6 +60,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
     __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
+    slab_set_hits(s);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         s->place &= (uint8_t)~PLACE_FRESH;
@@ -76,6 +77,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
     s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
+    slab_set_hits(s);
     return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_from_purged);
 }
 
@@ -184,6 +186,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->list = slab_terminator(s);
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
+    slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
     s->shift = size_classes[c].shift;
     s->slots = 1;
@@ -333,8 +336,8 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
 static size_t trim_slab(struct slab *s, bool all) {
     struct slab_map map;
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    uint32_t passes = load_relaxed(&s->idle_passes);
-    store_relaxed(&s->idle_passes, passes + 1);
+    unsigned passes = load_relaxed(&s->idle_passes);
+    store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
     if (slab_listed(s) * bytes < page || page >= SLOT_BYTES || !(all || passes == 1))
         return 0;
     memset(&map, 0, sizeof map);
@@ -346,6 +349,7 @@ static size_t trim_slab(struct slab *s, bool all) {
         return 0;
     s->purged_pages |= pages;
     s->purged_blocks = (uint16_t)mark_pages(&map, s->purged_pages, bytes, false);
+    slab_set_hits(s);
     uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
     for (unsigned i = s->carved; i-- > 0;)
         if (map.free[i / 64] >> (i % 64) & 1) {

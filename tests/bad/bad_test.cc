@@ -87,6 +87,19 @@ void double_free_after_release(size_t size) {
     S.free(blocks[blocks.size() / 2]);
 }
 
+/* The page of the block was purged while its slab stayed in use: its link is gone. */
+void double_free_after_trim(size_t size) {
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < 4 * 65536 / size; i++)
+        blocks.push_back(live(size));
+    size_t kept = blocks.size() / 3;
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i != kept)
+            S.free(blocks[i]);
+    hak_trim();
+    S.free(blocks[kept + 3 * 4096 / size]); /* in the same slab, in another page */
+}
+
 void double_free_after_thread_end(size_t size) {
     char *block = nullptr;
     std::thread([&] {
@@ -160,6 +173,7 @@ const std::vector<Case> &cases() {
         {"double_free_by_another_thread", double_free_by_another_thread, kEither, kSizes},
         {"double_free_by_two_other_threads", double_free_by_two_other_threads, kEither, kSizes},
         {"double_free_after_release", double_free_after_release, kEither, kSizes},
+        {"double_free_after_trim", double_free_after_trim, kEither, {48, 200}},
         {"double_free_after_thread_end", double_free_after_thread_end, kEither, kSizes},
         {"double_free_by_realloc", double_free_by_realloc, kPointer, kSizes},
         {"interior_free", interior_free, kInvalid, kSizes},

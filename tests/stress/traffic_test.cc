@@ -218,6 +218,46 @@ TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
         thread.join();
 }
 
+/* Threads take, grow and free runs of SuperSlabs at the end of the heap, where new ones are handed out. No two may get the
+ * same. */
+TEST(Traffic, HugeBlocksOfSeveralThreads) {
+    constexpr size_t kStep = 512 * kKiB;
+    std::vector<std::thread> threads;
+    for (uint64_t number = 1; number <= 4; number++)
+        threads.emplace_back([number] {
+            Random random(number);
+            auto fill = [&](char *block, size_t size, uint64_t tag) {
+                for (size_t at = 0; at < size; at += kStep)
+                    memcpy(block + at, &tag, sizeof tag);
+            };
+            auto check = [&](const char *block, size_t size, uint64_t tag) {
+                for (size_t at = 0; at < size; at += kStep)
+                    if (memcmp(block + at, &tag, sizeof tag) != 0)
+                        abort(); /* two threads hold the same memory */
+            };
+            for (uint64_t round = 0; round < 1500 / kShorter; round++) {
+                size_t size = (2 + random.below(12)) * kMiB, grown = size + (1 + random.below(12)) * kMiB;
+                uint64_t tag = number << 32 | round;
+                auto *block = static_cast<char *>(S.alloc(size));
+                fill(block, size, tag);
+                std::this_thread::yield();
+                check(block, size, tag);
+                block = static_cast<char *>(S.realloc(block, grown));
+                check(block, size, tag);
+                fill(block, grown, ~tag);
+                auto *aligned = static_cast<char *>(S.aligned_alloc(8 * kMiB, size));
+                fill(aligned, size, tag);
+                std::this_thread::yield();
+                check(block, grown, ~tag);
+                check(aligned, size, tag);
+                S.free(block);
+                S.free(aligned);
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+}
+
 /* Every thread frees what the one before it allocated, in a ring, while all allocate: slabs change owners all the time. */
 TEST(Traffic, RingOfThreads) {
     constexpr int kThreads = 4;
