@@ -92,6 +92,12 @@ void run_sleeper(size_t block_bytes, size_t keep_every) {
     helper.join();
     for (size_t i = 0; keep_every != 0 && i < blocks.count; i += keep_every)
         live_bytes += block_bytes;
+    /* The program goes on a little, as programs do: the purger starts from malloc, never from free. */
+    static char *more[2000];
+    for (auto &block : more)
+        block = static_cast<char *>(S.alloc(64));
+    for (auto *block : more)
+        S.free(block);
     /* kept blocks pin the pages they lie on, whatever the allocator does */
     size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
     size_t goal = before + live + live / 10 + 4 * kMiB, rss = settled_rss(goal);
