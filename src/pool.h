@@ -7,7 +7,7 @@
  *     the heap; among the EMPTY slots of one SuperSlab those whose last class was the same go first.
  *  3. Sets of SuperSlabs (bitset.h) are hints. A giver adds its SuperSlab to the sets it belongs to; whoever finds that a
  *     member does not belong removes it and looks again at the word.
- *  4. EMPTY slots beyond a bound go back to the system, highest address first: see purge_over_bound.
+ *  4. EMPTY slots beyond a bound go back to the system, highest address first: see purge.h.
  *
  * Any thread calls anything; nothing waits. A pool_client is one thread's. */
 #ifndef HAK_POOL_H

@@ -7,8 +7,10 @@
  *  3. Wholly empty SuperSlabs are further bounded by count, bytes and age, with a reserve that age does not take.
  *  4. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
  *     system refused.
- *  5. In a program with threads a purger thread does it: it begins when there is something over the bound and ends when
- *     there has been nothing for a while. A freeing thread then purges only what is far over the bound. */
+ *  5. In a program with threads a purger thread does it: it is wanted when there is something over the bound, begins at the
+ *     next slow malloc, and ends when there has been nothing for a while. While it runs, a freeing thread purges only what
+ *     is far over the bound; until then, all that is over it.
+ *  6. SuperSlabs with huge pages: when some slots are purged the free rest goes with them, as one touch made all resident. */
 #ifndef HAK_PURGE_H
 #define HAK_PURGE_H
 

@@ -1,5 +1,5 @@
 /* The purger: a thread that gives memory back, only in programs that have threads already, only while there is something
- * to give. It starts when EMPTY slots are over their bound, looks every 100 ms, and ends after a second in which there was
+ * to give. It starts in malloc, once EMPTY slots were over their bound, looks every 100 ms, and ends after a second in which there was
  * nothing to do. Before it ends in an idle program it purges the free pages inside partly used slabs.
  *
  * Also what heaps' threads do themselves from time to time. */

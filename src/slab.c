@@ -144,7 +144,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
         }
         bool usable = s->floor == 0;
         count(&h->pool.counters, COUNT_slabs_let_go);
-        /* Pairs with inbox_push, which writes the inbox, then reads the owner: one of us sees the other. */
+        /* Pairs with flush_entry (remote.c), which writes the inbox, then reads the owner: one of us sees the other. */
         store_seq(&s->owner, OWNER_NONE);
         if (load_seq(&s->inbox) == 0 || !slab_adopt(h, s)) {
             if (usable)
