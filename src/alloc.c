@@ -37,6 +37,7 @@ static void *no_memory(struct heap *h) {
 /* What every tier may hold back goes to the pool, in the hope that a second try succeeds. */
 static void collect(struct heap *h) {
     outbox_flush(h);
+    tiny_release_unused(h);
     mid_empty(h);
     large_empty(h);
     pool_settle(&h->pool);

@@ -2,7 +2,8 @@
  *
  *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list, other size: alloc_slow.
  *  free    1. the address's slab record  2. is the slab mine?  3. is it a block, and not free already?
- *          4. push on the slab's list, count down: done.                 Anything else: alloc_free_slow.
+ *          4. push on the slab's list or, if the class is being served from this slab, on the heap's: the next malloc
+ *             takes the block that is still in the cache. Count down: done. Anything else: alloc_free_slow.
  *
  * Both are inlined into every exported function, so that malloc is one call and not two. Their instructions are counted
  * by a test (tests/fast_path.golden). */
@@ -41,8 +42,8 @@ HAK_INLINE void alloc_free(void *p) {
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(block)))
         return alloc_free_slow(p);
-    block_link(block, s->list);
-    s->list = block;
+    block_link(block, *s->free_to);
+    *s->free_to = block;
     if (unlikely(--s->countdown == 0))
         alloc_countdown_ended(s);
 }

@@ -48,7 +48,7 @@ struct heap {
     uintptr_t list[TINY_CLASSES];                /* free blocks; an odd value: none */
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1]; /* tiny_class_table: in reach without another address */
     /* tiny, slow path */
-    struct slab *current[TINY_CLASSES]; /* slab the list was taken from */
+    struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
     uint32_t class_first[TINY_CLASSES]; /* usable owned slabs of the class, as slot + 1 */
     uint32_t owned_first, owned_last;   /* all owned slabs that are neither current nor fresh, oldest first */

@@ -32,7 +32,7 @@ enum slab_kind {
 
 /* Which of its heap's places a tiny slab is in (bits). */
 enum slab_place {
-    PLACE_CURRENT = 1, /* the heap's list came from it */
+    PLACE_CURRENT = 1, /* its free blocks are the heap's list of its class */
     PLACE_FRESH = 2,   /* the heap carves from it next */
     PLACE_OWNED = 4,   /* on the owned list, which is bounded */
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
@@ -47,12 +47,14 @@ enum slab_place {
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        uintptr_t list;  /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it */
+        uintptr_t list;  /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
+                            the slab is current */
         uintptr_t start; /* mid: address of block 0; constant while the slab lives */
         size_t bytes;    /* large, huge: what the block may use; constant while the block lives */
     };
     union {
-        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor */
+        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. Means
+                                 nothing while the slab is current */
         uint32_t block_bytes; /* mid: of the class; constant while the slab lives */
     };
     uint32_t divisor; /* tiny, mid: of the class; constant while the slab lives */
@@ -68,7 +70,7 @@ struct slab {
         uint8_t place;        /* tiny, owner: enum slab_place */
         uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
     };
-    uint32_t next, prev;         /* tiny, owner: on the owned list, as slot + 1 */
+    uintptr_t *free_to;          /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
     uint8_t shift;               /* tiny: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
@@ -81,6 +83,7 @@ struct slab {
     union {
         _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; large: [0] */
         struct {                             /* tiny, owner */
+            uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
             uint32_t purged_pages;           /* bit i: page i of the slab was purged; its blocks are in no list */
             uint16_t purged_blocks;          /* blocks that touch those pages */

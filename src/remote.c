@@ -38,9 +38,7 @@ bool inbox_drain(struct heap *h, struct slab *s) {
     uintptr_t block = inbox_newest(s, word);
     for (uint64_t left = inbox_blocks(word); left > 0; left--) {
         uintptr_t next = block_next(block);
-        bool last_out = slab_used(s) == 1;
-        slab_free(h, s, block);
-        if (last_out)
+        if (slab_free(h, s, block))
             return true;
         block = next;
     }

@@ -3,6 +3,7 @@
 #include "options.h"
 #include "remote.h"
 
+#define COUNTDOWN_OF_CURRENT UINT32_MAX
 #define CREDIT_MOST 4096             /* 256 MiB of slabs */
 #define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB: what a thread that falls asleep may withhold */
 #define ADOPTIONS_WITHOUT_REFILL 64  /* then the heap frees more than it allocates, and its credit falls */
@@ -63,8 +64,6 @@ static void release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(slab_used(s) == 0 && load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
-    if (h->current[c] == s)
-        h->current[c] = NULL;
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     count(&h->pool.counters, COUNT_slabs_emptied);
@@ -73,22 +72,57 @@ static void release(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), 1, c + 1);
 }
 
-void slab_countdown_ended(struct heap *h, struct slab *s) {
+bool slab_countdown_ended(struct heap *h, struct slab *s) {
+    if (s->place & PLACE_CURRENT) {
+        s->countdown = COUNTDOWN_OF_CURRENT;
+        return false;
+    }
     if (s->floor == 0) {
         release(h, s);
-        return;
+        return true;
     }
     s->countdown = s->floor; /* from here to empty */
     s->floor = 0;
     if (s->place & PLACE_OWNED)
         list_on_class(h, s);
+    return false;
 }
 
-void slab_free(struct heap *h, struct slab *s, uintptr_t block) {
-    block_link(block, s->list);
-    s->list = block;
-    if (--s->countdown == 0)
-        slab_countdown_ended(h, s);
+bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
+    block_link(block, *s->free_to);
+    *s->free_to = block;
+    return --s->countdown == 0 && slab_countdown_ended(h, s);
+}
+
+/* ---- the slab that serves a class ---- */
+
+void slab_make_current(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]) && s->floor == 0);
+    h->current[c] = s;
+    h->list[c] = s->list;
+    s->free_to = &h->list[c];
+    s->countdown = COUNTDOWN_OF_CURRENT;
+    s->place |= PLACE_CURRENT;
+}
+
+struct slab *slab_leave_current(struct heap *h, unsigned c) {
+    struct slab *s = h->current[c];
+    if (s == NULL)
+        return NULL;
+    unsigned listed = 0;
+    for (uintptr_t block = h->list[c]; !is_terminator(block); block = block_next(block))
+        listed++;
+    h->current[c] = NULL;
+    s->list = h->list[c];
+    s->free_to = &s->list;
+    s->countdown = slab_used(s) - listed;
+    s->place &= (uint8_t)~PLACE_CURRENT;
+    h->list[c] = slab_terminator(s);
+    if (s->countdown != 0)
+        return s;
+    release(h, s);
+    return NULL;
 }
 
 /* ---- passing ownership ---- */
@@ -110,7 +144,7 @@ static void keep_few(struct heap *h, const struct slab *but) {
 }
 
 void slab_keep(struct heap *h, struct slab *s) {
-    s->place &= (uint8_t) ~(PLACE_CURRENT | PLACE_FRESH);
+    s->place &= (uint8_t)~PLACE_FRESH;
     list_owned(h, s);
     if (s->floor == 0)
         list_on_class(h, s);
@@ -125,9 +159,8 @@ void slab_keep(struct heap *h, struct slab *s) {
 void slab_let_go(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
+    HAK_ASSERT(h->current[c] != s);
     slab_unlist(h, s);
-    if (h->current[c] == s)
-        h->current[c] = NULL;
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     for (;;) {

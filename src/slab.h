@@ -1,7 +1,8 @@
 /* Who owns a tiny slab, and what its countdown means.
  *
  *  1. A slab is cut into blocks of one class; `countdown + floor` of them are out: with the program, in a heap's list, in
- *     an outbox or in the slab's inbox. Only the owner touches its list and counts.
+ *     an outbox or in the slab's inbox. Only the owner touches its list and counts. While the slab is current nothing is
+ *     counted: the heap's list is all that is free of it, so when that has run out, all blocks are out.
  *  2. A slab whose blocks are all out is let go: owner NONE. floor is then blocks - reuse_at, so that the countdown ends
  *     at the reuse_at-th free, when the slab is worth using again.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap; its further frees there are
@@ -25,7 +26,10 @@ HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block)
 HAK_INLINE bool same_slot(uintptr_t a, uintptr_t b) { return (a ^ b) < SLOT_BYTES; }
 HAK_INLINE bool block_looks_free(uintptr_t block) { return same_slot(block_next(block), block); }
 
-HAK_INLINE unsigned slab_used(const struct slab *s) { return s->countdown + s->floor; }
+/* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
+HAK_INLINE unsigned slab_used(const struct slab *s) {
+    return s->place & PLACE_CURRENT ? s->carved - s->purged_blocks : s->countdown + s->floor;
+}
 /* Blocks on the slab's list. */
 HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
 
@@ -34,10 +38,17 @@ HAK_INLINE void slab_set_hits(struct slab *s) {
     __atomic_store_n(&s->hit_blocks, s->purged_pages == 0 ? s->carved : 0, __ATOMIC_RELAXED);
 }
 
-/* Frees a block into a slab the heap owns. The slab may be gone afterwards. */
-void slab_free(struct heap *h, struct slab *s, uintptr_t block);
-/* The countdown came to zero. */
-void slab_countdown_ended(struct heap *h, struct slab *s);
+/* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
+bool slab_free(struct heap *h, struct slab *s, uintptr_t block);
+/* The countdown came to zero. True: the slab was empty and is gone. */
+bool slab_countdown_ended(struct heap *h, struct slab *s);
+
+/* The slab's free blocks become the heap's list of its class, which is empty: what is freed goes there from now on, so
+ * that it is handed out again while it is in the cache. */
+void slab_make_current(struct heap *h, struct slab *s);
+/* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
+ * NULL if there was none or it was empty and is gone. */
+struct slab *slab_leave_current(struct heap *h, unsigned class_id);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);

@@ -14,6 +14,8 @@ enum mid_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_CACHED, BLOCK_STATE = 3, BLOCK_CL
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
 size_t tiny_trim(struct heap *h, bool all);
+/* Gives back current slabs none of whose blocks are with the program. */
+void tiny_release_unused(struct heap *h);
 
 /* The hit paths of mid and large: the newest block of the ring, NULL if there is none … */
 HAK_INLINE struct ring_entry *ring_pop(struct heap *h, unsigned index) {

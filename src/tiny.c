@@ -36,14 +36,7 @@ static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, enum count
 
 /* ---- blocks from a slab the heap owns ---- */
 
-static uintptr_t take_list(struct heap *h, unsigned c, struct slab *s) {
-    s->countdown += slab_listed(s);
-    uintptr_t list = s->list;
-    s->list = slab_terminator(s);
-    return hand_out(h, c, list, COUNT_refill_from_slab);
-}
-
-/* Blocks `first` to `end` - 1 of the slab, linked in address order. They count as out from now on. */
+/* Blocks `first` to `end` - 1 of the slab, linked in address order. */
 static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
     size_t bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t block = (uintptr_t)slab_address(s) + first * bytes;
@@ -51,7 +44,6 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
     for (unsigned i = first; i + 1 < end; i++, block += bytes)
         block_link(block, block + bytes);
     block_link(block, slab_terminator(s));
-    s->countdown += end - first;
     return list;
 }
 
@@ -81,10 +73,11 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_from_purged);
 }
 
-/* Blocks that cost no new memory. */
-static uintptr_t take_free(struct heap *h, unsigned c, struct slab *s) {
-    if (!is_terminator(s->list))
-        return take_list(h, c, s);
+/* Blocks of the current slab that cost no new memory. */
+static uintptr_t take_free(struct heap *h, unsigned c) {
+    struct slab *s = h->current[c];
+    if (!is_terminator(h->list[c]))
+        return hand_out(h, c, h->list[c], COUNT_refill_from_slab);
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s);
         if (!is_terminator(list))
@@ -93,8 +86,9 @@ static uintptr_t take_free(struct heap *h, unsigned c, struct slab *s) {
     return s->purged_pages != 0 ? take_purged(h, c, s) : 0;
 }
 
-static uintptr_t take_any(struct heap *h, unsigned c, struct slab *s) {
-    uintptr_t block = take_free(h, c, s);
+static uintptr_t take_any(struct heap *h, unsigned c) {
+    struct slab *s = h->current[c];
+    uintptr_t block = take_free(h, c);
     return block == 0 && s->carved < size_classes[c].blocks ? carve(h, c, s) : block;
 }
 
@@ -102,12 +96,8 @@ static uintptr_t take_any(struct heap *h, unsigned c, struct slab *s) {
 
 /* The current slab has nothing to give. */
 static void leave_current(struct heap *h, unsigned c) {
-    struct slab *s = h->current[c];
-    h->current[c] = NULL;
-    if (s == NULL)
-        return;
-    s->place &= (uint8_t)~PLACE_CURRENT;
-    if (h->fresh[c] == s)
+    struct slab *s = slab_leave_current(h, c);
+    if (s == NULL || h->fresh[c] == s)
         return;
     if (s->carved < size_classes[c].blocks)
         slab_keep(h, s);
@@ -117,15 +107,14 @@ static void leave_current(struct heap *h, unsigned c) {
 
 static void make_current(struct heap *h, unsigned c, struct slab *s) {
     leave_current(h, c);
-    h->current[c] = s;
-    s->place |= PLACE_CURRENT;
+    slab_make_current(h, s);
 }
 
 static uintptr_t use_own(struct heap *h, unsigned c) {
     for (struct slab *s; (s = slab_listed_first(h, c)) != NULL;) {
         slab_unlist(h, s);
         make_current(h, c, s);
-        uintptr_t block = take_any(h, c, s);
+        uintptr_t block = take_any(h, c);
         if (block == 0)
             continue;
         count(&h->pool.counters, COUNT_refill_from_partial);
@@ -147,7 +136,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
             continue;
         }
         make_current(h, c, s);
-        uintptr_t block = take_any(h, c, s);
+        uintptr_t block = take_any(h, c);
         if (block != 0) {
             count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
             count(&h->pool.counters, COUNT_refill_from_let_go);
@@ -163,8 +152,10 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         uintptr_t list = inbox_take(s);
         if (is_terminator(list))
             continue;
-        if (slab_class(s) == c) /* its blocks are in our hands, so it can't change any more */
+        if (slab_class(s) == c) { /* its blocks are in our hands, so it can't change any more */
+            leave_current(h, c);  /* what is freed into that one must not get among these */
             return hand_out(h, c, list, COUNT_refill_from_stale_inbox);
+        }
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
             if (load_relaxed(&s->owner) == h)
@@ -184,6 +175,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->list = slab_terminator(s);
+    s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
@@ -208,10 +200,9 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
 
 /* The slab is used before its time. */
 static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
-    s->countdown += s->floor;
     s->floor = 0;
     make_current(h, c, s);
-    return take_free(h, c, s);
+    return take_free(h, c);
 }
 
 static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
@@ -238,11 +229,11 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
 
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
     struct slab *current = h->current[c], *fresh = h->fresh[c];
-    uintptr_t block = current != NULL ? take_free(h, c, current) : 0;
-    if (block == 0 && fresh != NULL && fresh != current) {
-        if (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0)
-            make_current(h, c, fresh);
-        block = take_free(h, c, fresh);
+    uintptr_t block = current != NULL ? take_free(h, c) : 0;
+    if (block == 0 && fresh != NULL && fresh != current &&
+        (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
+        make_current(h, c, fresh);
+        block = take_free(h, c);
     }
     if (block == 0)
         block = use_own(h, c);
@@ -262,11 +253,22 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     return carve(h, c, fresh);
 }
 
-/* ---- the heap's end ---- */
+/* ---- giving back ---- */
+
+void tiny_release_unused(struct heap *h) {
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        struct slab *s = slab_leave_current(h, c);
+        if (s != NULL)
+            slab_make_current(h, s);
+    }
+}
 
 void tiny_empty(struct heap *h) {
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        struct slab *current = slab_leave_current(h, c);
+        if (current != NULL)
+            slab_let_go(h, current);
         while (!is_terminator(h->list[c])) {
             uintptr_t block = pop(h, c);
             struct slab *s = slab_of_block(block);
@@ -276,8 +278,6 @@ void tiny_empty(struct heap *h) {
                 remote_free(h, s, block);
         }
         h->list[c] = 1;
-        if (h->current[c] != NULL)
-            slab_let_go(h, h->current[c]);
         if (h->fresh[c] != NULL)
             slab_let_go(h, h->fresh[c]);
     }
@@ -370,6 +370,7 @@ static size_t trim_slab(struct slab *s, bool all) {
 
 size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
+    tiny_release_unused(h);
     for (uint32_t at = h->owned_first; at != 0; at = slab_of_slot(at - 1)->next)
         trimmed += trim_slab(slab_of_slot(at - 1), all);
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
