@@ -57,8 +57,8 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
             return block_word(block);
         }
         if (c < CLASSES) {
-            struct ring_entry *cached = ring_pop(h, ring_of_class(c));
-            return cached != NULL ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
+            struct ring_entry cached = ring_pop(h, ring_of_class(c));
+            return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
         }
     }
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
@@ -93,10 +93,10 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        struct ring_entry *cached = ring_pop(h, ring_of_class(mid_class_of(bytes)));
-        if (likely(cached != NULL)) {
-            store_relaxed(cached->state, BLOCK_LIVE);
-            return block_word(cached->block);
+        struct ring_entry cached = ring_pop(h, ring_of_class(mid_class_of(bytes)));
+        if (likely(cached.block != 0)) {
+            store_relaxed(cached.state, BLOCK_LIVE);
+            return block_word(cached.block);
         }
     } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));

@@ -43,6 +43,7 @@ X(inbox_batches,            "inboxes emptied by their owner") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
 X(ring_refills,             "mid refills of a ring") \
 X(ring_spills,              "ring spills") \
+X(rings_emptied,            "times the purger emptied the rings of a thread that did not use them") \
 X(ring_refilled_blocks,     "blocks that came into rings") \
 X(mid_retired,              "mid slabs given back because all blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \

@@ -116,12 +116,13 @@ static void put_heap_back(struct heap *h) {
 /* The rings' pages go back; the heap's first page stays, for whoever takes the heap next. */
 static void forget_rings(struct heap *h) {
     size_t page = os_page_bytes();
-    if (h->ring_top <= page || page >= HEAP_BYTES)
-        return;
-    memset(h->ring, 0, sizeof h->ring);
-    h->ring_kib = 0;
-    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
-    os_advise(OS_PURGE, (char *)h + page, HEAP_BYTES - page);
+    if (h->ring_top > page && page < HEAP_BYTES && rings_enter(h)) {
+        memset(h->ring, 0, sizeof h->ring);
+        h->ring_kib = 0;
+        h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+        os_advise(OS_PURGE, (char *)h + page, HEAP_BYTES - page);
+    }
+    rings_leave(h);
 }
 
 static void end_thread(void *heap) {
@@ -236,3 +237,34 @@ void ring_drop(struct ring *ring, unsigned n) {
     ring->blocks = (uint16_t)(ring->blocks - n);
     memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
 }
+
+/* ---- the purger at another thread's rings ---- */
+
+HAK_RACY uint32_t rings_use(const struct heap *h) {
+    uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
+                                          load_relaxed(&h->pool.counters.n[COUNT_ring_spills]));
+    for (unsigned i = 0; i < RING_CLASSES; i++) {
+        const struct ring *ring = *(struct ring *const volatile *)&h->ring[i];
+        unsigned held = ring != NULL ? *(const volatile uint16_t *)&ring->blocks : 0;
+        blocks += held;
+        use = use * 31 + held;
+    }
+    return blocks == 0 ? 0 : max_size(use, 1);
+}
+
+unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
+    unsigned n = ring != NULL ? ring->blocks : 0;
+    if (n != 0) {
+        memcpy(entries, ring->entry, n * sizeof *entries);
+        atomic_signal_fence(memory_order_seq_cst);
+        ring->blocks = 0; /* at once: a fork at any point leaves each block in one place or in none */
+    }
+    return n;
+}
+
+bool rings_freeze(struct heap *h) {
+    store_relaxed(&h->rings_frozen, true);
+    return os_fence_threads() && !load_acquire(&h->rings_busy); /* acquire: what the thread did to its rings */
+}
+
+void rings_thaw(struct heap *h) { store_release(&h->rings_frozen, false); }

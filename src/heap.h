@@ -9,13 +9,14 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields but `in_use` are the owning thread's; counters may be read by any. */
+ * All fields are the owning thread's but `in_use`, and `rings_frozen`, `rings_seen`, which are the purger's; counters may
+ * be read by any. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
 #include "pool.h"
 
-enum { OUTBOX_ENTRIES = 8 };
+enum { OUTBOX_ENTRIES = 8, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
 
 /* Remote frees gathered for one slab. */
@@ -59,6 +60,9 @@ struct heap {
     uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     /* mid and large */
+    _Atomic bool rings_busy;   /* the thread is at its rings. Pairs with rings_frozen through os_fence_threads */
+    _Atomic bool rings_frozen; /* the purger is at them: the thread does without meanwhile */
+    uint32_t rings_seen;       /* the purger's: ring_use when it last looked */
     uint32_t ring_top; /* bytes of the heap's memory that are in use, rings included */
     size_t ring_kib;   /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
@@ -89,6 +93,27 @@ void heap_leave(struct heap *h);
 
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
+
+/* The rings are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use with
+ * rings_enter, and does without rings if that is false; rings_leave closes it in any case. Neither waits for the other:
+ *
+ *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false
+ *
+ * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees frozen,
+ * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen for good, and lives. */
+HAK_INLINE bool rings_enter(struct heap *h) {
+    store_relaxed(&h->rings_busy, true);
+    atomic_signal_fence(memory_order_seq_cst);
+    return !load_acquire(&h->rings_frozen); /* acquire: what the purger took is gone */
+}
+HAK_INLINE void rings_leave(struct heap *h) { store_release(&h->rings_busy, false); }
+
+/* The purger's side. A number that changes when the thread uses its rings; 0: there is nothing in them. */
+uint32_t rings_use(const struct heap *h);
+bool rings_freeze(struct heap *h); /* false: in use; rings_thaw closes it in any case */
+void rings_thaw(struct heap *h);
+/* Between them: takes what is in a ring (or NULL), RING_BLOCKS_MOST at most. Returns how many. */
+unsigned ring_take_all(struct ring *ring, struct ring_entry *entries);
 
 /* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);

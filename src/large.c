@@ -14,19 +14,25 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0);
 }
 
-static void spill(struct heap *h, struct ring *ring, unsigned n) {
+void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++)
-        give_span(h, slab_at_offset(ring->entry[i].block - hak_region.base));
+        give_span(h, slab_at_offset(entries[i].block - hak_region.base));
+}
+
+static void spill(struct heap *h, struct ring *ring, unsigned n) {
+    large_give_back(h, ring->entry, n);
     ring_drop(ring, n);
 }
 
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
     *zero = false;
-    struct ring_entry *cached = alignment <= SLOT_BYTES ? ring_pop(h, ring_of_slots(slots)) : NULL;
-    if (cached != NULL)
-        return ring_hand_out(cached, zero);
+    if (alignment <= SLOT_BYTES) {
+        struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
+        if (cached.block != 0)
+            return ring_hand_out(cached, zero);
+    }
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);
     if (slot == BITSET_NONE)
@@ -49,16 +55,17 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     unsigned index = ring_of_slots(s->slots);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
-    struct ring *ring = heap_ring(h, index, block_bytes);
+    struct ring *ring = rings_enter(h) ? heap_ring(h, index, block_bytes) : NULL;
     if (ring != NULL) {
         if (ring->blocks >= ring->cap)
             ring_adapt(h, ring, index, block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
             spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
-        if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
-            return;
     }
-    give_span(h, s);
+    bool kept = ring_put(ring, (uintptr_t)p, &s->state[0]);
+    rings_leave(h);
+    if (!kept)
+        give_span(h, s);
 }
 
 bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
@@ -78,9 +85,11 @@ bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
 }
 
 void large_empty(struct heap *h) {
-    for (unsigned slots = 1; slots <= LARGE_SLOTS_MAX; slots++) {
+    bool mine = rings_enter(h);
+    for (unsigned slots = 1; mine && slots <= LARGE_SLOTS_MAX; slots++) {
         struct ring *ring = h->ring[ring_of_slots(slots)];
         if (ring != NULL && ring->blocks != 0)
             spill(h, ring, ring->blocks);
     }
+    rings_leave(h);
 }

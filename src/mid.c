@@ -147,30 +147,35 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     return (uintptr_t)block_at(s, first);
 }
 
-/* Gives the oldest `n` blocks back to their slabs. */
-static void spill(struct heap *h, struct ring *ring, unsigned n) {
+void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++) {
-        if (ring->entry[i].block == 0)
+        if (entries[i].block == 0)
             continue;
-        struct slab *s = slab_of_block(ring->entry[i].block);
+        struct slab *s = slab_of_block(entries[i].block);
         uint64_t mask = 0;
         for (unsigned j = i; j < n; j++) { /* all of the same slab go together */
-            uintptr_t index = (uintptr_t)ring->entry[j].state - (uintptr_t)s->state;
+            uintptr_t index = (uintptr_t)entries[j].state - (uintptr_t)s->state;
             if (index >= sizeof s->state)
                 continue;
             store_relaxed(&s->state[index], load_relaxed(&s->state[index]) & BLOCK_CLEAN);
             mask |= (uint64_t)1 << index;
-            ring->entry[j] = (struct ring_entry){0, NULL};
+            entries[j] = (struct ring_entry){0, NULL};
         }
         return_blocks(h, s, mask);
     }
+}
+
+/* Gives the oldest `n` blocks back. */
+static void spill(struct heap *h, struct ring *ring, unsigned n) {
+    mid_give_back(h, ring->entry, n);
     ring_drop(ring, n);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
-    struct ring *ring = heap_ring(h, ring_of_class(c), size_classes[c].block_bytes);
+    struct ring *ring = rings_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     uintptr_t block = refill(h, ring, c);
+    rings_leave(h);
     if (block == 0)
         return NULL;
     struct slab *s = slab_of_block(block);
@@ -182,15 +187,17 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
 
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
-    struct ring *ring = heap_ring(h, index, s->block_bytes);
+    struct ring *ring = rings_enter(h) ? heap_ring(h, index, s->block_bytes) : NULL;
     if (ring != NULL) {
         if (ring->blocks >= ring->cap)
             ring_adapt(h, ring, index, s->block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
             spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
-        if (ring_push(h, index, (uintptr_t)p, &s->state[i]))
-            return;
     }
+    bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
+    rings_leave(h);
+    if (kept)
+        return;
     store_relaxed(&s->state[i], BLOCK_FREE);
     return_blocks(h, s, (uint64_t)1 << i);
 }
@@ -202,11 +209,13 @@ void mid_fail(const struct slab *s, unsigned i, const void *p) {
 }
 
 void mid_empty(struct heap *h) {
-    for (unsigned c = TINY_CLASSES; c < CLASSES; c++) {
+    bool mine = rings_enter(h);
+    for (unsigned c = TINY_CLASSES; mine && c < CLASSES; c++) {
         struct ring *ring = h->ring[ring_of_class(c)];
         if (ring != NULL && ring->blocks != 0)
             spill(h, ring, ring->blocks);
     }
+    rings_leave(h);
 }
 
 /* ---- whole free pages ---- */

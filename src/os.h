@@ -32,6 +32,11 @@ bool os_move(void *from, void *to, size_t bytes);
 bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
 bool os_start_thread(void *(*run)(void *));                          /* detached, all signals blocked; may allocate */
 void os_sleep_ms(unsigned ms);
+void os_wait(_Atomic uint32_t *word, uint32_t value); /* while *word == value, until os_wake; may return early */
+void os_wake(_Atomic uint32_t *word);
+/* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen by
+ * this one, as if each had executed a fence. False: not to be had. */
+bool os_fence_threads(void);
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */

@@ -3,12 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,6 +121,22 @@ bool os_start_thread(void *(*run)(void *)) {
 void os_sleep_ms(unsigned ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     nanosleep(&time, NULL);
+}
+
+static long call(long number, long a, long b, long c) {
+    int saved = errno;
+    long got = syscall(number, a, b, c, NULL, NULL, 0);
+    errno = saved;
+    return got;
+}
+
+void os_wait(_Atomic uint32_t *word, uint32_t value) { call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)value); }
+void os_wake(_Atomic uint32_t *word) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
+
+bool os_fence_threads(void) {
+    return call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ||
+           (call(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+            call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
 }
 
 size_t os_address_limit(void) {

@@ -27,6 +27,7 @@ struct pool_client {
     int32_t empty_delta;   /* EMPTY slots likewise */
     uint32_t unused_taken; /* UNUSED slots taken likewise */
     uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
+    bool is_purger;        /* what it settles is no sign of life */
 };
 
 /* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of

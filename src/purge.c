@@ -12,6 +12,7 @@
 #define RUN_SUPERSLABS 64 /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
+#define PURGER_FROM_SLOTS 64 /* 4 MiB in use: then a program with threads has a purger */
 #define FAR_OVER 4         /* times the bound, and so many slots: then a freeing thread does not leave it */
 #define FAR_OVER_SLOTS 512 /* to the purger */
 
@@ -23,15 +24,17 @@ static _Atomic uint32_t clock_ms;
 static _Atomic uint32_t last_purge_ms, last_regret_ms, last_decay_ms, refused_ms;
 static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one last regretted */
 static _Atomic uint32_t regrets, boost;
-static _Atomic uint32_t settlings; /* some time ago this number changed: the program is not idle */
+static _Atomic uint32_t settlings; /* while this number changes the program is not idle */
+static uint32_t settlings_seen;    /* by the purger, whose own this is */
 static _Atomic uint32_t last_trim_ms;
 
 /* On a page that the child of a fork finds zero, whatever way it was made: it has one thread and no purger. Made when the
  * program's second thread gets its heap; NULL until then. */
 struct fork_page {
-    _Atomic uint32_t known; /* 0: this is a child that has not noticed yet */
-    _Atomic uint32_t purger_runs;
+    _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */
+    _Atomic uint32_t purger; /* enum purger_state; a parked purger waits for it to change */
 };
+enum purger_state { PURGER_NONE, PURGER_RUNS, PURGER_PARKED };
 static _Atomic(struct fork_page *) fork_page;
 
 static int64_t total_of(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
@@ -61,14 +64,24 @@ static void notice_fork(void) {
         store_relaxed(&clients, 1);
 }
 
+/* Pairs with purge_park: it sees what was settled before, or it is parked and we see that. */
+static void wake_purger(struct fork_page *page) {
+    uint32_t parked = PURGER_PARKED;
+    if (load_seq(&page->purger) == PURGER_PARKED && rmw_cas(&page->purger, &parked, PURGER_RUNS))
+        os_wake(&page->purger);
+}
+
 void pool_clients_changed(int by) {
     notice_fork();
     if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&fork_page) == NULL)
         make_fork_page();
+    struct fork_page *page = load_acquire(&fork_page);
+    if (by < 0 && page != NULL)
+        wake_purger(page);
 }
 
 unsigned pool_clients(void) {
-    int32_t n = load_relaxed(&clients);
+    int32_t n = load_seq(&clients);
     return n > 1 ? (unsigned)n : 1;
 }
 
@@ -147,15 +160,16 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
 
 /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting a
  * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
-static bool leave_to_purger(struct pool_client *c, size_t empty, size_t bound) {
+static bool has_purger(struct pool_client *c, bool wanted) {
     notice_fork();
     struct fork_page *page = load_acquire(&fork_page);
     if (page == NULL || pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO)
         return false;
-    bool runs = load_relaxed(&page->purger_runs) != 0;
-    if (!runs)
+    wake_purger(page);
+    bool there = load_relaxed(&page->purger) != PURGER_NONE;
+    if (!there && wanted)
         c->chores |= CHORE_PURGER;
-    return runs && empty <= bound * FAR_OVER + FAR_OVER_SLOTS;
+    return there;
 }
 
 void pool_settle(struct pool_client *c) {
@@ -166,12 +180,13 @@ void pool_settle(struct pool_client *c) {
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
     c->unused_taken = 0;
-    store_relaxed(&settlings, load_relaxed(&settlings) + 1);
+    if (!c->is_purger)
+        rmw_add(&settlings, 1);
     size_t bound = bound_slots();
-    if (empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS) {
-        if (!leave_to_purger(c, (size_t)empty, bound))
-            pool_purge(c, bound - bound / 4);
-    }
+    bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
+    bool purger = has_purger(c, over || total_active(load_relaxed(&totals)) >= PURGER_FROM_SLOTS);
+    if (over && !(purger && empty <= (int64_t)(bound * FAR_OVER + FAR_OVER_SLOTS)))
+        pool_purge(c, bound - bound / 4);
     if (age_ms(now, load_relaxed(&last_decay_ms)) >= 1000) {
         store_relaxed(&last_decay_ms, now);
         pool_decay(c, now);
@@ -326,16 +341,26 @@ void pool_decay(struct pool_client *c, uint32_t now) {
 bool purge_claim_purger(void) {
     struct fork_page *page = load_acquire(&fork_page);
     uint32_t no = 0;
-    return page != NULL && rmw_cas(&page->purger_runs, &no, 1);
+    return page != NULL && rmw_cas(&page->purger, &no, PURGER_RUNS);
 }
 
-void purge_release_purger(void) { store_release(&load_acquire(&fork_page)->purger_runs, 0); }
+void purge_release_purger(void) { store_release(&load_acquire(&fork_page)->purger, PURGER_NONE); }
+
+bool purge_park(void) {
+    struct fork_page *page = load_acquire(&fork_page);
+    if (pool_clients() <= 2)
+        return false;
+    store_seq(&page->purger, PURGER_PARKED);
+    while (load_seq(&settlings) == settlings_seen && pool_clients() > 2 && load_relaxed(&page->purger) == PURGER_PARKED)
+        os_wait(&page->purger, PURGER_PARKED);
+    store_relaxed(&page->purger, PURGER_RUNS);
+    return true;
+}
 
 bool purge_tick(struct pool_client *c, bool *idle) {
-    static uint32_t seen; /* the purger's own */
     uint32_t now_seen = load_relaxed(&settlings);
-    *idle = now_seen == seen;
-    seen = now_seen;
+    *idle = now_seen == settlings_seen;
+    settlings_seen = now_seen;
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
     if (*idle)

@@ -7,9 +7,9 @@
  *  3. Wholly empty SuperSlabs are further bounded by count, bytes and age, with a reserve that age does not take.
  *  4. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
  *     system refused.
- *  5. In a program with threads a purger thread does it: it is wanted when there is something over the bound, begins at the
- *     next slow malloc, and ends when there has been nothing for a while. While it runs, a freeing thread purges only what
- *     is far over the bound; until then, all that is over it.
+ *  5. In a program with threads a purger thread does it: it is wanted when the heap is of some size or there is something
+ *     over the bound, and begins at the next slow malloc. While there is nothing to do it is parked; settling wakes it.
+ *     While there is one, a freeing thread purges only what is far over the bound; until then, all that is over it.
  *  6. SuperSlabs with huge pages: when some slots are purged the free rest goes with them, as one touch made all resident. */
 #ifndef HAK_PURGE_H
 #define HAK_PURGE_H
@@ -29,9 +29,12 @@ void purge_consider_huge_pages(size_t first, size_t n);
 /* The purger's side. A tick purges what is over the bound; `idle`: nothing was settled since the last tick, so that
  * RETAIN_BYTES are enough. Returns false when there is nothing more to do. */
 bool purge_tick(struct pool_client *c, bool *idle);
-/* The purger runs from now on, or no longer; one caller wins. A child of fork has none, however it was made. */
+/* There is a purger from now on, or no longer; one caller wins. A child of fork has none, however it was made. */
 bool purge_claim_purger(void);
 void purge_release_purger(void);
+/* The purger sleeps until something is settled or a thread ends; at once true if something was settled since its last tick.
+ * False: it is to end, as at most one thread of the program has a heap. */
+bool purge_park(void);
 
 /* From pool.c, for whoever changes a word: adds the SuperSlab to the sets it now belongs to, counts the cached ones. */
 void pool_changed(size_t superslab, uint64_t before, uint64_t after);

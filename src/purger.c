@@ -2,23 +2,62 @@
 #include "purger.h"
 #include "os.h"
 #include "purge.h"
+#include "tiers.h"
 
 #define TICK_MS 100
 #define QUIET_TICKS 10
+
+/* Empties the rings of threads that have not used them since the last look. */
+static void empty_unused_rings(struct heap *own) {
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
+        uint32_t use = h != own && load_acquire(&h->in_use) ? rings_use(h) : 0;
+        bool unused = use != 0 && use == h->rings_seen;
+        h->rings_seen = use;
+        if (!unused)
+            continue;
+        bool frozen = rings_freeze(h);
+        for (unsigned i = 0; frozen && i < RING_CLASSES; i++) {
+            struct ring_entry entries[RING_BLOCKS_MOST];
+            unsigned n = ring_take_all(h->ring[i], entries);
+            if (n != 0 && i < MID_CLASSES)
+                mid_give_back(own, entries, n);
+            else if (n != 0)
+                large_give_back(own, entries, n);
+        }
+        rings_thaw(h);
+        count(&own->pool.counters, COUNT_rings_emptied);
+        pool_settle(&own->pool);
+    }
+}
+
+static void trim(struct heap *h) {
+    for (unsigned i = 0; i < TIERS; i++)
+        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
+}
 
 /* Its heap is an ordinary one: it frees nothing but what the C library gave the thread. */
 static void *run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();
     unsigned quiet = 0;
-    while (h != NULL && quiet < QUIET_TICKS) {
+    if (h != NULL)
+        h->pool.is_purger = true;
+    for (unsigned ticks = 1; h != NULL; ticks++) {
+        if (quiet == QUIET_TICKS) {
+            if (!purge_park())
+                break;
+            quiet = 0;
+        }
         bool idle;
         os_sleep_ms(TICK_MS);
         quiet = purge_tick(&h->pool, &idle) ? 0 : quiet + 1;
+        if (quiet == 1 || quiet == 3 || ticks % QUIET_TICKS == 0) /* in a busy program a thread may sleep, too */
+            empty_unused_rings(h);
         if (idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1)) /* what stayed free from one to the other */
-            for (unsigned i = 0; i < TIERS; i++)
-                count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
+            trim(h);
     }
+    if (h != NULL)
+        h->pool.is_purger = false;
     purge_release_purger();
     return NULL;
 }
@@ -29,6 +68,5 @@ void chores_do(struct heap *h) {
     if (chores & CHORE_PURGER && purge_claim_purger() && !os_start_thread(run))
         purge_release_purger();
     if (chores & CHORE_TRIM)
-        for (unsigned i = 0; i < TIERS; i++)
-            count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
+        trim(h);
 }

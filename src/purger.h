@@ -1,6 +1,10 @@
-/* The purger: a thread that gives memory back, only in programs that have threads already, only while there is something
- * to give. It starts in malloc, once EMPTY slots were over their bound, looks every 100 ms, and ends after a second in which there was
- * nothing to do. Before it ends in an idle program it purges the free pages inside partly used slabs.
+/* The purger: a thread that gives memory back, only in programs that have threads already.
+ *
+ *  1. It starts in malloc, once the heap has some size or there is something over a bound, and looks every 100 ms.
+ *  2. In an idle program it empties the rings of the threads, which may sleep for ever, then purges the free pages inside
+ *     partly used slabs. In a busy one it empties those rings that nobody used for a second.
+ *  3. After a second without anything to do it parks until something is settled; if the program is back to one thread, it
+ *     ends: then nothing of it is left.
  *
  * Also what heaps' threads do themselves from time to time. */
 #ifndef HAK_PURGER_H

@@ -53,8 +53,8 @@ struct slab {
         size_t bytes;    /* large, huge: what the block may use; constant while the block lives */
     };
     union {
-        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. Means
-                                 nothing while the slab is current */
+        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
+                                 slab is current: frees until it is looked at */
         uint32_t block_bytes; /* mid: of the class; constant while the slab lives */
     };
     uint32_t divisor; /* tiny, mid: of the class; constant while the slab lives */
@@ -87,6 +87,7 @@ struct slab {
             uint32_t class_next, class_prev; /* on the list of its class */
             uint32_t purged_pages;           /* bit i: page i of the slab was purged; its blocks are in no list */
             uint16_t purged_blocks;          /* blocks that touch those pages */
+            uint32_t look_after;             /* while current: what the countdown began with */
         };
     };
 };

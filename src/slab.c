@@ -3,7 +3,8 @@
 #include "options.h"
 #include "remote.h"
 
-#define COUNTDOWN_OF_CURRENT UINT32_MAX
+#define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
+#define LOOK_FREES_A_BLOCK 4
 #define CREDIT_MOST 4096             /* 256 MiB of slabs */
 #define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB: what a thread that falls asleep may withhold */
 #define ADOPTIONS_WITHOUT_REFILL 64  /* then the heap frees more than it allocates, and its credit falls */
@@ -57,6 +58,13 @@ void slab_unlist(struct heap *h, struct slab *s) {
     s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED);
 }
 
+static unsigned list_length(uintptr_t block) {
+    unsigned n = 0;
+    for (; !is_terminator(block); block = block_next(block))
+        n++;
+    return n;
+}
+
 /* ---- freeing ---- */
 
 /* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
@@ -72,11 +80,22 @@ static void release(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), 1, c + 1);
 }
 
-bool slab_countdown_ended(struct heap *h, struct slab *s) {
-    if (s->place & PLACE_CURRENT) {
-        s->countdown = COUNTDOWN_OF_CURRENT;
-        return false;
+/* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
+ * of them is still out, all may be coming back, so the next look is when they are; else not before so many frees that
+ * walking the list is nothing against them. */
+static bool look_at_current(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s), listed = list_length(h->list[c]), out = slab_used(s) - listed;
+    if (out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES) {
+        slab_leave_current(h, c);
+        return true;
     }
+    slab_look_after(s, out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    return false;
+}
+
+bool slab_countdown_ended(struct heap *h, struct slab *s) {
+    if (s->place & PLACE_CURRENT)
+        return look_at_current(h, s);
     if (s->floor == 0) {
         release(h, s);
         return true;
@@ -102,7 +121,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     h->current[c] = s;
     h->list[c] = s->list;
     s->free_to = &h->list[c];
-    s->countdown = COUNTDOWN_OF_CURRENT;
+    slab_look_after(s, s->countdown);
     s->place |= PLACE_CURRENT;
 }
 
@@ -110,9 +129,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (s == NULL)
         return NULL;
-    unsigned listed = 0;
-    for (uintptr_t block = h->list[c]; !is_terminator(block); block = block_next(block))
-        listed++;
+    unsigned listed = list_length(h->list[c]);
     h->current[c] = NULL;
     s->list = h->list[c];
     s->free_to = &s->list;

@@ -46,6 +46,10 @@ bool slab_countdown_ended(struct heap *h, struct slab *s);
 /* The slab's free blocks become the heap's list of its class, which is empty: what is freed goes there from now on, so
  * that it is handed out again while it is in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
+/* Of a current slab: looks whether it is empty after so many frees. */
+HAK_INLINE void slab_look_after(struct slab *s, unsigned frees) {
+    s->look_after = s->countdown = (uint32_t)max_size(frees, 1);
+}
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */
 struct slab *slab_leave_current(struct heap *h, unsigned class_id);

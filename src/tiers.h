@@ -17,26 +17,35 @@ size_t tiny_trim(struct heap *h, bool all);
 /* Gives back current slabs none of whose blocks are with the program. */
 void tiny_release_unused(struct heap *h);
 
-/* The hit paths of mid and large: the newest block of the ring, NULL if there is none … */
-HAK_INLINE struct ring_entry *ring_pop(struct heap *h, unsigned index) {
-    struct ring *ring = h->ring[index];
-    if (unlikely(ring == NULL || ring->blocks == 0))
-        return NULL;
-    return &ring->entry[--ring->blocks];
+/* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
+HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
+    struct ring_entry e = {0, NULL};
+    if (likely(rings_enter(h))) {
+        struct ring *ring = h->ring[index];
+        if (likely(ring != NULL && ring->blocks != 0))
+            e = ring->entry[--ring->blocks];
+    }
+    rings_leave(h);
+    return e;
 }
 /* … and what becomes of it. *zero as everywhere here. */
-HAK_INLINE void *ring_hand_out(const struct ring_entry *e, bool *zero) {
-    *zero = load_relaxed(e->state) & BLOCK_CLEAN;
-    store_relaxed(e->state, BLOCK_LIVE);
-    return block_word(e->block);
+HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
+    *zero = load_relaxed(e.state) & BLOCK_CLEAN;
+    store_relaxed(e.state, BLOCK_LIVE);
+    return block_word(e.block);
 }
-HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
-    struct ring *ring = h->ring[index];
+/* Between rings_enter and rings_leave. */
+HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state) {
     if (unlikely(ring == NULL || ring->blocks >= ring->cap))
         return false;
     store_relaxed(state, BLOCK_CACHED);
     ring->entry[ring->blocks++] = (struct ring_entry){block, state};
     return true;
+}
+HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
+    bool done = rings_enter(h) && ring_put(h->ring[index], block, state);
+    rings_leave(h);
+    return done;
 }
 
 /* The ring, if any, is empty. */
@@ -55,6 +64,8 @@ HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
         mid_free_slowly(h, s, i, p);
 }
 void mid_empty(struct heap *h);
+/* Blocks from a ring, whosever it was, go back to their slabs; the entries are used up. */
+void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
 size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);
@@ -63,6 +74,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 void large_free(struct heap *h, struct slab *s, void *p);
 bool large_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
 void large_empty(struct heap *h);
+void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
 
 void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 void huge_free(struct heap *h, struct slab *s);

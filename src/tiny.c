@@ -51,6 +51,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = s->carved;
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
+    slab_look_after(s, slab_used(s)); /* all that were carved before are out */
     __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
     slab_set_hits(s);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {

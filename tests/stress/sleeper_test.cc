@@ -115,4 +115,38 @@ TEST(Sleeper, OneKibibyteBlocks) { run_sleeper(1024, 0); }
 TEST(Sleeper, SmallBlocks) { run_sleeper(64, 0); }
 TEST(Sleeper, SomeStayLive) { run_sleeper(512, 1000); }
 
+/* A thread that frees all it had, of all sizes, and sleeps, as main does: nobody calls malloc any more. */
+TEST(Sleeper, KeepsNoCaches) {
+    Flag warm, begin, done, end;
+    std::thread sleeper([&] {
+        Pointers blocks(1 << 20);
+        S.free(S.alloc(100));
+        warm.set();
+        begin.wait();
+        for (size_t bytes = 0, i = 0; bytes < 64 * kMiB; i++) {
+            size_t size = size_t{16} << i * 7 % 17;
+            auto *block = static_cast<char *>(S.alloc(size));
+            memset(block, 1, size);
+            blocks.at[blocks.count++] = block;
+            bytes += size;
+        }
+        for (size_t i = 0; i < blocks.count; i++)
+            S.free(blocks.at[i]);
+        done.set();
+        end.wait();
+    });
+    warm.wait();
+    size_t before = process_rss_bytes();
+    begin.set();
+    done.wait();
+    size_t goal = before + 3 * kMiB, rss = process_rss_bytes();
+    for (int i = 0; i < 30 && rss > goal; i++) {
+        usleep(100000);
+        rss = process_rss_bytes();
+    }
+    EXPECT_LE(rss, goal) << "before " << before / kKiB << " KiB\n" << heap_stats_text();
+    end.set();
+    sleeper.join();
+}
+
 } // namespace

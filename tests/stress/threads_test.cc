@@ -1,5 +1,6 @@
 /* Many threads: 10,000 alive at once, and 20,000 births and deaths with destructors that allocate. If it fails,
  * programs with many threads run out of memory, or crash when a thread ends. */
+#include <dirent.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -141,6 +142,42 @@ TEST(Threads, TwentyThousandDeathsWithAllocatingDestructors) {
         pthread_key_delete(key);
 }
 
+int tasks() {
+    DIR *folder = opendir("/proc/self/task");
+    int count = -2; /* . and .. */
+    while (readdir(folder) != nullptr)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+void work_after_main() {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 4000; i++)
+        blocks.push_back(S.alloc(2000));
+    for (void *block : blocks)
+        S.free(block);
+    usleep(1500000); /* ours has nothing to do meanwhile */
+    if (tasks() < 3)
+        _exit(7); /* main, this one, ours: else this tests nothing */
+}
+
+void end_main_first() {
+    alarm(20);
+    std::thread(work_after_main).detach();
+    std::thread(work_after_main).detach();
+    pthread_exit(nullptr);
+}
+
+/* Main ends first, by pthread_exit; the process ends with its last thread. Ours must not outlive the program's: it would
+ * hang for ever. */
+TEST(Threads, MainEndsFirst) {
+    if (kShorter > 1)
+        GTEST_SKIP() << "a sanitizer has a thread of its own that does not end";
+    Outcome outcome = run_self({"--main-ends-first"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
 /* The value of a key outlives its thread's heap and is freed by another thread. */
 TEST(Threads, BlocksOutliveTheirThreads) {
     std::vector<std::pair<char *, size_t>> blocks;
@@ -165,3 +202,10 @@ TEST(Threads, BlocksOutliveTheirThreads) {
 }
 
 } // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--main-ends-first") == 0)
+        end_main_first();
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
