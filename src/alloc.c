@@ -19,8 +19,11 @@ static size_t trim_nothing(struct heap *h, bool all) {
     return 0;
 }
 
-const struct tier tiers[] = {
-    {"tiny", tiny_empty, tiny_trim}, {"mid", mid_empty, mid_trim}, {"large", large_empty, trim_nothing}};
+const struct tier tiers[TIERS] = {
+    [TIER_TINY] = {tiny_empty, tiny_trim, NULL},
+    [TIER_MID] = {NULL, mid_trim, mid_give_back},
+    [TIER_LARGE] = {NULL, trim_nothing, large_give_back},
+};
 
 /* calloc of more than this lets the system clear: the program may never touch most of it. */
 #define CLEAR_BY_PURGE_BYTES (32 * MIB)
@@ -38,8 +41,7 @@ static void *no_memory(struct heap *h) {
 static void collect(struct heap *h) {
     outbox_flush(h);
     tiny_release_unused(h);
-    mid_empty(h);
-    large_empty(h);
+    rings_empty(h);
     pool_settle(&h->pool);
 }
 

@@ -7,6 +7,9 @@
 #include <string.h>
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
+#define RING_BYTES_FIRST (512 * KIB)
+#define RING_SHARE 8
+#define LARGE_RING_SHARE 4 /* of these, a ring of large blocks has at most a quarter, or one block: the pool is nearly as fast */
 #define RING_CAP_FIRST 8
 #define RING_SPILLS 3
 #define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
@@ -97,8 +100,8 @@ static struct heap *take_heap(void) {
 }
 
 static void empty_heap(struct heap *h) {
-    for (unsigned i = 0; i < TIERS; i++)
-        tiers[i].empty(h);
+    tiers[TIER_TINY].empty(h);
+    rings_empty(h);
     pool_settle(&h->pool);
 }
 
@@ -179,7 +182,8 @@ void heap_leave(struct heap *h) {
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
- *  3. If the bytes are used up, the other rings' caps are halved; what they hold beyond spills when they are next full. */
+ *  3. If the bytes are used up, the other rings' caps are halved, and what they hold beyond goes back.
+ *  4. The bytes follow the heap: an eighth of what is in use, so that they weigh little, but not below RING_BYTES_FIRST. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
@@ -199,7 +203,8 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 }
 
 static size_t ring_bytes_of_thread(void) {
-    size_t bytes = option(OPT_RING_BYTES);
+    size_t share = max_size(pool_active_slots() * SLOT_BYTES / RING_SHARE, RING_BYTES_FIRST);
+    size_t bytes = min_size(share, option(OPT_RING_BYTES));
     unsigned sharing = pool_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
@@ -216,11 +221,29 @@ static size_t ring_wish(struct ring *ring, bool full) {
     return full && ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
 }
 
+void ring_spill(struct heap *h, unsigned index, unsigned n) {
+    struct ring *ring = h->ring[index];
+    count(&h->pool.counters, COUNT_ring_spills);
+    tier_of_ring(index)->give_back(h, ring->entry, n);
+    ring->blocks = (uint16_t)(ring->blocks - n);
+    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
+}
+
+void rings_empty(struct heap *h) {
+    bool mine = rings_enter(h);
+    for (unsigned i = 0; mine && i < RING_CLASSES; i++)
+        if (h->ring[i] != NULL && h->ring[i]->blocks != 0)
+            ring_spill(h, i, h->ring[i]->blocks);
+    rings_leave(h);
+}
+
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
     unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
     size_t cap = min_size(min_size(max_size(ring_wish(ring, full), RING_CAP_FIRST), option_cap), ring->room);
+    if (index >= MID_CLASSES)
+        cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, most_kib / ring->block_kib);
     for (unsigned i = 0; i < RING_CLASSES && others_kib + cap * ring->block_kib > most_kib; i++) {
         struct ring *other = h->ring[i];
@@ -228,14 +251,11 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
             continue;
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
+        if (other->blocks > other->cap)
+            ring_spill(h, i, other->blocks - other->cap);
     }
     ring->cap = (uint16_t)cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
-}
-
-void ring_drop(struct ring *ring, unsigned n) {
-    ring->blocks = (uint16_t)(ring->blocks - n);
-    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
 }
 
 /* ---- the purger at another thread's rings ---- */

@@ -54,8 +54,8 @@ struct heap {
     uint32_t class_first[TINY_CLASSES]; /* usable owned slabs of the class, as slot + 1 */
     uint32_t owned_first, owned_last;   /* all owned slabs that are neither current nor fresh, oldest first */
     uint32_t owned_slabs;               /* how many */
-    uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from them */
-    uint32_t adoptions_since_refill;
+    uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from such slabs */
+    uint32_t adoptions_left;            /* before the credit falls: a heap that allocates may adopt as much as it does */
     uint32_t drain_countdown;             /* remote frees until the outbox is drained */
     uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
@@ -79,13 +79,17 @@ extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
 /* What a tier does with its part of a heap when the thread ends, or when all that can be given back shall be. */
 struct tier {
-    const char *name;
-    void (*empty)(struct heap *h);
+    void (*empty)(struct heap *h);            /* all but rings */
     size_t (*trim)(struct heap *h, bool all); /* gives back free pages inside partly used slabs: all, or those that
                                                  were free at the last call too; returns how many */
+    /* Blocks from a ring, whosever it was, go back to their slabs or the pool; the entries are used up. */
+    void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
 };
-extern const struct tier tiers[];
-enum { TIERS = 3 };
+enum tier_number { TIER_TINY, TIER_MID, TIER_LARGE, TIERS };
+extern const struct tier tiers[TIERS];
+HAK_INLINE const struct tier *tier_of_ring(unsigned index) {
+    return &tiers[index < MID_CLASSES ? TIER_MID : TIER_LARGE];
+}
 
 /* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
 struct heap *heap_enter(void);
@@ -119,7 +123,9 @@ unsigned ring_take_all(struct ring *ring, struct ring_entry *entries);
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. */
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
-/* Forgets the oldest `n` entries, whose blocks were given back. */
-void ring_drop(struct ring *ring, unsigned n);
+/* Gives the oldest `n` blocks back. */
+void ring_spill(struct heap *h, unsigned index, unsigned n);
+/* Gives all blocks of all rings back. */
+void rings_empty(struct heap *h);
 
 #endif

@@ -15,14 +15,8 @@ static void give_span(struct heap *h, struct slab *s) {
 }
 
 void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
-    count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++)
         give_span(h, slab_at_offset(entries[i].block - hak_region.base));
-}
-
-static void spill(struct heap *h, struct ring *ring, unsigned n) {
-    large_give_back(h, ring->entry, n);
-    ring_drop(ring, n);
 }
 
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -60,7 +54,7 @@ void large_free(struct heap *h, struct slab *s, void *p) {
         if (ring->blocks >= ring->cap)
             ring_adapt(h, ring, index, block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
-            spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
+            ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
     }
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[0]);
     rings_leave(h);
@@ -82,14 +76,4 @@ bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
     if (wanted < have)
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
     return true;
-}
-
-void large_empty(struct heap *h) {
-    bool mine = rings_enter(h);
-    for (unsigned slots = 1; mine && slots <= LARGE_SLOTS_MAX; slots++) {
-        struct ring *ring = h->ring[ring_of_slots(slots)];
-        if (ring != NULL && ring->blocks != 0)
-            spill(h, ring, ring->blocks);
-    }
-    rings_leave(h);
 }

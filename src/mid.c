@@ -148,7 +148,6 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
 }
 
 void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
-    count(&h->pool.counters, COUNT_ring_spills);
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
@@ -164,12 +163,6 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
         }
         return_blocks(h, s, mask);
     }
-}
-
-/* Gives the oldest `n` blocks back. */
-static void spill(struct heap *h, struct ring *ring, unsigned n) {
-    mid_give_back(h, ring->entry, n);
-    ring_drop(ring, n);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
@@ -192,7 +185,7 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
         if (ring->blocks >= ring->cap)
             ring_adapt(h, ring, index, s->block_bytes, true);
         if (ring->blocks >= ring->cap && ring->blocks != 0)
-            spill(h, ring, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
+            ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
     }
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
     rings_leave(h);
@@ -206,16 +199,6 @@ void mid_fail(const struct slab *s, unsigned i, const void *p) {
     if (mid_block_at(s, p) != i || i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
     fail_double_free(p, s->block_bytes);
-}
-
-void mid_empty(struct heap *h) {
-    bool mine = rings_enter(h);
-    for (unsigned c = TINY_CLASSES; mine && c < CLASSES; c++) {
-        struct ring *ring = h->ring[ring_of_class(c)];
-        if (ring != NULL && ring->blocks != 0)
-            spill(h, ring, ring->blocks);
-    }
-    rings_leave(h);
 }
 
 /* ---- whole free pages ---- */

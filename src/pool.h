@@ -77,6 +77,8 @@ void pool_decay(struct pool_client *c, uint32_t now_ms);
 /* How many threads have a heap: 1 in a program without threads. */
 void pool_clients_changed(int by);
 unsigned pool_clients(void);
+/* Slots in use, as of the last settlings. */
+size_t pool_active_slots(void);
 
 struct pool_totals {
     size_t active_slots, empty_slots, superslabs, superslabs_peak;

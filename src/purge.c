@@ -85,6 +85,11 @@ unsigned pool_clients(void) {
     return n > 1 ? (unsigned)n : 1;
 }
 
+size_t pool_active_slots(void) {
+    int64_t n = total_active(load_relaxed(&totals));
+    return n > 0 ? (size_t)n : 0;
+}
+
 /* A thread holds about one half-used slot a class it uses. With huge pages these are wholly resident, so they must be few
  * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
 static bool huge_pages_pay(size_t superslab) {
@@ -92,7 +97,7 @@ static bool huge_pages_pay(size_t superslab) {
         return true;
     int64_t held = (int64_t)pool_clients() * SLOTS_HELD_BY_THREAD;
     return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) &&
-           total_active(load_relaxed(&totals)) > 10 * held;
+           (int64_t)pool_active_slots() > 10 * held;
 }
 
 void purge_consider_huge_pages(size_t first, size_t n) {
@@ -121,8 +126,7 @@ static uint32_t age_ms(uint32_t now, uint32_t then) {
 
 /* EMPTY slots that may stay resident. */
 static size_t bound_slots(void) {
-    int64_t active = total_active(load_relaxed(&totals));
-    size_t live = active > 0 ? (size_t)active : 0;
+    size_t live = pool_active_slots();
     size_t most = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
@@ -184,7 +188,7 @@ void pool_settle(struct pool_client *c) {
         rmw_add(&settlings, 1);
     size_t bound = bound_slots();
     bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
-    bool purger = has_purger(c, over || total_active(load_relaxed(&totals)) >= PURGER_FROM_SLOTS);
+    bool purger = has_purger(c, over || pool_active_slots() >= PURGER_FROM_SLOTS);
     if (over && !(purger && empty <= (int64_t)(bound * FAR_OVER + FAR_OVER_SLOTS)))
         pool_purge(c, bound - bound / 4);
     if (age_ms(now, load_relaxed(&last_decay_ms)) >= 1000) {

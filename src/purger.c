@@ -2,7 +2,6 @@
 #include "purger.h"
 #include "os.h"
 #include "purge.h"
-#include "tiers.h"
 
 #define TICK_MS 100
 #define QUIET_TICKS 10
@@ -19,10 +18,8 @@ static void empty_unused_rings(struct heap *own) {
         for (unsigned i = 0; frozen && i < RING_CLASSES; i++) {
             struct ring_entry entries[RING_BLOCKS_MOST];
             unsigned n = ring_take_all(h->ring[i], entries);
-            if (n != 0 && i < MID_CLASSES)
-                mid_give_back(own, entries, n);
-            else if (n != 0)
-                large_give_back(own, entries, n);
+            if (n != 0)
+                tier_of_ring(i)->give_back(own, entries, n);
         }
         rings_thaw(h);
         count(&own->pool.counters, COUNT_rings_emptied);

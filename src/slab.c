@@ -5,9 +5,11 @@
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 #define LOOK_FREES_A_BLOCK 4
-#define CREDIT_MOST 4096             /* 256 MiB of slabs */
-#define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB: what a thread that falls asleep may withhold */
-#define ADOPTIONS_WITHOUT_REFILL 64  /* then the heap frees more than it allocates, and its credit falls */
+#define CREDIT_MOST UINT16_MAX       /* 4 GiB of slabs */
+#define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB */
+#define ADOPTIONS_A_BLOCK 2          /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define ADOPTIONS_MOST 4096
+#define EVICT_AT_ONCE 64
 
 /* ---- the two lists ---- */
 
@@ -149,9 +151,21 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     return rmw_cas(&s->owner, &nobody, h); /* pairs with the store in slab_let_go: its fields are ours now */
 }
 
+/* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
+ * little against all there is: half of the heap, shared out. */
+static size_t credit_most(void) {
+    unsigned clients = pool_clients();
+    return clients == 1 ? CREDIT_MOST : max_size(CREDIT_MOST_WITH_THREADS, pool_active_slots() / 2 / clients);
+}
+
+void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
+    h->owned_credit += partial;
+    h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MOST);
+}
+
 static void keep_few(struct heap *h, const struct slab *but) {
     size_t bound = option(OPT_OWNED_SLABS) + h->owned_credit;
-    while (h->owned_slabs > bound) {
+    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned_slabs > bound; i++) {
         struct slab *oldest = slab_of_slot(h->owned_first - 1);
         if (oldest == but)
             return;
@@ -165,11 +179,11 @@ void slab_keep(struct heap *h, struct slab *s) {
     list_owned(h, s);
     if (s->floor == 0)
         list_on_class(h, s);
-    if (++h->adoptions_since_refill > ADOPTIONS_WITHOUT_REFILL)
+    if (h->adoptions_left != 0)
+        h->adoptions_left--;
+    else
         h->owned_credit -= (h->owned_credit + 3) / 4;
-    unsigned most = pool_clients() > 1 ? CREDIT_MOST_WITH_THREADS : CREDIT_MOST;
-    if (h->owned_credit > most)
-        h->owned_credit = most;
+    h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
     keep_few(h, s);
 }
 

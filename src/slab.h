@@ -58,6 +58,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned class_id);
 bool slab_adopt(struct heap *h, struct slab *s);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
 void slab_keep(struct heap *h, struct slab *s);
+/* The heap's list was filled with `blocks`; `partial`: from a slab that had been in use before. */
+void slab_refilled(struct heap *h, unsigned blocks, bool partial);
 /* Takes a slab off the owned list and its class's list. */
 void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */

@@ -63,8 +63,6 @@ HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
     if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
         mid_free_slowly(h, s, i, p);
 }
-void mid_empty(struct heap *h);
-/* Blocks from a ring, whosever it was, go back to their slabs; the entries are used up. */
 void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
 size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
@@ -73,7 +71,6 @@ unsigned mid_block_at(const struct slab *s, const void *p);
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 void large_free(struct heap *h, struct slab *s, void *p);
 bool large_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
-void large_empty(struct heap *h);
 void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
 
 void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);

@@ -58,6 +58,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
         h->fresh[c] = NULL;
         s->place &= (uint8_t)~PLACE_FRESH;
     }
+    slab_refilled(h, end - first, false);
     return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_by_carving);
 }
 
@@ -119,8 +120,7 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
         if (block == 0)
             continue;
         count(&h->pool.counters, COUNT_refill_from_partial);
-        h->adoptions_since_refill = 0;
-        h->owned_credit++;
+        slab_refilled(h, size_classes[c].reuse_at, true);
         return block;
     }
     return 0;
@@ -141,6 +141,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         if (block != 0) {
             count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
             count(&h->pool.counters, COUNT_refill_from_let_go);
+            slab_refilled(h, size_classes[c].reuse_at, true);
             return block;
         }
     }
