@@ -1,12 +1,13 @@
-/* object_graph TREES NODES SEED: one thread builds random binary trees of NODES nodes, another walks and frees them.
+/* object_graph TREES NODES SEED [LISTS]: one thread builds random trees of NODES nodes, another walks and frees them.
  *
- * A node is 32-160 B and half the nodes carry a string of 1-200 B. An operation is one block: a malloc in one
- * thread and a free in the other. */
+ * LISTS 1: linked lists instead of binary trees. A node is 32-160 B and half the nodes carry a string of 1-200 B. An
+ * operation is one block: a malloc in one thread and a free in the other. */
 #include "workload.h"
 
-enum { TREES, NODES, SEED };
+enum { TREES, NODES, SEED, LISTS };
 
-static struct argument args[] = {{"TREES", 500, 1, 0}, {"NODES", 5000, 1, 1000000}, {"SEED", 42, 0, 0}};
+static struct argument args[] = {
+    {"TREES", 500, 1, 0}, {"NODES", 5000, 1, 1000000}, {"SEED", 42, 0, 0}, {"LISTS", 0, 0, 1}};
 static struct handover ring;
 
 struct node {
@@ -16,34 +17,41 @@ struct node {
     uint32_t tag;
 };
 
+/* Along the left edge by a loop, so that a list takes no recursion. */
 static struct node *tree_build(uint32_t nodes, uint64_t *random, uint64_t *blocks) {
-    if (nodes == 0)
-        return NULL;
-    struct node *node = must(malloc(sizeof *node + random_below(random, 129)));
-    node->tag = (uint32_t)random_next(random);
-    node->text = NULL;
-    ++*blocks;
-    if (node->tag & 1) {
-        node->text_bytes = 1 + random_below(random, 200);
-        node->text = must(malloc(node->text_bytes));
-        tag_write(node->text, node->text_bytes, node->tag);
+    struct node *root = NULL, **place = &root;
+    while (nodes > 0) {
+        struct node *node = *place = must(malloc(sizeof *node + random_below(random, 129)));
+        node->tag = (uint32_t)random_next(random);
+        node->text = NULL;
         ++*blocks;
+        if (node->tag & 1) {
+            node->text_bytes = 1 + random_below(random, 200);
+            node->text = must(malloc(node->text_bytes));
+            tag_write(node->text, node->text_bytes, node->tag);
+            ++*blocks;
+        }
+        uint32_t right = args[LISTS].value ? 0 : random_below(random, nodes);
+        node->right = tree_build(right, random, blocks);
+        nodes -= 1 + right;
+        place = &node->left;
     }
-    uint32_t left = random_below(random, nodes);
-    node->left = tree_build(left, random, blocks);
-    node->right = tree_build(nodes - 1 - left, random, blocks);
-    return node;
+    *place = NULL;
+    return root;
 }
 
 static uint32_t tree_free(struct node *node) {
-    if (node == NULL)
-        return 0;
-    uint32_t nodes = 1 + tree_free(node->left) + tree_free(node->right);
-    if (node->text != NULL) {
-        tag_check(node->text, node->text_bytes, node->tag);
-        free(node->text);
+    uint32_t nodes = 0;
+    while (node != NULL) {
+        struct node *left = node->left;
+        nodes += 1 + tree_free(node->right);
+        if (node->text != NULL) {
+            tag_check(node->text, node->text_bytes, node->tag);
+            free(node->text);
+        }
+        free(node);
+        node = left;
     }
-    free(node);
     return nodes;
 }
 

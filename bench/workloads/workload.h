@@ -1,5 +1,7 @@
 /* What the workloads share: arguments, random numbers, clock, RSS, tags in blocks, a hand-over ring.
  *
+ * C++ workloads use its first half; blocks, tags and threads are theirs to make.
+ *
  * Every workload prints lines of the form "NAME KEY: NUMBER", its throughput as "NAME ops/s: N". It knows no
  * allocator beyond malloc, calloc, realloc and free; memory that must not count as the allocator's is mapped
  * by pages_map(). A block that does not hold what was written into it ends the program with status 3. */
@@ -10,19 +12,19 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- errors and arguments ---- */
 
-static inline _Noreturn void fail(int status, const char *what) {
+__attribute__((noreturn)) static inline void fail(int status, const char *what) {
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, what);
     exit(status);
 }
@@ -84,28 +86,34 @@ static inline void report_speed(uint64_t operations, double seconds) {
     report_value("ops/s", (uint64_t)((double)operations / (seconds > 1e-9 ? seconds : 1e-9)));
 }
 
-/* The resident set in bytes. smaps_rollup walks the page tables; the counters in statm lag by up to some
- * hundred KiB before Linux 6.17. */
-static inline uint64_t rss_bytes(void) {
+/* What the kernel says of a process's memory ("Rss:", "Pss:") in bytes. smaps_rollup walks the page tables; the
+ * counters in status and statm lag by up to some hundred KiB before Linux 6.17. */
+static inline uint64_t memory_bytes(const char *process, const char *key) {
     char text[2048];
-    int fd = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t got = read(fd, text, sizeof text - 1);
-        close(fd);
-        text[got > 0 ? got : 0] = 0;
-        const char *line = strstr(text, "\nRss:");
-        if (line != NULL)
-            return strtoull(line + 5, NULL, 10) * 1024;
-    }
-    fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        fail(1, "/proc is not there");
-    ssize_t got = read(fd, text, sizeof text - 1);
+    snprintf(text, sizeof text, "/proc/%s/smaps_rollup", process);
+    int fd = open(text, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (got < 0)
+        fail(1, "/proc/PID/smaps_rollup cannot be read");
     close(fd);
-    text[got > 0 ? got : 0] = 0;
-    char *second;
-    (void)strtoull(text, &second, 10);
-    return strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+    text[got] = 0;
+    const char *line = text;
+    while ((line = strchr(line, '\n')) != NULL)
+        if (strncmp(++line, key, strlen(key)) == 0)
+            return strtoull(line + strlen(key), NULL, 10) * 1024;
+    fail(1, "/proc/PID/smaps_rollup lacks a line");
+}
+
+static inline uint64_t rss_bytes(void) { return memory_bytes("self", "Rss:"); }
+
+/* Children that did not end well end this program with their status. */
+static inline void child_wait(pid_t child) {
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            fail(1, "waitpid failed");
+    if (status != 0)
+        fail(WIFEXITED(status) ? WEXITSTATUS(status) : 1, "a child did not end well");
 }
 
 /* ---- random numbers: xorshift64 ---- */
@@ -128,6 +136,25 @@ static inline uint64_t random_next(uint64_t *state) {
 static inline uint32_t random_below(uint64_t *state, uint32_t bound) {
     return (uint32_t)(((random_next(state) >> 32) * bound) >> 32);
 }
+
+/* Sizes as programs have them, small ones by far the most: 16-31 B half of the time, and each further power of two
+ * half as often, of `powers` in all. So every power of two is asked for about the same number of bytes. */
+static inline uint32_t random_size(uint64_t *state, unsigned powers) {
+    uint64_t bits = random_next(state) >> 16;
+    uint32_t least = 16u << (unsigned)__builtin_ctzll(bits >> 24 | 1u << (powers - 1));
+    return least + (uint32_t)((bits & 0xFFFFFF) * least >> 24);
+}
+
+/* Zeroed memory of the program's own, no matter of the allocator. */
+static inline void *pages_map(size_t bytes) {
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        fail(1, "mmap failed");
+    return pages;
+}
+
+#ifndef __cplusplus
+#include <stdatomic.h>
 
 /* ---- blocks and their tags ---- */
 
@@ -181,14 +208,6 @@ static inline void slots_clear(struct slot *slots, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (slots[i].block != NULL)
             slot_clear(&slots[i]);
-}
-
-/* Zeroed memory of the program's own, no matter of the allocator. */
-static inline void *pages_map(size_t bytes) {
-    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED)
-        fail(1, "mmap failed");
-    return pages;
 }
 
 /* ---- threads ---- */
@@ -254,23 +273,37 @@ static inline void handover_wait(unsigned *tries) {
         sched_yield();
 }
 
-static inline void handover_give(struct handover *ring, void *block) {
+/* False: the ring is full. */
+static inline bool handover_try_give(struct handover *ring, void *block) {
     size_t given = atomic_load_explicit(&ring->given, memory_order_relaxed);
-    unsigned tries = 0;
-    while (given - atomic_load_explicit(&ring->taken, memory_order_acquire) == HANDOVER_PLACES)
-        handover_wait(&tries);
+    if (given - atomic_load_explicit(&ring->taken, memory_order_acquire) == HANDOVER_PLACES)
+        return false;
     ring->places[given % HANDOVER_PLACES] = block;
     atomic_store_explicit(&ring->given, given + 1, memory_order_release);
+    return true;
+}
+
+/* False: the ring is empty. */
+static inline bool handover_try_take(struct handover *ring, void **block) {
+    size_t taken = atomic_load_explicit(&ring->taken, memory_order_relaxed);
+    if (atomic_load_explicit(&ring->given, memory_order_acquire) == taken)
+        return false;
+    *block = ring->places[taken % HANDOVER_PLACES];
+    atomic_store_explicit(&ring->taken, taken + 1, memory_order_release);
+    return true;
+}
+
+static inline void handover_give(struct handover *ring, void *block) {
+    for (unsigned tries = 0; !handover_try_give(ring, block);)
+        handover_wait(&tries);
 }
 
 static inline void *handover_take(struct handover *ring) {
-    size_t taken = atomic_load_explicit(&ring->taken, memory_order_relaxed);
-    unsigned tries = 0;
-    while (atomic_load_explicit(&ring->given, memory_order_acquire) == taken)
+    void *block;
+    for (unsigned tries = 0; !handover_try_take(ring, &block);)
         handover_wait(&tries);
-    void *block = ring->places[taken % HANDOVER_PLACES];
-    atomic_store_explicit(&ring->taken, taken + 1, memory_order_release);
     return block;
 }
 
+#endif
 #endif

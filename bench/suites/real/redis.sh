@@ -1,0 +1,26 @@
+#!/bin/sh
+# Redis under a fixed load: `redis.sh REQUESTS`, a file in Redis's protocol. This process becomes the server, so that
+# its time and memory are those of the program; the client is not its child and runs without the preloaded allocator.
+# It sends the file, checks what the server holds and stops it.
+set -eu
+socket=$(mktemp -u "${TMPDIR:-/tmp}/hakmem-redis-XXXXXX")
+
+ask() { redis-cli -s "$socket" "$@"; }
+
+drive() {
+  for _ in $(seq 600); do # a minute
+    [ -S "$socket" ] && [ "$(ask ping)" = PONG ] && break
+    sleep 0.1
+  done
+  start=$(date +%s%N)
+  ask --pipe <"$1" | tail -1
+  end=$(date +%s%N)
+  echo "redis ops/s: $(($(grep -c '^\*' "$1") * 1000000000 / (end - start)))"
+  ask --no-raw lrange list:1 0 1
+  ask debug digest
+  ask dbsize
+  ask shutdown nosave
+}
+
+(unset LD_PRELOAD && drive "$1" &)
+exec redis-server --port 0 --unixsocket "$socket" --save '' --enable-debug-command local --logfile /dev/null
