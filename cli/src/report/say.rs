@@ -1,0 +1,237 @@
+//! Numbers and findings as a person reads them.
+
+use super::{Measure, HAKMEM};
+use crate::results::*;
+use crate::statistics::reach;
+
+pub fn ratio(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "–".into(),
+        _ if value < 0.0995 => format!("{value:.3}"),
+        _ if value < 9.95 => format!("{value:.2}"),
+        _ if value < 99.5 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+pub fn interval(low: f64, high: f64) -> String {
+    format!("{}–{}", ratio(low), ratio(high))
+}
+
+/// Three digits.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let size = value.abs();
+    let (scaled, unit) = match size {
+        _ if size >= 999.5e6 => (value / 1e9, " G"),
+        _ if size >= 999.5e3 => (value / 1e6, " M"),
+        _ if size >= 9999.5 => (value / 1e3, " k"),
+        _ => (value, ""),
+    };
+    digits(scaled) + unit
+}
+
+fn digits(value: f64) -> String {
+    let size = value.abs();
+    let places = match size {
+        _ if size >= 99.95 || size == 0.0 => 0,
+        _ if size >= 9.995 => 1,
+        _ if size >= 0.9995 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.places$}");
+    if text.contains('.') {
+        return text.trim_end_matches('0').trim_end_matches('.').to_string();
+    }
+    text
+}
+
+pub fn bytes(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.into_iter().find(|(size, _)| value.abs() >= *size as f64 * 0.9995);
+    let (size, name) = unit.unwrap_or((1, "B"));
+    format!("{} {name}", digits(value / size as f64))
+}
+
+/// The unit that `bytes` writes this with.
+pub fn byte_unit(value: f64) -> f64 {
+    [30, 20, 10, 0].into_iter().map(|power| (1u64 << power) as f64).find(|unit| value >= *unit).unwrap_or(1.0)
+}
+
+pub fn seconds(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let units = [(60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
+    let enough = |size: f64| value.abs() >= if size == 60.0 { 600.0 } else { size * 0.9995 };
+    let (size, name) = units.into_iter().find(|(size, _)| enough(*size)).unwrap_or((1.0, "s"));
+    format!("{} {name}", digits(value / size))
+}
+
+/// Of a difference, e.g. 0.07: "7 %".
+pub fn percent(share: f64) -> String {
+    let percent = share.abs() * 100.0;
+    if percent < 9.95 {
+        format!("{percent:.1}\u{a0}%")
+    } else {
+        format!("{percent:.0}\u{a0}%")
+    }
+}
+
+/// How many of the first: "1st".
+pub fn place(place: usize) -> String {
+    let ending = match (place % 10, place % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending}")
+}
+
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// An allocator at the start of a sentence or in it; HAKMEM's own name is written large.
+pub fn name(allocator: &str) -> &str {
+    if allocator == HAKMEM {
+        "HAKMEM"
+    } else {
+        allocator
+    }
+}
+
+/// The standing of one allocator in one measure.
+struct Rank<'a> {
+    /// One more than are better, beyond the noise where that was measured.
+    place: usize,
+    of: usize,
+    /// None has a better median.
+    leads: bool,
+    /// The one to name beside it, and its ratio to this: the best of those that are better, else the next.
+    other: &'a str,
+    ratio: Ratio,
+    /// Whether the ratio was measured, not computed from two.
+    sure: bool,
+}
+
+fn rank<'a>(comparison: &'a Comparison, subject: &str, measure: Measure) -> Option<Rank<'a>> {
+    let sure = subject == comparison.baseline;
+    let own = comparison.mean("", subject, measure)?.2.median;
+    let others = comparison.allocators.iter().filter(|one| one.name != subject).filter_map(|allocator| {
+        let (_, _, ratio) = comparison.mean("", &allocator.name, measure)?;
+        let median = ratio.median / own;
+        let ratio = if sure { ratio } else { Ratio { median, low: median, high: median, ..ratio } };
+        ratio.is_usable().then_some((allocator.name.as_str(), ratio))
+    });
+    let mut others: Vec<(&str, Ratio)> = others.collect();
+    others.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    let is_better = |ratio: &Ratio| if sure { ratio.verdict == Verdict::Better } else { ratio.median < 1.0 };
+    let place = 1 + others.iter().filter(|one| is_better(&one.1)).count();
+    let &(other, ratio) = others.iter().find(|one| is_better(&one.1)).or(others.first())?;
+    let leads = others.iter().all(|one| one.1.median >= 1.0);
+    Some(Rank { place, of: others.len() + 1, leads, other, ratio, sure })
+}
+
+impl Rank<'_> {
+    fn is_level(&self) -> bool {
+        self.sure && self.ratio.verdict == Verdict::Same
+    }
+
+    fn short(&self, best: &str, what: &str) -> String {
+        match (self.place, self.is_level()) {
+            (1, true) => format!("level with the {best}"),
+            (1, false) => format!("the {best}"),
+            (at, _) => format!("{} in {what}", place(at)),
+        }
+    }
+
+    fn sentence(&self, own: &str, measure: &str, best: &str, takes: &str) -> String {
+        let difference = self.ratio.median - 1.0;
+        let more = if difference > 0.0 { "more" } else { "less" };
+        let mut ends = [(self.ratio.low - 1.0).abs(), (self.ratio.high - 1.0).abs()];
+        ends.sort_by(f64::total_cmp);
+        let interval = match self.sure && !self.is_level() {
+            true => format!(" ({} to {})", percent(ends[0]).replace("\u{a0}%", ""), percent(ends[1])),
+            false => String::new(),
+        };
+        let noise = if self.is_level() { ", which is within the noise" } else { "" };
+        let which = if self.leads { "the next" } else { best };
+        let other = name(self.other);
+        format!("{measure}: {other}, {which}, {takes} {} {more} than {own}{interval}{noise}.", percent(difference))
+    }
+}
+
+/// The standing in a line, and what stands behind it in a few more.
+pub fn headline(comparison: &Comparison) -> (String, Vec<String>) {
+    if comparison.workloads.is_empty() {
+        return ("Nothing was measured".into(), vec!["The results hold no workload.".into()]);
+    }
+    let own = comparison.place_of(HAKMEM).map_or(comparison.baseline.as_str(), |_| HAKMEM);
+    let ranks = rank(comparison, own, Measure::Time).zip(rank(comparison, own, Measure::PeakRss));
+    let Some((time, memory)) = ranks else {
+        let line = format!("{} has nothing to be compared with", name(own));
+        return (line, vec!["No other allocator finished a workload that it finished.".into()]);
+    };
+    let (of, first) = (time.of, time.short("fastest", "time"));
+    let second = memory.short("leanest", "memory");
+    let line = format!("Of {of} allocators, {} is {first} and {second}", name(own));
+    let many = comparison.workloads.len();
+    let over = if many > 1 { format!("Time, over {many} workloads") } else { "Time".into() };
+    let mut more = vec![
+        time.sentence(name(own), &over, "the fastest", "takes"),
+        memory.sentence(name(own), "Peak memory", "the leanest", "needs"),
+    ];
+    let resolution = comparison.resolution(Measure::Time).zip(comparison.resolution(Measure::PeakRss));
+    more.push(match resolution {
+        Some((time, memory)) => {
+            format!(
+            "What this machine resolves: {} against itself differs by up to {} in time and {} in peak memory on {}{}.",
+            name(&comparison.baseline),
+            percent(time - 1.0),
+            percent(memory - 1.0),
+            if many > 1 { "the median workload" } else { "this workload" },
+            match comparison.standing_again.iter().find(|one| one.group.is_empty()).filter(|_| many > 1) {
+                Some(again) => {
+                    let [time, memory] = [&again.time, &again.peak_rss].map(|one| percent(reach(one) - 1.0));
+                    format!(", and by up to {time} and {memory} over all of them")
+                }
+                None => String::new(),
+            }
+        )
+        }
+        None => format!(
+            "How small a difference this machine resolves was not measured: {} ran once only in each round.",
+            name(&comparison.baseline)
+        ),
+    });
+    (line, more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_unit() {
+        assert_eq!([ratio(0.934), ratio(12.34), ratio(0.0123), ratio(f64::NAN)], ["0.93", "12.3", "0.012", "–"]);
+        assert_eq!(
+            [bytes(0.0), bytes(1023.0), bytes(1048576.0), bytes(3.5 * 1073741824.0)],
+            ["0 B", "1023 B", "1 MiB", "3.5 GiB"]
+        );
+        assert_eq!(
+            [seconds(1.234), seconds(0.0005), seconds(0.25), seconds(0.0)],
+            ["1.23 s", "500 µs", "250 ms", "0 s"]
+        );
+        assert_eq!([number(123456789.0), number(9999.0), number(12.0), number(0.5)], ["123 M", "9999", "12", "0.5"]);
+        assert_eq!([percent(0.0712), percent(-0.234)], ["7.1\u{a0}%", "23\u{a0}%"]);
+        assert_eq!([place(1), place(2), place(11), place(23)], ["1st", "2nd", "11th", "23rd"]);
+    }
+}

@@ -1,0 +1,112 @@
+/* program MODE ARGS…: programs of many kinds for the tests of `hakmem compare`.
+ *
+ *   work N             allocates and frees N blocks, prints a checksum, a throughput and a second number
+ *   touch MIB MS       touches so much memory and sleeps
+ *   thread MIB         the main thread ends; another one touches the memory after that
+ *   tree MIB           two child processes each touch so much
+ *   orphan FILE        a child outlives it, which writes its number to FILE
+ *   hang FILE          it and a child never end; both write their numbers to FILE
+ *   sleep MS FILE      sleeps, and adds a line to FILE
+ *   say TEXT STATUS    prints TEXT, ends with STATUS */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static size_t mib;
+
+static void touch(void) {
+    char *block = malloc(mib << 20);
+    memset(block, 1, mib << 20);
+    __asm__ volatile("" : : "r"(block) : "memory");
+}
+
+static void work(long count) {
+    struct timespec start, end;
+    unsigned sum = 0;
+    static char *blocks[64];
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (long i = 0; i < count; i++) {
+        char **block = &blocks[i * 7 % 64];
+        free(*block);
+        *block = malloc(16 + (size_t)(i * 37 % 500));
+        **block = (char)i;
+        sum += (unsigned char)**block;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9;
+    printf("sum: %u\nops/s: %.0f\nns each: %.3f\n", sum, (double)count / seconds, seconds * 1e9 / (double)count);
+}
+
+static void *late_touch(void *unused) {
+    usleep(20000);
+    touch();
+    usleep(20000);
+    exit(0);
+    return unused;
+}
+
+static void note(const char *path) {
+    FILE *file = fopen(path, "a");
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+}
+
+static void child_start(void (*run)(const char *), const char *path) {
+    if (fork() == 0) {
+        run(path);
+        _exit(0);
+    }
+}
+
+static void child_touch(const char *unused) {
+    (void)unused;
+    touch();
+    usleep(200000);
+}
+
+static void child_stay(const char *path) {
+    note(path);
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 2 ? argv[1] : "";
+    if (strcmp(mode, "work") == 0) {
+        work(atol(argv[2]));
+    } else if (strcmp(mode, "touch") == 0) {
+        mib = (size_t)atol(argv[2]);
+        touch();
+        usleep((useconds_t)atol(argv[3]) * 1000);
+    } else if (strcmp(mode, "thread") == 0) {
+        pthread_t thread;
+        mib = (size_t)atol(argv[2]);
+        pthread_create(&thread, NULL, late_touch, NULL);
+        pthread_exit(NULL);
+    } else if (strcmp(mode, "tree") == 0) {
+        mib = (size_t)atol(argv[2]);
+        child_start(child_touch, NULL);
+        child_start(child_touch, NULL);
+        while (wait(NULL) > 0)
+            ;
+    } else if (strcmp(mode, "orphan") == 0) {
+        child_start(child_stay, argv[2]);
+        usleep(20000);
+    } else if (strcmp(mode, "hang") == 0) {
+        child_start(child_stay, argv[2]);
+        child_stay(argv[2]);
+    } else if (strcmp(mode, "sleep") == 0) {
+        usleep((useconds_t)atol(argv[2]) * 1000);
+        note(argv[3]);
+    } else if (strcmp(mode, "say") == 0) {
+        puts(argv[2]);
+        return atoi(argv[3]);
+    } else {
+        return 2;
+    }
+    return 0;
+}
