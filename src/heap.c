@@ -7,8 +7,6 @@
 #include <string.h>
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
-#define RING_BYTES_FIRST (512 * KIB)
-#define RING_SHARE 8
 #define LARGE_RING_SHARE 4 /* of these, a ring of large blocks has at most a quarter, or one block: the pool is nearly as fast */
 #define RING_CAP_FIRST 8
 #define RING_SPILLS 3
@@ -183,7 +181,7 @@ void heap_leave(struct heap *h) {
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
  *  3. If the bytes are used up, the other rings' caps are halved, and what they hold beyond goes back.
- *  4. The bytes follow the heap: an eighth of what is in use, so that they weigh little, but not below RING_BYTES_FIRST. */
+ *  4. Each time one more ring is looked at: if it holds what it held at the last look it is not in use, and half goes. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
@@ -203,8 +201,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 }
 
 static size_t ring_bytes_of_thread(void) {
-    size_t share = max_size(pool_active_slots() * SLOT_BYTES / RING_SHARE, RING_BYTES_FIRST);
-    size_t bytes = min_size(share, option(OPT_RING_BYTES));
+    size_t bytes = option(OPT_RING_BYTES);
     unsigned sharing = pool_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
@@ -237,6 +234,16 @@ void rings_empty(struct heap *h) {
     rings_leave(h);
 }
 
+static void ring_age(struct heap *h, const struct ring *but) {
+    unsigned index = h->ring_hand++ % RING_CLASSES;
+    struct ring *ring = h->ring[index];
+    if (ring == NULL || ring == but)
+        return;
+    if (ring->blocks != 0 && ring->blocks == ring->seen)
+        ring_spill(h, index, (ring->blocks + 1u) / 2);
+    ring->seen = ring->blocks;
+}
+
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
@@ -256,6 +263,7 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     }
     ring->cap = (uint16_t)cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
+    ring_age(h, ring);
 }
 
 /* ---- the purger at another thread's rings ---- */

@@ -4,7 +4,7 @@
 #include "remote.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
-#define LOOK_FREES_A_BLOCK 4
+#define LOOK_FREES_A_BLOCK 16
 #define CREDIT_MOST UINT16_MAX       /* 4 GiB of slabs */
 #define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB */
 #define ADOPTIONS_A_BLOCK 2          /* for each block of a refill; beyond, the heap frees more than it allocates */
@@ -84,14 +84,19 @@ static void release(struct heap *h, struct slab *s) {
 
 /* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
  * of them is still out, all may be coming back, so the next look is when they are; else not before so many frees that
- * walking the list is nothing against them. */
+ * walking the list is nothing against them. A class whose slab was given back before is given back ever less readily:
+ * the program goes up and down. */
 static bool look_at_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s), listed = list_length(h->list[c]), out = slab_used(s) - listed;
-    if (out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES) {
+    bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
+    if (empty && h->looks_left[c] == 0) {
+        h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
+        h->looks_left[c] = h->looks_before_release[c];
         slab_leave_current(h, c);
         return true;
     }
-    slab_look_after(s, out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    h->looks_left[c] = (uint8_t)(h->looks_left[c] - empty);
+    slab_look_after(s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
     return false;
 }
 
