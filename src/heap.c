@@ -180,7 +180,7 @@ void heap_leave(struct heap *h) {
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
- *  3. If the bytes are used up, the other rings' caps are halved, and what they hold beyond goes back.
+ *  3. If the bytes are used up, the largest ring's cap is halved, be it this one's, and what it holds beyond goes back.
  *  4. Each time one more ring is looked at: if it holds what it held at the last look it is not in use, and half goes. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
@@ -234,6 +234,20 @@ void rings_empty(struct heap *h) {
     rings_leave(h);
 }
 
+/* The ring besides this one that may hold the most bytes. */
+static unsigned ring_largest(const struct heap *h, const struct ring *but) {
+    unsigned largest = RING_CLASSES;
+    size_t most = 0;
+    for (unsigned i = 0; i < RING_CLASSES; i++) {
+        const struct ring *ring = h->ring[i];
+        if (ring != NULL && ring != but && (size_t)ring->cap * ring->block_kib > most) {
+            most = (size_t)ring->cap * ring->block_kib;
+            largest = i;
+        }
+    }
+    return largest;
+}
+
 static void ring_age(struct heap *h, const struct ring *but) {
     unsigned index = h->ring_hand++ % RING_CLASSES;
     struct ring *ring = h->ring[index];
@@ -252,14 +266,17 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     if (index >= MID_CLASSES)
         cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, most_kib / ring->block_kib);
-    for (unsigned i = 0; i < RING_CLASSES && others_kib + cap * ring->block_kib > most_kib; i++) {
-        struct ring *other = h->ring[i];
-        if (other == NULL || other == ring)
+    while (others_kib + cap * ring->block_kib > most_kib) {
+        unsigned largest = ring_largest(h, ring);
+        struct ring *other = largest < RING_CLASSES ? h->ring[largest] : ring;
+        if (other == ring || (size_t)other->cap * other->block_kib <= cap * ring->block_kib) {
+            cap /= 2;
             continue;
+        }
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
         if (other->blocks > other->cap)
-            ring_spill(h, i, other->blocks - other->cap);
+            ring_spill(h, largest, other->blocks - other->cap);
     }
     ring->cap = (uint16_t)cap;
     h->ring_kib = others_kib + cap * ring->block_kib;

@@ -5,9 +5,8 @@
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 #define LOOK_FREES_A_BLOCK 16
-#define CREDIT_MOST UINT16_MAX       /* 4 GiB of slabs */
-#define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB */
-#define ADOPTIONS_A_BLOCK 2          /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define CREDIT_MOST 512     /* slabs, 32 MiB */
+#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MOST 4096
 #define EVICT_AT_ONCE 64
 
@@ -159,8 +158,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
 static size_t credit_most(void) {
-    unsigned clients = pool_clients();
-    return clients == 1 ? CREDIT_MOST : max_size(CREDIT_MOST_WITH_THREADS, pool_active_slots() / 2 / clients);
+    return max_size(CREDIT_MOST, pool_active_slots() / 2 / pool_clients());
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
@@ -169,6 +167,8 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 }
 
 static void keep_few(struct heap *h, const struct slab *but) {
+    if (pool_clients() == 1)
+        return; /* nobody else could want them */
     size_t bound = option(OPT_OWNED_SLABS) + h->owned_credit;
     for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned_slabs > bound; i++) {
         struct slab *oldest = slab_of_slot(h->owned_first - 1);
