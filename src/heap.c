@@ -8,7 +8,8 @@
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
 #define LARGE_RING_SHARE 4 /* of these, a ring of large blocks has at most a quarter, or one block: the pool is nearly as fast */
-#define RING_CAP_FIRST 8
+#define RING_CAP_LEAST 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
+#define RING_KIB_LEAST 64
 #define RING_SPILLS 3
 #define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
 
@@ -262,7 +263,8 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
     unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
-    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), RING_CAP_FIRST), option_cap), ring->room);
+    size_t least = max_size(RING_KIB_LEAST / ring->block_kib, RING_CAP_LEAST);
+    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), least), option_cap), ring->room);
     if (index >= MID_CLASSES)
         cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, most_kib / ring->block_kib);
