@@ -25,7 +25,9 @@ HAK_INLINE void *alloc_malloc(size_t bytes) {
     uintptr_t block = h->list[c];
     if (unlikely(is_terminator(block)))
         return alloc_slow(bytes);
-    h->list[c] = block_next(block);
+    uintptr_t next = block_next(block);
+    h->list[c] = next;
+    prefetch(next); /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
 }

@@ -12,6 +12,7 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define prefetch(address) __builtin_prefetch((const void *)(address)) /* any number will do */
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
 #define HAK_INLINE static inline __attribute__((always_inline))

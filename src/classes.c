@@ -54,8 +54,8 @@ const uint8_t mid_class_table[MID_BYTES_MAX / 128] = {
 // clang-format on
 
 unsigned class_aligned(size_t bytes, size_t alignment) {
-    unsigned c = bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes);
-    while (c < CLASSES && size_classes[c].block_bytes % alignment != 0)
-        c++;
-    return c;
+    bytes = round_up(bytes, alignment); /* a class that is larger than this is a multiple of a larger power of two */
+    if (bytes > MID_BYTES_MAX)
+        return CLASSES;
+    return bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes);
 }

@@ -7,10 +7,9 @@
 #include <string.h>
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
-#define RING_BYTES_FIRST (512 * KIB)
-#define RING_SHARE 8
 #define LARGE_RING_SHARE 4 /* of these, a ring of large blocks has at most a quarter, or one block: the pool is nearly as fast */
-#define RING_CAP_FIRST 8
+#define RING_CAP_LEAST 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
+#define RING_KIB_LEAST 64
 #define RING_SPILLS 3
 #define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
 
@@ -182,8 +181,8 @@ void heap_leave(struct heap *h) {
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
- *  3. If the bytes are used up, the other rings' caps are halved, and what they hold beyond goes back.
- *  4. The bytes follow the heap: an eighth of what is in use, so that they weigh little, but not below RING_BYTES_FIRST. */
+ *  3. If the bytes are used up, the largest ring's cap is halved, be it this one's, and what it holds beyond goes back.
+ *  4. Each time one more ring is looked at: if it holds what it held at the last look it is not in use, and half goes. */
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
@@ -203,8 +202,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 }
 
 static size_t ring_bytes_of_thread(void) {
-    size_t share = max_size(pool_active_slots() * SLOT_BYTES / RING_SHARE, RING_BYTES_FIRST);
-    size_t bytes = min_size(share, option(OPT_RING_BYTES));
+    size_t bytes = option(OPT_RING_BYTES);
     unsigned sharing = pool_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
@@ -237,25 +235,54 @@ void rings_empty(struct heap *h) {
     rings_leave(h);
 }
 
+/* The ring besides this one that may hold the most bytes. */
+static unsigned ring_largest(const struct heap *h, const struct ring *but) {
+    unsigned largest = RING_CLASSES;
+    size_t most = 0;
+    for (unsigned i = 0; i < RING_CLASSES; i++) {
+        const struct ring *ring = h->ring[i];
+        if (ring != NULL && ring != but && (size_t)ring->cap * ring->block_kib > most) {
+            most = (size_t)ring->cap * ring->block_kib;
+            largest = i;
+        }
+    }
+    return largest;
+}
+
+static void ring_age(struct heap *h, const struct ring *but) {
+    unsigned index = h->ring_hand++ % RING_CLASSES;
+    struct ring *ring = h->ring[index];
+    if (ring == NULL || ring == but)
+        return;
+    if (ring->blocks != 0 && ring->blocks == ring->seen)
+        ring_spill(h, index, (ring->blocks + 1u) / 2);
+    ring->seen = ring->blocks;
+}
+
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
     unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
-    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), RING_CAP_FIRST), option_cap), ring->room);
+    size_t least = max_size(RING_KIB_LEAST / ring->block_kib, RING_CAP_LEAST);
+    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), least), option_cap), ring->room);
     if (index >= MID_CLASSES)
         cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, most_kib / ring->block_kib);
-    for (unsigned i = 0; i < RING_CLASSES && others_kib + cap * ring->block_kib > most_kib; i++) {
-        struct ring *other = h->ring[i];
-        if (other == NULL || other == ring)
+    while (others_kib + cap * ring->block_kib > most_kib) {
+        unsigned largest = ring_largest(h, ring);
+        struct ring *other = largest < RING_CLASSES ? h->ring[largest] : ring;
+        if (other == ring || (size_t)other->cap * other->block_kib <= cap * ring->block_kib) {
+            cap /= 2;
             continue;
+        }
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
         if (other->blocks > other->cap)
-            ring_spill(h, i, other->blocks - other->cap);
+            ring_spill(h, largest, other->blocks - other->cap);
     }
     ring->cap = (uint16_t)cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
+    ring_age(h, ring);
 }
 
 /* ---- the purger at another thread's rings ---- */

@@ -4,10 +4,9 @@
 #include "remote.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
-#define LOOK_FREES_A_BLOCK 4
-#define CREDIT_MOST UINT16_MAX       /* 4 GiB of slabs */
-#define CREDIT_MOST_WITH_THREADS 512 /* 32 MiB */
-#define ADOPTIONS_A_BLOCK 2          /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define LOOK_FREES_A_BLOCK 16
+#define CREDIT_MOST 512     /* slabs, 32 MiB */
+#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MOST 4096
 #define EVICT_AT_ONCE 64
 
@@ -84,14 +83,19 @@ static void release(struct heap *h, struct slab *s) {
 
 /* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
  * of them is still out, all may be coming back, so the next look is when they are; else not before so many frees that
- * walking the list is nothing against them. */
+ * walking the list is nothing against them. A class whose slab was given back before is given back ever less readily:
+ * the program goes up and down. */
 static bool look_at_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s), listed = list_length(h->list[c]), out = slab_used(s) - listed;
-    if (out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES) {
+    bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
+    if (empty && h->looks_left[c] == 0) {
+        h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
+        h->looks_left[c] = h->looks_before_release[c];
         slab_leave_current(h, c);
         return true;
     }
-    slab_look_after(s, out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    h->looks_left[c] = (uint8_t)(h->looks_left[c] - empty);
+    slab_look_after(s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
     return false;
 }
 
@@ -154,8 +158,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
 static size_t credit_most(void) {
-    unsigned clients = pool_clients();
-    return clients == 1 ? CREDIT_MOST : max_size(CREDIT_MOST_WITH_THREADS, pool_active_slots() / 2 / clients);
+    return max_size(CREDIT_MOST, pool_active_slots() / 2 / pool_clients());
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
@@ -164,6 +167,8 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 }
 
 static void keep_few(struct heap *h, const struct slab *but) {
+    if (pool_clients() == 1)
+        return; /* nobody else could want them */
     size_t bound = option(OPT_OWNED_SLABS) + h->owned_credit;
     for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned_slabs > bound; i++) {
         struct slab *oldest = slab_of_slot(h->owned_first - 1);
