@@ -16,7 +16,7 @@
 
 #include "pool.h"
 
-enum { OUTBOX_ENTRIES = 8, RING_BLOCKS_MOST = 128 };
+enum { OUTBOX_ENTRIES = 32, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
 
 /* Remote frees gathered for one slab. */
