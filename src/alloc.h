@@ -27,7 +27,7 @@ HAK_INLINE void *alloc_malloc(size_t bytes) {
         return alloc_slow(bytes);
     uintptr_t next = block_next(block);
     h->list[c] = next;
-    prefetch(next); /* the next malloc of the class reads its link */
+    prefetch(next);         /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
 }

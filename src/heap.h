@@ -16,7 +16,7 @@
 
 #include "pool.h"
 
-enum { OUTBOX_ENTRIES = 8, RING_BLOCKS_MOST = 128 };
+enum { OUTBOX_ENTRIES = 32, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
 
 /* Remote frees gathered for one slab. */
@@ -56,9 +56,9 @@ struct heap {
     uint32_t owned_first, owned_last;   /* all owned slabs that are neither current nor fresh, oldest first */
     uint32_t owned_slabs;               /* how many */
     uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from such slabs */
-    uint32_t adoptions_left;            /* before the credit falls: a heap that allocates may adopt as much as it does */
-    uint32_t drain_countdown;             /* remote frees until the outbox is drained */
-    uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
+    uint32_t adoptions_left;  /* before the credit falls: a heap that allocates may adopt as much as it does */
+    uint32_t drain_countdown; /* remote frees until the outbox is drained */
+    uint8_t slabs_of_class[TINY_CLASSES];       /* started so far, up to 255: how hot the class is */
     uint8_t looks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
     uint8_t looks_left[TINY_CLASSES];           /* of these */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
@@ -66,9 +66,9 @@ struct heap {
     _Atomic bool rings_busy;   /* the thread is at its rings. Pairs with rings_frozen through os_fence_threads */
     _Atomic bool rings_frozen; /* the purger is at them: the thread does without meanwhile */
     uint32_t rings_seen;       /* the purger's: ring_use when it last looked */
-    uint32_t ring_top; /* bytes of the heap's memory that are in use, rings included */
-    uint32_t ring_hand; /* the ring to look at next */
-    size_t ring_kib;   /* what the rings may hold together, by their caps */
+    uint32_t ring_top;         /* bytes of the heap's memory that are in use, rings included */
+    uint32_t ring_hand;        /* the ring to look at next */
+    size_t ring_kib;           /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
     struct pool_client pool;

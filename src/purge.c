@@ -13,8 +13,8 @@
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
 #define PURGER_FROM_SLOTS 64 /* 4 MiB in use: then a program with threads has a purger */
-#define FAR_OVER 4         /* times the bound, and so many slots: then a freeing thread does not leave it */
-#define FAR_OVER_SLOTS 512 /* to the purger */
+#define FAR_OVER 4           /* times the bound, and so many slots: then a freeing thread does not leave it */
+#define FAR_OVER_SLOTS 512   /* to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
 static _Atomic int64_t totals; /* slots ACTIVE, plus slots EMPTY << 32: one atomic tells both */
@@ -96,8 +96,7 @@ static bool huge_pages_pay(size_t superslab) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
     int64_t held = (int64_t)pool_clients() * SLOTS_HELD_BY_THREAD;
-    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) &&
-           (int64_t)pool_active_slots() > 10 * held;
+    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)pool_active_slots() > 10 * held;
 }
 
 void purge_consider_huge_pages(size_t first, size_t n) {

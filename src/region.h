@@ -47,13 +47,14 @@ enum slab_place {
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        uintptr_t list;  /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
+        uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
                             the slab is current */
         uintptr_t start; /* mid: address of block 0; constant while the slab lives */
         size_t bytes;    /* large, huge: what the block may use; constant while the block lives */
     };
     union {
-        uint32_t countdown;   /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
+        uint32_t
+            countdown; /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
                                  slab is current: frees until it is looked at */
         uint32_t block_bytes; /* mid: of the class; constant while the slab lives */
     };
@@ -70,9 +71,9 @@ struct slab {
         uint8_t place;        /* tiny, owner: enum slab_place */
         uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
     };
-    uintptr_t *free_to;          /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
-    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;               /* tiny: of the class; constant while the slab lives */
+    uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
+    uint16_t floor;     /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint8_t shift;      /* tiny: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is

@@ -157,9 +157,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
-static size_t credit_most(void) {
-    return max_size(CREDIT_MOST, pool_active_slots() / 2 / pool_clients());
-}
+static size_t credit_most(void) { return max_size(CREDIT_MOST, pool_active_slots() / 2 / pool_clients()); }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->owned_credit += partial;

@@ -169,6 +169,50 @@ TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
     expect_rss_explained("the threads have ended");
 }
 
+/* What rings hold is bounded, also when many sizes have had their turn: each was large while it was alone. */
+TEST(Stats, RingsOfManySizesHoldNoMoreThanOne) {
+    for (size_t size = 80 * kKiB; size <= kMiB; size += 56 * kKiB)
+        for (int round = 0; round < 20; round++) {
+            std::vector<void *> blocks;
+            for (int i = 0; i < 12; i++) {
+                blocks.push_back(hak_malloc(size));
+                memset(blocks.back(), 1, size);
+            }
+            for (void *block : blocks)
+                hak_free(block);
+        }
+    EXPECT_LE(heap_stats()["rss_bytes"]["thread_caches"].number, 5e6) << heap_stats_text();
+}
+
+/* In a program with threads a large heap of small blocks, freed and allocated at random, keeps the slabs it works with.
+ * (When it did not, each free took a slab over and let go of another: eight times the instructions.) */
+TEST(Stats, LargeHeapKeepsItsSlabs) {
+    std::mutex mutex;
+    std::unique_lock<std::mutex> asleep(mutex);
+    std::thread other([&] {
+        hak_free(hak_malloc(100));
+        std::lock_guard<std::mutex> wait(mutex);
+    });
+    Random random(5);
+    std::vector<void *> blocks(450000);
+    for (auto &block : blocks)
+        block = hak_malloc(64);
+    auto replace = [&](size_t times) {
+        for (size_t i = 0; i < times; i++) {
+            auto &block = blocks[random.below(blocks.size())];
+            hak_free(block);
+            block = hak_malloc(64);
+        }
+        return heap_stats()["counters"]["slabs_evicted"].number;
+    };
+    double settled = replace(2000000);
+    EXPECT_LE(replace(500000) - settled, 50000) << heap_stats_text();
+    for (void *block : blocks)
+        hak_free(block);
+    asleep.unlock();
+    other.join();
+}
+
 TEST(Stats, JsonIsCutOffButCounted) {
     size_t whole = hak_stats_json(nullptr, 0);
     EXPECT_GT(whole, 100u);
