@@ -3,7 +3,7 @@
 
   instructions              of everything but the program itself (callgrind, self cost by object file)
   D1 and LL misses          of the whole process, in caches simulated with fixed sizes
-  system calls, faults      per 1,000 operations, by strace -c -f and bench/launch
+  system calls, faults      per 1,000 operations, by strace -c -f and wait4
   atomics                   read-modify-writes per 1,000 operations: HAKMEM's checked build counts its own
 
 1. Every figure is the difference of two runs of different length by the difference of their operations: what start,
@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
-sys.dont_write_bytecode = True  # no cache directory in the source tree
-from measure import HAKMEM, REPOSITORY, SYSTEM, BenchError, environment, library_find, table_print
-
+REPOSITORY = Path(__file__).resolve().parent.parent
+HAKMEM, SYSTEM = "hakmem", "system"
 CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=2097152,16,64")
 CACHES_TEXT = "simulated caches: D1 32 KiB 8-way, LL 2 MiB 16-way"
 DEBIAN = {"jemalloc-debian": "libjemalloc.so.2", "gperftools": "libtcmalloc_minimal.so.4",
@@ -43,6 +43,10 @@ SIMULATED = ("instructions", "D1 misses", "LL misses")
 PER_1000 = ("system calls per 1,000", "faults per 1,000")
 ATOMICS = "atomics per 1,000"
 MIB = 2**20
+
+
+class BenchError(Exception):
+    """Something that keeps a run from being counted; its text is for the user."""
 
 
 # ---- what is run ----
@@ -135,6 +139,20 @@ class Allocator:
         return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items())]
 
 
+def library_find(soname):
+    """Path of a shared library, asked from the loader's cache, else looked for where distributions put them."""
+    ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+    if ldconfig:
+        cache = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout
+        for name, path in re.findall(r"^\s*(\S+) \(.*\) => (\S+)$", cache, re.M):
+            if name == soname and Path(path).exists():
+                return Path(path)
+    for pattern in ("usr/lib/*/", "lib/*/", "usr/lib64/", "usr/lib/", "usr/local/lib/"):
+        for path in sorted(Path("/").glob(pattern + soname)):
+            return path
+    return None
+
+
 def allocators_find(options) -> list:
     library = (Path(options.library) if options.library else Path(options.build) / "libhakmem.so").resolve()
     if not library.exists():
@@ -166,14 +184,15 @@ class Counter:
         self.bench, self.checked = build / "bench", checked
 
     def program(self, command) -> list:
-        return [str(self.bench / command[0]), *map(str, command[1:])]
+        """The words of a command: a workload by its name, any other program by its path."""
+        return [str(self.bench / str(command[0])), *map(str, command[1:])]
 
-    def simulated(self, allocator, command) -> dict:
-        program = self.program(command)
+    def object_costs(self, allocator, command) -> dict:
+        """Object file -> the nine counts of callgrind; the allocator's libraries are among them."""
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out"
             tool_run([*allocator.words(), "valgrind", "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
-                      "--fair-sched=try", f"--callgrind-out-file={out}", *program])
+                      "--fair-sched=try", f"--callgrind-out-file={out}", *self.program(command)])
             text = out.read_text(errors="replace")
         costs = object_costs(text)
         total = [sum(cost[event] for cost in costs.values()) for event in range(9)]
@@ -182,41 +201,68 @@ class Counter:
         for library in allocator.libraries:
             if not any(os.path.realpath(name) == str(library) for name in costs):
                 raise BenchError(f"{library.name} has run no instruction under valgrind")
-        own = sum(cost[0] for name, cost in costs.items() if os.path.realpath(name) != program[0])
+        return costs
+
+    def simulated(self, allocator, command) -> dict:
+        costs = self.object_costs(allocator, command)
+        total = [sum(cost[event] for cost in costs.values()) for event in range(9)]
+        program = os.path.realpath(self.program(command)[0])
+        own = sum(cost[0] for name, cost in costs.items() if os.path.realpath(name) != program)
         return {"instructions": own, "D1 misses": total[4] + total[5], "LL misses": total[7] + total[8]}
 
-    def calls(self, allocator, command) -> dict:
-        """System calls of all threads; sched_yield is the workloads' own, while they wait for each other."""
+    def system_calls(self, allocator, command, only=None) -> int:
+        """Of all threads; sched_yield is the workloads' own, while they wait for each other."""
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "calls"
-            tool_run(["strace", "-f", "-c", "-o", table, *allocator.words(), *self.program(command)])
+            preload = [word for variable in allocator.words()[1:] for word in ("-E", variable)]
+            tool_run(["strace", "-f", "-c", "-o", table, *(["-e", f"trace={only}"] if only else []), *preload,
+                      *self.program(command)])
             rows = [line.split() for line in table.read_text().splitlines()]
-        count = sum(int(row[3]) for row in rows
-                    if len(row) >= 5 and row[3].isdigit() and row[-1] not in ("total", "sched_yield"))
-        reader, writer = os.pipe()
-        try:
-            tool_run([str(self.bench / "launch"), str(writer), "-", *allocator.words(), *self.program(command)],
-                     pass_fds=[writer])
-        finally:
-            os.close(writer)
-        with os.fdopen(reader) as pipe:
-            cost = json.loads(pipe.read())
-        if cost["status"] != 0:
-            raise BenchError(f"{command[0]} ended with status {cost['status']}")
-        return {PER_1000[0]: 1000 * count, PER_1000[1]: 1000 * cost["minor_faults"]}
+        return sum(int(row[3]) for row in rows
+                   if len(row) >= 5 and row[3].isdigit() and row[-1] not in ("total", "sched_yield"))
 
-    def atomics(self, command) -> dict:
+    def faults(self, allocator, command) -> int:
+        """Minor faults, with those of env before it becomes the program."""
+        words = [*allocator.words(), *self.program(command)]
+        silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+        _, status, usage = os.wait4(os.posix_spawn(words[0], words, environment(), file_actions=silence), 0)
+        if status != 0:
+            raise BenchError(f"{command[0]} ended with status {os.waitstatus_to_exitcode(status)}")
+        return usage.ru_minflt
+
+    def calls(self, allocator, command) -> dict:
+        return {PER_1000[0]: 1000 * self.system_calls(allocator, command),
+                PER_1000[1]: 1000 * self.faults(allocator, command)}
+
+    def values(self, allocator, command) -> dict:
+        """What a workload prints in lines of the form "NAME KEY: NUMBER": KEY -> number."""
+        text = tool_run([*allocator.words(), *self.program(command)])
+        return {key: int(number) for key, number in re.findall(r"^\S+ (\S+): (\d+)$", text, re.M)}
+
+    def statistics(self, library, command) -> dict:
+        """What HAKMEM writes of itself at the end of a run."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "stats.json"
-            tool_run(["/usr/bin/env", f"LD_PRELOAD={self.checked}", "HAKMEM_STATS=json", f"HAKMEM_STATS_FILE={path}",
+            tool_run(["/usr/bin/env", f"LD_PRELOAD={library}", "HAKMEM_STATS=json", f"HAKMEM_STATS_FILE={path}",
                       *self.program(command)])
-            return {ATOMICS: 1000 * json.loads(path.read_text())["counters"]["atomic_rmw"]}
+            if not path.exists():
+                raise BenchError(f"{command[0]}: no statistics are written by {library}")
+            return json.loads(path.read_text())
+
+    def atomics(self, command) -> dict:
+        return {ATOMICS: 1000 * self.statistics(self.checked, command)["counters"]["atomic_rmw"]}
 
 
-def tool_run(command, **more):
+def environment() -> dict:
+    """This process's environment without a preload of its own; HAKMEM_* options of the caller stay in force."""
+    return {name: value for name, value in os.environ.items()
+            if name not in ("LD_PRELOAD", "HAKMEM_LIBRARY", "HAKMEM_PEERS")}
+
+
+def tool_run(command) -> str:
     try:
         done = subprocess.run([str(word) for word in command], env=environment(), capture_output=True, text=True,
-                              errors="replace", timeout=600, check=False, **more)
+                              errors="replace", timeout=600, check=False)
     except FileNotFoundError:
         raise BenchError(f"{command[0]} is not installed") from None
     except subprocess.TimeoutExpired:
@@ -224,6 +270,7 @@ def tool_run(command, **more):
     if done.returncode != 0 or "cannot be preloaded" in done.stderr:
         lines = [line for line in done.stderr.splitlines() if line.strip(" =0123456789") and not line.startswith("--")]
         raise BenchError(f"status {done.returncode}: {lines[0].strip() if lines else 'no word why'}"[:200])
+    return done.stdout
 
 
 def object_costs(text: str) -> dict:
@@ -400,6 +447,19 @@ def tables_print(report):
         print("not counted: " + line)
 
 
+def table_print(header, rows):
+    """Columns as wide as they need to be; the first left, the others right."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
+
+    def line(row):
+        return "  ".join(cell.ljust(widths[i]) if i == 0 else cell.rjust(widths[i]) for i, cell in enumerate(row))
+
+    print(bold + line(header).rstrip() + plain)
+    for row in rows:
+        print(line(row).rstrip())
+
+
 def machine() -> str:
     valgrind = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False).stdout.strip()
     return f"{valgrind}, {CACHES_TEXT}; Linux {platform.release()}, {os.cpu_count()} cores"
@@ -434,7 +494,7 @@ def main(argv) -> int:
         if checked and not checked.exists():
             raise BenchError(f"{checked}: there is no checked library")
         build = Path(options.build).resolve()
-        for name in ("launch", *sorted({case.command(1, 1)[0] for case in CASES})):
+        for name in sorted({case.command(1, 1)[0] for case in CASES}):
             if not (build / "bench" / name).exists():
                 raise BenchError(f"{build / 'bench' / name} is not built")
         counts = Counts(Counter(build, checked), options.quick, max(1, options.jobs))

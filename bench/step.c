@@ -16,7 +16,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { CALLS = 41, WARM = 400 };
+/* STEPS_MOST: a restartable sequence (tcmalloc's per-CPU caches) begins anew after every step and never ends. */
+enum { CALLS = 41, WARM = 400, STEPS_MOST = 200000 };
 
 #define MARKER(name, number)                                                                                           \
     static __attribute__((noinline)) void name(void) { __asm__ volatile("" ::"i"(number) : "memory"); }
@@ -84,7 +85,12 @@ int main(int argc, char **argv) {
         fprintf(stderr, "step: the child cannot be traced\n");
         return 1;
     }
-    for (;;) {
+    for (int steps = 0;; steps++) {
+        if (steps == STEPS_MOST) {
+            kill(pid, SIGKILL);
+            fprintf(stderr, "step: it cannot be stepped through, as a restartable sequence begins anew\n");
+            return 1;
+        }
         if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
             break;
         uintptr_t at = program_counter(pid);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ./hak run keeps its promise: the program's own output, input, arguments and exit status, and nothing else.
+# ./hak run keeps its promise: the program's own output, input, arguments and exit status, and nothing else. What the
+# driver cannot do it says in one line.
 set -euo pipefail
 HAK=$(cd "$(dirname "$0")/.." && pwd)/hak
 
@@ -20,6 +21,17 @@ expect() {
   rm "$errors"
 }
 
+# refuse MESSAGE COMMAND…: ./hak COMMAND… fails with that as the first line, and nothing on stdout.
+refuse() {
+  local message=$1 text errors
+  shift
+  errors=$(mktemp)
+  ! text=$("$HAK" "$@" 2>"$errors" </dev/null) || fail "'$*' is taken for a good command"
+  [[ -z $text ]] || fail "'$*' printed '$text'"
+  [[ $(head -n 1 "$errors") == "$message" ]] || fail "'$*' said '$(cat "$errors")', not '$message'"
+  rm "$errors"
+}
+
 "$HAK" build
 expect 0 'build/release/libhakmem.so' run sh -c 'grep -o "build/release/libhakmem.so" /proc/self/maps | sort -u'
 expect 7 '' run sh -c 'exit 7'
@@ -29,6 +41,19 @@ expect 0 '[a  b] []' run printf '[%s] [%s]' 'a  b' ''
 cd /
 expect 0 '/' run pwd
 
-! "$HAK" no-such-command 2>/dev/null || fail "an unknown command is taken for a good one"
+refuse 'hak: no such command: no-such-command; see ./hak help' no-such-command
 ! "$HAK" test no-such-stage 2>/dev/null || fail "an unknown stage is taken for a good one"
 "$HAK" help | grep '^usage: ' >/dev/null || fail "no help"
+
+"$HAK" bench --help | grep '^usage: ' >/dev/null || fail "no help for bench"
+"$HAK" bench --workload-list | grep '^string_map ' >/dev/null || fail "the C++ workloads are not listed"
+refuse 'hak: bench: no-such-workload: no such workload; there are:' bench no-such-workload 1 2
+{ ! "$HAK" bench no-such-workload; } 2>&1 | grep '^random_mixed ITERATIONS' >/dev/null ||
+  fail "the workloads are not listed"
+refuse 'hak: bench: --rounds takes a value' bench random_mixed --rounds
+refuse 'hak: bench: no workload is named; see ./hak bench --help' bench --rounds 3
+suites='all field quick real reports tiny traces'
+refuse "hak: bench suite: name a file, or one of: $suites" bench suite
+refuse "hak: bench suite: nope: no such suite; there are: $suites" bench suite nope
+refuse 'hak: bench suite: nope.toml: no such file' bench suite nope.toml
+refuse 'hak: bench report takes no arguments; build/hakmem report --help does' bench report nope

@@ -24,11 +24,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(
-    name = "hakmem",
-    version,
-    about = "Compares memory allocators on the programs you run"
-)]
+#[command(name = "hakmem", version, about = "Compares memory allocators on the programs you run")]
 struct Command {
     #[command(subcommand)]
     command: Subcommands,
