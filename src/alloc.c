@@ -195,7 +195,7 @@ HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
 static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
-        return block_looks_free((uintptr_t)p) || lies_in_purged_page(b, p);
+        return lies_in_purged_page(b, p) || (block_looks_free((uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
     if (kind == KIND_MID)
         return load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) != BLOCK_LIVE;
     return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;

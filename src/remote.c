@@ -114,3 +114,33 @@ void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
         flush_entry(h, e);
     drain_if_due(h);
 }
+
+/* ---- is it free? ---- */
+
+HAK_RACY static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
+    for (unsigned left = size_classes[slab_class(s)].blocks; left > 0 && same_slot(chain, block); left--) {
+        if (chain == block)
+            return true;
+        if (is_terminator(chain))
+            return false;
+        chain = *(const volatile uintptr_t *)block_word(chain) ^ hak_region.key;
+    }
+    return false;
+}
+
+/* In the order in which blocks travel, so that one that does is met. */
+HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
+    unsigned c = slab_class(s);
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
+        for (unsigned i = 0; i < OUTBOX_ENTRIES; i++)
+            if (h->outbox[i].slab == s && chain_has(s, h->outbox[i].first, block))
+                return true;
+    }
+    uint64_t word = load_acquire(&s->inbox);
+    if (word != 0 && chain_has(s, inbox_newest(s, word), block))
+        return true;
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
+        if (chain_has(s, h->list[c], block)) /* that of the current slab, or blocks out of an inbox */
+            return true;
+    return chain_has(s, s->list, block);
+}

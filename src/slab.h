@@ -12,7 +12,9 @@
  *
  * Links: a free block's first word is the address of the next free block of the same slab, xor the region's key; the last
  * one's is the slab's terminator, an odd address in the slab. So a block whose first word decodes into its own slab is
- * free already: live blocks have their first word cleared when they are handed out. */
+ * probably free already: live blocks have their first word cleared when they are handed out. Only probably, for a program may
+ * copy a link into a block of its own without knowing, as padding that was left in a register or on the stack; so whether it is
+ * in a list decides (block_is_listed). */
 #ifndef HAK_SLAB_H
 #define HAK_SLAB_H
 

@@ -303,4 +303,26 @@ TEST(Contents, SparseTerabyteCostsOnlyWhatIsTouched) {
     }
 }
 
+/* A program may store what it once read from a freed block, without knowing: padding of a struct that was left in a
+ * register. (clang does, and was stopped for a double free.) Such a block is live, and may be freed, by any thread. */
+TEST(Contents, ALinkInALiveBlockIsNotAFreedBlock) {
+    for (size_t size : {8, 16, 64, 1000})
+        for (bool elsewhere : {false, true}) {
+            auto *block = static_cast<uintptr_t *>(S.alloc(size));
+            auto *other = static_cast<uintptr_t *>(S.alloc(size));
+            volatile uintptr_t *freed = block;
+            S.free(block);
+            uintptr_t link = *freed;
+            *other = link;
+            uintptr_t expected = link;
+            if (elsewhere)
+                std::thread([&] { S.free(other); }).join();
+            else
+                S.free(other);
+            auto *again = static_cast<uintptr_t *>(S.alloc(size));
+            *again = expected;
+            S.free(again);
+        }
+}
+
 } // namespace
