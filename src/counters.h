@@ -24,7 +24,7 @@ X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
 X(purge_regrets,            "times purged memory was wanted back within a second") \
 X(populate_calls,           "system calls that faulted several pages at once") \
-X(refill_from_slab,         "tiny refills from the free list of the current slab") \
+X(refill_from_slab,         "tiny refills from the list of a slab that became current") \
 X(refill_from_inbox,        "tiny refills from the inbox of an owned slab") \
 X(refill_from_partial,      "tiny refills from a partly used slab of the heap") \
 X(refill_from_let_go,       "tiny refills from a slab without owner") \

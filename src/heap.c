@@ -116,10 +116,47 @@ static void put_heap_back(struct heap *h) {
     put_idle(h);
 }
 
+/* ---- giving back what is in rings ---- */
+
+/* Takes the oldest `n` blocks. At once: a fork at any point leaves each block in one place or in none. */
+static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n) {
+    HAK_ASSERT(n <= RING_BLOCKS_MOST && n <= ring->blocks);
+    unsigned left = ring->blocks - n;
+    memcpy(entries, ring->entry, n * sizeof *entries);
+    atomic_signal_fence(memory_order_seq_cst);
+    ring->blocks = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
+    atomic_signal_fence(memory_order_seq_cst);
+    ring->blocks = (uint16_t)left;
+}
+
+void ring_spill(struct heap *h, unsigned index, unsigned n) {
+    struct ring_entry entries[RING_BLOCKS_MOST];
+    count(&h->pool.counters, COUNT_ring_spills);
+    ring_take(h->ring[index], entries, n);
+    tier_of_ring(index)->give_back(h, entries, n);
+}
+
+static void spill_all(struct heap *h) {
+    for (unsigned i = 0; i < RING_CLASSES; i++)
+        if (h->ring[i] != NULL && h->ring[i]->blocks != 0)
+            ring_spill(h, i, h->ring[i]->blocks);
+}
+
+void rings_empty(struct heap *h) {
+    if (rings_enter(h))
+        spill_all(h);
+    rings_leave(h);
+}
+
 /* The rings' pages go back; the heap's first page stays, for whoever takes the heap next. */
 static void forget_rings(struct heap *h) {
     size_t page = os_page_bytes();
-    if (h->ring_top > page && page < HEAP_BYTES && rings_enter(h)) {
+    bool mine = rings_enter(h);
+    if (mine)
+        spill_all(h); /* they may have been frozen a moment ago */
+    if (mine && h->ring_top > page && page < HEAP_BYTES) {
         memset(h->ring, 0, sizeof h->ring);
         h->ring_kib = 0;
         h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
@@ -220,22 +257,6 @@ static size_t ring_wish(struct ring *ring, bool full) {
     return full && ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
 }
 
-void ring_spill(struct heap *h, unsigned index, unsigned n) {
-    struct ring *ring = h->ring[index];
-    count(&h->pool.counters, COUNT_ring_spills);
-    tier_of_ring(index)->give_back(h, ring->entry, n);
-    ring->blocks = (uint16_t)(ring->blocks - n);
-    memmove(ring->entry, ring->entry + n, ring->blocks * sizeof ring->entry[0]);
-}
-
-void rings_empty(struct heap *h) {
-    bool mine = rings_enter(h);
-    for (unsigned i = 0; mine && i < RING_CLASSES; i++)
-        if (h->ring[i] != NULL && h->ring[i]->blocks != 0)
-            ring_spill(h, i, h->ring[i]->blocks);
-    rings_leave(h);
-}
-
 /* The ring besides this one that may hold the most bytes. */
 static unsigned ring_largest(const struct heap *h, const struct ring *but) {
     unsigned largest = RING_CLASSES;
@@ -302,11 +323,8 @@ HAK_RACY uint32_t rings_use(const struct heap *h) {
 
 unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
     unsigned n = ring != NULL ? ring->blocks : 0;
-    if (n != 0) {
-        memcpy(entries, ring->entry, n * sizeof *entries);
-        atomic_signal_fence(memory_order_seq_cst);
-        ring->blocks = 0; /* at once: a fork at any point leaves each block in one place or in none */
-    }
+    if (n != 0)
+        ring_take(ring, entries, n);
     return n;
 }
 

@@ -3,8 +3,8 @@
  *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
  *     heap_before_birth, whose lists are empty for ever, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
- *  3. At thread exit (a pthread key's destructor) every tier empties its part (the table `tiers`), slabs are let go, the
- *     heap is put back. From then on the thread points to heap_afterlife: late destructors that still allocate or free
+ *  3. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied (the table `tiers`), the heap is
+ *     put back. From then on the thread points to heap_afterlife: late destructors that still allocate or free
  *     borrow a heap for each call.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
@@ -65,7 +65,7 @@ struct heap {
     /* mid and large */
     _Atomic bool rings_busy;   /* the thread is at its rings. Pairs with rings_frozen through os_fence_threads */
     _Atomic bool rings_frozen; /* the purger is at them: the thread does without meanwhile */
-    uint32_t rings_seen;       /* the purger's: ring_use when it last looked */
+    uint32_t rings_seen;       /* the purger's: rings_use when it last looked */
     uint32_t ring_top;         /* bytes of the heap's memory that are in use, rings included */
     uint32_t ring_hand;        /* the ring to look at next */
     size_t ring_kib;           /* what the rings may hold together, by their caps */
@@ -108,7 +108,8 @@ struct heap *heap_newest(void);
  *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false
  *
  * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees frozen,
- * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen for good, and lives. */
+ * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without them until
+ * it has a purger of its own. */
 HAK_INLINE bool rings_enter(struct heap *h) {
     store_relaxed(&h->rings_busy, true);
     atomic_signal_fence(memory_order_seq_cst);

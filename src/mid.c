@@ -116,6 +116,7 @@ static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint6
         taken &= ~((uint64_t)1 << i);
         uint8_t clean = load_relaxed(&s->state[i]) & BLOCK_CLEAN;
         store_relaxed(&s->state[i], BLOCK_CACHED | clean);
+        HAK_ASSERT(ring->blocks < ring->room);
         ring->entry[ring->blocks++] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
     }
 }
@@ -167,6 +168,11 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     struct ring *ring = rings_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
+    if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
+        struct ring_entry e = ring->entry[--ring->blocks];
+        rings_leave(h);
+        return ring_hand_out(e, zero);
+    }
     uintptr_t block = refill(h, ring, c);
     rings_leave(h);
     if (block == 0)

@@ -166,10 +166,12 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
 static bool has_purger(struct pool_client *c, bool wanted) {
     notice_fork();
     struct fork_page *page = load_acquire(&fork_page);
-    if (page == NULL || pool_clients() < 2 || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO)
+    if (page == NULL || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO)
+        return false;
+    bool there = load_relaxed(&page->purger) != PURGER_NONE; /* then it has a heap, too */
+    if (pool_clients() < 2u + there)
         return false;
     wake_purger(page);
-    bool there = load_relaxed(&page->purger) != PURGER_NONE;
     if (!there && wanted)
         c->chores |= CHORE_PURGER;
     return there;

@@ -6,10 +6,12 @@
 #define TICK_MS 100
 #define QUIET_TICKS 10
 
-/* Empties the rings of threads that have not used them since the last look. */
+/* Empties the rings of threads that have not used them since the last look, and of heaps that have none. */
 static void empty_unused_rings(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        uint32_t use = h != own && load_acquire(&h->in_use) ? rings_use(h) : 0;
+        if (load_relaxed(&h->rings_frozen))
+            rings_thaw(h); /* by a purger that a fork has left behind */
+        uint32_t use = h != own ? rings_use(h) : 0;
         bool unused = use != 0 && use == h->rings_seen;
         h->rings_seen = use;
         if (!unused)
@@ -22,8 +24,10 @@ static void empty_unused_rings(struct heap *own) {
                 tier_of_ring(i)->give_back(own, entries, n);
         }
         rings_thaw(h);
-        count(&own->pool.counters, COUNT_rings_emptied);
-        pool_settle(&own->pool);
+        if (frozen) {
+            count(&own->pool.counters, COUNT_rings_emptied);
+            pool_settle(&own->pool);
+        }
     }
 }
 
@@ -36,7 +40,8 @@ static void trim(struct heap *h) {
 static void *run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();
-    unsigned quiet = 0;
+    unsigned quiet = 0, calm = 0;
+    bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
         h->pool.is_purger = true;
     for (unsigned ticks = 1; h != NULL; ticks++) {
@@ -48,7 +53,11 @@ static void *run(void *unused) {
         bool idle;
         os_sleep_ms(TICK_MS);
         quiet = purge_tick(&h->pool, &idle) ? 0 : quiet + 1;
-        if (quiet == 1 || quiet == 3 || ticks % QUIET_TICKS == 0) /* in a busy program a thread may sleep, too */
+        calm = idle ? calm + 1 : 0;
+        if (calm >= QUIET_TICKS && pool_clients() <= 2)
+            break; /* also if the system refuses to take anything back */
+        bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
+        if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
             empty_unused_rings(h);
         if (idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1)) /* what stayed free from one to the other */
             trim(h);

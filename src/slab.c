@@ -124,24 +124,27 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]) && s->floor == 0);
+    uintptr_t list = s->list;
     h->current[c] = s;
-    h->list[c] = s->list;
     s->free_to = &h->list[c];
     slab_look_after(s, s->countdown);
     s->place |= PLACE_CURRENT;
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
+    h->list[c] = list;
 }
 
 struct slab *slab_leave_current(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (s == NULL)
         return NULL;
-    unsigned listed = list_length(h->list[c]);
-    h->current[c] = NULL;
-    s->list = h->list[c];
-    s->free_to = &s->list;
-    s->countdown = slab_used(s) - listed;
-    s->place &= (uint8_t)~PLACE_CURRENT;
+    uintptr_t list = h->list[c];
     h->list[c] = slab_terminator(s);
+    atomic_signal_fence(memory_order_seq_cst); /* as above */
+    h->current[c] = NULL;
+    s->free_to = &s->list;
+    s->countdown = slab_used(s) - list_length(list);
+    s->place &= (uint8_t)~PLACE_CURRENT;
+    s->list = list;
     if (s->countdown != 0)
         return s;
     release(h, s);
@@ -157,7 +160,10 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
-static size_t credit_most(void) { return max_size(CREDIT_MOST, pool_active_slots() / 2 / pool_clients()); }
+static size_t credit_most(void) {
+    unsigned clients = pool_clients();
+    return max_size(CREDIT_MOST, pool_active_slots() / (clients == 1 ? 1 : 2 * clients));
+}
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->owned_credit += partial;
@@ -165,9 +171,10 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 }
 
 static void keep_few(struct heap *h, const struct slab *but) {
-    if (pool_clients() == 1)
-        return; /* nobody else could want them */
-    size_t bound = option(OPT_OWNED_SLABS) + h->owned_credit;
+    size_t credit = h->owned_credit;
+    if (pool_clients() == 1) /* nobody else wants them yet */
+        credit = max_size(credit, CREDIT_MOST);
+    size_t bound = option(OPT_OWNED_SLABS) + credit;
     for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned_slabs > bound; i++) {
         struct slab *oldest = slab_of_slot(h->owned_first - 1);
         if (oldest == but)

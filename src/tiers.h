@@ -48,7 +48,7 @@ HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atom
     return done;
 }
 
-/* The ring, if any, is empty. */
+/* Nothing was to be had from the ring. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
 #define mid_first(s) ((s) - (s)->first_offset)

@@ -1,6 +1,6 @@
 /* Tiny: blocks of at most 1 KiB, by owner lists. The hit path is in alloc.c; here is what happens when a list is empty.
  *
- *  1. The slab the list came from: what was freed into it meanwhile, taken whole; then its inbox.
+ *  1. The current slab's inbox: what its owner freed into it is in the list already.
  *  2. Pages of it that were purged; then another usable slab of this heap; then one on offer without owner; then the
  *     well-filled inbox of anybody's slab.
  *  3. A page's worth of blocks carved in address order from the fresh slab; then a new slab from the pool. A slab start
@@ -208,6 +208,9 @@ static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
 }
 
 static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
+    uintptr_t uncarved = h->current[c] != NULL ? take_any(h, c) : 0;
+    if (uncarved != 0)
+        return uncarved;
     for (uint32_t at = h->owned_first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next;
@@ -286,7 +289,9 @@ void tiny_empty(struct heap *h) {
     outbox_flush(h);
     while (h->owned_first != 0)
         slab_let_go(h, slab_of_slot(h->owned_first - 1));
-    h->owned_credit = 0;
+    h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
+    memset(h->looks_before_release, 0, sizeof h->looks_before_release);
+    memset(h->looks_left, 0, sizeof h->looks_left);
 }
 
 /* ---- whole free pages inside partly used slabs ---- */

@@ -6,6 +6,7 @@
 #include "bitset.h"
 #include "classes.h"
 #include "options.h"
+#include "heap.h"
 #include "pool.h"
 
 struct family {
@@ -61,6 +62,19 @@ int inside_tiny_divides(unsigned class_id, size_t offset_in_slot) {
 }
 unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
     return mid_block_index(&size_classes[class_id], offset_in_slab);
+}
+
+void *inside_heap(void) { return hak_heap; }
+void inside_rings_disturb(void *heap) {
+    rings_freeze(heap);
+    rings_thaw(heap);
+}
+size_t inside_rings_overfull(void *heap) {
+    const struct heap *h = heap;
+    size_t overfull = 0;
+    for (unsigned i = 0; i < RING_CLASSES; i++)
+        overfull += h->ring[i] != NULL && h->ring[i]->blocks > h->ring[i]->room;
+    return overfull;
 }
 
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&

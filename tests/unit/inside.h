@@ -45,6 +45,11 @@ enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 
+/* heap.h: the calling thread's rings, as the purger sees them. */
+void *inside_heap(void);
+void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
+size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
+
 /* pool.h: spans and runs, by slot number, in a region of this process. */
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };
 extern const size_t inside_no_slot;

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <thread>
 
+#include <hakmem.h>
+
 #include "../support.h"
 #include "inside.h"
 
@@ -232,6 +234,33 @@ TEST(Pool, PurgedSlotsReadAsZeroAndAreNotResident) {
     EXPECT_TRUE(zero);
     EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
     inside_pool_give(actor.client(), again, 8, 0);
+}
+
+/* The purger looks at a thread's rings in the middle of a malloc, and leaves again: what malloc then puts into a ring must
+ * still have room there. */
+TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
+    constexpr int kBlocks = 200;
+    static void *blocks[kBlocks];
+    for (auto &block : blocks)
+        block = hak_malloc(2048);
+    std::atomic<bool> end{false};
+    void *heap = inside_heap();
+    std::thread purger([&] {
+        while (!end)
+            inside_rings_disturb(heap);
+    });
+    size_t overfull = 0;
+    for (int i = 0; i < 1000000 / kShorter && overfull == 0; i++) {
+        hak_free(hak_malloc(2048));
+        for (int n = 0; i % 1000 == 0 && n < kBlocks; n++) /* the ring is full … */
+            hak_free(blocks[n]);
+        for (int n = 0; i % 1000 == 500 && n < kBlocks; n++) /* … and less so */
+            blocks[n] = hak_malloc(2048);
+        overfull = inside_rings_overfull(heap);
+    }
+    end = true;
+    purger.join();
+    EXPECT_EQ(overfull, 0u);
 }
 
 } // namespace
