@@ -12,9 +12,10 @@
 #define RUN_SUPERSLABS 64 /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
-#define PURGER_FROM_SLOTS 64 /* 4 MiB in use: then a program with threads has a purger */
-#define FAR_OVER 4           /* times the bound, and so many slots: then a freeing thread does not leave it */
-#define FAR_OVER_SLOTS 512   /* to the purger */
+#define ADVISED_ALONE_MOST 4096 /* mappings, of some 65,000 */
+#define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
+#define FAR_OVER 4              /* times the bound, and so many slots: then a freeing thread does not leave it */
+#define FAR_OVER_SLOTS 512      /* to the purger */
 
 /* All written by any thread, with read-modify-writes where they add up; each stands for itself, so relaxed reads do. */
 static _Atomic int64_t totals; /* slots ACTIVE, plus slots EMPTY << 32: one atomic tells both */
@@ -212,6 +213,16 @@ struct claim {
     bool whole;     /* the SuperSlab was wholly free: all slots are claimed */
 };
 
+/* The kernel's own collector makes a huge page of any 2 MiB that have one page resident, unless it is told not to: it would
+ * undo the purge of a part. Each change of advice is a mapping, of which a process may have some 65,000. */
+static void advise_superslab(size_t superslab, enum os_advice advice) {
+    static _Atomic int32_t alone; /* how many, about */
+    if (advice == OS_HUGE || load_relaxed(&alone) < ADVISED_ALONE_MOST) {
+        rmw_add(&alone, advice == OS_HUGE ? -1 : 1);
+        os_advise(advice, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+    }
+}
+
 /* Claims the EMPTY slots of a SuperSlab. `unused`: though there be none, the UNUSED ones that huge pages made resident. */
 static struct claim claim_free(size_t superslab, bool unused) {
     struct superslab *ss = superslab_at(superslab);
@@ -226,7 +237,10 @@ static struct claim claim_free(size_t superslab, bool unused) {
             return (struct claim){0, 0, false};
     } while (!rmw_cas(&ss->word, &w, w | claim.slots)); /* pairs with pool_give: the pages are nobody's now */
     pool_changed(superslab, w, w | claim.slots);
-    store_relaxed(&ss->huge, huge && !claim.whole ? HUGE_SPLIT : load_relaxed(&ss->huge));
+    if (huge && !claim.whole) {
+        store_relaxed(&ss->huge, HUGE_SPLIT);
+        advise_superslab(superslab, OS_NO_HUGE);
+    }
     return claim;
 }
 
@@ -286,8 +300,10 @@ static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_sl
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, COUNT_cache_evicted, done ? n : 0);
     for (size_t i = 0; i < n; i++) {
-        if (load_relaxed(&superslab_at(last - i)->huge) != HUGE_NONE)
-            store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE); /* its next touch gets a huge page again */
+        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT) { /* its next touch gets a huge page again */
+            advise_superslab(last - i, OS_HUGE);
+            store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE);
+        }
         release_claimed(c, last - i, UINT32_MAX, claims[i].empty, done);
     }
     return below + (done ? purged : 0);
