@@ -1,4 +1,4 @@
-/* Birth and end of heaps. See heap.h. */
+/* Birth and end of heaps, and their rings. See heap.h. */
 #include "heap.h"
 #include "options.h"
 #include "os.h"
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
-#define LARGE_RING_SHARE                                                                                               \
-    4 /* of these, a ring of large blocks has at most a quarter, or one block: the pool is nearly as fast */
+/* A ring of large blocks has at most a quarter, or one block: the pool is nearly as fast. */
+#define LARGE_RING_SHARE 4
 #define RING_CAP_LEAST 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
 #define RING_KIB_LEAST 64
 #define RING_SPILLS 3

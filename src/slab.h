@@ -8,7 +8,7 @@
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap; its further frees there are
  *     plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
  *  4. A heap owns a bounded number of slabs; beyond that it lets go of the oldest, on offer to whoever allocates the class.
- *  5. When the last block is freed the slot goes back to the pool at once.
+ *  5. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so.
  *
  * Links: a free block's first word is the address of the next free block of the same slab, xor the region's key; the last
  * one's is the slab's terminator, an odd address in the slab. So a block whose first word decodes into its own slab is
