@@ -47,21 +47,13 @@ static void collect(struct heap *h) {
 
 static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = false;
-    if (bytes <= MID_BYTES_MAX && alignment <= SLOT_BYTES && option(OPT_SUPERSLAB)) {
-        unsigned c = alignment <= 8 ? (bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes))
-                                    : class_aligned(max_size(bytes, 1), alignment);
-        if (c < TINY_CLASSES) {
-            uintptr_t block = h->list[c];
-            if (is_terminator(block))
-                return block_word(tiny_refill(h, c));
-            h->list[c] = block_next(block);
-            *block_word(block) = 0;
-            return block_word(block);
-        }
-        if (c < CLASSES) {
-            struct ring_entry cached = ring_pop(h, ring_of_class(c));
-            return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
-        }
+    bool small = bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
+    if (small && bytes <= TINY_BYTES_MAX)
+        return block_word(tiny_refill(h, tiny_class_of(bytes)));
+    if (small) {
+        unsigned c = mid_class_of(bytes);
+        struct ring_entry cached = ring_pop(h, ring_of_class(c));
+        return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
     }
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
         return large_malloc(h, max_size(bytes, 1), alignment, zero);
@@ -110,6 +102,9 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
 }
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
+    bytes = max_size(bytes, 1);
+    if (likely(bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX))
+        return alloc_malloc(class_aligned_bytes(bytes, alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
 }

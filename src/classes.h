@@ -60,8 +60,9 @@ HAK_INLINE unsigned mid_block_index(const struct size_class *c, size_t offset_in
     return (unsigned)((offset_in_slab >> 7) * c->divisor >> 32);
 }
 
-/* The smallest class of at least `bytes` whose blocks are all aligned to `alignment` (a power of two of at most
- * 64 KiB); CLASSES if there is none. */
-unsigned class_aligned(size_t bytes, size_t alignment);
+/* The size to ask for so that the block holds `bytes` and is aligned, too: of all classes whose blocks are aligned to
+ * `alignment`, a power of two, its class is the smallest. For sizes and alignments of mid and tiny; no more than
+ * MID_BYTES_MAX then. A class above a multiple of the alignment is a multiple of a larger power of two. */
+HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }
 
 #endif

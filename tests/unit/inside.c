@@ -55,7 +55,10 @@ unsigned inside_tiny_class_of(size_t bytes) { return tiny_class_of(bytes); }
 unsigned inside_mid_class_of(size_t bytes) { return mid_class_of(bytes); }
 unsigned inside_large_slots_of(size_t bytes) { return large_slots_of(bytes); }
 size_t inside_huge_superslabs_of(size_t bytes) { return huge_superslabs_of(bytes); }
-unsigned inside_class_aligned(size_t bytes, size_t alignment) { return class_aligned(bytes, alignment); }
+unsigned inside_class_aligned(size_t bytes, size_t alignment) {
+    size_t whole = class_aligned_bytes(bytes, alignment);
+    return whole <= TINY_BYTES_MAX ? tiny_class_of(whole) : mid_class_of(whole);
+}
 int inside_tiny_divides(unsigned class_id, size_t offset_in_slot) {
     const struct size_class *c = &size_classes[class_id];
     return tiny_block_index(c->divisor, c->shift, (uint32_t)offset_in_slot) < SLOT_BYTES / 8;
@@ -66,8 +69,8 @@ unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
 
 void *inside_heap(void) { return hak_heap; }
 void inside_rings_disturb(void *heap) {
-    rings_freeze(heap);
-    rings_thaw(heap);
+    caches_freeze(heap);
+    caches_thaw(heap);
 }
 size_t inside_rings_overfull(void *heap) {
     const struct heap *h = heap;
