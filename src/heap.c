@@ -145,24 +145,24 @@ static void spill_all(struct heap *h) {
 }
 
 void rings_empty(struct heap *h) {
-    if (rings_enter(h))
+    if (caches_enter(h))
         spill_all(h);
-    rings_leave(h);
+    caches_leave(h);
 }
 
-/* The rings' pages go back; the heap's first page stays, for whoever takes the heap next. */
+/* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
 static void forget_rings(struct heap *h) {
-    size_t page = os_page_bytes();
-    bool mine = rings_enter(h);
+    size_t kept = round_up(sizeof *h, os_page_bytes());
+    bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && h->ring_top > page && page < HEAP_BYTES) {
+    if (mine && h->ring_top > kept && kept < HEAP_BYTES) {
         memset(h->ring, 0, sizeof h->ring);
         h->ring_kib = 0;
         h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
-        os_advise(OS_PURGE, (char *)h + page, HEAP_BYTES - page);
+        os_advise(OS_PURGE, (char *)h + kept, HEAP_BYTES - kept);
     }
-    rings_leave(h);
+    caches_leave(h);
 }
 
 static void end_thread(void *heap) {
@@ -307,17 +307,30 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     ring_age(h, ring);
 }
 
+struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) {
+    struct ring *ring = heap_ring(h, index, block_bytes);
+    if (ring == NULL)
+        return NULL;
+    if (ring->blocks >= ring->cap)
+        ring_adapt(h, ring, index, block_bytes, true);
+    if (ring->blocks >= ring->cap && ring->blocks != 0)
+        ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
+    return ring->blocks < ring->cap ? ring : NULL;
+}
+
 /* ---- the purger at another thread's rings ---- */
 
-HAK_RACY uint32_t rings_use(const struct heap *h) {
+HAK_RACY uint32_t caches_use(const struct heap *h) {
     uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
-                                          load_relaxed(&h->pool.counters.n[COUNT_ring_spills]));
+                                          load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
+                                          load_relaxed(&h->pool.counters.n[COUNT_free_remote]));
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         const struct ring *ring = *(struct ring *const volatile *)&h->ring[i];
         unsigned held = ring != NULL ? *(const volatile uint16_t *)&ring->blocks : 0;
         blocks += held;
         use = use * 31 + held;
     }
+    blocks += *(const volatile uint32_t *)&h->outbox_blocks;
     return blocks == 0 ? 0 : max_size(use, 1);
 }
 
@@ -328,9 +341,9 @@ unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
     return n;
 }
 
-bool rings_freeze(struct heap *h) {
-    store_relaxed(&h->rings_frozen, true);
-    return os_fence_threads() && !load_acquire(&h->rings_busy); /* acquire: what the thread did to its rings */
+bool caches_freeze(struct heap *h) {
+    store_relaxed(&h->caches_frozen, true);
+    return os_fence_threads() && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its rings */
 }
 
-void rings_thaw(struct heap *h) { store_release(&h->rings_frozen, false); }
+void caches_thaw(struct heap *h) { store_release(&h->caches_frozen, false); }

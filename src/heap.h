@@ -9,22 +9,22 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's but `in_use`, and `rings_frozen`, `rings_seen`, which are the purger's; counters may
+ * All fields are the owning thread's but `in_use`, and `caches_frozen`, `caches_seen`, which are the purger's; counters may
  * be read by any. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
 #include "pool.h"
 
-enum { OUTBOX_ENTRIES = 32, RING_BLOCKS_MOST = 128 };
+enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {
-    struct slab *slab; /* NULL: unused */
-    uintptr_t first;   /* newest block; links lead to `last` */
-    uintptr_t last;    /* oldest block */
-    uint32_t blocks;
+    uint32_t slab;   /* slot + 1; 0: unused */
+    uint16_t first;  /* offset in the slot of the newest block; links lead to `last` */
+    uint16_t last;   /* of the oldest one */
+    uint16_t blocks; /* gathered */
 };
 
 /* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
@@ -61,14 +61,17 @@ struct heap {
     uint8_t slabs_of_class[TINY_CLASSES];       /* started so far, up to 255: how hot the class is */
     uint8_t looks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
     uint8_t looks_left[TINY_CLASSES];           /* of these */
+    uint8_t returns[TINY_CLASSES];              /* slabs that came back by own frees, less those kept for it */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
-    /* mid and large */
-    _Atomic bool rings_busy;   /* the thread is at its rings. Pairs with rings_frozen through os_fence_threads */
-    _Atomic bool rings_frozen; /* the purger is at them: the thread does without meanwhile */
-    uint32_t rings_seen;       /* the purger's: rings_use when it last looked */
-    uint32_t ring_top;         /* bytes of the heap's memory that are in use, rings included */
-    uint32_t ring_hand;        /* the ring to look at next */
-    size_t ring_kib;           /* what the rings may hold together, by their caps */
+    uint32_t outbox_blocks; /* in all entries */
+    /* mid and large, and who is at the caches */
+    _Atomic bool
+        caches_busy; /* the thread is at its rings or outbox. Pairs with caches_frozen through os_fence_threads */
+    _Atomic bool caches_frozen; /* the purger is at them: the thread does without meanwhile */
+    uint32_t caches_seen;       /* the purger's: caches_use when it last looked */
+    uint32_t ring_top;          /* bytes of the heap's memory that are in use, rings included */
+    uint32_t ring_hand;         /* the ring to look at next */
+    size_t ring_kib;            /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
     struct pool_client pool;
@@ -102,25 +105,25 @@ void heap_leave(struct heap *h);
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
 
-/* The rings are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use with
- * rings_enter, and does without rings if that is false; rings_leave closes it in any case. Neither waits for the other:
+/* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
+ * with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for the other:
  *
  *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false
  *
  * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees frozen,
  * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without them until
  * it has a purger of its own. */
-HAK_INLINE bool rings_enter(struct heap *h) {
-    store_relaxed(&h->rings_busy, true);
+HAK_INLINE bool caches_enter(struct heap *h) {
+    store_relaxed(&h->caches_busy, true);
     atomic_signal_fence(memory_order_seq_cst);
-    return !load_acquire(&h->rings_frozen); /* acquire: what the purger took is gone */
+    return !load_acquire(&h->caches_frozen); /* acquire: what the purger took is gone */
 }
-HAK_INLINE void rings_leave(struct heap *h) { store_release(&h->rings_busy, false); }
+HAK_INLINE void caches_leave(struct heap *h) { store_release(&h->caches_busy, false); }
 
-/* The purger's side. A number that changes when the thread uses its rings; 0: there is nothing in them. */
-uint32_t rings_use(const struct heap *h);
-bool rings_freeze(struct heap *h); /* false: in use; rings_thaw closes it in any case */
-void rings_thaw(struct heap *h);
+/* The purger's side. A number that changes when the thread uses its caches; 0: there is nothing in them. */
+uint32_t caches_use(const struct heap *h);
+bool caches_freeze(struct heap *h); /* false: in use; caches_thaw closes it in any case */
+void caches_thaw(struct heap *h);
 /* Between them: takes what is in a ring (or NULL), RING_BLOCKS_MOST at most. Returns how many. */
 unsigned ring_take_all(struct ring *ring, struct ring_entry *entries);
 
@@ -128,6 +131,8 @@ unsigned ring_take_all(struct ring *ring, struct ring_entry *entries);
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. */
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
+/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
+struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */

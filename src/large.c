@@ -49,15 +49,9 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     unsigned index = ring_of_slots(s->slots);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
-    struct ring *ring = rings_enter(h) ? heap_ring(h, index, block_bytes) : NULL;
-    if (ring != NULL) {
-        if (ring->blocks >= ring->cap)
-            ring_adapt(h, ring, index, block_bytes, true);
-        if (ring->blocks >= ring->cap && ring->blocks != 0)
-            ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
-    }
+    struct ring *ring = caches_enter(h) ? ring_with_room(h, index, block_bytes) : NULL;
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[0]);
-    rings_leave(h);
+    caches_leave(h);
     if (!kept)
         give_span(h, s);
 }

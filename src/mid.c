@@ -91,11 +91,11 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
 static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned most) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
     do {
-        taken = 0;
-        for (uint64_t left = w; left != 0 && most > count_bits(taken); left &= left - 1)
-            taken |= left & -left;
-        if (taken == 0)
+        if (w == 0)
             return 0;
+        taken = w;
+        for (unsigned more = count_bits(w); more > most; more--)
+            taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
     if (slab_class(s) != c) { /* holding blocks of it, we can tell: it has become another slab */
         return_blocks(h, s, taken);
@@ -167,14 +167,14 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
-    struct ring *ring = rings_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
+    struct ring *ring = caches_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
         struct ring_entry e = ring->entry[--ring->blocks];
-        rings_leave(h);
+        caches_leave(h);
         return ring_hand_out(e, zero);
     }
     uintptr_t block = refill(h, ring, c);
-    rings_leave(h);
+    caches_leave(h);
     if (block == 0)
         return NULL;
     struct slab *s = slab_of_block(block);
@@ -186,15 +186,9 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
 
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
-    struct ring *ring = rings_enter(h) ? heap_ring(h, index, s->block_bytes) : NULL;
-    if (ring != NULL) {
-        if (ring->blocks >= ring->cap)
-            ring_adapt(h, ring, index, s->block_bytes, true);
-        if (ring->blocks >= ring->cap && ring->blocks != 0)
-            ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
-    }
+    struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->block_bytes) : NULL;
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
-    rings_leave(h);
+    caches_leave(h);
     if (kept)
         return;
     store_relaxed(&s->state[i], BLOCK_FREE);

@@ -2,6 +2,7 @@
 #include "purger.h"
 #include "os.h"
 #include "purge.h"
+#include "remote.h"
 
 #define TICK_MS 100
 #define QUIET_TICKS 10
@@ -9,21 +10,23 @@
 /* Empties the rings of threads that have not used them since the last look, and of heaps that have none. */
 static void empty_unused_rings(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        if (load_relaxed(&h->rings_frozen))
-            rings_thaw(h); /* by a purger that a fork has left behind */
-        uint32_t use = h != own ? rings_use(h) : 0;
-        bool unused = use != 0 && use == h->rings_seen;
-        h->rings_seen = use;
+        if (load_relaxed(&h->caches_frozen))
+            caches_thaw(h); /* by a purger that a fork has left behind */
+        uint32_t use = h != own ? caches_use(h) : 0;
+        bool unused = use != 0 && use == h->caches_seen;
+        h->caches_seen = use;
         if (!unused)
             continue;
-        bool frozen = rings_freeze(h);
+        bool frozen = caches_freeze(h);
         for (unsigned i = 0; frozen && i < RING_CLASSES; i++) {
             struct ring_entry entries[RING_BLOCKS_MOST];
             unsigned n = ring_take_all(h->ring[i], entries);
             if (n != 0)
                 tier_of_ring(i)->give_back(own, entries, n);
         }
-        rings_thaw(h);
+        if (frozen)
+            outbox_send(own, h);
+        caches_thaw(h);
         if (frozen) {
             count(&own->pool.counters, COUNT_rings_emptied);
             pool_settle(&own->pool);

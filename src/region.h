@@ -118,10 +118,11 @@ struct superslab {
     _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
     _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
-    _Atomic uint8_t offer[SUPERSLAB_SLOTS];      /* class + 1 of the slab on offer in this slot: hint for sets 0… */
-    _Atomic uint8_t last_class[SUPERSLAB_SLOTS]; /* class + 1 the slot had last, for class affinity */
-    _Atomic uint8_t moved;                       /* first of a huge run whose pages were moved there by the kernel */
-    _Atomic uint8_t huge;                        /* enum superslab_huge */
+    _Alignas(
+        8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer in this slot: hint for sets 0… */
+    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];   /* class + 1 the slot had last, for class affinity */
+    _Atomic uint8_t moved;                         /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t huge;                          /* enum superslab_huge */
     char unused[46];
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

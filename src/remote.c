@@ -30,13 +30,9 @@ uintptr_t inbox_take(struct slab *s) {
     return word != 0 ? inbox_newest(s, word) : slab_terminator(s);
 }
 
-bool inbox_drain(struct heap *h, struct slab *s) {
-    uint64_t word = rmw_swap(&s->inbox, 0);
-    if (word == 0)
-        return false;
-    count(&h->pool.counters, COUNT_inbox_batches);
-    uintptr_t block = inbox_newest(s, word);
-    for (uint64_t left = inbox_blocks(word); left > 0; left--) {
+/* True: that emptied the slab. */
+static bool free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
+    for (uint64_t left = blocks; left > 0; left--) {
         uintptr_t next = block_next(block);
         if (slab_free(h, s, block))
             return true;
@@ -45,9 +41,17 @@ bool inbox_drain(struct heap *h, struct slab *s) {
     return false;
 }
 
-/* Adopts a slab without owner and empties its inbox. */
-static bool adopt_and_drain(struct heap *h, struct slab *s) {
-    if (!slab_adopt(h, s))
+bool inbox_drain(struct heap *h, struct slab *s) {
+    uint64_t word = rmw_swap(&s->inbox, 0);
+    if (word == 0)
+        return false;
+    count(&h->pool.counters, COUNT_inbox_batches);
+    return free_chain(h, s, inbox_newest(s, word), inbox_blocks(word));
+}
+
+/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
+static bool adopt(struct heap *h, struct slab *s) {
+    if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
         return false;
     count(&h->pool.counters, COUNT_slabs_adopted_by_free);
     slab_keep(h, s);
@@ -56,29 +60,45 @@ static bool adopt_and_drain(struct heap *h, struct slab *s) {
     return true;
 }
 
-static void flush_entry(struct heap *h, struct outbox_entry *e) {
-    struct slab *s = e->slab;
-    e->slab = NULL;
-    if (s == NULL)
-        return;
+/* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
+static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks) {
     count(&h->pool.counters, COUNT_outbox_batches);
+    if (adopt(h, s)) {
+        free_chain(h, s, first, blocks);
+        return;
+    }
     /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
      * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
-    uint64_t waiting = push(s, e->first, e->last, e->blocks);
+    uint64_t waiting = push(s, first, last, blocks);
     struct heap *owner = load_seq(&s->owner); /* pairs with slab_let_go */
-    if (owner == h) {
+    if (owner == h)
         inbox_drain(h, s);
-    } else if (owner == OWNER_NONE) {
-        adopt_and_drain(h, s);
-    } else if (owner != OWNER_POOL && waiting >= size_classes[c].blocks * 3u / 4) {
+    else if (owner == OWNER_NONE)
+        adopt(h, s);
+    else if (owner != OWNER_POOL && waiting >= size_classes[c].blocks * 3u / 4)
         pool_offer_inbox(slot_of(s), c);
-    }
+}
+
+static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e) {
+    if (e->slab == 0)
+        return;
+    struct slab *s = slab_of_slot(e->slab - 1);
+    uintptr_t slot = (uintptr_t)slab_address(s);
+    e->slab = 0;
+    from->outbox_blocks -= e->blocks;
+    send(h, s, slot + e->first, slot + e->last, e->blocks);
+}
+
+void outbox_send(struct heap *h, struct heap *from) {
+    for (unsigned i = 0; from->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
+        send_entry(h, from, &from->outbox[i]);
 }
 
 void outbox_flush(struct heap *h) {
-    for (unsigned i = 0; i < OUTBOX_ENTRIES; i++)
-        flush_entry(h, &h->outbox[i]);
+    if (caches_enter(h))
+        outbox_send(h, h);
+    caches_leave(h);
 }
 
 static void drain_if_due(struct heap *h) {
@@ -92,26 +112,36 @@ static void drain_if_due(struct heap *h) {
     outbox_flush(h);
 }
 
+static void gather(struct heap *h, struct slab *s, uintptr_t block) {
+    uint32_t slot = (uint32_t)slot_of(s);
+    uint16_t offset = (uint16_t)(block & (SLOT_BYTES - 1));
+    struct outbox_entry *e = &h->outbox[slot % OUTBOX_ENTRIES];
+    if (e->slab == slot + 1) {
+        block_link(block, (uintptr_t)slab_address(s) + e->first);
+        e->first = offset;
+    } else {
+        send_entry(h, h, e);
+        block_link(block, slab_terminator(s));
+        *e = (struct outbox_entry){slot + 1, offset, offset, 0};
+    }
+    e->blocks++;
+    h->outbox_blocks++;
+    unsigned most = size_classes[slab_class(s)].blocks / 2u;
+    if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
+        send_entry(h, h, e);
+}
+
 void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
-    if (load_acquire(&s->owner) == OWNER_NONE && slab_adopt(h, s)) {
-        count(&h->pool.counters, COUNT_slabs_adopted_by_free);
-        slab_keep(h, s);
-        if (load_relaxed(&s->inbox) != 0)
-            inbox_drain(h, s); /* not the last block: ours is out still */
+    if ((h->adoptions_left != 0 || pool_clients() == 1) && adopt(h, s)) {
         slab_free(h, s, block);
         return;
     }
     count(&h->pool.counters, COUNT_free_remote);
-    struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    if (e->slab != s) {
-        flush_entry(h, e);
-        *e = (struct outbox_entry){s, slab_terminator(s), block, 0};
-    }
-    block_link(block, e->first);
-    e->first = block;
-    unsigned most = size_classes[slab_class(s)].blocks / 2u;
-    if (++e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
-        flush_entry(h, e);
+    if (likely(caches_enter(h)))
+        gather(h, s, block);
+    else
+        send(h, s, block, block, 1);
+    caches_leave(h);
     drain_if_due(h);
 }
 
@@ -132,9 +162,9 @@ HAK_RACY static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t 
 HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
     unsigned c = slab_class(s);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        for (unsigned i = 0; i < OUTBOX_ENTRIES; i++)
-            if (h->outbox[i].slab == s && chain_has(s, h->outbox[i].first, block))
-                return true;
+        struct outbox_entry e = h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+        if (e.slab == slot_of(s) + 1 && chain_has(s, (uintptr_t)slab_address(s) + e.first, block))
+            return true;
     }
     uint64_t word = load_acquire(&s->inbox);
     if (word != 0 && chain_has(s, inbox_newest(s, word), block))

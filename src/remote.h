@@ -1,11 +1,12 @@
 /* Remote frees: blocks freed into a slab that another heap owns.
  *
- *  1. They gather in the heap's outbox, a few entries of one slab each, and travel as a batch: one compare-and-swap puts
- *     the whole chain into the slab's inbox. An entry is sent when it is long enough, when another slab needs its place, at
- *     the thread's end, and every DRAIN_INTERVAL frees.
+ *  1. They gather in the heap's outbox, entries of one slab each, and travel as a batch: one compare-and-swap puts the whole
+ *     chain into the slab's inbox. An entry is sent when it is long enough, when another slab needs its place, at the
+ *     thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
  *  2. An inbox belongs to the slab, not to a heap, so it goes along when the slab changes hands: nothing is forwarded. Its
  *     word holds the number of blocks and the newest's place; links lead to older ones.
- *  3. The owner empties it when it refills. A sender that finds the slab without owner adopts it and empties it.
+ *  3. The owner empties it when it refills. A sender that finds the slab without owner adopts it and empties it; a thread
+ *     that allocates, too, or is alone, does so at its first free there, without a detour through the outbox.
  *  4. Anybody may empty it, by exchange: its blocks count as out, so they can be handed out again without touching the
  *     slab. Well-filled inboxes are on offer for that, so a sleeping owner hoards nothing.
  *
@@ -19,6 +20,8 @@
 void remote_free(struct heap *h, struct slab *s, uintptr_t block);
 /* Sends everything. */
 void outbox_flush(struct heap *h);
+/* The same of another thread's heap, between caches_freeze and caches_thaw. */
+void outbox_send(struct heap *h, struct heap *from);
 /* Puts one block into the inbox without a heap: when there is no memory for one. */
 void inbox_push_one(struct slab *s, uintptr_t block);
 /* Owner: frees the inbox's blocks into the slab. True if that emptied the slab and it is gone. */

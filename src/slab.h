@@ -58,6 +58,9 @@ struct slab *slab_leave_current(struct heap *h, unsigned class_id);
 
 /* Takes over a slab without owner. False if somebody else was faster. */
 bool slab_adopt(struct heap *h, struct slab *s);
+/* All blocks of the slab are out. It is let go, so that whoever frees one may have it; or kept, if it is this heap that
+ * frees what it allocates. */
+void slab_leave_full(struct heap *h, struct slab *s);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
 void slab_keep(struct heap *h, struct slab *s);
 /* The heap's list was filled with `blocks`; `partial`: from a slab that had been in use before. */

@@ -20,12 +20,12 @@ void tiny_release_unused(struct heap *h);
 /* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
 HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     struct ring_entry e = {0, NULL};
-    if (likely(rings_enter(h))) {
+    if (likely(caches_enter(h))) {
         struct ring *ring = h->ring[index];
         if (likely(ring != NULL && ring->blocks != 0))
             e = ring->entry[--ring->blocks];
     }
-    rings_leave(h);
+    caches_leave(h);
     return e;
 }
 /* … and what becomes of it. *zero as everywhere here. */
@@ -34,7 +34,7 @@ HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
     store_relaxed(e.state, BLOCK_LIVE);
     return block_word(e.block);
 }
-/* Between rings_enter and rings_leave. */
+/* Between caches_enter and caches_leave. */
 HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state) {
     if (unlikely(ring == NULL || ring->blocks >= ring->cap))
         return false;
@@ -43,8 +43,8 @@ HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *st
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
-    bool done = rings_enter(h) && ring_put(h->ring[index], block, state);
-    rings_leave(h);
+    bool done = caches_enter(h) && ring_put(h->ring[index], block, state);
+    caches_leave(h);
     return done;
 }
 

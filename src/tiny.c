@@ -104,7 +104,7 @@ static void leave_current(struct heap *h, unsigned c) {
     if (s->carved < size_classes[c].blocks)
         slab_keep(h, s);
     else
-        slab_let_go(h, s);
+        slab_leave_full(h, s);
 }
 
 static void make_current(struct heap *h, unsigned c, struct slab *s) {
