@@ -340,9 +340,14 @@ void *alloc_realloc(void *p, size_t bytes) {
     void *moved = realloc_without_copy(p, &b, bytes);
     if (moved != NULL)
         return moved;
+    int error = errno;
     moved = alloc_malloc(bytes);
+    if (moved == NULL && bytes <= b.bytes) { /* shrinking always succeeds */
+        errno = error;
+        return p;
+    }
     if (moved == NULL)
-        return bytes <= b.bytes ? p : NULL; /* shrinking always succeeds */
+        return NULL;
     memcpy(moved, p, min_size(bytes, b.bytes));
     alloc_free(p);
     if (hak_heap != &heap_afterlife)

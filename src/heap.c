@@ -165,8 +165,13 @@ static void forget_rings(struct heap *h) {
     caches_leave(h);
 }
 
-static void end_thread(void *heap) {
-    struct heap *h = heap;
+/* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
+ * 0, too, and stores its values in the same place. */
+static void end_thread(void *value) {
+    struct heap *h = hak_heap;
+    (void)value;
+    if (h->number == HEAP_NONE)
+        return;
     hak_heap = &heap_afterlife;
     empty_heap(h);
     forget_rings(h);

@@ -1,4 +1,5 @@
-/* The standard C names, with glibc's answers. No logic beyond the checking of arguments. */
+/* The standard C names, with glibc's answers. No logic beyond the checking of arguments. What glibc alone has is declared
+ * here, so that the library is the same on every libc: programs that were built elsewhere find all of it. */
 #include "alloc.h"
 #include "options.h"
 #include "os.h"
@@ -7,11 +8,32 @@
 #include "text.h"
 
 #include <errno.h>
-#include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 START_LIBRARY_WANTED;
+
+/* As <malloc.h> of glibc has them, 2.33 and later. */
+enum { M_MXFAST = 1, M_TRIM_THRESHOLD = -1 };
+#define MALLINFO(name, number)                                                                                         \
+    struct name {                                                                                                      \
+        number arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;                  \
+    }
+MALLINFO(mallinfo, int);
+MALLINFO(mallinfo2, size_t);
+void *memalign(size_t alignment, size_t size);
+void *pvalloc(size_t size);
+size_t malloc_usable_size(void *block);
+void cfree(void *block);
+void free_sized(void *block, size_t size);
+void free_aligned_sized(void *block, size_t alignment, size_t size);
+int malloc_trim(size_t pad);
+int mallopt(int parameter, int value);
+struct mallinfo mallinfo(void);
+struct mallinfo2 mallinfo2(void);
+void malloc_stats(void);
+int malloc_info(int options, FILE *stream);
 
 HAK_API void *malloc(size_t size) { return alloc_malloc(size); }
 HAK_API void free(void *block) { alloc_free(block); }
@@ -66,9 +88,6 @@ HAK_API void *pvalloc(size_t size) {
 
 HAK_API size_t malloc_usable_size(void *block) { return alloc_usable(block, "malloc_usable_size"); }
 
-void cfree(void *block);
-void free_sized(void *block, size_t size);
-void free_aligned_sized(void *block, size_t alignment, size_t size);
 HAK_API void cfree(void *block) { alloc_free(block); }
 HAK_API void free_sized(void *block, size_t size) { alloc_free_sized(block, size); }
 HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {

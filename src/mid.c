@@ -37,6 +37,15 @@ static void set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
     }
 }
 
+/* The slab may have begun a next life meanwhile, whose offer this one covers: then that is made again. */
+static void offer(struct slab *s) {
+    unsigned c;
+    do {
+        c = slab_class(s);
+        pool_offer(slot_of(s), c);
+    } while (slab_class(s) != c);
+}
+
 /* A new slab; its lowest `taken` blocks are the caller's. */
 static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     bool zero;
@@ -72,7 +81,7 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         if ((before | mask) != all || !rmw_cas(&s->free_blocks, &all, 0)) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
             if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
-                pool_offer(slot_of(s), slab_class(s));
+                offer(s);
             return;
         }
         /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
@@ -103,7 +112,7 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
     }
     store_relaxed(&s->idle_passes, 0);
     if (w != taken)
-        pool_offer(slot_of(s), c);
+        offer(s);
     return taken;
 }
 

@@ -1,11 +1,10 @@
-/* os.h on Linux, over libc's thin wrappers. */
+/* os.h on Linux, over libc's thin wrappers. The kernel's own headers are not used: musl comes without them, and older
+ * ones lack some of the names. */
 #include "os.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -17,6 +16,9 @@
 #include <unistd.h>
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
+
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
+enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -88,8 +90,18 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes) {
 }
 
 bool os_move(void *from, void *to, size_t bytes) {
+    enum { UNKNOWN, KEEPS, FORGETS }; /* qemu's user mode before 8.1 takes `from` for unmapped: once is enough */
+    static _Atomic int kernel;        /* pairs with itself: every thread finds out the same */
+    if (load_relaxed(&kernel) == FORGETS)
+        return false;
     int saved = errno;
     void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+    unsigned char resident;
+    if (got == to && load_relaxed(&kernel) == UNKNOWN) {
+        store_relaxed(&kernel, mincore(from, os_page_bytes(), &resident) == 0 ? KEEPS : FORGETS);
+        if (load_relaxed(&kernel) == FORGETS)
+            os_map(OS_FRESH, from, bytes);
+    }
     errno = saved;
     return got == to;
 }
@@ -134,9 +146,9 @@ void os_wait(_Atomic uint32_t *word, uint32_t value) { call(SYS_futex, (long)wor
 void os_wake(_Atomic uint32_t *word) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
 bool os_fence_threads(void) {
-    return call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 ||
-           (call(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-            call(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
+    return call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0 ||
+           (call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+            call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0);
 }
 
 size_t os_address_limit(void) {

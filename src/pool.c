@@ -362,7 +362,8 @@ bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wante
 /* ---- offers ---- */
 
 void pool_offer(size_t slot, unsigned class_id) {
-    store_seq(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
+    /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid.c, offer). */
+    rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
     bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
 }
 

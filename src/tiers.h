@@ -14,7 +14,7 @@ enum mid_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_CACHED, BLOCK_STATE = 3, BLOCK_CL
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
 size_t tiny_trim(struct heap *h, bool all);
-/* Gives back current slabs none of whose blocks are with the program. */
+/* Gives back slabs of the heap none of whose blocks are with the program, what others freed into them included. */
 void tiny_release_unused(struct heap *h);
 
 /* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */

@@ -261,6 +261,12 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 /* ---- giving back ---- */
 
 void tiny_release_unused(struct heap *h) {
+    for (uint32_t at = h->owned_first; at != 0;) {
+        struct slab *s = slab_of_slot(at - 1);
+        at = s->next; /* it may be gone afterwards */
+        if (load_relaxed(&s->inbox) != 0)
+            inbox_drain(h, s);
+    }
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *s = slab_leave_current(h, c);
         if (s != NULL)

@@ -43,6 +43,9 @@ expect 0 '/' run pwd
 
 refuse 'hak: no such command: no-such-command; see ./hak help' no-such-command
 ! "$HAK" test no-such-stage 2>/dev/null || fail "an unknown stage is taken for a good one"
+refuse 'hak: fuzz: no such target: nope; there are: operations damage options' fuzz nope
+refuse 'hak: fuzz: --seconds takes a number' fuzz operations --seconds soon
+refuse "hak: soak: TIMES is a number, not 'long'" soak long
 "$HAK" help | grep '^usage: ' >/dev/null || fail "no help"
 
 "$HAK" bench --help | grep '^usage: ' >/dev/null || fail "no help for bench"

@@ -1,13 +1,15 @@
-/* fork while other threads allocate: the child must work at once. A child that hangs is ended by its alarm, and the
- * test fails. If it fails, prefork servers and everything that starts programs can lock up. */
+/* fork, vfork and posix_spawn while other threads allocate: the child must work at once. A child that hangs is ended by its
+ * alarm, and the test fails. If it fails, prefork servers and everything that starts programs can lock up. longer.h: how to
+ * have more children. */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 
 #include <atomic>
 #include <thread>
 
-#include "../support.h"
+#include "../life/longer.h"
 #include "../surface.h"
 
 namespace {
@@ -56,15 +58,15 @@ class Noise {
     std::vector<std::thread> threads_;
 };
 
-/* What a child does: allocate in every tier, free what it inherited, start a thread. */
-void child_work(Noise *noise, std::vector<void *> &inherited, bool with_thread) {
+/* What a child does: free what it inherited, allocate in every tier, start a thread. */
+void child_work(Noise *noise, std::vector<void *> &inherited, bool with_thread, int blocks_wanted = 300) {
     for (void *block : inherited)
         S.free(block);
     if (noise != nullptr)
         noise->free_everything();
     Random random(static_cast<uint64_t>(getpid()));
     std::vector<std::pair<char *, size_t>> blocks;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < blocks_wanted; i++) {
         size_t size = 1 + random.log_size(i % 20 == 0 ? 21 : 12);
         auto *block = static_cast<char *>(S.alloc(size));
         if (block == nullptr)
@@ -109,12 +111,13 @@ void expect_clean_end(pid_t pid, int round) {
 TEST(Fork, WhileFourThreadsAllocate) {
     Noise noise(4);
     std::vector<void *> inherited = some_blocks();
-    for (int round = 0; round < 500 / kShorter; round++) {
+    int forks = times(1000), round = 0;
+    for (; round < forks; round++) {
         fflush(nullptr);
         pid_t pid = fork();
         if (pid == 0) {
             alarm(kHangSeconds);
-            child_work(&noise, inherited, round % 4 == 0);
+            child_work(&noise, inherited, round % 4 == 0, round % 8 == 0 ? 300 : 30);
             if (round % 2 == 0)
                 _exit(0);
             exit(0); /* runs atexit handlers and destructors of statics */
@@ -124,6 +127,7 @@ TEST(Fork, WhileFourThreadsAllocate) {
             break;
         S.free(S.alloc(1000)); /* the parent goes on */
     }
+    figure("forks_while_four_threads_allocate", round);
     for (void *block : inherited)
         S.free(block);
 }
@@ -131,7 +135,7 @@ TEST(Fork, WhileFourThreadsAllocate) {
 /* A child of a child, and a child that goes on living with threads of its own. */
 TEST(Fork, Generations) {
     Noise noise(2);
-    for (int round = 0; round < 60 / kShorter; round++) {
+    for (int round = 0; round < times(60); round++) {
         fflush(nullptr);
         pid_t pid = fork();
         if (pid == 0) {
@@ -159,7 +163,7 @@ TEST(Fork, Generations) {
 TEST(Fork, UnderscoreForkRunsNoHandlers) {
     Noise noise(2);
     std::vector<void *> inherited = some_blocks();
-    for (int round = 0; round < 200 / kShorter; round++) {
+    for (int round = 0; round < times(200); round++) {
         pid_t pid = _Fork();
         if (pid == 0) {
             alarm(kHangSeconds);
@@ -200,11 +204,62 @@ TEST(Fork, ParentsFreesAfterForkAreNotTheChilds) {
     }
 }
 
+/* ---- a program started ---- */
+
+/* In its child the parent's memory is shared, so what it does to the heap is done to the parent's. */
+pid_t vfork_and_exec(const char *program) {
+    const char *const argv[] = {program, "--as-child", nullptr};
+    void *volatile block = S.alloc(300);
+    volatile bool shared = false; /* an emulator may make it a fork */
+    pid_t pid = vfork();
+    if (pid == 0) {
+        shared = true;
+        S.free(block);
+        block = S.alloc(3000);
+        if (block == nullptr)
+            _exit(40);
+        memset(block, 7, 3000);
+        execv(program, const_cast<char **>(argv));
+        _exit(41);
+    }
+    if (shared)
+        EXPECT_EQ(static_cast<char *>(block)[2999], 7);
+    S.free(block);
+    return pid;
+}
+
+pid_t spawn(const char *program) {
+    const char *const argv[] = {program, "--as-child", nullptr};
+    pid_t pid = -1;
+    EXPECT_EQ(posix_spawn(&pid, program, nullptr, nullptr, const_cast<char **>(argv), environ), 0);
+    return pid;
+}
+
+TEST(Fork, StartedPrograms) {
+    Noise noise(4);
+    char self[4096] = "";
+    ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+    int programs = times(100), round = 0;
+    for (; round < programs; round++) {
+        expect_clean_end(round % 2 == 0 ? vfork_and_exec(self) : spawn(self), round);
+        if (HasFatalFailure())
+            break;
+    }
+    figure("programs_started_by_vfork_and_spawn", round);
+}
+
+int as_child() {
+    alarm(kHangSeconds);
+    std::vector<void *> nothing;
+    child_work(nullptr, nothing, true);
+    return 0;
+}
+
 /* ---- fork in a signal handler, which may interrupt malloc itself ---- */
 
 volatile sig_atomic_t is_child;
 std::atomic<int> children;
-constexpr int kMostChildren = 200 / kShorter;
+const int kMostChildren = times(200);
 
 void fork_in_handler(int) {
     int saved = errno;
@@ -263,6 +318,14 @@ TEST(Fork, InASignalHandlerThatInterruptsMalloc) {
         ASSERT_GT(waitpid(-1, &status, 0), 0);
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << std::hex << status;
     }
+    figure("forks_in_a_signal_handler", kMostChildren);
 }
 
 } // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--as-child") == 0)
+        return as_child();
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,11 +1,12 @@
-/* Memory that runs out: RLIMIT_AS, RLIMIT_DATA, locked memory. Each case is this program started again under the limit:
- * it gets almost all the limit allows, then NULL with ENOMEM, and goes on after freeing. If it fails, programs under
- * `ulimit -v` or in locked memory die although there is memory for them. */
+/* Memory that runs out: RLIMIT_AS, RLIMIT_DATA, locked memory, mappings, a memory cgroup, overcommit. Each case is this
+ * program started again under the limit: it gets almost all the limit allows, then NULL with ENOMEM, and goes on after
+ * freeing. If it fails, programs under `ulimit -v`, in locked memory or in containers die although there is memory. */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <new>
 
@@ -150,7 +151,99 @@ void align_at_the_frontier(size_t shape) {
         give_up("no aligned block");
 }
 
+/* Mappings that the kernel cannot merge, until there are `left` to go. */
+std::vector<void *> eat_mappings(size_t left) {
+    std::vector<void *> eaten;
+    eaten.reserve(200000);
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    for (int protection = PROT_NONE;; protection ^= PROT_READ) {
+        void *one = mmap(nullptr, page, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (one == MAP_FAILED)
+            break;
+        eaten.push_back(one);
+    }
+    for (size_t i = 0; i < left && !eaten.empty(); i++, eaten.pop_back())
+        munmap(eaten.back(), page);
+    return eaten;
+}
+
+/* What is there goes on being used when no mapping can be had; blocks that grow keep their contents. */
+void live_without_mappings(size_t left) {
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    Chain chain;
+    while (chain.bytes < 8 * kMiB)
+        if (!chain.grow(5000, false))
+            give_up("no memory at the start");
+    char *growing = static_cast<char *>(malloc(3 * kMiB));
+    pattern_write(growing, 0, 3 * kMiB, 7);
+    std::vector<void *> eaten = eat_mappings(left);
+    if (eaten.size() < 10000)
+        give_up("only %zu mappings to eat", eaten.size());
+    size_t had = chain.count;
+    chain.shrink(had / 2);
+    for (size_t i = 0; i < had / 3; i++)
+        if (!chain.grow(5000, true))
+            give_up("freed memory cannot be had again: %zu of %zu", i, had / 3);
+    size_t size = 3 * kMiB;
+    for (; size < 40 * kMiB; size += 2 * kMiB) {
+        char *other = static_cast<char *>(malloc(2 * kMiB)); /* in the way of growth in place */
+        errno = 0;
+        auto *grown = static_cast<char *>(realloc(growing, size));
+        if (grown == nullptr && errno != ENOMEM)
+            give_up("errno is %d", errno);
+        growing = grown != nullptr ? grown : growing;
+        size_t damaged = pattern_check(growing, 3 * kMiB, 3 * kMiB, 7);
+        if (damaged != 3 * kMiB)
+            give_up("byte %zu was lost at %zu MiB", damaged, size / kMiB);
+        free(other);
+    }
+    malloc_trim(0);
+    for (void *one : eaten)
+        munmap(one, page);
+    for (size_t i = 0; i < 20; i++)
+        if (!chain.grow(3 * kMiB, true))
+            give_up("no memory though there are mappings again");
+    printf("%zu mappings eaten; grown to %zu MiB\n", eaten.size(), malloc_usable_size(growing) / kMiB);
+    chain.shrink(0);
+    free(growing);
+}
+
+/* The kernel grants addresses only: what is touched beyond the limit is death by its hand, not ours. So half is used. */
+void live_in_cgroup(size_t limit) {
+    for (int round = 0; round < 6; round++)
+        for (size_t size : {size_t{48}, size_t{1000}, 20 * kKiB, 300 * kKiB, 3 * kMiB}) {
+            Chain chain;
+            while (chain.bytes < limit / 2)
+                if (!chain.grow(size, round % 2 == 0))
+                    give_up("no memory");
+            chain.shrink(chain.count / 10);
+            chain.shrink(0);
+        }
+}
+
+/* Much address space, none of it touched. */
+void exhaust_untouched(size_t limit) {
+    for (int round = 0; round < 3; round++) {
+        std::vector<void *> blocks;
+        errno = 0;
+        for (void *block; (block = malloc(8 * kMiB - 100)) != nullptr;)
+            blocks.push_back(block);
+        if (errno != ENOMEM || blocks.size() * 8 * kMiB < limit / 100 * 90)
+            give_up("errno %d after %zu MiB of %zu", errno, blocks.size() * 8, limit / kMiB);
+        for (void *block : blocks)
+            free(block);
+    }
+}
+
 int run_child(const std::string &name, size_t limit) {
+    if (name == "untouched")
+        exhaust_untouched(limit);
+    if (name == "mappings")
+        live_without_mappings(limit);
+    if (name == "cgroup")
+        live_in_cgroup(limit);
+    if (name == "small")
+        exhaust_all_sizes(limit, false, 0);
     if (name == "frontier")
         align_at_the_frontier(limit);
     if (name == "as")
@@ -184,6 +277,17 @@ void run_limited(const char *name, size_t bytes, void (*prepare)(long)) {
 TEST(Limits, AddressSpace64MiB) { run_limited("as", 64 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace256MiB) { run_limited("as", 256 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace1GiB) { run_limited("as", kGiB, limit_address_space); }
+/* Below 64 MiB the program's own files are much of it: how much is owed is not said. */
+TEST(Limits, AddressSpace16MiB) { run_limited("small", 16 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace24MiB) { run_limited("small", 24 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace32MiB) { run_limited("small", 32 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace48MiB) { run_limited("small", 48 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace128MiB) { run_limited("as", 128 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace512MiB) { run_limited("as", 512 * kMiB, limit_address_space); }
+TEST(Limits, AddressSpace2GiB) { run_limited("untouched", 2 * kGiB, limit_address_space); }
+TEST(Limits, AddressSpace4GiB) { run_limited("untouched", 4 * kGiB, limit_address_space); }
+TEST(Limits, AddressSpace8GiB) { run_limited("untouched", 8 * kGiB, limit_address_space); }
+TEST(Limits, Data16MiB) { run_limited("small", 16 * kMiB, limit_data); }
 TEST(Limits, Data64MiB) { run_limited("data", 64 * kMiB, limit_data); }
 TEST(Limits, Data256MiB) { run_limited("data", 256 * kMiB, limit_data); }
 
@@ -200,6 +304,40 @@ TEST(Limits, LockedMemory) {
     if (geteuid() != 0)
         GTEST_SKIP() << "mlockall needs the right to lock much memory";
     run_limited("locked", 0, unlimit_locked);
+}
+
+TEST(Limits, MappingsAllUsed) { run_limited("mappings", 0, no_limit); }
+TEST(Limits, MappingsNearlyAllUsed) { run_limited("mappings", 3, no_limit); }
+
+bool write_file(const std::string &path, const std::string &text) {
+    FILE *file = fopen(path.c_str(), "we");
+    bool done = file != nullptr && fputs(text.c_str(), file) >= 0;
+    if (file != nullptr)
+        done = fclose(file) == 0 && done;
+    return done;
+}
+
+std::string cgroup_path; /* of the case below */
+void enter_cgroup(long) {
+    if (!write_file(cgroup_path + "/cgroup.procs", std::to_string(getpid())))
+        _exit(125);
+}
+
+TEST(Limits, MemoryCgroup) {
+    constexpr size_t kLimit = 64 * kMiB;
+    bool made = false;
+    for (std::string root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+        cgroup_path = root + "/hakmem-test-" + std::to_string(getpid());
+        std::string file = root == "/sys/fs/cgroup" ? "/memory.max" : "/memory.limit_in_bytes";
+        made = mkdir(cgroup_path.c_str(), 0755) == 0 && write_file(cgroup_path + file, std::to_string(kLimit));
+        if (made)
+            break;
+        rmdir(cgroup_path.c_str());
+    }
+    if (!made)
+        GTEST_SKIP() << "no memory cgroup can be made here";
+    run_limited("cgroup", kLimit, enter_cgroup);
+    rmdir(cgroup_path.c_str());
 }
 
 /* A limit set after the start, as shells' children do to themselves: reservation and blocks stay usable. */

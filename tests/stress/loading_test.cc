@@ -1,6 +1,9 @@
-/* Libraries that come and go under HAKMEM. Linked with libhakmem.so; plugins allocate when loaded, used and unloaded. */
+/* Libraries that come and go under HAKMEM. Linked with libhakmem.so; plugins allocate when loaded, used and unloaded. And the
+ * loader's odd ways: plugins that bind to glibc's malloc, audit modules. If one fails, a program that loads others' code dies
+ * without saying why. */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <thread>
 
@@ -49,4 +52,94 @@ TEST(Loading, TheLibraryItselfCanBeOpenedAndClosed) {
     free(malloc(100));
 }
 
+/* ---- a plugin that is still loaded when the program ends ---- */
+
+int leave_open() {
+    void *plugin = dlopen(HAK_TEST_PLUGIN, RTLD_NOW);
+    if (plugin == nullptr)
+        return 2;
+    auto *work = reinterpret_cast<Work *>(dlsym(plugin, "plugin_work"));
+    std::thread([work] { free(work(3000)); }).join();
+    free(work(70));
+    return 0; /* its destructors run after ours */
+}
+
+TEST(Loading, APluginOutlivesMain) {
+    Outcome outcome = run_self({"--leave-open"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+}
+
+/* ---- RTLD_DEEPBIND: the plugin's malloc is glibc's, the program's free is ours ---- */
+
+int use_deep_bound(const std::string &call) {
+    void *plugin = dlopen(HAK_TEST_PLUGIN, RTLD_NOW | RTLD_DEEPBIND);
+    if (plugin == nullptr)
+        return 2;
+    char *block = reinterpret_cast<Work *>(dlsym(plugin, "plugin_work"))(100);
+    if (call == "free")
+        free(block);
+    if (call == "realloc")
+        free(realloc(block, 1000));
+    if (call == "malloc_usable_size")
+        return malloc_usable_size(block) == 0 ? 3 : 4;
+    dlclose(plugin);
+    return 0;
+}
+
+TEST(DeepBind, APluginThatKeepsItsBlocksWorks) {
+    Outcome outcome = run_self({"--deep-bound", "nothing"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+}
+
+TEST(DeepBind, AForeignBlockIsNamedInOneLine) {
+    for (std::string call : {"free", "realloc", "malloc_usable_size"}) {
+        Outcome outcome = run_self({"--deep-bound", call});
+        EXPECT_TRUE(outcome.killed(SIGABRT)) << call << ": " << outcome.describe();
+        std::string line = call == "free" ? "hakmem: invalid free of 0x" : "hakmem: invalid pointer 0x";
+        EXPECT_EQ(outcome.err.rfind(line, 0), 0u) << outcome.describe();
+        EXPECT_NE(outcome.err.find("(not a block of this heap)\n"), std::string::npos) << outcome.describe();
+        EXPECT_EQ(outcome.err.rfind("hakmem: "), 0u) << "more than one line\n" << outcome.describe();
+    }
+}
+
+/* ---- LD_AUDIT: the loader calls code that allocates, while it loads us ---- */
+
+void run_audited(const char *module) {
+    std::string preload = std::string("LD_PRELOAD=") + HAK_TEST_LIBRARY;
+    Outcome outcome = run_program(HAK_TEST_PROGRAM, {}, {std::string("LD_AUDIT=") + module, preload});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.out, "ok\n");
+    EXPECT_NE(outcome.err.find("audit: hakmem is loaded\n"), std::string::npos) << outcome.describe();
+}
+
+TEST(Audit, AModuleMayAllocate) { run_audited(HAK_TEST_AUDIT); }
+
+/* The module's libc is a second one, whose thread-specific values share their places with the first one's. */
+TEST(Audit, AModuleMayBringASecondHakmem) { run_audited(HAK_TEST_AUDIT_OVER_HAKMEM); }
+
+/* The library is first called before its libc has been given the environment. To be enabled when options_init can read it
+ * then: so far what is fixed at the start (REGION_BYTES, HUGE_PAGES, …) keeps its default under an audit module. */
+int cannot_have_a_gibibyte() { return malloc(kGiB) == nullptr ? 0 : 5; }
+
+TEST(Audit, DISABLED_OptionsOfTheEnvironmentCount) {
+    Outcome plain = run_self({"--cannot-have-a-gibibyte"}, {"HAKMEM_REGION_BYTES=512M"});
+    EXPECT_TRUE(plain.exited(0)) << plain.describe();
+    std::string audit = std::string("LD_AUDIT=") + HAK_TEST_AUDIT;
+    Outcome audited = run_self({"--cannot-have-a-gibibyte"}, {audit, "HAKMEM_REGION_BYTES=512M"});
+    EXPECT_TRUE(audited.exited(0)) << audited.describe();
+}
+
 } // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--leave-open") == 0)
+        return leave_open();
+    if (argc == 2 && strcmp(argv[1], "--cannot-have-a-gibibyte") == 0)
+        return cannot_have_a_gibibyte();
+    if (argc == 3 && strcmp(argv[1], "--deep-bound") == 0)
+        return use_deep_bound(argv[2]);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,5 +1,5 @@
-/* Many threads: 10,000 alive at once, and 20,000 births and deaths with destructors that allocate. If it fails,
- * programs with many threads run out of memory, or crash when a thread ends. */
+/* Many threads: 10,000 alive at once, and 100,000 births and deaths with destructors that allocate. If it fails,
+ * programs with many threads run out of memory, or crash when a thread ends. longer.h: how to have more deaths. */
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -8,14 +8,14 @@
 #include <thread>
 
 #include "../heap_stats.h"
-#include "../support.h"
+#include "../life/longer.h"
 #include "../surface.h"
 
 namespace {
 
 const Surface &S = subject();
 
-constexpr int kAlive = 10000 / kShorter, kDeaths = 20000 / kShorter;
+constexpr int kAlive = 10000 / kShorter;
 
 struct Crowd {
     pthread_barrier_t all_alive, may_end;
@@ -43,6 +43,7 @@ TEST(Threads, TenThousandAliveAtOnce) {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, kShorter > 1 ? 256 * kKiB : 32 * kKiB);
+    size_t rss_before = process_rss_bytes();
     for (int round = 0; round < 2; round++) {
         Crowd crowd;
         pthread_barrier_init(&crowd.all_alive, nullptr, kAlive + 1);
@@ -56,8 +57,14 @@ TEST(Threads, TenThousandAliveAtOnce) {
         EXPECT_GE(stats["heaps"].number, kAlive);
         /* Every thread holds 10,000 bytes live and three slabs it shares with nobody. */
         double each = stats["rss_bytes"]["total"].number / kAlive;
-        printf("heap per thread: %.0f bytes\n", each);
-        EXPECT_LT(each, 40.0 * kKiB);
+        EXPECT_LT(each, 40.0 * kKiB) << "of the heap, for each thread";
+        size_t rss_each = (process_rss_bytes() - rss_before) / kAlive; /* with its stack and libc's part */
+        EXPECT_LT(rss_each, 80 * kKiB) << "of the process, for each thread";
+        if (round == 0) {
+            figure("threads_alive_most", kAlive);
+            figure("threads_alive_heap_bytes_each_most", static_cast<long>(each));
+            figure("threads_alive_rss_bytes_each_most", static_cast<long>(rss_each));
+        }
         pthread_barrier_wait(&crowd.may_end);
         for (auto &thread : threads)
             pthread_join(thread, nullptr);
@@ -118,26 +125,32 @@ size_t trimmed_heap() {
     return heap_rss_bytes();
 }
 
-TEST(Threads, TwentyThousandDeathsWithAllocatingDestructors) {
+TEST(Threads, DeathsWithAllocatingDestructors) {
     for (auto &key : keys)
         ASSERT_EQ(pthread_key_create(&key, key_destructor), 0);
-    size_t early = 0;
-    int alive = 4, rounds = kDeaths / alive;
+    size_t early_heap = 0, early_rss = 0;
+    int alive = 4, rounds = times(100000) / alive;
     for (int round = 0; round < rounds; round++) {
-        std::vector<std::thread> threads;
+        std::thread threads[4];
         for (int i = 0; i < alive; i++)
-            threads.emplace_back(live_and_die, round + i);
+            threads[i] = std::thread(live_and_die, round + i);
         for (auto &thread : threads)
             thread.join();
-        if (round == rounds / 10)
-            early = trimmed_heap();
+        if (round == rounds / 10) {
+            early_heap = trimmed_heap();
+            early_rss = process_rss_bytes();
+        }
     }
-    size_t late = trimmed_heap();
-    EXPECT_LT(late, early + 1 * kMiB) << "the heap grows as threads come and go: " << heap_stats_text();
+    long heap_growth = static_cast<long>(trimmed_heap() - early_heap);
+    long rss_growth = static_cast<long>(process_rss_bytes() - early_rss);
+    long most = static_cast<long>(kMiB) * (kShorter > 1 ? 16 : 1); /* a sanitizer keeps a record of each thread */
+    EXPECT_LT(heap_growth, static_cast<long>(kMiB)) << "the heap grows as threads come and go: " << heap_stats_text();
+    EXPECT_LT(rss_growth, most) << "the process grows as threads come and go: " << heap_stats_text();
     EXPECT_EQ(thread_local_runs, rounds * alive);
     EXPECT_GE(destructor_runs, rounds * alive * 2L);
-    printf("heap %zu KiB after %d deaths, %zu KiB after %d; heaps: %.0f\n", early / kKiB, rounds / 10 * alive,
-           late / kKiB, rounds * alive, heap_stats()["heaps"].number);
+    figure("thread_deaths", rounds * alive);
+    figure("thread_deaths_heap_growth_bytes_most", heap_growth);
+    figure("thread_deaths_rss_growth_bytes_most", rss_growth);
     for (auto &key : keys)
         pthread_key_delete(key);
 }

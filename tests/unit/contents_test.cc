@@ -325,4 +325,32 @@ TEST(Contents, ALinkInALiveBlockIsNotAFreedBlock) {
         }
 }
 
+/* A block that heads the list of a slab when that is used again, and then holds a copy of a link, is live all the same. */
+TEST(Contents, ALinkInTheFirstBlockOfAReusedSlabIsNotAFreedBlock) {
+    constexpr size_t kSize = 64, kBlocks = 8192, kSlot = 64 * kKiB;
+    std::vector<uintptr_t *> blocks(kBlocks);
+    for (auto &block : blocks)
+        block = static_cast<uintptr_t *>(S.alloc(kSize));
+    for (size_t i = 0; i < kBlocks; i += 3)
+        S.free(blocks[i]);
+    unsigned tried = 0;
+    for (size_t i = 0; i < kBlocks; i += 3) {
+        auto *block = static_cast<uintptr_t *>(S.alloc(kSize));
+        auto *freed = static_cast<uintptr_t *>(S.alloc(kSize));
+        volatile uintptr_t *word = freed;
+        bool together = (reinterpret_cast<uintptr_t>(block) ^ reinterpret_cast<uintptr_t>(freed)) < kSlot;
+        S.free(freed);
+        if (together) {
+            *block = *word;
+            S.free(block);
+            block = static_cast<uintptr_t *>(S.alloc(kSize));
+            tried++;
+        }
+        blocks[i] = block;
+    }
+    EXPECT_GT(tried, kBlocks / 6);
+    for (auto *block : blocks)
+        S.free(block);
+}
+
 } // namespace

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs.
+
+figures: first takes over those that the last runs of `./hak test`, `soak`, `fuzz` and `test --coverage` left in
+build/results/reliability-*.json; of a figure that several have, the largest.
+"""
+import json
+import pathlib
+import sys
+
+DOCS = pathlib.Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "build" / "results"
+FIGURES = DOCS / "reliability.json"
+
+# Sections, and what each figure means; those that are missing here come last, by their names.
+SENTENCES = {
+    "Random sequences of calls": {
+        "model_operations_one_thread": "calls of random sequences over the whole API by one thread, each answer checked",
+        "model_operations_threads": "the same by 4 to 16 threads that hand blocks over, end and fork",
+        "fuzz_operations_executions": "sequences of calls that libFuzzer tried",
+        "fuzz_operations_operations": "calls in them",
+        "fuzz_options_executions": "texts that libFuzzer gave to the options parser",
+    },
+    "Damage": {
+        "fuzz_damage_executions": "sequences with damage among them: overwritten links and neighbours, bad frees",
+        "fuzz_damage_operations": "calls in them",
+        "fuzz_damage_refused": "of these sequences ended in one line and abort; the others survived it, or:",
+        "fuzz_damage_wild_faults": "ended in a fault outside the allocator's tables, an overwritten link having been"
+                                   " followed (not in secure mode)",
+        "fault_points": "system calls made to fail, one at a time",
+    },
+    "Life": {
+        "threads_alive": "threads alive at once",
+        "threads_alive_heap_bytes_each": "bytes of heap each of them costs",
+        "threads_alive_rss_bytes_each": "bytes of resident memory each of them costs, its stack included",
+        "thread_deaths": "threads born and dead, with destructors that allocate",
+        "thread_deaths_heap_growth_bytes": "bytes the heap grew by meanwhile",
+        "thread_deaths_rss_growth_bytes": "bytes the resident memory grew by",
+        "forks_while_four_threads_allocate": "forks while four threads allocate",
+        "forks_in_a_signal_handler": "forks in a signal handler",
+        "programs_started_by_vfork_and_spawn": "programs started by vfork and posix_spawn",
+    },
+    "Memory over time": {
+        "soak_hours": "hours of a server's day, accelerated",
+        "soak_operations": "allocations in them",
+        "soak_rss_percent_of_live_peak": "percent of the most that was live were resident at most",
+        "soak_phases_rss_percent_of_live_peak": "percent when each hour has sizes of its own",
+    },
+    "Coverage": {
+        "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
+    },
+}
+
+
+def gather():
+    figures = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    fresh = {}
+    for path in sorted(RESULTS.glob("reliability-*.json")):
+        for name, value in json.loads(path.read_text()).items():
+            fresh[name] = max(value, fresh.get(name, value))
+    if not fresh:
+        sys.exit("reliability.py: build/results has no figures; ./hak test, soak and fuzz leave them there")
+    figures.update(fresh)
+    FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+
+
+def write_page():
+    figures = json.loads(FIGURES.read_text())
+    lines = ["# Reliability", "",
+             "What the tests have tried, from `docs/reliability.json`: the figures that `./hak test`, `./hak soak` and",
+             "`./hak fuzz` print; `./hak doc figures` takes them over."]
+    sections = {title: [(name, text) for name, text in texts.items() if name in figures]
+                for title, texts in SENTENCES.items()}
+    known = {name for texts in SENTENCES.values() for name in texts}
+    sections["Further"] = [(name, name.replace("_", " ")) for name in sorted(figures) if name not in known]
+    for title, rows in sections.items():
+        if rows:
+            lines += ["", f"## {title}", "", "| figure | of what |", "|---:|---|"]
+            lines += [f"| {figures[name]:,} | {text} |" for name, text in rows]
+    (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["figures"]:
+        gather()
+    elif sys.argv[1:]:
+        sys.exit(__doc__.split("\n")[0])
+    write_page()

@@ -1,0 +1,58 @@
+/* The gate before the system calls of the test build of os.h (os_fault.c), and a look at what the allocator lost.
+ *
+ * While the gate is armed each call is counted, and those the plan names fail with its error. Time stands still but for
+ * fault_clock_advance and for sleeps, which take none. One plan at a time; any thread may be calling. */
+#ifndef HAKMEM_TESTS_FAULT_H
+#define HAKMEM_TESTS_FAULT_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FAULT_CALLS(X)                                                                                                 \
+    X(mmap)                                                                                                            \
+    X(mprotect)                                                                                                        \
+    X(madvise)                                                                                                         \
+    X(munmap) X(mremap) X(mincore) X(membarrier) X(futex) X(pthread_create) X(getrlimit) X(open) X(write) X(fcntl)
+
+enum fault_call {
+#define FAULT_ENUM(name) FAULT_##name,
+    FAULT_CALLS(FAULT_ENUM)
+#undef FAULT_ENUM
+        FAULT_ANY, /* whichever it is, all counted together */
+    FAULT_COUNTS
+};
+
+/* Calls from <= k < to fail, counted from 1. `half`: those that can have done a part of their work by then have. */
+struct fault_plan {
+    int call;
+    unsigned from, to;
+    int error;
+    int half;
+};
+
+void fault_arm(const struct fault_plan *plan);
+void fault_lift(void);
+unsigned fault_calls(int call);         /* since fault_arm */
+unsigned fault_injected_into(int call); /* of these, made to fail */
+size_t fault_occupied_bytes(void);      /* that mmap said somebody else has (EEXIST), since fault_arm */
+unsigned fault_not_mapped_afresh(void); /* mmaps that were to replace something (MAP_FIXED) and failed, likewise */
+const char *fault_name(int call);
+void fault_clock_advance(unsigned ms);
+
+/* Options that are read at the start only; before the first allocation. */
+void fault_no_reservation(void);    /* REGION_BYTES=0 */
+void fault_huge_pages_always(void); /* HUGE_PAGES=always */
+
+/* The pool's slots. Nobody's are ACTIVE, but no block is there that could ever be freed. */
+struct fault_slots {
+    size_t active, empty, nobodys;
+};
+struct fault_slots fault_count_slots(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

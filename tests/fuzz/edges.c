@@ -1,0 +1,12 @@
+/* Where libFuzzer's counters of edges are. Not instrumented itself: the compiler gives each instrumented file its own idea of
+ * these symbols. */
+#include <stddef.h>
+
+extern char __start___sancov_cntrs[] __attribute__((visibility("hidden")));
+extern char __stop___sancov_cntrs[] __attribute__((visibility("hidden")));
+
+char *edges_begin(void);
+size_t edges_bytes(void);
+
+char *edges_begin(void) { return __start___sancov_cntrs; }
+size_t edges_bytes(void) { return (size_t)(__stop___sancov_cntrs - __start___sancov_cntrs); }

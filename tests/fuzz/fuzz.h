@@ -1,0 +1,24 @@
+/* What the fuzz targets over steps share: how many blocks a machine has there, and what is printed at the end. */
+#ifndef HAKMEM_TESTS_FUZZ_H
+#define HAKMEM_TESTS_FUZZ_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "operations.h"
+
+constexpr size_t kFuzzPlaces = 64;
+
+struct FuzzCounts {
+    const char *name;
+    size_t executions = 0, operations = 0;
+    explicit FuzzCounts(const char *target) : name(target) {}
+    ~FuzzCounts() {
+        printf("figure: fuzz_%s_executions %zu\nfigure: fuzz_%s_operations %zu\n", name, executions, name, operations);
+        fflush(stdout);
+    }
+};
+extern FuzzCounts fuzz_counts;
+
+#endif

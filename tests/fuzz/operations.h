@@ -1,0 +1,121 @@
+/* Calls to the allocator as data, and the machine that makes them and checks every answer: one interpreter for the model
+ * test, the fuzzers and what a failing sequence is shrunk to.
+ *
+ *  1. A Step names a call, its flavour (which function, which alignment), a place in a table of blocks and a size. Steps
+ *     mean something whatever went before, so that any of them may be left out.
+ *  2. A Machine is one actor: a table of blocks, and a check of each answer: alignment, usable size, zeros, contents
+ *     kept, errno. Its World, shared with other machines, knows every live block: no two may overlap.
+ *  3. What is wrong is printed as one line, then abort().
+ * A machine belongs to one thread at a time. */
+#ifndef HAKMEM_TESTS_OPERATIONS_H
+#define HAKMEM_TESTS_OPERATIONS_H
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../surface.h"
+
+// clang-format off
+#define CALLS(X) X(malloc) X(calloc) X(aligned) X(realloc) X(free) X(check) X(fill) X(expand) X(give) X(receive) \
+    X(impossible) X(illegal) X(trim) X(stats) X(option) X(elsewhere) X(fork) X(end) X(damage)
+// clang-format on
+enum Call : uint8_t {
+#define CALL_ENUM(name) CALL_##name,
+    CALLS(CALL_ENUM)
+#undef CALL_ENUM
+        CALL_COUNT
+};
+
+struct Step {
+    uint8_t call, flavour, thread;
+    uint16_t place;
+    uint32_t size;
+};
+
+/* "THREAD CALL PLACE SIZE FLAVOUR", and back; false: it is no such line. */
+std::string step_text(const Step &step);
+bool step_read(const char *text, Step *step);
+
+/* Eight bytes are a step of thread 0: any eight are one. Most sizes are small. */
+constexpr size_t kStepBytes = 8;
+Step step_of_bytes(const uint8_t *bytes);
+
+struct Block {
+    char *at;
+    size_t size;      /* asked for */
+    size_t filled;    /* bytes the pattern covers: `size`, or all that is usable */
+    size_t alignment; /* 0: none was asked for */
+    uint32_t tag;
+};
+
+/* What machines share: all live blocks by address, and those on their way from one machine to another. */
+class World {
+  public:
+    void born(const Block &block, size_t usable);
+    void dies(const Block &block);
+    void put(const Block &block);
+    bool take(Block *block, size_t which);
+    size_t live();
+
+  private:
+    std::mutex mutex_;
+    std::map<char *, size_t> live_;
+    std::vector<Block> exchange_;
+};
+
+class Machine {
+  public:
+    Machine(const Surface &surface, World &world, unsigned number = 0, size_t places = 16384);
+    /* False: the thread that runs this machine is to end, and another one goes on. */
+    bool run(const Step &step);
+    void free_all();
+    void free_the_exchange();
+    /* The options that steps change get their defaults. */
+    static void reset_options();
+
+    long steps = 0;               /* made so far */
+    size_t most_bytes = 64 << 20; /* live at once; larger requests are cut down */
+    /* From the first damage on nothing is checked: the blocks may hold anything. Damage is done only if allowed. */
+    bool damage_allowed = false, careless = false;
+
+  private:
+    static constexpr size_t kFreed = 64;
+
+    Block *at(size_t place);
+    Block *live_near(size_t place);
+    size_t allowed(size_t size) const;
+    void put(size_t place, void *block, size_t size, size_t alignment);
+    void put_unchecked(size_t place, void *block, size_t size, size_t alignment);
+    Block remove(size_t place);
+    void check(const Block &block);
+    void release(const Block &block, unsigned flavour);
+    void call_free(const Block &block, unsigned flavour);
+    void call_free_aligned(const Block &block, unsigned flavour);
+    void do_malloc(const Step &step);
+    void do_calloc(const Step &step);
+    void do_aligned(const Step &step);
+    void do_realloc(const Step &step);
+    void do_fill(const Step &step);
+    void do_expand(const Step &step);
+    void do_impossible(const Step &step);
+    void do_illegal(const Step &step);
+    void do_option(const Step &step);
+    void do_elsewhere(const Step &step);
+    void do_fork();
+    void do_damage(const Step &step);
+
+    const Surface &surface_;
+    const bool standard_; /* operator new and the rest are the allocator's, too */
+    World &world_;
+    std::vector<Block> blocks_;        /* by place */
+    std::vector<Block> freed_{kFreed}; /* the last ones, for damage */
+    size_t freed_next_ = 0, bytes_ = 0;
+    uint32_t tag_;
+};
+
+/* True while a machine itself writes where it must not: a signal is then a guard page doing its work. */
+extern volatile bool machine_does_damage;
+
+#endif

@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# Other machines and other libcs: machines.sh BUILD_DIRECTORY [STEP…]. If it fails, HAKMEM works nowhere but here.
+#   sources       no source beside base.h and os_* asks for the machine, the system or the compiler
+#   aarch64       gcc; the tests that fit run under qemu with pages of 4 KiB
+#   aarch64-16k   the same with pages of 16 KiB, aarch64-64k of 64 KiB, for what depends on pages
+#   aarch64-clang with assertions, pages of 64 KiB
+#   musl          gcc; the test in C alone, linked in each way, and every workload in C; clang reads the sources
+# It installs nothing. Each step ends in a line "ok   NAME" or "FAIL NAME".
+set -euo pipefail
+ROOT=$(cd "$(dirname "$0")/.." && pwd)
+(($#)) || { echo "usage: machines.sh BUILD_DIRECTORY [STEP…]" && exit 2; }
+mkdir -p "$1"
+BUILD=$(cd "$1" && pwd)
+shift
+JOBS=$(getconf _NPROCESSORS_ONLN)
+SYSROOT=/usr/aarch64-linux-gnu
+MUSL=/usr/include/x86_64-linux-musl
+STEPS=(sources aarch64 aarch64-16k aarch64-64k aarch64-clang musl)
+
+# PROBE:PACKAGE, as in ./hak.
+NEEDS=(cmake:cmake ninja:ninja-build clang:clang g++:g++ unshare:util-linux ctest:cmake
+  aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
+  qemu-aarch64-static:qemu-user-static /usr/src/googletest/CMakeLists.txt:googletest musl-gcc:musl-tools)
+
+need_all() {
+  local need missing=()
+  for need in "${NEEDS[@]}"; do
+    case $need in
+      /*) [[ -e ${need%%:*} ]] || missing+=("${need#*:}") ;;
+      *) command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}") ;;
+    esac
+  done
+  ((${#missing[@]} == 0)) || { echo "FAIL needs what Debian calls: ${missing[*]}" && exit 1; }
+}
+
+# ---- sources ----
+
+# Left are include guards and HAK_CHECKED, the one switch of the build.
+directives() {
+  local others
+  others=$(find "$ROOT/src" -name '*.[ch]' -o -name '*.cc' | grep -v '/base\.h$\|/os_[a-z]*\.c$' |
+    xargs grep -nE '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)|__(x86_64|aarch64|linux|GLIBC|clang|GNUC)_*' |
+    grep -vE ':#ifndef HAK_[A-Z]+_H$|:#ifdef HAK_CHECKED$' || true)
+  [[ -z $others ]] || { echo "$others" && return 1; }
+}
+
+# ---- aarch64 ----
+
+# Reasons: glibc's own memalign crashes under qemu; 10,000 threads, 1 TiB and the library's options, for one process each,
+# take too long there; an audit module hides the small region from the library.
+NOT_EMULATED="-*AlignedAllocEdges:*MemalignEdges:*TenThousandAlive*:*Sparse*:BadOption.*:*BlocksOutliveTheirThreads:Audit.*"
+
+# emulated PAGE_BYTES COMMAND…: aarch64 programs run, also those the command starts. Where the system does not run them the
+# kernel is told how in a namespace of our own. qemu before 8.1 keeps a word for each page of a mapping: hence the smaller region.
+emulated() {
+  local page=$1
+  shift
+  export QEMU_LD_PREFIX=$SYSROOT QEMU_PAGESIZE=$page HAKMEM_REGION_BYTES=16G HAK_TEST_SHORTER=20
+  export GTEST_FILTER="$NOT_EMULATED"
+  ((page == 4096)) || GTEST_FILTER+=":MallocTrim.*:*TrimGivesBack*" # they ask for the statistics
+  if grep -qs '^interpreter .*aarch64' /proc/sys/fs/binfmt_misc/*aarch64*; then
+    "$@"
+  else
+    # shellcheck disable=SC2016
+    unshare --user --map-root-user --mount bash -euc '
+      mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+      elf="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+      mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+      echo -n ":aarch64:M::$elf:$mask:$0:F" >/proc/sys/fs/binfmt_misc/register
+      exec "$@"' "$(command -v qemu-aarch64-static)" "$@"
+  fi
+}
+
+cross=(-G Ninja -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64)
+cross_gcc=("${cross[@]}" -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
+cross_clang=("${cross[@]}" -DCMAKE_C_COMPILER=clang -DCMAKE_C_COMPILER_TARGET=aarch64-linux-gnu
+  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_TARGET=aarch64-linux-gnu)
+
+googletest() {
+  [[ -f $BUILD/googletest/lib/libgtest.a ]] && return
+  cmake -S /usr/src/googletest -B "$BUILD/googletest-build" "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=Release \
+    -DBUILD_GMOCK=OFF -DCMAKE_INSTALL_PREFIX="$BUILD/googletest" -DCMAKE_INSTALL_LIBDIR=lib >/dev/null
+  cmake --build "$BUILD/googletest-build" --parallel "$JOBS" >/dev/null
+  cmake --install "$BUILD/googletest-build" >/dev/null
+}
+
+# build_for NAME CMAKE_ARGS… -- TARGETS…
+build_for() {
+  local name=$1 arguments=()
+  shift
+  while [[ $1 != -- ]]; do arguments+=("$1") && shift; done
+  googletest
+  cmake -S "$ROOT" -B "$BUILD/$name" "${arguments[@]}" -DHAKMEM_TESTS=ON -DCMAKE_PREFIX_PATH="$BUILD/googletest" >/dev/null
+  cmake --build "$BUILD/$name" --parallel "$JOBS" --target hakmem "${@:2}"
+}
+
+# tests_of NAME PAGE_BYTES TESTS…
+tests_of() {
+  emulated "$2" ctest --test-dir "$BUILD/$1" --output-on-failure --no-tests=error --parallel "$JOBS" --timeout 280 \
+    --tests-regex "^($(IFS='|' && echo "${*:3}"))\$"
+}
+
+# Those in which the page size shows. Without the statistics: qemu's mincore answers in pages of the host whatever it told
+# the program, and so writes more than there is room for.
+page_tests=(pool_test sizes_test std_test machine_test machine_static_test order_static_test)
+more_tests=(stats_test contents_hak_test order_test bitset_test classes_test api_hak_test api_std_test bad_std_test fork_test threads_test loading_test
+  order_archive_test order_preload_test dlopen_test)
+targets=(test_plugin)
+
+aarch64_gcc() {
+  build_for aarch64 "${cross_gcc[@]}" -DCMAKE_BUILD_TYPE=Release -- "${page_tests[@]}" "${more_tests[@]}" "${targets[@]}"
+  tests_of aarch64 "$1" "${@:2}"
+}
+
+aarch64_clang() {
+  build_for aarch64-clang "${cross_clang[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHAKMEM_CHECKED=ON -- "${page_tests[@]}"
+  tests_of aarch64-clang 65536 "${page_tests[@]}"
+}
+
+# ---- musl ----
+
+# The library by its own build, C++ operators included; there is no C++ library to link with.
+musl_library() {
+  printf '#!/bin/sh\nREALGCC=g++ exec musl-gcc "$@"\n' >"$BUILD/musl-g++"
+  chmod +x "$BUILD/musl-g++"
+  cmake -S "$ROOT" -B "$BUILD/musl" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=musl-gcc \
+    -DCMAKE_CXX_COMPILER="$BUILD/musl-g++" -DCMAKE_CXX_COMPILER_WORKS=1 -DCMAKE_CXX_ABI_COMPILED=1 \
+    -DHAKMEM_CHECKED="$1" >/dev/null
+  cmake --build "$BUILD/musl" --parallel "$JOBS"
+}
+
+# Debian's musl has no headers of the kernel's: one workload wants them.
+musl_cc() {
+  local one
+  mkdir -p "$BUILD/kernel"
+  for one in /usr/include/{linux,asm-generic,x86_64-linux-gnu/asm}; do
+    ln -sfn "$one" "$BUILD/kernel/${one##*/}"
+  done
+  musl-gcc -std=gnu17 -D_GNU_SOURCE -O2 -I"$ROOT/include" -idirafter "$BUILD/kernel" -fno-builtin "$@" -pthread
+}
+
+# Without dlopen_test: musl's loader takes no library with initial-exec thread-local variables after the start.
+musl_tests() {
+  local library=$BUILD/musl/libhakmem.so here=$BUILD/musl checked
+  for checked in ON OFF; do
+    musl_library "$checked"
+    musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/shared" "$library" -Wl,-rpath,"$here"
+    musl_cc "$ROOT/tests/life/machine_test.c" -o "$here/static" -static "$here/libhakmem.a"
+    "$here/shared"
+    "$here/static"
+  done
+}
+
+# Every workload in C that needs no file, small, with the library preloaded; they check what they allocate.
+musl_workloads() {
+  local line words
+  sed -n 's/^command = \["{bench}\/\(.*\)\]$/\1/p' "$ROOT/bench/suites/tiny.toml" | tr -d '",' >"$BUILD/workloads"
+  while read -r line; do
+    read -ra words <<<"$line"
+    [[ -f $ROOT/bench/workloads/${words[0]}.c && $line != *"{"* ]] || continue # C++, or a file to be made first
+    musl_cc "$ROOT/bench/workloads/${words[0]}.c" -o "$BUILD/musl/${words[0]}"
+    LD_PRELOAD=$BUILD/musl/libhakmem.so "$BUILD/musl/${words[0]}" "${words[@]:1}"
+  done <"$BUILD/workloads"
+}
+
+musl_clang() {
+  find "$ROOT/src" -name '*.c' -print0 | xargs -0 -n 1 clang -fsyntax-only -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror \
+    -nostdinc -isystem "$(clang -print-resource-dir)/include" -isystem "$MUSL" -I"$ROOT/include"
+}
+
+# ---- the steps ----
+
+failed=0
+step() {
+  local name=$1
+  echo "---- $name"
+  set +e
+  (
+    set -e
+    "${@:2}"
+  )
+  local status=$?
+  set -e
+  if ((status == 0)); then
+    echo "ok   $name"
+  else
+    echo "FAIL $name"
+    failed=$((failed + 1))
+  fi
+}
+
+need_all
+for name in "${@:-"${STEPS[@]}"}"; do
+  case $name in
+    sources) step "sources" directives ;;
+    aarch64) step "aarch64, 4 KiB pages" aarch64_gcc 4096 "${page_tests[@]}" "${more_tests[@]}" ;;
+    aarch64-16k) step "aarch64, 16 KiB pages" aarch64_gcc 16384 "${page_tests[@]}" ;;
+    aarch64-64k) step "aarch64, 64 KiB pages" aarch64_gcc 65536 "${page_tests[@]}" ;;
+    aarch64-clang) step "aarch64, clang, assertions" aarch64_clang ;;
+    musl)
+      step "musl" musl_tests
+      step "musl, workloads" musl_workloads
+      step "musl, clang" musl_clang
+      ;;
+    *) echo "machines.sh: no such step: $name; there are: ${STEPS[*]}" && exit 2 ;;
+  esac
+done
+((failed == 0))

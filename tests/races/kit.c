@@ -1,0 +1,144 @@
+/* See kit.h. The kernel, as far as harnesses get to it, is here too: the linker wraps (--wrap) what is named __wrap_. */
+#include "kit.h"
+#include "options.h"
+#include "os.h"
+
+struct heap *kit_heap[KIT_HEAPS];
+
+/* ---- the kernel ---- */
+
+_Noreturn void __wrap_abort(void);
+_Noreturn void __wrap_abort(void) { race_fail("the allocator ended the program"); }
+
+bool __real_os_advise(enum os_advice advice, void *address, size_t bytes);
+bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes);
+bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
+    if (advice != OS_PURGE)
+        return true;
+    if (race_choose(2) == 1) /* refused */
+        return false;
+    race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES); /* harnesses write nothing else */
+    return true;
+}
+
+bool __wrap_os_fence_threads(void);
+bool __wrap_os_fence_threads(void) {
+    race_fence_threads();
+    return true;
+}
+
+uint32_t __wrap_os_now_ms(void);
+uint32_t __wrap_os_now_ms(void) { return 1000000; }
+
+/* ---- heaps and slabs ---- */
+
+void kit_setup(void) {
+    store_relaxed(&option_values[OPT_PURGER], 0);
+    store_relaxed(&option_values[OPT_PURGE], PURGE_NEVER); /* settling does not purge: a harness does */
+    for (unsigned i = 0; i < KIT_HEAPS; i++) {
+        hak_heap = &heap_before_birth;
+        kit_heap[i] = heap_enter();
+        kit_heap[i]->adoptions_left = 4096; /* as a thread that allocates */
+        race_label(kit_heap[i], HEAP_BYTES, "heap");
+    }
+    hak_heap = &heap_before_birth;
+    race_private(&rmw_count, sizeof rmw_count);
+    race_label(&hak_region, sizeof hak_region, "region");
+    race_label(superslab_at(0), sizeof(struct superslab), "superslab");
+    race_label(bitset_word(&hak_region.sets, 0, 0, 0), SETS * 8, "sets");
+    race_label(hak_region.upper, SETS * 8, "upper sets");
+}
+
+uintptr_t kit_malloc(struct heap *h) {
+    uintptr_t block = h->list[KIT_CLASS];
+    if (is_terminator(block))
+        return tiny_refill(h, KIT_CLASS);
+    h->list[KIT_CLASS] = block_next(block);
+    *block_word(block) = 0;
+    return block;
+}
+
+struct slab *kit_slab_of(uintptr_t block) {
+    return slab_at_offset(block - hak_region.base);
+}
+
+void kit_free(struct heap *h, uintptr_t block) {
+    struct slab *s = kit_slab_of(block);
+    if (load_relaxed(&s->owner) == h)
+        slab_free(h, s, block);
+    else
+        remote_free(h, s, block);
+}
+
+struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]) {
+    for (unsigned i = 0; i < KIT_BLOCKS; i++)
+        blocks[i] = kit_malloc(h);
+    kit_malloc(h); /* of the next slab */
+    struct slab *s = kit_slab_of(blocks[0]);
+    race_expect(s == kit_slab_of(blocks[KIT_BLOCKS - 1]) && load_relaxed(&s->owner) == OWNER_NONE);
+    race_label(s, sizeof *s, "slab");
+    return s;
+}
+
+/* ---- accounting ---- */
+
+struct tally {
+    const struct slab *slab;
+    bool seen[KIT_BLOCKS];
+};
+
+/* The blocks of the slab in this list, none of which was seen. */
+static unsigned walk(struct tally *t, uintptr_t list) {
+    unsigned n = 0;
+    for (; !is_terminator(list); list = block_next(list)) {
+        race_expect(same_slot(list, (uintptr_t)slab_address(t->slab)));
+        unsigned i = (unsigned)((list & (SLOT_BYTES - 1)) / size_classes[KIT_CLASS].block_bytes);
+        race_expect(i < KIT_BLOCKS && !t->seen[i]); /* else it is free twice */
+        t->seen[i] = true;
+        n++;
+    }
+    return n;
+}
+
+void kit_account(const struct slab *s, unsigned live) {
+    struct tally t = {.slab = s};
+    struct heap *owner = load_relaxed(&s->owner);
+    if (owner == OWNER_POOL) {
+        race_expect(live == 0 && load_relaxed(&s->inbox) == 0);
+        uint64_t word = load_relaxed(&superslab_at(slot_of(s) / SUPERSLAB_SLOTS)->word);
+        race_expect(!(word_active(word) >> slot_of(s) % SUPERSLAB_SLOTS & 1));
+        return;
+    }
+    uint64_t inbox = load_relaxed(&s->inbox);
+    unsigned waiting = inbox != 0 ? walk(&t, (uintptr_t)slab_address(s) + (inbox & (SLOT_BYTES - 1))) : 0;
+    race_expect(waiting == inbox >> 16);
+    unsigned cached = 0;
+    for (unsigned i = 0; i < KIT_HEAPS; i++) {
+        const struct heap *h = kit_heap[i];
+        for (unsigned e = 0; e < OUTBOX_ENTRIES; e++)
+            if (h->outbox[e].slab == slot_of(s) + 1)
+                waiting += walk(&t, (uintptr_t)slab_address(s) + h->outbox[e].first);
+        if (same_slot(h->list[KIT_CLASS], (uintptr_t)slab_address(s)))
+            cached += walk(&t, h->list[KIT_CLASS]);
+    }
+    if (!(s->place & PLACE_CURRENT))
+        race_expect(walk(&t, s->list) == slab_listed(s));
+    race_expect(s->carved == slab_listed(s) + waiting + cached + live);
+    if (owner != OWNER_NONE)
+        return;
+    race_expect(load_relaxed(&s->inbox) == 0); /* else nobody would look into it */
+    race_expect(s->floor != 0 || pool_offered(slot_of(s), KIT_CLASS));
+    race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
+}
+
+void kit_check_hints(size_t superslab) {
+    uint64_t word = load_relaxed(&superslab_at(superslab)->word);
+    uint32_t active = word_active(word), resident = word_resident(word);
+    const struct bitset_family *sets = &hak_region.sets;
+    race_expect(active != 0 || resident == 0 || bitset_find(sets, SET_CACHED, superslab) == superslab);
+    race_expect(active != 0 || resident != 0 || bitset_find(sets, SET_CLEAN, superslab) == superslab);
+    if (active == 0)
+        return;
+    race_expect((resident & ~active) == 0 || bitset_find(sets, SET_EMPTY, superslab) == superslab);
+    race_expect(active == UINT32_MAX || bitset_find(sets, SET_ROOM_1, superslab) == superslab);
+}

@@ -1,0 +1,249 @@
+/* Mid slabs, and the rings before them. */
+#include "kit.h"
+
+static unsigned class_id, other_class;
+static struct slab *slab;
+static void *block[64], *got[RACE_THREADS];
+
+/* The program writes to what it has: so must nobody else. */
+static void *mid_new(struct heap *h, unsigned c) {
+    bool zero;
+    uint64_t *p = mid_malloc(h, c, &zero);
+    *p = 1;
+    return p;
+}
+static void mid_give(struct heap *h, void *p) {
+    *(uint64_t *)p = 2;
+    mid_free(h, slab_at_offset((uintptr_t)p - hak_region.base), p);
+}
+
+/* No rings: each call goes to the slab. Of the slab `out` blocks are out, the lowest. */
+static void slab_setup(unsigned out) {
+    kit_setup();
+    for (unsigned i = 0; i < KIT_HEAPS; i++)
+        kit_heap[i]->ring_top = HEAP_BYTES;
+    class_id = mid_class_of(8 * KIB), other_class = mid_class_of(10 * KIB);
+    mid_new(kit_heap[0], mid_class_of(2 * KIB)); /* the SuperSlab stays in use */
+    unsigned n = size_classes[class_id].blocks;
+    for (unsigned i = 0; i < n; i++)
+        block[i] = mid_new(kit_heap[0], class_id);
+    slab = slab_at_offset((uintptr_t)block[0] - hak_region.base);
+    race_expect(load_relaxed(&slab->free_blocks) == 0 && size_classes[class_id].slots == 1);
+    for (unsigned i = out; i < n; i++)
+        mid_give(kit_heap[0], block[i]);
+    race_label(slab, sizeof *slab, "slab");
+}
+
+/* What was allocated is live, of its class, and no other has it. Each slab's blocks are free or live, and it can be found. */
+static void slab_check(unsigned in_slab) {
+    unsigned live = in_slab, classes[RACE_THREADS] = {class_id, class_id, other_class};
+    for (unsigned i = 0; i < RACE_THREADS; i++) {
+        if (got[i] == NULL)
+            continue;
+        struct slab *s = slab_at_offset((uintptr_t)got[i] - hak_region.base);
+        race_expect(slab_kind(s) == KIND_MID);
+        s = mid_first(s);
+        unsigned at = mid_block_at(s, got[i]);
+        race_expect(slab_class(s) == classes[i] && at < s->blocks);
+        race_expect(load_relaxed(&s->state[at]) == BLOCK_LIVE && !(load_relaxed(&s->free_blocks) >> at & 1));
+        for (unsigned j = 0; j < i; j++)
+            race_expect(got[j] != got[i]);
+        live += s == slab;
+    }
+    if (slab_kind(slab) == KIND_MID)
+        race_expect(count_bits(load_relaxed(&slab->free_blocks)) + live == slab->blocks);
+    else
+        race_expect(live == 0 && load_relaxed(&slab->free_blocks) == 0);
+    uint64_t word = load_relaxed(&superslab_at(slot_of(slab) / SUPERSLAB_SLOTS)->word);
+    race_expect((word_active(word) >> slot_of(slab) % SUPERSLAB_SLOTS & 1) == (slab_kind(slab) == KIND_MID));
+    kit_check_hints(slot_of(slab) / SUPERSLAB_SLOTS);
+}
+
+/* What is free in a slab that somebody allocated from can be found. */
+static void offered_check(void) {
+    for (unsigned i = 0; i < RACE_THREADS; i++) {
+        if (got[i] == NULL)
+            continue;
+        struct slab *s = mid_first(slab_at_offset((uintptr_t)got[i] - hak_region.base));
+        race_expect(load_relaxed(&s->free_blocks) == 0 || pool_offered(slot_of(s), slab_class(s)));
+    }
+}
+
+/* ---- retire: the last blocks come back while another thread takes one ---- */
+
+static void retire_setup(void) { slab_setup(2); }
+static void retire_0(void) { mid_give(kit_heap[1], block[0]); }
+static void retire_1(void) { got[1] = mid_new(kit_heap[2], class_id); }
+static void retire_2(void) { mid_give(kit_heap[3], block[1]); }
+static void retire_both(void) {
+    retire_2();
+    retire_1();
+}
+static void retire_check(void) {
+    slab_check(0);
+    offered_check();
+    race_saw(slab_kind(slab) == KIND_MID);
+}
+const struct race retire_race = {
+    "retire", "a mid slab is given back while in use, or never", retire_setup, {retire_0, retire_both}, retire_check, 2,
+    NULL};
+const struct race retire_long_race = {"retire_long", "a mid slab is given back while in use, or never",
+                                      retire_setup,  {retire_0, retire_1, retire_2},
+                                      retire_check,  2,
+                                      NULL};
+
+/* ---- reuse: the slab is given back and its slot becomes one of another class, while a third takes from it ---- */
+
+static void reuse_setup(void) {
+    slab_setup(1);
+    other_class = mid_class_of(5 * KIB);
+    race_expect(size_classes[other_class].slots == 1);
+}
+static void reuse_1(void) { got[1] = mid_new(kit_heap[2], class_id); }
+static void reuse_2(void) {
+    mid_give(kit_heap[3], block[0]);
+    got[2] = mid_new(kit_heap[3], other_class);
+}
+static void reuse_check(void) {
+    slab_check(0);
+    offered_check();
+    race_saw(slab_at_offset((uintptr_t)got[1] - hak_region.base) == slab);
+    race_saw(2 + (slab_at_offset((uintptr_t)got[2] - hak_region.base) == slab));
+}
+const struct race reuse_race = {"reuse",     "a block is handed out in the place of a larger or smaller one",
+                                reuse_setup, {reuse_2, reuse_1},
+                                reuse_check, 4,
+                                NULL};
+
+/* ---- next_life: a thread is about to retire the slab, but another does, and makes one of another class of it that has
+ * just these blocks free and four more in use ---- */
+
+enum { OTHER_BLOCKS = 12 };
+static void *others[OTHER_BLOCKS];
+
+static void next_life_1(void) {
+    mid_give(kit_heap[3], mid_new(kit_heap[3], class_id));
+    for (unsigned i = 0; i < OTHER_BLOCKS; i++)
+        others[i] = mid_new(kit_heap[3], other_class);
+    for (unsigned i = 0; i < size_classes[class_id].blocks; i++)
+        mid_give(kit_heap[3], others[i]);
+    got[2] = others[OTHER_BLOCKS - 1];
+}
+static void next_life_check(void) {
+    unsigned kept = 0; /* others of the slab, besides the last */
+    race_expect(size_classes[other_class].blocks == OTHER_BLOCKS && size_classes[class_id].blocks == OTHER_BLOCKS - 4);
+    for (unsigned i = OTHER_BLOCKS - 4; i < OTHER_BLOCKS - 1; i++)
+        kept += slab_at_offset((uintptr_t)others[i] - hak_region.base) == slab;
+    slab_check(kept);
+    race_saw(kept != 0);
+}
+const struct race next_life_race = {
+    "next_life", "a mid slab is given back while in use", reuse_setup, {retire_0, next_life_1}, next_life_check, 2,
+    NULL};
+
+/* The same; what is offered late must not cover the offer of the next life. */
+static void late_offer_check(void) {
+    next_life_check();
+    offered_check();
+}
+const struct race late_offer_race = {
+    "late_offer", "free blocks of a mid slab are not found", reuse_setup, {retire_0, next_life_1}, late_offer_check, 2,
+    NULL};
+
+/* ---- trim: what is free in the slab is purged while one block comes back and another is taken ---- */
+
+static void trim_setup(void) { slab_setup(2); }
+static void trim_0(void) { mid_trim(kit_heap[1], true); }
+static void trim_1(void) {
+    mid_give(kit_heap[2], block[0]);
+    got[1] = mid_new(kit_heap[2], class_id);
+}
+static void trim_check(void) {
+    slab_check(1);
+    offered_check();
+    race_saw(slab_at_offset((uintptr_t)got[1] - hak_region.base) == slab);
+}
+const struct race trim_race = {"trim", "pages of live blocks are purged", trim_setup, {trim_0, trim_1}, trim_check, 2,
+                               NULL};
+
+/* ---- rings: a thread uses its ring while the purger empties it ---- */
+
+static unsigned ring_index, taken;
+static struct ring_entry mine[2], took[RING_BLOCKS_MOST];
+
+static void rings_setup(void) {
+    kit_setup();
+    class_id = mid_class_of(8 * KIB);
+    ring_index = ring_of_class(class_id);
+    for (unsigned i = 0; i < 5; i++)
+        block[i] = mid_new(kit_heap[1], class_id);
+    for (unsigned i = 0; i < 3; i++)
+        mid_give(kit_heap[1], block[i]);
+    slab = mid_first(slab_at_offset((uintptr_t)block[0] - hak_region.base));
+}
+static void rings_0(void) {
+    struct heap *h = kit_heap[1];
+    for (unsigned i = 0; i < 2; i++) {
+        mine[i] = ring_pop(h, ring_index);
+        if (mine[i].block != 0 && ring_push(h, ring_index, mine[i].block, mine[i].state))
+            mine[i].block = 0;
+    }
+}
+static void rings_1(void) {
+    if (caches_freeze(kit_heap[1]))
+        taken = ring_take_all(kit_heap[1]->ring[ring_index], took);
+    caches_thaw(kit_heap[1]);
+}
+/* The program has `live` blocks of the slab; the others are in it, in the ring, or in the hands of a harness. */
+static void rings_account(unsigned live) {
+    bool seen[64] = {false};
+    const struct ring *ring = kit_heap[1]->ring[ring_index];
+    unsigned n = 0;
+    for (unsigned i = 0; i < ring->blocks + taken + 2u; i++) {
+        struct ring_entry e = i < ring->blocks           ? ring->entry[i]
+                              : i - ring->blocks < taken ? took[i - ring->blocks]
+                                                         : mine[i - ring->blocks - taken];
+        if (e.block == 0 || mid_first(slab_at_offset(e.block - hak_region.base)) != slab)
+            continue;
+        unsigned at = mid_block_at(slab, (void *)e.block); /* NOLINT: rings hold addresses */
+        race_expect(at < 64 && !seen[at]);
+        seen[at] = true;
+        n++;
+    }
+    unsigned out = size_classes[class_id].blocks - count_bits(load_relaxed(&slab->free_blocks));
+    race_expect(n == out - live);
+    race_expect(!load_relaxed(&kit_heap[1]->caches_busy) && !load_relaxed(&kit_heap[1]->caches_frozen));
+}
+static void rings_check(void) {
+    rings_account(2);
+    race_saw(taken != 0);
+}
+const struct race rings_race = {
+    "rings", "a block in a ring is lost or handed out twice", rings_setup, {rings_0, rings_1}, rings_check, 2, NULL};
+
+/* ---- mid_rings: as before, by malloc and free, and the purger gives the blocks back to their slab ---- */
+
+static void mid_rings_0(void) {
+    struct ring_entry e = ring_pop(kit_heap[1], ring_index);
+    bool zero;
+    got[0] = e.block != 0 ? ring_hand_out(e, &zero) : mid_new(kit_heap[1], class_id);
+    mid_give(kit_heap[1], block[3]);
+}
+static void mid_rings_1(void) {
+    rings_1();
+    mid_give_back(kit_heap[2], took, taken);
+}
+static void mid_rings_check(void) {
+    struct slab *s = mid_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));
+    race_expect(load_relaxed(&s->state[mid_block_at(s, got[0])]) == BLOCK_LIVE);
+    race_saw(taken != 0);
+    taken = 0; /* what was taken is in the slab again */
+    rings_account(1 + (s == slab));
+}
+const struct race mid_rings_race = {"mid_rings",
+                                    "a block in a ring is lost or handed out twice",
+                                    rings_setup,
+                                    {mid_rings_0, mid_rings_1},
+                                    mid_rings_check,
+                                    2,
+                                    NULL};

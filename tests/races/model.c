@@ -1,0 +1,595 @@
+/* The memory model: RC11, that is C11 with its later corrections and without values out of thin air.
+ *
+ *  1. An execution is built access by access. A load chooses what to read, a store its place in the order of the stores to
+ *     that address, among all that RC11 allows; a read-modify-write comes directly after what it read. So all executions
+ *     are reached whose accesses can be put in an order with each read after its write.
+ *  2. Coherence, by vector clocks: a thread reads nothing older than what happened before it, written or read. Releases
+ *     hand the clock on, through chains of read-modify-writes as in C20.
+ *  3. Sequentially consistent accesses: RC11's axiom, exactly: no cycle in psc (edge and may_add). There are no fences
+ *     but os_fence_threads: with each other thread, one after the other, what either did before is seen by the other.
+ *  4. Plain accesses conflict by bytes; two that are not ordered are a data race, which is an error.
+ *  5. Only accesses to addresses that several threads use and one writes are decisions; which these are is learned, and each
+ *     time one more is found the search begins anew. The others commute with all that the other threads do.
+ *
+ * Not covered: consume (none used), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
+#include "model.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MOST = 512, UNDO_MOST = 1 << 18 };
+enum { STEPS_MOST = 100000 }; /* of one thread: more is a loop that does not end */
+enum { NONE = -1 };
+
+struct clock {
+    uint32_t t[RACE_THREADS]; /* accesses of each thread that happened before */
+};
+
+/* A value written to a shared address. */
+struct message {
+    uint64_t value, id, order; /* who wrote it; its place among its address's */
+    struct clock released;
+    uint32_t time, read_time[RACE_THREADS]; /* of the write, and of each thread's first read; 0: none */
+    int writer, next, previous;
+    bool succeeded; /* a read-modify-write follows and nothing may come between */
+};
+
+/* An address that is accessed atomically. */
+struct place {
+    uintptr_t address;
+    uint8_t threads, bytes;
+    bool written, shared; /* learned, and kept from execution to execution */
+    uint32_t execution;   /* to which what follows belongs */
+    int first, last;      /* messages */
+    uint64_t order_hash;
+};
+
+/* Eight bytes, and when each thread last accessed each of them. */
+struct cell {
+    uintptr_t address;
+    uint32_t execution;
+    uint8_t threads, messages; /* who was here; bytes that have messages */
+    uint32_t time[4][RACE_THREADS][8];
+};
+enum { PLAIN_WRITE, ATOMIC_WRITE, PLAIN_READ, ATOMIC_READ };
+
+/* A sequentially consistent access to a shared address. */
+struct seq {
+    const struct place *place;
+    int thread, read, written;  /* messages */
+    uint32_t time, left;        /* its own, and that of the thread's next access to another address; 0: none yet */
+    struct clock clock, before; /* after it, and after the thread's last access to another address */
+};
+
+struct thread {
+    struct clock now, decided; /* after the last access, after the last shared one */
+    struct clock before;       /* after the last access that was to another address than `at` */
+    uintptr_t at;
+    uint64_t hash;
+    uint32_t shared_accesses;
+    int left_from; /* seq accesses from here on have no `left` yet */
+};
+
+static struct {
+    struct place places[PLACES];
+    struct cell cells[CELLS];
+    struct message messages[MESSAGES];
+    struct seq seq[SEQ_MOST];
+    struct {
+        uintptr_t address;
+        uint64_t value;
+        unsigned bytes;
+    } undo[UNDO_MOST];
+    struct {
+        uintptr_t address;
+        size_t bytes;
+    } private[8];
+    struct thread threads[RACE_THREADS];
+    unsigned messages_used, seq_used, undo_used, private_used, threads_used, cells_used, places_used;
+    uint32_t execution;
+    uint64_t order_hash;
+    bool alone;
+} m;
+
+void *__real_memcpy(void *to, const void *from, size_t bytes); /* NOLINT: not the one that is looked at (tsan.c) */
+
+static struct thread *self(void) { return &m.threads[explore_thread]; }
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+    hash *= 0xbf58476d1ce4e5b9u;
+    return hash ^ hash >> 32;
+}
+
+static void join(struct clock *to, const struct clock *from) {
+    for (unsigned i = 0; i < RACE_THREADS; i++)
+        if (to->t[i] < from->t[i])
+            to->t[i] = from->t[i];
+}
+
+/* ---- one execution ---- */
+
+static void undo_all(void) {
+    while (m.undo_used > 0) {
+        m.undo_used--;
+        __real_memcpy((void *)m.undo[m.undo_used].address, &m.undo[m.undo_used].value,
+                      m.undo[m.undo_used].bytes); /* NOLINT */
+    }
+}
+
+static void remember(uintptr_t address, size_t bytes) {
+    for (; bytes > 0; m.undo_used++) {
+        unsigned n = bytes < 8 ? (unsigned)bytes : 8;
+        if (m.undo_used == UNDO_MOST)
+            explore_give_up("too much is written for one execution");
+        m.undo[m.undo_used].address = address;
+        m.undo[m.undo_used].bytes = n;
+        __real_memcpy(&m.undo[m.undo_used].value, (void *)address, n); /* NOLINT */
+        address += n, bytes -= n;
+    }
+}
+
+void model_begin(unsigned threads) {
+    undo_all();
+    memset(m.threads, 0, sizeof m.threads);
+    m.threads_used = threads;
+    m.messages_used = m.seq_used = m.cells_used = 0;
+    trace_begin();
+    m.order_hash = 0;
+    m.alone = false;
+    m.execution++;
+}
+
+void model_check_begins(void) { m.alone = true; }
+
+uint64_t model_hash(void) {
+    uint64_t hash = m.order_hash;
+    for (unsigned i = 0; i < m.threads_used; i++)
+        hash = mix(hash, m.threads[i].hash);
+    return hash;
+}
+
+void race_private(const void *address, size_t bytes) {
+    m.private[m.private_used].address = (uintptr_t)address;
+    m.private[m.private_used++].bytes = bytes;
+}
+
+bool model_own(uintptr_t address) {
+    for (unsigned i = 0; i < m.private_used; i++)
+        if (address - m.private[i].address < m.private[i].bytes)
+            return true;
+    return address - explore_stacks_begin < explore_stacks_bytes || address - (uintptr_t)&m < sizeof m;
+}
+
+/* The thread makes one more access. */
+static void step(uintptr_t address) {
+    struct thread *t = self();
+    uint32_t time = t->now.t[explore_thread] + 1;
+    if (time > STEPS_MOST)
+        race_fail("a thread does not come to its end");
+    if (address != t->at) {
+        t->before = t->now;
+        for (unsigned i = (unsigned)t->left_from; i < m.seq_used; i++)
+            if (m.seq[i].thread == (int)explore_thread && m.seq[i].left == 0)
+                m.seq[i].left = time;
+        t->left_from = (int)m.seq_used;
+        t->at = address;
+    }
+    t->now.t[explore_thread] = time;
+}
+
+/* ---- plain accesses, and races with them ---- */
+
+static struct cell *cell_of(uintptr_t address) {
+    for (unsigned i = (unsigned)(address >> 3) * 2654435761u >> 18;; i++) {
+        struct cell *c = &m.cells[i % CELLS];
+        if (c->execution == m.execution && c->address == address)
+            return c;
+        if (c->execution != m.execution) {
+            c->execution = m.execution, c->address = address;
+            c->threads = c->messages = 0;
+            memset(c->time, 0, sizeof c->time);
+            if (++m.cells_used == CELLS)
+                explore_give_up("too much memory is accessed by one execution");
+            return c;
+        }
+    }
+}
+
+static bool later(const struct cell *c, unsigned kind, unsigned other, unsigned byte) {
+    return c->time[kind][other][byte] > self()->now.t[other];
+}
+
+/* Bytes `from` to `end` - 1 of the cell. */
+static void touch(struct cell *c, unsigned from, unsigned end, unsigned kind, const void *pc) {
+    bool others = c->threads & ~(1u << explore_thread);
+    for (unsigned i = from; i < end; i++) {
+        c->time[kind][explore_thread][i] = self()->now.t[explore_thread];
+        for (unsigned u = 0; others && u < m.threads_used; u++) {
+            if (u == explore_thread)
+                continue;
+            bool race = later(c, PLAIN_WRITE, u, i);
+            race |= kind != ATOMIC_READ && kind != ATOMIC_WRITE && later(c, ATOMIC_WRITE, u, i);
+            race |= (kind == PLAIN_WRITE || kind == ATOMIC_WRITE) && later(c, PLAIN_READ, u, i);
+            race |= kind == PLAIN_WRITE && later(c, ATOMIC_READ, u, i);
+            if (race) {
+                trace_note(kind == PLAIN_READ || kind == ATOMIC_READ ? OP_LOAD : OP_STORE, c->address + i, 0, 0, true,
+                           pc);
+                race_fail("data race: the last access of the trace, with one of another thread");
+            }
+        }
+    }
+    c->threads |= (uint8_t)(1u << explore_thread);
+}
+
+static void touch_all(uintptr_t address, size_t bytes, unsigned kind, const void *pc) {
+    for (size_t done = 0; done < bytes;) {
+        unsigned from = (unsigned)(address + done) & 7;
+        unsigned n = 8 - from < bytes - done ? 8 - from : (unsigned)(bytes - done);
+        struct cell *c = cell_of((address + done) & ~(uintptr_t)7);
+        if (kind == PLAIN_WRITE && c->messages & ((1u << (from + n)) - (1u << from)))
+            explore_give_up("a plain write to a shared atomic: not in the model");
+        touch(c, from, from + n, kind, pc);
+        done += n;
+    }
+}
+
+void model_plain(uintptr_t address, size_t bytes, bool write, const void *pc) {
+    if (!explore_running || model_own(address))
+        return;
+    if (write)
+        remember(address, bytes);
+    if (m.alone)
+        return;
+    step(address);
+    touch_all(address, bytes, write ? PLAIN_WRITE : PLAIN_READ, pc);
+}
+
+void race_zero(void *address, size_t bytes, size_t step) {
+    for (size_t at = 0; at < bytes; at += step) {
+        uint64_t *word = (uint64_t *)((char *)address + at);
+        model_plain((uintptr_t)word, 8, true, __builtin_return_address(0));
+        *word = 0;
+    }
+}
+
+/* ---- memory ---- */
+
+static uint64_t memory_load(uintptr_t address, unsigned bytes) {
+    uint64_t value = 0;
+    __real_memcpy(&value, (const void *)address, bytes); /* NOLINT: little endian */
+    return value;
+}
+
+static void memory_store(uintptr_t address, unsigned bytes, uint64_t value) {
+    if (explore_running && !model_own(address))
+        remember(address, bytes);
+    __real_memcpy((void *)address, &value, bytes); /* NOLINT */
+}
+
+static uint64_t result_of(enum model_op op, uint64_t old, uint64_t operand, unsigned bytes) {
+    switch (op) {
+    case OP_ADD: old += operand; break;
+    case OP_SUB: old -= operand; break;
+    case OP_AND: old &= operand; break;
+    case OP_OR: old |= operand; break;
+    case OP_XOR: old ^= operand; break;
+    default: old = operand;
+    }
+    return bytes == 8 ? old : old & (((uint64_t)1 << bytes * 8) - 1);
+}
+
+/* Of one thread alone: in setup and check, and where nobody else looks. */
+static uint64_t local_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
+                             const uint64_t *expected) {
+    uint64_t old = memory_load(address, bytes);
+    if (op != OP_LOAD && !(op == OP_CAS && old != *expected))
+        memory_store(address, bytes, result_of(op, old, operand, bytes));
+    return old;
+}
+
+/* ---- shared addresses ---- */
+
+static struct place *place_of(uintptr_t address, unsigned bytes) {
+    for (unsigned i = (unsigned)(address * 0x9e3779b97f4a7c15u >> 48);; i = (i + 1) % PLACES) {
+        struct place *p = &m.places[i];
+        if (p->address == 0) {
+            *p = (struct place){.address = address, .bytes = (uint8_t)bytes};
+            if (++m.places_used == PLACES)
+                explore_give_up("too many atomics");
+        }
+        if (p->address == address)
+            return p;
+    }
+}
+
+static bool is_shared(struct place *p, bool write) {
+    p->threads |= (uint8_t)(1u << explore_thread);
+    p->written |= write;
+    if (!p->shared && p->written && (p->threads & (p->threads - 1)) != 0) {
+        p->shared = true;
+        explore_restart();
+    }
+    return p->shared;
+}
+
+static int new_message(struct place *p, uint64_t value, int after) {
+    if (m.messages_used == MESSAGES)
+        explore_give_up("too many values for one execution");
+    int at = (int)m.messages_used++;
+    struct message *new = &m.messages[at];
+    *new = (struct message){.value = value, .writer = NONE, .previous = after, .next = NONE};
+    if (after == NONE) {
+        p->first = p->last = at;
+        new->order = (uint64_t)1 << 32;
+        return at;
+    }
+    struct message *before = &m.messages[after];
+    new->next = before->next;
+    before->next = at;
+    if (new->next == NONE) {
+        p->last = at;
+        new->order = before->order + ((uint64_t)1 << 32);
+    } else {
+        m.messages[new->next].previous = at;
+        new->order = before->order + (m.messages[new->next].order - before->order) / 2;
+        if (new->order == before->order)
+            explore_give_up("too many values between two");
+    }
+    return at;
+}
+
+static void messages_begin(struct place *p, unsigned bytes) {
+    if (p->bytes != bytes)
+        explore_give_up("accesses of several sizes to one address: not in the model");
+    if (p->execution == m.execution)
+        return;
+    p->execution = m.execution;
+    p->order_hash = 0;
+    new_message(p, memory_load(p->address, bytes), NONE);
+    unsigned from = p->address & 7;
+    cell_of(p->address & ~(uintptr_t)7)->messages |= (uint8_t)((1u << (from + bytes)) - (1u << from));
+}
+
+/* The thread can read nothing older. */
+static bool is_known(const struct message *msg) {
+    const struct clock *now = &self()->now;
+    if (msg->previous == NONE || msg->time <= now->t[msg->writer])
+        return true;
+    for (unsigned u = 0; u < m.threads_used; u++)
+        if (msg->read_time[u] != 0 && msg->read_time[u] <= now->t[u])
+            return true;
+    return false;
+}
+
+static uint64_t order_of(int message) { return m.messages[message].order; }
+
+/* ---- sequential consistency: the axiom of RC11 ----
+ * psc has an edge from a to b, when both are sequentially consistent, if scb has: program order; happens-before between
+ * accesses of one address; the order of its stores; a read before what overwrites it; and program order to another address,
+ * then happens-before, then program order from another address. */
+
+static bool edge(const struct seq *a, const struct seq *b) {
+    if (a->thread == b->thread)
+        return a->time < b->time;
+    if (a->place == b->place) {
+        if (b->clock.t[a->thread] >= a->time)
+            return true;
+        if (b->written != NONE && a->written != b->written &&
+            ((a->written != NONE && order_of(a->written) < order_of(b->written)) ||
+             (a->read != NONE && order_of(a->read) < order_of(b->written))))
+            return true;
+    }
+    return a->left != 0 && b->before.t[a->thread] >= a->left;
+}
+
+/* Would adding `new` close a cycle? Only edges out of it to what is there already can: to writes that are later in order. */
+static bool closes_cycle(const struct seq *new, uint64_t order) {
+    bool reached[SEQ_MOST] = {false};
+    unsigned todo[SEQ_MOST], n = 0;
+    for (unsigned i = 0; i < m.seq_used; i++)
+        if (m.seq[i].place == new->place &&
+            m.seq[i].written != NONE &&m.seq[i].written != new->written &&order_of(m.seq[i].written) > order) {
+            reached[i] = true;
+            todo[n++] = i;
+        }
+    while (n > 0) {
+        const struct seq *a = &m.seq[todo[--n]];
+        if (edge(a, new))
+            return true;
+        for (unsigned i = 0; i < m.seq_used; i++)
+            if (!reached[i] && edge(a, &m.seq[i])) {
+                reached[i] = true;
+                todo[n++] = i;
+            }
+    }
+    return false;
+}
+
+static bool acquires(int order) { return order == memory_order_acquire || order >= memory_order_acq_rel; }
+static bool releases(int order) { return order >= memory_order_release; }
+
+/* May the thread read `read` (or NONE) and, if it writes, write directly after `after`? */
+static bool may_add(const struct place *p, int read, int after, bool write, int order) {
+    if (order != memory_order_seq_cst)
+        return true;
+    struct seq new = {.place = p, .thread = (int)explore_thread, .read = read, .written = NONE};
+    new.time = self()->now.t[explore_thread];
+    new.clock = self()->now;
+    new.before = self()->before;
+    if (read != NONE)
+        join(&new.clock, &m.messages[read].released);
+    if (!write)
+        return !closes_cycle(&new, order_of(read));
+    /* As it will be, for a moment. */
+    if (m.messages[after].next == NONE)
+        return true; /* the latest write: nothing is later */
+    struct message probe = {.order = order_of(after) + 1};
+    m.messages[m.messages_used] = probe;
+    new.written = (int)m.messages_used;
+    return !closes_cycle(&new, order_of(after));
+}
+
+static void add_seq(const struct place *p, int read, int written) {
+    if (m.seq_used == SEQ_MOST)
+        explore_give_up("too many sequentially consistent accesses for one execution");
+    m.seq[m.seq_used++] = (struct seq){p, (int)explore_thread, read,          written, self()->now.t[explore_thread],
+                                       0, self()->now,         self()->before};
+}
+
+static bool adds_nothing(const struct clock *a, const struct clock *to) {
+    for (unsigned i = 0; i < RACE_THREADS; i++)
+        if (a->t[i] > to->t[i] && a->t[i] > self()->now.t[i])
+            return false;
+    return true;
+}
+
+/* To read the older of two equal values, which tells no more of what happened before, leaves open all that follows the newer.
+ * Sequentially consistent reads are another matter: older ones are ordered before more. */
+static unsigned drop_newer_equals(int *found, unsigned n, int order) {
+    const struct message *oldest = &m.messages[found[n - 1]];
+    unsigned kept = 0;
+    for (unsigned i = 0; i + 1 < n; i++) {
+        const struct message *msg = &m.messages[found[i]];
+        if (msg->value != oldest->value || (acquires(order) && !adds_nothing(&oldest->released, &msg->released)))
+            found[kept++] = found[i];
+    }
+    found[kept++] = found[n - 1];
+    return kept;
+}
+
+/* What may be read. Of a CAS `*order` becomes that of a failure if it fails; then, too, nothing is written. */
+static int choose_read(const struct place *p, enum model_op op, const uint64_t *expected, int order,
+                       int failure_order) {
+    int found[MESSAGES];
+    unsigned n = 0;
+    for (int at = p->last; at != NONE; at = m.messages[at].previous) {
+        const struct message *msg = &m.messages[at];
+        bool write = op != OP_LOAD && !(op == OP_CAS && msg->value != *expected);
+        if (!(write && msg->succeeded) && may_add(p, at, at, write, write ? order : failure_order)) {
+            found[n++] = at;
+            if (op == OP_LOAD && order != memory_order_seq_cst)
+                n = drop_newer_equals(found, n, order);
+        }
+        if (is_known(msg))
+            break;
+    }
+    return found[explore_choose(n)];
+}
+
+/* After which message a store may come. */
+static int choose_after(const struct place *p, int order) {
+    int found[MESSAGES];
+    unsigned n = 0;
+    for (int at = p->last; at != NONE; at = m.messages[at].previous) {
+        if (!m.messages[at].succeeded && may_add(p, NONE, at, true, order))
+            found[n++] = at;
+        if (is_known(&m.messages[at]))
+            break;
+    }
+    return found[explore_choose(n)];
+}
+
+static uint64_t order_hash_of(const struct place *p) {
+    uint64_t hash = p->address;
+    for (int at = p->first; at != NONE; at = m.messages[at].next)
+        hash = mix(hash, m.messages[at].id);
+    return hash;
+}
+
+static int write_message(struct place *p, uint64_t value, int read, int after, int order) {
+    struct thread *t = self();
+    int at = new_message(p, value, after);
+    struct message *new = &m.messages[at];
+    new->writer = (int)explore_thread;
+    new->time = t->now.t[explore_thread];
+    new->id = (uint64_t)(explore_thread + 1) << 32 | t->shared_accesses;
+    if (releases(order))
+        new->released = t->now;
+    if (read != NONE) {
+        m.messages[read].succeeded = true;
+        join(&new->released, &m.messages[read].released);
+    }
+    if (at == p->last)
+        memory_store(p->address, p->bytes, value);
+    m.order_hash -= p->order_hash;
+    p->order_hash = order_hash_of(p);
+    m.order_hash += p->order_hash;
+    return at;
+}
+
+static uint64_t shared_atomic(struct place *p, enum model_op op, uint64_t operand, const uint64_t *expected, int order,
+                              int failure_order, const void *pc) {
+    struct thread *t = self();
+    int read = NONE, written = NONE;
+    uint64_t old = 0;
+    bool write = op != OP_LOAD;
+    t->shared_accesses++;
+    if (op != OP_STORE) {
+        read = choose_read(p, op, expected, order, failure_order);
+        old = m.messages[read].value;
+        if (op == OP_CAS && old != *expected)
+            write = false, order = failure_order;
+        if (acquires(order))
+            join(&t->now, &m.messages[read].released);
+        if (m.messages[read].read_time[explore_thread] == 0)
+            m.messages[read].read_time[explore_thread] = t->now.t[explore_thread];
+    }
+    bool latest = read == NONE || m.messages[read].next == NONE;
+    uint64_t value = write ? result_of(op, old, operand, p->bytes) : 0;
+    if (write)
+        written = write_message(p, value, read, read != NONE ? read : choose_after(p, order), order);
+    if (order == memory_order_seq_cst)
+        add_seq(p, read, written);
+    t->hash = mix(mix(mix(t->hash, p->address), (uint64_t)op << 1 | write), read != NONE ? m.messages[read].id : 0);
+    t->decided = t->now;
+    trace_note((int)op, p->address, old, value, latest && (written == NONE || m.messages[written].next == NONE), pc);
+    touch_all(p->address, p->bytes, write ? ATOMIC_WRITE : ATOMIC_READ, pc);
+    return old;
+}
+
+uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
+                      int order, int failure_order, const void *pc) {
+    if (!explore_running || m.alone || model_own(address))
+        return local_atomic(op, address, bytes, operand, expected);
+    struct place *p = place_of(address, bytes);
+    if (is_shared(p, op != OP_LOAD)) {
+        explore_point(p - m.places, op != OP_LOAD);
+        messages_begin(p, bytes);
+        step(address);
+        return shared_atomic(p, op, operand, expected, order, failure_order, pc);
+    }
+    step(address);
+    uint64_t old = local_atomic(op, address, bytes, operand, expected);
+    touch_all(address, bytes, op == OP_LOAD || (op == OP_CAS && old != *expected) ? ATOMIC_READ : ATOMIC_WRITE, pc);
+    return old;
+}
+
+/* The other thread may be interrupted anywhere since its last shared access; directly after it is what tells us least. */
+void race_fence_threads(void) {
+    if (!explore_running || m.alone)
+        return;
+    for (unsigned u = 0; u < m.threads_used; u++) {
+        if (u == explore_thread)
+            continue;
+        explore_point(EXPLORE_ALL, true);
+        struct thread *t = self(), *other = &m.threads[u];
+        step(0);
+        join(&other->now, &t->now);
+        join(&t->now, &other->decided);
+        t->decided = t->now;
+        join(&other->decided, &t->now);
+        uint64_t met = mix(t->hash, other->hash);
+        t->hash = mix(met, 1), other->hash = mix(met, 2);
+        trace_note(OP_FENCE, 0, u, 0, true, NULL);
+    }
+}
+
+unsigned race_choose(unsigned n) {
+    if (!explore_running || m.alone)
+        return 0;
+    unsigned chosen = explore_choose(n);
+    self()->hash = mix(self()->hash, chosen + 1);
+    return chosen;
+}

@@ -1,0 +1,127 @@
+/* The pool, and the bitmaps it searches with. */
+#include "kit.h"
+#include "purge.h"
+
+#define LOSES "a slot is used twice, purged while in use, or lost"
+
+/* ---- pool: take against give against purge ---- */
+
+static struct pool_client client[RACE_THREADS];
+static size_t given, empty, taken;
+
+static uint64_t *first_word(size_t slot) { return (uint64_t *)(void *)slot_address(slot); }
+
+/* Two slots, and one that stays in use if `kept`. */
+static void slots_setup(bool kept) {
+    bool zero;
+    kit_setup();
+    size_t first = pool_take(&client[0], 1, 1, 0, &zero);
+    given = pool_take(&client[0], 1, 1, 0, &zero);
+    empty = pool_take(&client[0], 1, 1, 0, &zero);
+    race_expect(first == 0 && given == 1 && empty == 2);
+    *first_word(given) = *first_word(empty) = 1;
+    pool_give(&client[0], empty, 1, 0);
+    if (!kept)
+        pool_give(&client[0], first, 1, 0);
+    pool_settle(&client[0]);
+}
+static void pool_setup(void) { slots_setup(true); }
+static void pool_0(void) {
+    bool zero;
+    taken = pool_take(&client[0], 1, 1, 0, &zero);
+    race_expect(!zero || *first_word(taken) == 0);
+    *first_word(taken) = 2;
+}
+static void pool_1(void) {
+    *first_word(given) = 3;
+    pool_give(&client[1], given, 1, 0);
+}
+static void pool_2(void) { pool_purge(&client[2], 0); }
+static void slots_check(void) {
+    size_t superslab = taken / SUPERSLAB_SLOTS;
+    uint64_t word = load_relaxed(&superslab_at(superslab)->word);
+    race_expect(word_active(word) >> taken % SUPERSLAB_SLOTS & 1);
+    race_expect(word_resident(word) >> taken % SUPERSLAB_SLOTS & 1);
+    race_expect(*first_word(taken) == 2);
+    race_expect(taken == given || !(word_active(word) >> given % SUPERSLAB_SLOTS & 1));
+    kit_check_hints(0);
+    kit_check_hints(superslab);
+}
+static void pool_check(void) {
+    slots_check();
+    race_saw(taken == given ? 0 : taken == empty ? 1 : 2);
+}
+const struct race pool_race = {"pool", LOSES, pool_setup, {pool_0, pool_1, pool_2}, pool_check, 3, NULL};
+
+/* ---- cache: the same, but the slot is the last of its SuperSlab that is in use ---- */
+
+static void cache_setup(void) { slots_setup(false); }
+static void cache_check(void) {
+    slots_check();
+    race_saw(taken / SUPERSLAB_SLOTS);
+    race_saw(2 + (purge_cached_superslabs() != 0));
+}
+static void cache_1(void) {
+    pool_1();
+    pool_2();
+}
+const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
+const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
+
+/* ---- bitset: truths and their hints, as the pool uses them ---- */
+
+enum { FIRST = 64, INDICES = 2 }; /* neighbours, not in the first word */
+static _Atomic uint64_t words[64], upper;
+static const struct bitset_family family = {
+    .level = {(char *)words, (char *)&upper}, .row_bytes = {8, 8}, .rows = {64, 1}, .levels = 2};
+static _Atomic bool truth[INDICES];
+
+static void come(unsigned i) {
+    store_seq(&truth[i], true);
+    bitset_add(&family, 0, FIRST + i);
+}
+/* As pool_check_hint. */
+static void look_at(size_t index) {
+    if (load_relaxed(&truth[index - FIRST]))
+        return;
+    bitset_remove(&family, 0, index);
+    if (load_seq(&truth[index - FIRST]))
+        bitset_add(&family, 0, index);
+}
+
+static void bitset_setup(void) {
+    kit_setup();
+    come(0);
+    race_label(&words[1], sizeof words[1], "word");
+    race_label(&upper, sizeof upper, "upper");
+    race_label(truth, sizeof truth, "truth");
+}
+static void bitset_0(void) { /* takes the one there is, and gives it back */
+    bool is = true;
+    if (rmw_cas(&truth[0], &is, false))
+        look_at(FIRST);
+    come(0);
+}
+static void bitset_1(void) { come(1); }
+static void bitset_2(void) { /* takes what it finds */
+    size_t found = bitset_find(&family, 0, 0);
+    if (found == BITSET_NONE)
+        return;
+    bool is = true;
+    rmw_cas(&truth[found - FIRST], &is, false);
+    look_at(found);
+}
+static void bitset_check(void) {
+    size_t found = BITSET_NONE;
+    for (unsigned i = INDICES; i-- > 0;) {
+        race_expect(!load_relaxed(&truth[i]) || bitset_has(&family, 0, FIRST + i));
+        if (bitset_has(&family, 0, FIRST + i))
+            found = FIRST + i;
+    }
+    race_expect(bitset_find(&family, 0, 0) == found);
+    size_t last = bitset_find_last(&family, 0, 4096);
+    race_expect((last == BITSET_NONE) == (found == BITSET_NONE) && (last == BITSET_NONE || last >= found));
+    race_saw(found == FIRST);
+}
+const struct race bitset_race = {
+    "bitset", "free memory is never found again", bitset_setup, {bitset_0, bitset_1, bitset_2}, bitset_check, 2, NULL};

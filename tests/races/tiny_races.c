@@ -1,0 +1,139 @@
+/* Owner lists: adopting, letting go, and a thread's end, against frees by other threads. Heap 0 is the threads' that
+ * allocated everything, and does nothing any more. */
+#include "kit.h"
+
+#define LOSES "a block freed by another thread is lost, or handed out twice"
+
+static struct slab *slab;
+static uintptr_t block[KIT_BLOCKS];
+static uintptr_t got; /* by a thread that allocates */
+
+static void free_and_send(unsigned heap, uintptr_t b) {
+    remote_free(kit_heap[heap], slab, b);
+    outbox_flush(kit_heap[heap]);
+}
+
+static unsigned got_of_slab(void) { return got != 0 && kit_slab_of(got) == slab; }
+
+static void drain_by_owner(void) {
+    struct heap *owner = load_relaxed(&slab->owner);
+    if (owner != OWNER_NONE && owner != OWNER_POOL)
+        inbox_drain(owner, slab);
+}
+
+/* ---- adopt: three threads free blocks of a slab without owner; one lets it go again at once ---- */
+
+static void adopt_setup(void) {
+    kit_setup();
+    slab = kit_full_slab(kit_heap[0], block);
+}
+static void adopt_0(void) {
+    free_and_send(1, block[0]);
+    if (load_relaxed(&slab->owner) == kit_heap[1])
+        slab_let_go(kit_heap[1], slab);
+}
+static void adopt_1(void) { free_and_send(2, block[1]); }
+static void adopt_2(void) { free_and_send(3, block[2]); }
+static void adopt_check(void) {
+    kit_account(slab, KIT_BLOCKS - 3);
+    struct heap *owner = load_relaxed(&slab->owner);
+    race_expect(owner == OWNER_NONE || owner == kit_heap[2] || owner == kit_heap[3]);
+    race_saw(owner == OWNER_NONE ? 0 : owner == kit_heap[2] ? 1 : 2);
+}
+const struct race adopt_race = {"adopt", LOSES, adopt_setup, {adopt_0, adopt_1, adopt_2}, adopt_check, 3, NULL};
+
+/* ---- let_go: the owner lets go of a slab with room while another frees into it and a third allocates ---- */
+
+static void owned_setup(unsigned out) {
+    kit_setup();
+    slab = kit_full_slab(kit_heap[0], block);
+    for (unsigned i = out; i < KIT_BLOCKS; i++)
+        kit_free(kit_heap[1], block[i]);
+    race_expect(load_relaxed(&slab->owner) == kit_heap[1] && slab->floor == 0);
+}
+static void let_go_setup(void) { owned_setup(4); }
+static void let_go_0(void) { slab_let_go(kit_heap[1], slab); }
+static void let_go_1(void) { free_and_send(2, block[0]); }
+static void let_go_2(void) { got = kit_malloc(kit_heap[3]); }
+static void let_go_check(void) {
+    kit_account(slab, 3 + got_of_slab());
+    race_saw(got_of_slab());
+}
+const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_go_1, let_go_2}, let_go_check, 2, NULL};
+
+/* ---- last: as before, and the two blocks that are out come back; the slot must go back to the pool ---- */
+
+static void last_setup(void) { owned_setup(2); }
+static void last_1(void) { free_and_send(2, block[0]); }
+static void last_2(void) { free_and_send(3, block[1]); }
+static void last_check(void) {
+    race_saw(load_relaxed(&slab->owner) == OWNER_POOL);
+    drain_by_owner();
+    kit_account(slab, 0);
+    race_expect(load_relaxed(&slab->owner) == OWNER_POOL);
+}
+const struct race last_race = {
+    "last", "memory is never given back", last_setup, {let_go_0, last_1, last_2}, last_check, 2, NULL};
+
+/* ---- exit: a thread ends while another frees into its current slab and a third allocates ---- */
+
+static void exit_setup(void) {
+    kit_setup();
+    for (unsigned i = 0; i < 6; i++) /* 8 are carved: 2 are in the list */
+        block[i] = kit_malloc(kit_heap[1]);
+    slab = kit_slab_of(block[0]);
+    race_label(slab, sizeof *slab, "slab");
+}
+static void exit_0(void) { tiny_empty(kit_heap[1]); }
+static void exit_1(void) { free_and_send(2, block[0]); }
+static void exit_2(void) { got = kit_malloc(kit_heap[3]); }
+static void exit_check(void) {
+    race_expect(kit_heap[1]->owned_first == 0 && load_relaxed(&slab->owner) != kit_heap[1]);
+    kit_account(slab, 5 + got_of_slab());
+    race_saw(got_of_slab());
+}
+const struct race exit_race = {"exit", LOSES, exit_setup, {exit_0, exit_1, exit_2}, exit_check, 2, NULL};
+
+/* ---- foreign: a thread ends whose list is of a slab that another thread owns, and lets go ---- */
+
+/* Heap 2 owns the slab; 50 of its blocks wait in the inbox, which is on offer. */
+static void offered_setup(void) {
+    kit_setup();
+    slab = kit_full_slab(kit_heap[0], block);
+    kit_free(kit_heap[2], block[0]);
+    for (unsigned i = 1; i < 51; i++)
+        kit_free(kit_heap[3], block[i]);
+    outbox_flush(kit_heap[3]);
+    race_expect(load_relaxed(&slab->owner) == kit_heap[2]);
+}
+static void foreign_setup(void) {
+    offered_setup();
+    for (unsigned i = 1; i < 49; i++) /* heap 1 takes the inbox, and keeps 2 */
+        race_expect(kit_slab_of(kit_malloc(kit_heap[1])) == slab);
+    race_expect(kit_heap[1]->current[KIT_CLASS] == NULL);
+}
+static void foreign_check(void) {
+    kit_account(slab, KIT_BLOCKS - 4);
+    race_saw(load_relaxed(&slab->owner) == OWNER_NONE);
+}
+static void foreign_0(void) { tiny_empty(kit_heap[1]); } /* 2 blocks */
+static void foreign_1(void) { slab_let_go(kit_heap[2], slab); }
+static void foreign_2(void) { free_and_send(3, block[63]); }
+static void foreign_both(void) {
+    foreign_1();
+    foreign_2();
+}
+const struct race foreign_race = {"foreign", LOSES, foreign_setup, {foreign_0, foreign_both}, foreign_check, 2, NULL};
+const struct race foreign_long_race = {"foreign_long", LOSES, foreign_setup, {foreign_0, foreign_1, foreign_2},
+                                       foreign_check,  2,     NULL};
+
+/* ---- stale: a thread takes the inbox of a slab while its owner empties it and another frees into it ---- */
+
+static void stale_0(void) { got = kit_malloc(kit_heap[1]); }
+static void stale_1(void) { inbox_drain(kit_heap[2], slab); }
+static void stale_2(void) { free_and_send(3, block[63]); }
+static void stale_check(void) {
+    kit_account(slab, KIT_BLOCKS - 52 + got_of_slab());
+    race_saw(got_of_slab());
+}
+const struct race stale_race = {"stale", LOSES, offered_setup, {stale_0, stale_1, stale_2}, stale_check, 2, NULL};

@@ -1,0 +1,175 @@
+/* A day of a server in little: what is live drifts up and down from hour to hour and changes its sizes, threads come and
+ * go, blocks are freed by others than those that made them. The resident memory is sampled throughout; it must stay below
+ * 1.6 times the most that was live, blocks rounded up (2.5 times where an hour has no use for the blocks of the last one).
+ *
+ *  1. A day has 24 hours; an hour has its own number of threads and its own goal of live bytes. Sizes are those of all
+ *     recorded traces, or in the second test, each hour those of one of them. HAK_TEST_LONGER=N runs N days in one process:
+ *     growth from day to day shows as well.
+ *  2. Each thread lives for one shift, has its share of the operations, and works on a table of blocks that all share: it
+ *     allocates into a place and frees what another thread left there.
+ *  3. The table is mapped and touched before the first sample, so it counts as neither. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "../fuzz/trace_sizes.h"
+#include "../life/longer.h"
+#include "../surface.h"
+
+namespace {
+
+const Surface &S = subject();
+
+constexpr unsigned kHours = 24, kShifts = 6, kThreadsMost = 8;
+constexpr size_t kPlaces[] = {size_t{1} << 20, size_t{1} << 16}; /* of young blocks, of old ones */
+constexpr size_t kSamplesEvery = 4096;
+constexpr size_t kLeast = 24 * kMiB, kMost = 96 * kMiB; /* live, at night and at noon */
+constexpr size_t kSizeMost = 64 * kKiB;                 /* a few larger blocks would decide the figure */
+
+/* What lies before a block's bytes for the next thread to see: 16 bytes, so blocks are at least that. */
+struct Mark {
+    uint64_t size, check;
+};
+
+class Day {
+  public:
+    explicit Day(bool phases) : phases_(phases) {
+        for (size_t i = 0; i < std::size(kTraceSizes); i++)
+            for (auto &row : kTraceSizes[i])
+                calls_[i] += row.calls;
+        for (bool old : {false, true}) {
+            void *pages = mmap(nullptr, kPlaces[old] * sizeof(Place), PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+            kinds_[old].old = old;
+            kinds_[old].size = kPlaces[old];
+            kinds_[old].places = static_cast<Place *>(pages);
+        }
+        at_start_ = process_rss_bytes();
+    }
+    ~Day() {
+        for (auto &kind : kinds_)
+            munmap(kind.places, kind.size * sizeof(Place));
+    }
+
+    void run(size_t hours, size_t operations) {
+        for (size_t hour = 0; hour < hours; hour++) {
+            hour_trace_ = hour * 5 % std::size(kTraceSizes);
+            double noon = (1 - std::cos(static_cast<double>(hour % kHours) / kHours * 2 * M_PI)) / 2;
+            goal_ = kLeast + static_cast<size_t>(noon * (kMost - kLeast));
+            unsigned threads = 1 + static_cast<unsigned>(hour * 3 % kThreadsMost);
+            for (unsigned shift = 0; shift < kShifts; shift++)
+                run_shift(hour * kShifts + shift, threads, operations / kShifts / threads);
+        }
+    }
+    void free_all() {
+        for (auto &kind : kinds_)
+            for (size_t i = 0; i < kind.size; i++)
+                drop(kind, i);
+    }
+    size_t peak_live() const { return peak_live_; }
+    size_t peak_rss() const { return peak_rss_; }
+    size_t rss() const {
+        size_t now = process_rss_bytes();
+        return now > at_start_ ? now - at_start_ : 0;
+    }
+
+  private:
+    using Place = std::atomic<Mark *>;
+    struct Kind {
+        bool old;
+        size_t size;
+        Place *places;
+        std::atomic<size_t> live{0}, born{0}, died{0};
+    };
+
+    void run_shift(uint64_t seed, unsigned threads, size_t operations) {
+        std::vector<std::thread> running;
+        for (unsigned t = 0; t < threads; t++)
+            running.emplace_back([this, seed, t, operations] { work(seed * kThreadsMost + t, operations); });
+        for (auto &thread : running)
+            thread.join();
+    }
+    /* One block in eight lives long: it goes to the old ones, where one is freed at random. The others leave in about the
+     * order they came. The old ones have an eighth of the bytes. */
+    void work(uint64_t seed, size_t operations) {
+        Random random(seed);
+        for (size_t i = 0; i < operations; i++) {
+            Kind &kind = kinds_[random.below(8) == 0];
+            replace(kind, kind.old ? random.below(kind.size) : kind.born++, some_size(random));
+            for (unsigned tries = 0; kind.live > (kind.old ? goal_ / 8 : goal_ / 8 * 7) && tries < 1024; tries++)
+                drop(kind, kind.old ? random.below(kind.size) : kind.died++);
+            if (i % kSamplesEvery == 0)
+                sample();
+        }
+    }
+    size_t some_size(Random &random) const {
+        size_t trace = phases_ ? hour_trace_ : random.below(std::size(kTraceSizes)), at = random.below(calls_[trace]);
+        for (auto &row : kTraceSizes[trace]) {
+            if (at < row.calls)
+                return std::min(kSizeMost, row.least + random.below(row.most - row.least + 1));
+            at -= row.calls;
+        }
+        return 0;
+    }
+    void replace(Kind &kind, size_t place, size_t size) {
+        size = std::max(size, sizeof(Mark));
+        auto *block = static_cast<Mark *>(S.alloc(size));
+        size = S.usable_size(block);
+        *block = {size, ~size};
+        memset(block + 1, 1, size - sizeof(Mark)); /* live is resident */
+        kind.live += size;
+        end(kind, kind.places[place % kind.size].exchange(block));
+    }
+    void drop(Kind &kind, size_t place) { end(kind, kind.places[place % kind.size].exchange(nullptr)); }
+    void end(Kind &kind, Mark *block) {
+        if (block == nullptr)
+            return;
+        if (block->check != ~block->size) {
+            fprintf(stderr, "soak: the block %p is damaged\n", static_cast<void *>(block));
+            abort();
+        }
+        kind.live -= block->size;
+        S.free(block);
+    }
+    void sample() {
+        raise(peak_live_, kinds_[0].live + kinds_[1].live);
+        raise(peak_rss_, rss());
+    }
+    static void raise(std::atomic<size_t> &most, size_t value) {
+        size_t seen = most;
+        while (seen < value && !most.compare_exchange_weak(seen, value)) {
+        }
+    }
+
+    size_t at_start_, goal_ = 0;
+    size_t calls_[std::size(kTraceSizes)] = {}, hour_trace_ = 0;
+    const bool phases_;
+    Kind kinds_[2];
+    std::atomic<size_t> peak_live_{0}, peak_rss_{0};
+};
+
+void run_days(bool phases, const char *name, double most) {
+    size_t days = static_cast<size_t>(from_environment("HAK_TEST_LONGER")), operations = 600000 / kShorter;
+    Day day(phases);
+    day.run(days * kHours, operations);
+    double ratio = static_cast<double>(day.peak_rss()) / static_cast<double>(day.peak_live());
+    printf("live at most %zu MiB, resident %zu MiB\n", day.peak_live() / kMiB, day.peak_rss() / kMiB);
+    figure("soak_hours", static_cast<long>(days * kHours));
+    figure("soak_operations", static_cast<long>(days * kHours * operations));
+    figure(name, std::lround(ratio * 100));
+    day.free_all();
+    hak_trim();
+    if (kShorter > 1) /* a sanitizer's own memory is not the heap's */
+        return;
+    EXPECT_LE(ratio, most);
+    EXPECT_LE(day.rss(), day.peak_rss() / 20) << "what is left when all is freed";
+}
+
+TEST(Soak, MemoryFollowsWhatIsLive) { run_days(false, "soak_rss_percent_of_live_peak", 1.6); }
+
+TEST(Soak, HoursOfDifferentSizes) { run_days(true, "soak_phases_rss_percent_of_live_peak", 2.5); }
+
+} // namespace

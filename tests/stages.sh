@@ -1,0 +1,296 @@
+# shellcheck shell=bash
+# The stages of `./hak test`, and its long forms: `./hak fuzz`, `./hak soak`, `./hak test --coverage`. Read by hak, whose
+# functions and variables this uses. A line `figure: NAME VALUE` in the output of any of them is a result; figures are
+# added up into build/results/reliability-*.json, of which `./hak doc figures` makes docs/reliability.md.
+#
+#  1. A stage is a function stage_NAME; its output goes to build/test-logs/NAME.log.
+#  2. It passes if its status is 0. The tests it ran are counted from its output.
+
+# ---- tests ----
+
+# ctest_in DIRECTORY: all tests that were built there.
+ctest_in() {
+  local status=0
+  ulimit -c 0
+  ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 600 --parallel "$JOBS" || status=$?
+  grep '^figure: ' "$ROOT/build/$1/Testing/Temporary/LastTest.log" || true
+  return "$status"
+}
+
+# figures NAME LOG…: the sums of the figures in the logs, into build/results/reliability-NAME.json.
+figures() {
+  mkdir -p "$RESULTS"
+  awk '/^figure: [a-z_0-9]+ [0-9.]+$/ { sum[$2] = /_percent/ && sum[$2] > $3 ? sum[$2] : $3 + (/_percent/ ? 0 : sum[$2]) }
+    END { for (name in sum) printf "%s  \"%s\": %.10g", (n++ ? ",\n" : "{\n"), name, sum[name]; print n ? "\n}" : "{}" }' \
+    "${@:2}" >"$RESULTS/reliability-$1.json"
+}
+
+with_gcc=(-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ -DHAKMEM_TESTS=ON)
+with_clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DHAKMEM_TESTS=ON)
+
+stage_lint() { lint; }
+stage_driver() { "$ROOT/tests/driver.sh"; }
+
+stage_gcc-release() {
+  compile gcc-release release "${with_gcc[@]}"
+  ctest_in gcc-release
+}
+
+stage_gcc-checked() {
+  compile gcc-checked checked "${with_gcc[@]}"
+  ctest_in gcc-checked
+}
+
+# The same without a warning; its tests run in the next two stages.
+stage_clang() {
+  compile clang-release release "${with_clang[@]}"
+  compile clang-checked checked "${with_clang[@]}"
+}
+
+stage_asan() {
+  compile asan asan
+  ctest_in asan
+}
+
+stage_tsan() {
+  compile tsan tsan
+  ctest_in tsan
+}
+
+# ---- fuzzing ----
+
+FUZZERS=(operations damage options)
+
+# What the parser knows: names of options, and words their values may have.
+fuzz_dictionary() {
+  sed -n 's/^X(\([A-Z0-9_]*\), .*/"\1="/p' "$ROOT/src/options.h"
+  sed -n 's/^X([A-Z0-9_]*, *CHOICE, [^"]*"\([^"]*\)".*/\1/p' "$ROOT/src/options.h" | tr '|' '\n' | sed 's/.*/"&"/'
+  printf '"%s"\n' HAKMEM_ , / k m g t ib 18446744073709551615
+}
+
+# fuzz_target NAME SECONDS: goes on from what build/fuzz/corpus/NAME holds and the seeds in tests/fuzz/corpus/NAME.
+fuzz_target() {
+  local corpus=$ROOT/build/fuzz/corpus/$1 log=$ROOT/build/fuzz/$1${HAKMEM_SECURE:+-secure}.log more=(-len_control=0 -max_len=4096)
+  mkdir -p "$corpus"
+  if [[ $1 == options ]]; then
+    fuzz_dictionary >"$ROOT/build/fuzz/options.dict"
+    more=(-max_len=512 -close_fd_mask=2 "-dict=$ROOT/build/fuzz/options.dict")
+  fi
+  if ! "$ROOT/build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="$2" -timeout=60 -rss_limit_mb=1024 "${more[@]}" \
+    -artifact_prefix="$ROOT/build/fuzz/$1-" "$corpus" "$ROOT/tests/fuzz/corpus/$1" >"$log" 2>&1; then
+    tail -n 40 "$log"
+    echo "again: build/fuzz/tests/fuzz/fuzz_$1 FILE"
+    return 1
+  fi
+  grep '^figure: ' "$log"
+}
+
+# fuzz_targets SECONDS NAME…
+fuzz_targets() {
+  local seconds=$(($1 * ${HAK_TEST_LONGER:-1})) steps_failed=0 name
+  TARGET=fuzzers compile fuzz fuzz >"$ROOT/build/fuzz-build.log" 2>&1 || { cat "$ROOT/build/fuzz-build.log" && return 1; }
+  for name in "${@:2}"; do
+    step "fuzz $name" fuzz_target "$name" "$seconds"
+    if [[ $name == damage ]] && grep '^X(SECURE,' "$ROOT/src/options.h" >/dev/null; then
+      HAKMEM_SECURE=1 step "fuzz $name, secure mode" fuzz_target "$name" "$seconds"
+    fi
+  done
+  ((steps_failed == 0))
+}
+
+fuzz() {
+  local seconds=60 names=() status=0
+  while (($#)); do
+    case $1 in
+      --seconds)
+        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || die "fuzz: --seconds takes a number"
+        seconds=$2
+        shift
+        ;;
+      *)
+        [[ " ${FUZZERS[*]} " == *" $1 "* ]] || die "fuzz: no such target: $1; there are: ${FUZZERS[*]}"
+        names+=("$1")
+        ;;
+    esac
+    shift
+  done
+  need "${BUILD_NEEDS[@]}" "${FUZZ_NEEDS[@]}"
+  mkdir -p "$ROOT/build"
+  ((${#names[@]})) || names=("${FUZZERS[@]}")
+  fuzz_targets "$seconds" "${names[@]}" | tee "$ROOT/build/fuzz.log" || status=1
+  figures fuzz "$ROOT/build/fuzz.log"
+  return "$status"
+}
+
+stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
+
+# ---- long forms ----
+
+# The time limits of the tests are multiplied when the directory is configured.
+soak() {
+  local times=${1:-10} status=0
+  [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
+  need "${BUILD_NEEDS[@]}" "${FUZZ_NEEDS[@]}"
+  mkdir -p "$ROOT/build"
+  export HAK_TEST_LONGER=$times
+  compile soak release "${with_gcc[@]}" >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
+  ctest_in soak | tee "$ROOT/build/soak.log" || status=1
+  fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
+  figures soak "$ROOT/build/soak.log"
+  return "$status"
+}
+
+# Counters live in files that are mapped (%c), so that tests that abort count, one for each process (%p), so that what ran
+# before its file was mapped does.
+coverage() {
+  local directory=$ROOT/build/coverage status=0 objects
+  need "${BUILD_NEEDS[@]}" "${COVERAGE_NEEDS[@]}"
+  mkdir -p "$directory"
+  rm -rf "$directory/profiles"
+  compile coverage coverage >"$directory/build.log" 2>&1 || { cat "$directory/build.log" && return 1; }
+  LLVM_PROFILE_FILE=$directory/profiles/%c%p.profraw ctest_in coverage >"$directory/tests.log" 2>&1 || status=1
+  ((status == 0)) || grep -E 'Failed|FAILED|Timeout|hakmem: ' "$directory/tests.log"
+  mapfile -t objects < <(find "$directory/tests" -type f -executable -name '*_test' -printf '-object\n%p\n')
+  find "$directory/profiles" -name '*.profraw' >"$directory/profiles.txt"
+  llvm-profdata merge -sparse --input-files="$directory/profiles.txt" -o "$directory/all.profdata" &&
+    llvm-cov export -format=lcov -instr-profile "$directory/all.profdata" "$directory/libhakmem.so" "${objects[@]}" \
+      "$ROOT/src" >"$directory/lines.info" &&
+    python3 "$ROOT/tests/coverage.py" "$directory/lines.info" "$ROOT/src" 95 | tee "$directory/report.txt" || status=1
+  figures coverage "$directory/report.txt"
+  return "$status"
+}
+
+# ---- stages of several steps ----
+
+# step NAME COMMAND…: one line, ok or FAIL; the next step comes in either case. Adds to `steps_failed`.
+step() {
+  local name=$1
+  echo "---- $name"
+  if "${@:2}"; then
+    echo "ok   $name"
+  else
+    echo "FAIL $name"
+    steps_failed=$((steps_failed + 1))
+  fi
+}
+
+# Under HAKMEM, small; each checks what it allocates, and tiny.toml has all of them.
+run_workloads() {
+  local missing
+  missing=$(comm -23 <(workloads) <(sed -n 's|^command = \["{bench}/\([a-z_]*\)".*|\1|p' \
+    "$ROOT/bench/suites/tiny.toml" | LC_ALL=C sort -u))
+  [[ -z $missing ]] || { echo "bench/suites/tiny.toml lacks: $missing" && return 1; }
+  "$TOOL" compare --suite "$ROOT/bench/suites/tiny.toml" --var "bench=$BENCH/bench" --only hakmem --rounds 1
+}
+
+read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/dev/null; }
+
+# The command, its report in a browser, the suites, the workloads and the recorder.
+stage_cli() {
+  local steps_failed=0 name
+  build_bench
+  build_cli
+  export HAKMEM_LIBRARY=$BENCH/libhakmem.so
+  step clippy in_cli clippy --all-targets -- -D warnings
+  step "tests of the command" in_cli test
+  step "report in a browser" python3 "$ROOT/cli/tests/report_browser.py" "$TOOL"
+  step recorder python3 "$ROOT/bench/traces/test_record.py" "$BENCH/bench/replay"
+  for name in $(suite_names); do
+    step "suite $name" read_suite "$ROOT/bench/suites/$name.toml"
+  done
+  step "every workload" run_workloads
+  ((steps_failed == 0))
+}
+
+stage_install() {
+  build_library
+  "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+}
+
+# Runs what the documentation says: every block opened by ```sh run, and the generated pages are up to date.
+stage_docs() {
+  local blocks block file
+  build_library
+  blocks=$(mktemp -d)
+  awk -v out="$blocks" '
+    /^```sh run$/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR > name; on = 1; next }
+    /^```/ { on = 0 }
+    on { print > name }' "$ROOT/README.md" "$ROOT"/docs/*.md
+  [[ -n $(ls "$blocks") ]] || die "no block of the documentation is marked to be run"
+  for block in "$blocks"/*; do
+    echo "---- $(head -n 1 "$block")"
+    (cd "$ROOT" && bash -euo pipefail -x "$block" </dev/null)
+  done
+  for file in options counters reliability; do
+    cp "$ROOT/docs/$file.md" "$blocks"
+  done
+  doc
+  for file in options counters reliability; do
+    diff "$blocks/$file.md" "$ROOT/docs/$file.md"
+  done
+  rm -r "$blocks"
+}
+
+# A program that can't be installed must not keep the others from being tested: its own test says so and fails.
+stage_programs() {
+  local one
+  build_library
+  for one in "${PROGRAM_NEEDS[@]}"; do
+    (need "$one") || true
+  done
+  python3 "$ROOT/tests/programs/run.py" --library "$LIBRARY"
+}
+
+# counts LOG: "PASSED FAILED" of what is named in it: tests of ctest, cargo and Python, programs and steps.
+counts() {
+  awk '/ tests passed, [0-9]+ tests? failed out of / { bad += $4; good += $NF - $4 }
+    /^test result: / { good += $4; bad += $6 }
+    /^Ran [0-9]+ tests? in / { good += $2 }
+    /^FAILED \(/ { n = 0; gsub(/[^0-9]+/, " "); for (i = 1; i <= NF; i++) n += $i; good -= n; bad += n }
+    /^ok   / { good++ } /^FAIL / { bad++ } END { print good + 0, bad + 0 }' "$1"
+}
+
+# run_stage NAME: adds to `passed` and `failed`. Must not be called from a condition: that would turn off set -e.
+run_stage() {
+  local name=$1 start=$SECONDS status good bad
+  local log=$ROOT/build/test-logs/$name.log
+  if [[ -t 1 ]]; then
+    printf '     %s …\r' "$name"
+  fi
+  set +e
+  (
+    set -e
+    "stage_$name"
+  ) >"$log" 2>&1 </dev/null
+  status=$?
+  set -e
+  read -r good bad < <(counts "$log")
+  passed=$((passed + good)) failed=$((failed + bad))
+  if ((status == 0)); then
+    passed=$((passed + 1))
+    printf 'ok   %-12s %5d s%s\n' "$name" $((SECONDS - start)) "$( ((good)) && printf '   %d tests' "$good")"
+    grep '^ok   ' "$log" | sed 's/^/     /' || true
+  else
+    failed=$((failed + 1))
+    printf 'FAIL %-12s %5d s\n' "$name" $((SECONDS - start))
+    grep -vE ' Passed +[0-9.]+ sec$|^ +Start ' "$log" | sed 's/^/     /' || true
+  fi
+}
+
+run_tests() {
+  local passed=0 failed=0 name
+  if [[ ${1-} == --coverage ]]; then
+    coverage
+    return
+  fi
+  (($# == 0)) || [[ " ${STAGES[*]} " == *" $1 "* ]] || die "no such stage: $1; there are: ${STAGES[*]}"
+  need "${BUILD_NEEDS[@]}" "${RUST_NEEDS[@]}" "${TEST_NEEDS[@]}"
+  mkdir -p "$ROOT/build/test-logs"
+  for name in "${@:-"${STAGES[@]}"}"; do
+    run_stage "$name"
+  done
+  (($#)) || figures test "$ROOT"/build/test-logs/*.log
+  printf '%d passed, %d failed\n' "$passed" "$failed"
+  ((failed == 0))
+}
+
