@@ -1,0 +1,643 @@
+/* Secure mode's small blocks. See secure.h.
+ *
+ *  1. A SuperSlab is cut into spans of 1, 2, 4 or 8 slots, one size in each, with a guard slot before every span. It is
+ *     inaccessible but for the spans that were begun, which are chosen at random. Its word tells which are free.
+ *  2. A slab is a span cut into blocks of one class. All that is known of its blocks lies in a table of its own, apart from
+ *     the blocks and between guards: a bit a block that is free and nobody's, and 16 bits for what else it is.
+ *  3. Free memory is zero: free clears the block, malloc looks whether it still is. So a write after free is told when the
+ *     block, or the slab in another class, is handed out again; and calloc has nothing to do.
+ *  4. What a thread frees waits in its quarantine, first in, first out; from there it comes into the pool of the class, of
+ *     which malloc takes one at random. The pool is filled from slabs, random blocks of them, and spilled into them. So
+ *     blocks go round in a thread without atomics, and slabs have no owner: any thread takes from them and gives to them.
+ *  5. `held` reserves before bits are taken and is lowered after they are set. Only a compare-and-swap from "all are here" to
+ *     0 gives the span back.
+ *
+ * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
+ * the second comes back to the slab or is handed out. */
+#include "secure.h"
+#include "fail.h"
+#include "options.h"
+#include "os.h"
+#include "tiers.h"
+
+#include <string.h>
+
+#define SPAN_BLOCKS_MOST 4096 /* of 16 bytes */
+#define SPANS_MOST 16         /* in a SuperSlab */
+#define GUARDED_MOST 800      /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
+#define TINY_FIFO 64
+#define TINY_POOL 48
+#define MID_FIFO 16
+#define MID_POOL 16
+#define POOL_BYTES (128 * KIB)
+
+/* Of a slab; all of it zero before its first life. */
+struct secure_span {
+    _Atomic uint32_t held;    /* 0: no slab; else 1 and the blocks whose bits are clear or reserved. Pairs with itself */
+    _Atomic uint8_t class_id; /* constant while something is held */
+    _Atomic bool claimed;     /* some heap takes its blocks from it, so it need not be on offer: a hint */
+    char unused[58];
+    _Atomic uint64_t free[SPAN_BLOCKS_MOST / 64];
+    _Atomic uint16_t state[SPAN_BLOCKS_MOST]; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the
+                                                 canary's end, plus 1 */
+};
+enum { STATE_FREED = 0x8000 };
+
+struct secure_entry {
+    uintptr_t block; /* 0: none */
+    _Atomic uint16_t *state;
+};
+
+/* What a heap has of a class. */
+struct secure_cache {
+    struct secure_span *span; /* claimed: blocks are taken from it */
+    uint16_t fifo_at, fifo_room;
+    uint16_t pool_blocks, pool_room;
+    struct secure_entry entry[]; /* the pool, then the quarantine, a ring */
+};
+#define CACHE_BYTES(blocks) (sizeof(struct secure_cache) + (blocks) * sizeof(struct secure_entry))
+
+/* At the end of a heap's memory. */
+struct secure_heap {
+    uint64_t random;
+    char tiny[TINY_CLASSES][CACHE_BYTES(TINY_FIFO + TINY_POOL)];
+    char mid[MID_CLASSES][CACHE_BYTES(MID_FIFO + MID_POOL)];
+};
+_Static_assert(sizeof(struct secure_heap) <= HEAP_SECURE_BYTES, "room in a heap");
+
+static struct secure_heap *secure_of(struct heap *h) {
+    return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
+}
+static struct secure_cache *cache_of(struct heap *h, unsigned c) {
+    struct secure_heap *sh = secure_of(h);
+    return (struct secure_cache *)(void *)(c < TINY_CLASSES ? sh->tiny[c] : sh->mid[c - TINY_CLASSES]);
+}
+
+/* ---- secrets ---- */
+
+static uint64_t fold(uint64_t a, uint64_t b) {
+    __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+uint64_t secure_canary(uintptr_t block) { return fold(block ^ hak_region.key, hak_region.second_key); }
+
+uint64_t secure_random(struct heap *h) {
+    struct secure_heap *sh = secure_of(h);
+    if (unlikely(sh->random == 0))
+        sh->random = fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
+    sh->random += 0xa0761d6478bd642f;
+    return fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
+}
+
+static unsigned random_below(struct heap *h, unsigned n) {
+    return (unsigned)((secure_random(h) >> 32) * n >> 32);
+}
+
+/* ---- blocks ---- */
+
+typedef uint64_t vector __attribute__((vector_size(16), may_alias));
+
+static bool is_zero(uintptr_t block, size_t bytes) { /* a multiple of 16 */
+    const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
+    vector a = {0, 0}, b = {0, 0};
+    for (; v + 2 <= end; v += 2)
+        a |= v[0], b |= v[1];
+    if (v < end)
+        a |= *v;
+    a |= b;
+    return (a[0] | a[1]) == 0;
+}
+
+static void clear(uintptr_t block, size_t bytes) {
+    if (bytes > 256) {
+        memset(block_word(block), 0, bytes);
+        return;
+    }
+    vector *v = (vector *)block, *end = v + (bytes + 15) / 16; /* NOLINT: blocks are addresses */
+    for (; v < end; v++)
+        *v = (vector){0, 0};
+}
+
+static size_t block_bytes_of(unsigned c) { return size_classes[c].block_bytes; }
+static size_t size_of_state(size_t block_bytes, uint16_t state) {
+    return block_bytes - CANARY_BYTES - ((state & ~STATE_FREED) - 1u);
+}
+static uint16_t state_of_size(size_t block_bytes, size_t bytes) {
+    return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
+}
+static void put_canary(uintptr_t block, size_t bytes) {
+    uint64_t canary = secure_canary(block);
+    memcpy((char *)block_word(block) + bytes, &canary, CANARY_BYTES);
+}
+static bool has_canary(uintptr_t block, size_t bytes) {
+    uint64_t found;
+    memcpy(&found, (char *)block_word(block) + bytes, CANARY_BYTES);
+    return found == secure_canary(block);
+}
+
+static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
+    uint16_t before = load_relaxed(e.state);
+    if (unlikely(before != 0 && !(before & STATE_FREED))) /* two threads freed it at the same moment */
+        fail_double_free(block_word(e.block), size_of_state(block_bytes, before));
+    if (unlikely(!is_zero(e.block, block_bytes))) {
+        size_t had = before != 0 ? size_of_state(block_bytes, before) : block_bytes;
+        fail_damage("write after free", block_word(e.block), had);
+        memset(block_word(e.block), 0, block_bytes);
+    }
+    store_relaxed(e.state, state_of_size(block_bytes, bytes));
+    put_canary(e.block, bytes);
+    return block_word(e.block);
+}
+
+/* ---- the table ---- */
+
+static _Atomic(char *) table; /* constant once set */
+
+static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
+
+static struct secure_span *span_at(size_t superslab, unsigned index) {
+    char *row = load_acquire(&table) + superslab * table_row_bytes();
+    return (struct secure_span *)(void *)row + index;
+}
+
+/* The reservation begins and ends with a guard. */
+static bool reserve_table(void) {
+    size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
+    char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
+    if (got != NULL && !rmw_cas(&table, &nothing, got + guard))
+        os_unmap(got, bytes);
+    return load_acquire(&table) != NULL;
+}
+
+/* ---- spans of SuperSlabs ----
+ * The word: 16 bits of free spans, 16 of those among them that are accessible and resident, then the order plus 1. */
+
+#define WORD_ORDER(order) ((uint64_t)((order) + 1) << 32)
+
+static unsigned order_of_class(unsigned c) {
+    size_t bytes = block_bytes_of(c);
+    return bytes <= 8 * KIB ? 0 : bytes <= 16 * KIB ? 1 : bytes <= 32 * KIB ? 2 : 3;
+}
+static unsigned spans_of(unsigned order) { return SUPERSLAB_SLOTS / ((1u << order) + 1); }
+static unsigned blocks_of(unsigned c) { return (unsigned)((SLOT_BYTES << order_of_class(c)) / block_bytes_of(c)); }
+static size_t slot_of_span(size_t superslab, unsigned index, unsigned order) {
+    return superslab * SUPERSLAB_SLOTS + index * ((1u << order) + 1) + 1;
+}
+static unsigned span_index(size_t slot, unsigned order) {
+    return (unsigned)(slot % SUPERSLAB_SLOTS) / ((1u << order) + 1);
+}
+static bool has_free(uint64_t w, unsigned order) { return w >> 32 == order + 1u && (uint16_t)w != 0; }
+
+static _Atomic uint32_t guarded_superslabs;
+static _Atomic int64_t resident_slots; /* of free spans */
+
+static unsigned random_bit(struct heap *h, uint64_t bits) {
+    for (unsigned skip = random_below(h, count_bits(bits)); skip != 0; skip--)
+        bits &= bits - 1;
+    return lowest_bit(bits);
+}
+
+static void add_span(size_t superslab, uint64_t bits, unsigned order) {
+    rmw_or(&superslab_at(superslab)->secure, bits);
+    bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+}
+
+/* The kernel may have no mappings left: then this SuperSlab does without guards. */
+static bool open_span(size_t slot, unsigned order) {
+    return os_commit(slot_address(slot), SLOT_BYTES << order) ||
+           os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
+}
+static bool close_span(size_t slot, unsigned order) {
+    return os_forbid(slot_address(slot), SLOT_BYTES << order) & os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
+}
+
+static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
+    _Atomic uint64_t *word = &superslab_at(superslab)->secure;
+    uint64_t w = load_acquire(word);
+    while (has_free(w, order)) {
+        uint64_t resident = w >> 16 & UINT16_MAX;
+        unsigned index = random_bit(h, resident != 0 ? resident : w & UINT16_MAX);
+        uint64_t bit = (uint64_t)1 << index;
+        if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
+            continue;
+        size_t slot = slot_of_span(superslab, index, order);
+        if (resident != 0)
+            rmw_add(&resident_slots, -((int64_t)1 << order));
+        else if (!open_span(slot, order)) {
+            add_span(superslab, bit, order);
+            return BITSET_NONE;
+        }
+        return slot;
+    }
+    bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
+    if (has_free(load_seq(word), order))
+        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+    return BITSET_NONE;
+}
+
+static bool cut_superslab(struct heap *h, unsigned order) {
+    bool zero;
+    if (load_acquire(&table) == NULL && !reserve_table())
+        return false;
+    size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
+    if (superslab == BITSET_NONE)
+        return false;
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes())) {
+        pool_give_run(&h->pool, superslab, 1, !zero);
+        return false;
+    }
+    if (!zero && !os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
+        memset(at, 0, SUPERSLAB_BYTES);
+    if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
+        rmw_add(&guarded_superslabs, (uint32_t)-1);
+    add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
+    return true;
+}
+
+static size_t take_span(struct heap *h, unsigned order) {
+    for (;;) {
+        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+            size_t slot = take_span_in(h, at, order);
+            if (slot != BITSET_NONE)
+                return slot;
+        }
+        if (!cut_superslab(h, order))
+            return BITSET_NONE;
+    }
+}
+
+/* A SuperSlab none of whose spans is in use goes back to the pool, unless it is the only one with room. */
+static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
+    struct superslab *ss = superslab_at(superslab);
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    uint64_t w = load_relaxed(&ss->secure);
+    if (w >> 32 != order + 1u || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
+        return;
+    if (!os_commit(at, SUPERSLAB_BYTES)) {
+        add_span(superslab, w, order);
+        return;
+    }
+    unsigned resident = count_bits(w >> 16 & UINT16_MAX);
+    rmw_add(&resident_slots, -((int64_t)resident << order));
+    if (load_relaxed(&guarded_superslabs) != 0)
+        rmw_add(&guarded_superslabs, (uint32_t)-1);
+    pool_give_run(&h->pool, superslab, 1, resident != 0);
+}
+
+/* As the pool does with EMPTY slots: some of what is free stays resident. */
+static bool stays_resident(unsigned order) {
+    if (option(OPT_PURGE) == PURGE_EAGER)
+        return false;
+    size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
+    int64_t slots = (int64_t)1 << order;
+    if (option(OPT_PURGE) == PURGE_NEVER || rmw_add(&resident_slots, slots) + slots <= (int64_t)bound)
+        return true;
+    rmw_add(&resident_slots, -slots);
+    return false;
+}
+
+static void give_span(struct heap *h, size_t slot, unsigned order) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    uint64_t bit = (uint64_t)1 << span_index(slot, order);
+    if (stays_resident(order))
+        bit |= bit << 16;
+    else
+        close_span(slot, order);
+    add_span(superslab, bit, order);
+    size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
+    if (another == superslab)
+        another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
+    if (another != BITSET_NONE)
+        give_superslab(h, superslab, order);
+}
+
+/* ---- slabs ---- */
+
+static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
+
+static struct slab *slab_of_span(const struct secure_span *span, unsigned c) {
+    size_t at = (size_t)((const char *)span - load_relaxed(&table));
+    unsigned index = (unsigned)(at % table_row_bytes() / sizeof *span);
+    return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
+}
+
+static void set_kind(struct slab *s, enum slab_kind kind) {
+    for (unsigned i = 0; i < s->slots; i++) {
+        s[i].first_offset = (uint8_t)i;
+        store_relaxed(&s[i].kind, (uint8_t)kind);
+    }
+}
+
+/* A new slab, of which `taken` blocks are reserved for the caller. */
+static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken) {
+    unsigned order = order_of_class(c), blocks = blocks_of(c);
+    size_t slot = take_span(h, order);
+    if (slot == BITSET_NONE)
+        return NULL;
+    struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
+    struct slab *s = slab_of_slot(slot);
+    s->start = (uintptr_t)slot_address(slot);
+    s->block_bytes = size_classes[c].block_bytes;
+    s->divisor = UINT32_MAX / s->block_bytes + 1;
+    s->blocks = blocks;
+    s->slots = (uint8_t)(1u << order);
+    s->secure = span;
+    store_relaxed(&s->class_id, (uint8_t)c);
+    memset((void *)span->state, 0, blocks * sizeof span->state[0]);
+    for (unsigned i = 0; i < blocks; i += 64)
+        store_relaxed(&span->free[i / 64], low_bits(blocks - i));
+    store_relaxed(&span->class_id, (uint8_t)c);
+    store_relaxed(&span->claimed, true);
+    set_kind(s, KIND_SECURE);
+    store_release(&span->held, taken + 1);
+    count(&h->pool.counters, COUNT_slabs_started);
+    return span;
+}
+
+/* Up to `want` blocks of the slab whose bits nobody else will take; 0 if it has none or is no slab of the class. */
+static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want);
+
+/* Blocks whose bits are set are no longer held. The slab may be gone afterwards. */
+static void let_go_of(struct heap *h, struct secure_span *span, unsigned c, unsigned n) {
+    uint32_t left = rmw_add(&span->held, -n) - n, nobody = 1;
+    if (left == 1 && rmw_cas(&span->held, &nobody, 0)) {
+        struct slab *s = slab_of_span(span, c);
+        store_relaxed(&span->claimed, false);
+        set_kind(s, KIND_FREE);
+        count(&h->pool.counters, COUNT_slabs_emptied);
+        give_span(h, slot_of(s), order_of_class(c));
+        return;
+    }
+    size_t slot = slot_of(slab_of_span(span, c));
+    if (!load_seq(&span->claimed) && !pool_offered(slot, c))
+        pool_offer(slot, c);
+}
+
+static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want) {
+    uint32_t held = load_acquire(&span->held), blocks = blocks_of(c), n;
+    do {
+        if (held == 0 || held - 1 >= blocks)
+            return 0;
+        n = (unsigned)min_size(want, blocks - (held - 1));
+    } while (!rmw_cas(&span->held, &held, held + n));
+    unsigned now = load_relaxed(&span->class_id);
+    if (now == c)
+        return n;
+    let_go_of(h, span, now, n);
+    return 0;
+}
+
+/* Random ones; they are there, as they are reserved. */
+static void take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
+    uintptr_t start = (uintptr_t)slab_address(slab_of_span(span, c));
+    unsigned words = (blocks_of(c) + 63) / 64;
+    for (unsigned at = random_below(h, words); n != 0; at = at + 1 == words ? 0 : at + 1) {
+        uint64_t free = load_relaxed(&span->free[at]), some = free & secure_random(h);
+        if (free == 0)
+            continue;
+        some = some != 0 ? some : free & -free;
+        while (count_bits(some) > n)
+            some &= some - 1;
+        some &= rmw_and(&span->free[at], ~some); /* pairs with return_blocks */
+        n -= count_bits(some);
+        for (; some != 0; some &= some - 1) {
+            unsigned i = at * 64 + lowest_bit(some);
+            cache->entry[cache->pool_blocks++] =
+                (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
+        }
+    }
+}
+
+/* All of `entries` go back to their slabs; neighbours together. */
+static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        if (entries[i].block == 0)
+            continue;
+        struct slab *s = slab_of_block(entries[i].block);
+        struct secure_span *span = s->secure;
+        unsigned at = (unsigned)(entries[i].state - span->state) / 64, blocks = 0;
+        uint64_t mask = 0;
+        for (unsigned j = i; j < n; j++) {
+            size_t index = (size_t)((uintptr_t)entries[j].state - (uintptr_t)span->state) / sizeof span->state[0];
+            if (index / 64 != at || entries[j].block == 0)
+                continue;
+            if (mask >> (index % 64) & 1)
+                fail_double_free(block_word(entries[j].block), s->block_bytes - CANARY_BYTES);
+            else
+                blocks++;
+            mask |= (uint64_t)1 << index % 64;
+            entries[j].block = 0;
+        }
+        uint64_t twice = rmw_or(&span->free[at], mask) & mask; /* pairs with take_blocks, for the states and zeroes */
+        if (unlikely(twice != 0))
+            fail_double_free(slab_address(s) + (at * 64 + lowest_bit(twice)) * (size_t)s->block_bytes,
+                             s->block_bytes - CANARY_BYTES);
+        let_go_of(h, span, slab_class(s), blocks - count_bits(twice));
+    }
+}
+
+/* ---- a heap's blocks ---- */
+
+static void prepare_cache(struct secure_cache *cache, unsigned c) {
+    size_t bytes = block_bytes_of(c);
+    bool tiny = c < TINY_CLASSES;
+    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
+    cache->fifo_room =
+        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+}
+
+static void unclaim(struct secure_cache *cache, unsigned c) {
+    struct secure_span *span = cache->span;
+    cache->span = NULL;
+    if (span == NULL)
+        return;
+    store_seq(&span->claimed, false); /* pairs with let_go_of: one of us offers it */
+    uint32_t held = load_seq(&span->held);
+    size_t slot = slot_of(slab_of_span(span, c));
+    if (held != 0 && held - 1 < blocks_of(c) && load_relaxed(&span->class_id) == c && !pool_offered(slot, c))
+        pool_offer(slot, c);
+}
+
+/* More blocks for the pool. False: there is no memory. */
+static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
+    if (cache->pool_room == 0)
+        prepare_cache(cache, c);
+    unsigned want = cache->pool_room / 2u;
+    unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
+    if (n == 0)
+        unclaim(cache, c);
+    for (size_t slot; n == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+        struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
+        n = reserve(h, span, c, want);
+        if (n != 0) {
+            store_seq(&span->claimed, true);
+            cache->span = span;
+        }
+    }
+    if (n == 0) {
+        n = want;
+        cache->span = start_slab(h, c, n);
+    }
+    if (cache->span == NULL)
+        return false;
+    take_blocks(h, cache, cache->span, c, n);
+    return true;
+}
+
+static void spill(struct heap *h, struct secure_cache *cache) {
+    unsigned n = cache->pool_blocks / 2u;
+    cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
+    return_blocks(h, cache->entry + cache->pool_blocks, n);
+}
+
+static void quarantine(struct heap *h, struct secure_cache *cache, unsigned c, struct secure_entry e) {
+    if (unlikely(cache->pool_room == 0))
+        prepare_cache(cache, c);
+    struct secure_entry *place = &cache->entry[cache->pool_room + cache->fifo_at], oldest = *place;
+    *place = e;
+    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
+    if (oldest.block == 0)
+        return;
+    if (unlikely(cache->pool_blocks == cache->pool_room))
+        spill(h, cache);
+    cache->entry[cache->pool_blocks++] = oldest;
+}
+
+void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    size_t whole = max_size(bytes, 1) + CANARY_BYTES;
+    if (unlikely(whole > MID_BYTES_MAX || alignment > SLOT_BYTES))
+        return guarded_malloc(h, bytes, alignment);
+    unsigned c = alignment > 16          ? class_aligned(whole, alignment)
+                 : whole <= TINY_BYTES_MAX ? tiny_class_of(whole)
+                                           : mid_class_of(whole);
+    if (unlikely(c == CLASSES))
+        return guarded_malloc(h, bytes, alignment);
+    struct secure_cache *cache = cache_of(h, c);
+    if (unlikely(cache->pool_blocks <= cache->pool_room / 8u) && !refill(h, cache, c) && cache->pool_blocks == 0)
+        return NULL;
+    unsigned n = --cache->pool_blocks;
+    struct secure_entry e = cache->entry[n];
+    if (likely(n > 1)) { /* the next one is chosen now, and on its way to the cache meanwhile */
+        unsigned i = random_below(h, n);
+        struct secure_entry next = cache->entry[i];
+        cache->entry[i] = cache->entry[n - 1];
+        cache->entry[n - 1] = next;
+        __builtin_prefetch(block_word(next.block), 1);
+        __builtin_prefetch((void *)next.state, 1);
+    }
+    return hand_out(e, block_bytes_of(c), bytes);
+}
+
+/* ---- looking up, freeing ---- */
+
+enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
+    const struct slab *s = mid_first(part);
+    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
+    *bytes = s->block_bytes - CANARY_BYTES;
+    if (i * s->block_bytes != offset || i >= s->blocks)
+        return SECURE_NO_BLOCK;
+    uint16_t state = load_relaxed(&s->secure->state[i]);
+    if (state == 0)
+        return SECURE_NEVER;
+    *bytes = size_of_state(s->block_bytes, state);
+    return state & STATE_FREED ? SECURE_FREED : SECURE_LIVE;
+}
+
+HAK_COLD static void fail_free(struct slab *s, const void *p) {
+    size_t bytes;
+    switch (secure_find(s, p, &bytes)) {
+    case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
+    case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
+    default: fail_double_free(p, bytes);
+    }
+}
+
+void secure_free(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = mid_first(part);
+    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
+    if (unlikely(i * s->block_bytes != offset || i >= s->blocks)) {
+        fail_free(s, p);
+        return;
+    }
+    struct secure_entry e = {(uintptr_t)p, &s->secure->state[i]};
+    uint16_t state = load_relaxed(e.state);
+    if (unlikely(state == 0 || state & STATE_FREED)) {
+        fail_free(s, p);
+        return;
+    }
+    store_relaxed(e.state, state | STATE_FREED);
+    size_t bytes = size_of_state(s->block_bytes, state);
+    if (unlikely(!has_canary(e.block, bytes))) {
+        fail_damage("overflow", p, bytes);
+        bytes = s->block_bytes - CANARY_BYTES; /* it may have gone on behind the canary */
+    }
+    clear(e.block, bytes + CANARY_BYTES);
+    if (likely(h != NULL))
+        quarantine(h, cache_of(h, slab_class(s)), slab_class(s), e);
+    else
+        return_blocks(&heap_afterlife, &e, 1);
+}
+
+bool secure_resize(struct slab *part, void *p, size_t bytes) {
+    struct slab *s = mid_first(part);
+    size_t had, room = s->block_bytes - CANARY_BYTES;
+    if (secure_find(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2)
+        return false;
+    if (!has_canary((uintptr_t)p, had))
+        fail_damage("overflow", p, had);
+    size_t from = min_size(had, bytes);
+    memset((char *)p + from, 0, had + CANARY_BYTES - from);
+    store_relaxed(&s->secure->state[((uintptr_t)p - s->start) / s->block_bytes], state_of_size(s->block_bytes, bytes));
+    put_canary((uintptr_t)p, bytes);
+    return true;
+}
+
+/* ---- giving back, counting ---- */
+
+void secure_empty(struct heap *h) {
+    for (unsigned c = 1; c < CLASSES; c++) {
+        struct secure_cache *cache = cache_of(h, c);
+        if (cache->pool_room == 0)
+            continue;
+        unsigned n = cache->pool_blocks;
+        cache->pool_blocks = 0;
+        return_blocks(h, cache->entry, n);
+        return_blocks(h, cache->entry + cache->pool_room, cache->fifo_room);
+        unclaim(cache, c);
+    }
+}
+
+/* What is resident of free spans. */
+size_t secure_trim(struct heap *h, bool all) {
+    size_t slots = 0;
+    (void)h, (void)all;
+    for (unsigned order = 0; order < SECURE_ORDERS; order++)
+        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+            _Atomic uint64_t *word = &superslab_at(at)->secure;
+            uint64_t w = load_acquire(word), resident;
+            while ((resident = w >> 16 & UINT16_MAX) != 0 && has_free(w, order)) {
+                uint64_t bit = resident & -resident;
+                if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
+                    continue;
+                close_span(slot_of_span(at, lowest_bit(bit), order), order);
+                rmw_add(&resident_slots, -((int64_t)1 << order));
+                slots += (size_t)1 << order;
+                add_span(at, bit, order);
+                w = load_acquire(word);
+            }
+        }
+    return slots * (SLOT_BYTES / os_page_bytes());
+}
+
+void secure_count(const struct slab *s, size_t *live, size_t *kept) {
+    uint32_t held = load_relaxed(&s->secure->held);
+    size_t bytes = s->block_bytes, blocks = 0;
+    for (unsigned i = 0; i < s->blocks; i++) {
+        uint16_t state = load_relaxed(&s->secure->state[i]);
+        blocks += state != 0 && !(state & STATE_FREED);
+    }
+    *live = blocks * bytes;
+    *kept = held > blocks ? (held - 1 - min_size(blocks, held - 1)) * bytes : 0;
+}
