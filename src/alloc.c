@@ -310,7 +310,7 @@ void alloc_free_sized(void *p, size_t bytes) {
         return;
     if (bytes >= hak_region.sized_check_from) {
         struct block b = find_live(p, "free");
-        if (unlikely(bytes > b.bytes || (bytes != b.bytes && slab_kind(b.slab) >= KIND_SECURE)))
+        if (unlikely(bytes > b.bytes || (slab_kind(b.slab) >= KIND_SECURE && !secure_size_fits(p, bytes, b.bytes))))
             fail_bad_size(p, bytes, b.bytes);
     }
     alloc_free(p);

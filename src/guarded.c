@@ -1,7 +1,7 @@
 /* Secure mode's large blocks: each between inaccessible pages. See secure.h.
  *
- *  1. A block is part of a span of the pool, or of a run of SuperSlabs: at least a slot before it and at least a page behind
- *     it are forbidden. The rest of its last page begins with the canary, as far as that fits.
+ *  1. A block is part of a span of the pool, or of a run of SuperSlabs: at least a page before it and one behind it are
+ *     forbidden. The rest of its last page begins with the canary, as far as that fits.
  *  2. What is freed is purged and forbidden, and waits in a quarantine that all threads share: it comes to a random place
  *     there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
  *
@@ -22,7 +22,8 @@ static _Atomic uint32_t ring_at;
 static _Atomic uint32_t guards;
 
 static size_t committed_bytes(size_t bytes) { return round_up(max_size(bytes, 1), os_page_bytes()); }
-static char *span_begin(const struct slab *s) { return slab_address(s) - s->lead_slots * SLOT_BYTES; }
+static char *block_of(const struct slab *s) { return slab_address(s) + s->lead_bytes % SLOT_BYTES; }
+static char *span_begin(const struct slab *s) { return block_of(s) - s->lead_bytes; }
 static char *span_end(const struct slab *s) { return span_begin(s) + s->span_slots * SLOT_BYTES; }
 
 /* The canary, or what of it fits between the block and its guard. */
@@ -30,12 +31,12 @@ static size_t canary_bytes(const struct slab *s) {
     return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
 }
 static void put_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)slab_address(s));
-    memcpy(slab_address(s) + s->bytes, &canary, canary_bytes(s));
+    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    memcpy(block_of(s) + s->bytes, &canary, canary_bytes(s));
 }
 static bool has_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)slab_address(s));
-    return memcmp(slab_address(s) + s->bytes, &canary, canary_bytes(s)) == 0;
+    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    return memcmp(block_of(s) + s->bytes, &canary, canary_bytes(s)) == 0;
 }
 
 static bool is_run(size_t span_slots) { return span_slots > SUPERSLAB_SLOTS; }
@@ -58,7 +59,7 @@ static void give(struct heap *h, size_t slot, size_t slots, bool resident) {
 
 /* Without, if the kernel has no mappings left. */
 static void guard(const struct slab *s) {
-    char *begin = span_begin(s), *block = slab_address(s), *behind = block + committed_bytes(s->bytes);
+    char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     if (rmw_add(&guards, 1) >= GUARDS_MOST)
         return;
     os_forbid(begin, (size_t)(block - begin));
@@ -66,29 +67,29 @@ static void guard(const struct slab *s) {
 }
 
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
-    size_t lead = max_size(alignment / SLOT_BYTES, 1), room = committed_bytes(bytes) + os_page_bytes();
-    size_t slots = lead + (room + SLOT_BYTES - 1) / SLOT_BYTES;
+    size_t page = os_page_bytes(), lead = alignment <= page ? page : round_up(alignment, SLOT_BYTES);
+    size_t slots = (lead + committed_bytes(bytes) + page + SLOT_BYTES - 1) / SLOT_BYTES;
     bool zero;
     size_t slot = take(h, &slots, alignment, &zero);
     if (slot == BITSET_NONE)
         return NULL;
     count(&h->pool.counters, COUNT_large_spans);
-    struct slab *s = slab_of_slot(slot + lead);
+    struct slab *s = slab_of_slot(slot + lead / SLOT_BYTES);
     s->bytes = bytes;
-    s->lead_slots = (uint32_t)lead;
+    s->lead_bytes = lead;
     s->span_slots = slots;
-    if (!zero && !os_advise(OS_PURGE, slab_address(s), committed_bytes(bytes)))
-        memset(slab_address(s), 0, committed_bytes(bytes));
+    if (!zero && !os_advise(OS_PURGE, block_of(s), committed_bytes(bytes)))
+        memset(block_of(s), 0, committed_bytes(bytes));
     guard(s);
     put_canary(s);
     store_relaxed(&s->guarded_state, BLOCK_LIVE);
     store_relaxed(&s->kind, KIND_GUARDED);
-    return slab_address(s);
+    return block_of(s);
 }
 
 /* It leaves the quarantine. Without access to all of it it can't be used again, and is lost. */
 static void release(struct heap *h, struct slab *s) {
-    size_t slot = slot_of(s) - s->lead_slots, slots = s->span_slots;
+    size_t slot = slot_of(s) - s->lead_bytes / SLOT_BYTES, slots = s->span_slots;
     store_relaxed(&s->kind, KIND_FREE);
     rmw_add(&guards, (uint32_t)-1);
     if (os_commit(slot_address(slot), slots * SLOT_BYTES))
@@ -114,7 +115,7 @@ void guarded_empty(struct heap *h) {
 
 void guarded_free(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
-    if (unlikely((char *)p != slab_address(s))) {
+    if (unlikely((char *)p != block_of(s))) {
         fail_bad_pointer("free", p, "inside a block", s->bytes);
         return;
     }
@@ -134,27 +135,28 @@ void guarded_free(struct heap *h, struct slab *s, void *p) {
 }
 
 bool guarded_resize(struct slab *s, size_t bytes) {
-    size_t room = (size_t)(span_end(s) - slab_address(s)) - os_page_bytes();
+    char *block = block_of(s);
+    size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
     if (bytes > room || bytes < room / 2 || bytes <= MID_BYTES_MAX)
         return false;
     if (!has_canary(s))
-        fail_damage("overflow", slab_address(s), s->bytes);
-    if (wanted > had && !os_commit(slab_address(s) + had, wanted - had))
+        fail_damage("overflow", block, s->bytes);
+    if (wanted > had && !os_commit(block + had, wanted - had))
         return false;
-    if (wanted < had) {
-        os_forbid(slab_address(s) + wanted, had - wanted);
-        os_advise(OS_PURGE, slab_address(s) + wanted, had - wanted);
-    }
-    memset(slab_address(s) + s->bytes, 0, canary_bytes(s));
+    memset(block + s->bytes, 0, canary_bytes(s));
     s->bytes = bytes;
     put_canary(s);
+    if (wanted < had) {
+        os_forbid(block + wanted, had - wanted);
+        os_advise(OS_PURGE, block + wanted, had - wanted);
+    }
     return true;
 }
 
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes) {
     *bytes = s->bytes;
-    if ((const char *)p != slab_address(s))
+    if ((const char *)p != block_of(s))
         return SECURE_NO_BLOCK;
     return load_relaxed(&s->guarded_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }

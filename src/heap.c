@@ -158,7 +158,7 @@ static void forget_rings(struct heap *h) {
     bool mine = rings_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && h->ring_top > page && page < HEAP_BYTES) {
+    if (mine && (h->ring_top > page || option(OPT_SECURE)) && page < HEAP_BYTES) {
         memset(h->ring, 0, sizeof h->ring);
         h->ring_kib = 0;
         h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);

@@ -18,7 +18,7 @@
 
 enum { OUTBOX_ENTRIES = 32, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
-#define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, for secure.c */
+#define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, secure.c's */
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {

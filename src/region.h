@@ -97,7 +97,7 @@ struct slab {
         };
         struct {                           /* guarded */
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
-            uint32_t lead_slots;           /* of the span, before the block; constant while the block lives */
+            size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
             size_t span_slots;             /* all of it; constant while the block lives */
         };
     };

@@ -36,12 +36,13 @@ struct secure_span {
     _Atomic uint32_t held;    /* 0: no slab; else 1 and the blocks whose bits are clear or reserved. Pairs with itself */
     _Atomic uint8_t class_id; /* constant while something is held */
     _Atomic bool claimed;     /* some heap takes its blocks from it, so it need not be on offer: a hint */
-    char unused[58];
+    char unused[54];
+    uint32_t used; /* states that may not be 0; of whoever starts a slab here */
     _Atomic uint64_t free[SPAN_BLOCKS_MOST / 64];
     _Atomic uint16_t state[SPAN_BLOCKS_MOST]; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the
                                                  canary's end, plus 1 */
 };
-enum { STATE_FREED = 0x8000 };
+enum { STATE_FREED = 0x8000, SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
 
 struct secure_entry {
     uintptr_t block; /* 0: none */
@@ -57,20 +58,36 @@ struct secure_cache {
 };
 #define CACHE_BYTES(blocks) (sizeof(struct secure_cache) + (blocks) * sizeof(struct secure_entry))
 
-/* At the end of a heap's memory. */
+/* At the end of a heap's memory; zero at first. The caches follow one another as they are first used. */
 struct secure_heap {
     uint64_t random;
-    char tiny[TINY_CLASSES][CACHE_BYTES(TINY_FIFO + TINY_POOL)];
-    char mid[MID_CLASSES][CACHE_BYTES(MID_FIFO + MID_POOL)];
+    size_t used_bytes; /* behind this */
+    struct secure_cache *cache[CLASSES];
 };
-_Static_assert(sizeof(struct secure_heap) <= HEAP_SECURE_BYTES, "room in a heap");
+_Static_assert(sizeof(struct secure_heap) + TINY_CLASSES * CACHE_BYTES(TINY_FIFO + TINY_POOL) +
+                       MID_CLASSES * CACHE_BYTES(MID_FIFO + MID_POOL) <=
+                   HEAP_SECURE_BYTES,
+               "room in a heap");
 
 static struct secure_heap *secure_of(struct heap *h) {
     return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
 }
-static struct secure_cache *cache_of(struct heap *h, unsigned c) {
+
+static HAK_NOINLINE struct secure_cache *make_cache(struct heap *h, unsigned c) {
     struct secure_heap *sh = secure_of(h);
-    return (struct secure_cache *)(void *)(c < TINY_CLASSES ? sh->tiny[c] : sh->mid[c - TINY_CLASSES]);
+    size_t bytes = size_classes[c].block_bytes;
+    bool tiny = c < TINY_CLASSES;
+    struct secure_cache *cache = (struct secure_cache *)(void *)((char *)(sh + 1) + sh->used_bytes);
+    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
+    cache->fifo_room =
+        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+    sh->used_bytes += CACHE_BYTES((size_t)cache->pool_room + cache->fifo_room);
+    return sh->cache[c] = cache;
+}
+
+static struct secure_cache *cache_of(struct heap *h, unsigned c) {
+    struct secure_cache *cache = secure_of(h)->cache[c];
+    return likely(cache != NULL) ? cache : make_cache(h, c);
 }
 
 /* ---- secrets ---- */
@@ -345,7 +362,8 @@ static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken
     s->slots = (uint8_t)(1u << order);
     s->secure = span;
     store_relaxed(&s->class_id, (uint8_t)c);
-    memset((void *)span->state, 0, blocks * sizeof span->state[0]);
+    memset((void *)span->state, 0, span->used * sizeof span->state[0]);
+    span->used = blocks;
     for (unsigned i = 0; i < blocks; i += 64)
         store_relaxed(&span->free[i / 64], low_bits(blocks - i));
     store_relaxed(&span->class_id, (uint8_t)c);
@@ -389,14 +407,18 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
     return 0;
 }
 
-/* Random ones; they are there, as they are reserved. */
-static void take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
+/* Random ones. They are there, as they are reserved; but a child of fork, which saw some pages earlier than others, may
+ * miss some. Returns whether there were any. */
+static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
     uintptr_t start = (uintptr_t)slab_address(slab_of_span(span, c));
-    unsigned words = (blocks_of(c) + 63) / 64;
-    for (unsigned at = random_below(h, words); n != 0; at = at + 1 == words ? 0 : at + 1) {
+    unsigned words = (blocks_of(c) + 63) / 64, before = cache->pool_blocks;
+    for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words; at = at + 1 == words ? 0 : at + 1) {
         uint64_t free = load_relaxed(&span->free[at]), some = free & secure_random(h);
-        if (free == 0)
+        if (free == 0) {
+            vain++;
             continue;
+        }
+        vain = 0;
         some = some != 0 ? some : free & -free;
         while (count_bits(some) > n)
             some &= some - 1;
@@ -408,45 +430,49 @@ static void take_blocks(struct heap *h, struct secure_cache *cache, struct secur
                 (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
         }
     }
+    return cache->pool_blocks != before;
 }
 
-/* All of `entries` go back to their slabs; neighbours together. */
+/* Sets the bits of those blocks of the slab that are among the entries, which are used up. Returns how many. */
+static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned n) {
+    struct secure_span *span = s->secure;
+    uint64_t mask[SPAN_BLOCKS_MOST / 64] = {0}, words = 0, twice;
+    unsigned blocks = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (entries[i].block - s->start >= SLOT_BYTES * s->slots)
+            continue;
+        size_t index = (size_t)(entries[i].state - span->state);
+        uint64_t bit = (uint64_t)1 << index % 64;
+        if (unlikely(mask[index / 64] & bit))
+            fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES);
+        blocks += !(mask[index / 64] & bit);
+        mask[index / 64] |= bit;
+        words |= (uint64_t)1 << index / 64;
+        entries[i].block = 0;
+    }
+    for (; words != 0; words &= words - 1) {
+        unsigned at = lowest_bit(words);
+        twice = rmw_or(&span->free[at], mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
+        if (likely(twice == 0))
+            continue;
+        size_t index = at * 64 + lowest_bit(twice);
+        fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES);
+        blocks -= count_bits(twice);
+    }
+    return blocks;
+}
+
+/* All of `entries` go back to their slabs. */
 static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
         struct slab *s = slab_of_block(entries[i].block);
-        struct secure_span *span = s->secure;
-        unsigned at = (unsigned)(entries[i].state - span->state) / 64, blocks = 0;
-        uint64_t mask = 0;
-        for (unsigned j = i; j < n; j++) {
-            size_t index = (size_t)((uintptr_t)entries[j].state - (uintptr_t)span->state) / sizeof span->state[0];
-            if (index / 64 != at || entries[j].block == 0)
-                continue;
-            if (mask >> (index % 64) & 1)
-                fail_double_free(block_word(entries[j].block), s->block_bytes - CANARY_BYTES);
-            else
-                blocks++;
-            mask |= (uint64_t)1 << index % 64;
-            entries[j].block = 0;
-        }
-        uint64_t twice = rmw_or(&span->free[at], mask) & mask; /* pairs with take_blocks, for the states and zeroes */
-        if (unlikely(twice != 0))
-            fail_double_free(slab_address(s) + (at * 64 + lowest_bit(twice)) * (size_t)s->block_bytes,
-                             s->block_bytes - CANARY_BYTES);
-        let_go_of(h, span, slab_class(s), blocks - count_bits(twice));
+        let_go_of(h, s->secure, slab_class(s), set_free(s, entries + i, n - i));
     }
 }
 
 /* ---- a heap's blocks ---- */
-
-static void prepare_cache(struct secure_cache *cache, unsigned c) {
-    size_t bytes = block_bytes_of(c);
-    bool tiny = c < TINY_CLASSES;
-    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
-    cache->fifo_room =
-        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
-}
 
 static void unclaim(struct secure_cache *cache, unsigned c) {
     struct secure_span *span = cache->span;
@@ -462,8 +488,6 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
 
 /* More blocks for the pool. False: there is no memory. */
 static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
-    if (cache->pool_room == 0)
-        prepare_cache(cache, c);
     unsigned want = cache->pool_room / 2u;
     unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
     if (n == 0)
@@ -482,7 +506,8 @@ static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     }
     if (cache->span == NULL)
         return false;
-    take_blocks(h, cache, cache->span, c, n);
+    if (!take_blocks(h, cache, cache->span, c, n))
+        cache->span = NULL;
     return true;
 }
 
@@ -492,9 +517,7 @@ static void spill(struct heap *h, struct secure_cache *cache) {
     return_blocks(h, cache->entry + cache->pool_blocks, n);
 }
 
-static void quarantine(struct heap *h, struct secure_cache *cache, unsigned c, struct secure_entry e) {
-    if (unlikely(cache->pool_room == 0))
-        prepare_cache(cache, c);
+static void quarantine(struct heap *h, struct secure_cache *cache, struct secure_entry e) {
     struct secure_entry *place = &cache->entry[cache->pool_room + cache->fifo_at], oldest = *place;
     *place = e;
     cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
@@ -512,11 +535,14 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
     unsigned c = alignment > 16          ? class_aligned(whole, alignment)
                  : whole <= TINY_BYTES_MAX ? tiny_class_of(whole)
                                            : mid_class_of(whole);
-    if (unlikely(c == CLASSES))
+    if (unlikely(c == CLASSES || block_bytes_of(c) - bytes > SLACK_MOST))
         return guarded_malloc(h, bytes, alignment);
     struct secure_cache *cache = cache_of(h, c);
-    if (unlikely(cache->pool_blocks <= cache->pool_room / 8u) && !refill(h, cache, c) && cache->pool_blocks == 0)
-        return NULL;
+    if (unlikely(cache->pool_blocks <= cache->pool_room / 8u))
+        do
+            if (!refill(h, cache, c) && cache->pool_blocks == 0)
+                return NULL;
+        while (cache->pool_blocks == 0);
     unsigned n = --cache->pool_blocks;
     struct secure_entry e = cache->entry[n];
     if (likely(n > 1)) { /* the next one is chosen now, and on its way to the cache meanwhile */
@@ -535,13 +561,14 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
 enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
     const struct slab *s = mid_first(part);
     uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
-    *bytes = s->block_bytes - CANARY_BYTES;
-    if (i * s->block_bytes != offset || i >= s->blocks)
-        return SECURE_NO_BLOCK;
+    bool starts = i * s->block_bytes == offset && i < s->blocks;
+    i = starts ? i : (uint32_t)min_size(offset / s->block_bytes, s->blocks - 1);
     uint16_t state = load_relaxed(&s->secure->state[i]);
+    *bytes = state != 0 ? size_of_state(s->block_bytes, state) : s->block_bytes - CANARY_BYTES;
+    if (!starts)
+        return SECURE_NO_BLOCK;
     if (state == 0)
         return SECURE_NEVER;
-    *bytes = size_of_state(s->block_bytes, state);
     return state & STATE_FREED ? SECURE_FREED : SECURE_LIVE;
 }
 
@@ -575,7 +602,7 @@ void secure_free(struct heap *h, struct slab *part, void *p) {
     }
     clear(e.block, bytes + CANARY_BYTES);
     if (likely(h != NULL))
-        quarantine(h, cache_of(h, slab_class(s)), slab_class(s), e);
+        quarantine(h, cache_of(h, slab_class(s)), e);
     else
         return_blocks(&heap_afterlife, &e, 1);
 }
@@ -598,8 +625,8 @@ bool secure_resize(struct slab *part, void *p, size_t bytes) {
 
 void secure_empty(struct heap *h) {
     for (unsigned c = 1; c < CLASSES; c++) {
-        struct secure_cache *cache = cache_of(h, c);
-        if (cache->pool_room == 0)
+        struct secure_cache *cache = secure_of(h)->cache[c];
+        if (cache == NULL)
             continue;
         unsigned n = cache->pool_blocks;
         cache->pool_blocks = 0;
@@ -633,11 +660,14 @@ size_t secure_trim(struct heap *h, bool all) {
 
 void secure_count(const struct slab *s, size_t *live, size_t *kept) {
     uint32_t held = load_relaxed(&s->secure->held);
-    size_t bytes = s->block_bytes, blocks = 0;
+    size_t blocks = 0;
+    *live = 0;
     for (unsigned i = 0; i < s->blocks; i++) {
         uint16_t state = load_relaxed(&s->secure->state[i]);
-        blocks += state != 0 && !(state & STATE_FREED);
+        if (state == 0 || state & STATE_FREED)
+            continue;
+        blocks++;
+        *live += size_of_state(s->block_bytes, state);
     }
-    *live = blocks * bytes;
-    *kept = held > blocks ? (held - 1 - min_size(blocks, held - 1)) * bytes : 0;
+    *kept = held > blocks + 1 ? (held - 1 - blocks) * s->block_bytes : 0;
 }

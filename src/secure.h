@@ -10,6 +10,7 @@
 #define HAK_SECURE_H
 
 #include "heap.h"
+#include "os.h"
 
 #define CANARY_BYTES 8
 
@@ -19,13 +20,18 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment);
 void secure_free(struct heap *h, struct slab *s, void *p);
 /* In place, if there is room and not too much of it. Only of live blocks. */
 bool secure_resize(struct slab *s, void *p, size_t bytes);
+/* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
+HAK_INLINE bool secure_size_fits(const void *p, size_t told, size_t bytes) {
+    size_t page = os_page_bytes();
+    return told == bytes || ((uintptr_t)p % page == 0 && told < bytes && round_up(told, page) == bytes);
+}
 /* What p is: SECURE_NO_BLOCK, or else with the size that was asked for in *bytes. */
 enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
 enum secure_state secure_find(struct slab *s, const void *p, size_t *bytes);
 /* Gives back what the heap holds: all free blocks it has, in quarantine or not. */
 void secure_empty(struct heap *h);
 size_t secure_trim(struct heap *h, bool all); /* in pages */
-/* Bytes of blocks of the slab that are live, and of those some thread keeps back. */
+/* Bytes that were asked for in the slab's live blocks, and those of the blocks that threads keep back. */
 void secure_count(const struct slab *s, size_t *live, size_t *kept);
 
 /* guarded.c: the same for large and huge blocks. `h` may be heap_afterlife in a free. */

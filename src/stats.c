@@ -108,7 +108,7 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
     else if (kind == KIND_MID || kind == KIND_LARGE || kind == KIND_SECURE)
         slots = s->slots;
     else if (kind == KIND_GUARDED)
-        slots = s->span_slots - s->lead_slots;
+        slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
     slots =
         min_size(slots, load_relaxed(&hak_region.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
     size_t resident = 0;
