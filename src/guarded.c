@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-#define GUARDS_MOST 8000                     /* blocks with guards: up to three of the kernel's 65,530 mappings each */
-#define QUARANTINE_PLACES 64                 /* in each part */
+#define GUARDS_MOST 8000                      /* blocks with guards: up to three of the kernel's 65,530 mappings each */
+#define QUARANTINE_PLACES 64                  /* in each part */
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
 
 static _Atomic(struct slab *) random_part[QUARANTINE_PLACES], ring_part[QUARANTINE_PLACES]; /* pair with themselves */

@@ -77,8 +77,8 @@ struct slab {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    uint16_t floor;     /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;      /* tiny: of the class; constant while the slab lives */
+    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint8_t shift;               /* tiny: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
@@ -110,9 +110,9 @@ enum {
     SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
     SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED, /* no slot ACTIVE, some resident */
-    SET_CLEAN,  /* no slot ACTIVE, none resident */
-    SET_INBOX,  /* + tiny class: has a slab with a well-filled inbox */
+    SET_CACHED,                            /* no slot ACTIVE, some resident */
+    SET_CLEAN,                             /* no slot ACTIVE, none resident */
+    SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
     SET_SECURE = SET_INBOX + TINY_CLASSES, /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
     SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */

@@ -18,6 +18,7 @@
 #include "fail.h"
 #include "options.h"
 #include "os.h"
+#include "purge.h"
 #include "tiers.h"
 
 #include <string.h>
@@ -29,11 +30,11 @@
 #define TINY_POOL 48
 #define MID_FIFO 16
 #define MID_POOL 16
-#define POOL_BYTES (128 * KIB)
+#define POOL_BYTES (32 * KIB) /* of a class in a heap, but 4 blocks at least */
 
 /* Of a slab; all of it zero before its first life. */
 struct secure_span {
-    _Atomic uint32_t held;    /* 0: no slab; else 1 and the blocks whose bits are clear or reserved. Pairs with itself */
+    _Atomic uint32_t held; /* 0: no slab; else 1 and the blocks whose bits are clear or reserved. Pairs with itself */
     _Atomic uint8_t class_id; /* constant while something is held */
     _Atomic bool claimed;     /* some heap takes its blocks from it, so it need not be on offer: a hint */
     char unused[54];
@@ -107,20 +108,18 @@ uint64_t secure_random(struct heap *h) {
     return fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
 }
 
-static unsigned random_below(struct heap *h, unsigned n) {
-    return (unsigned)((secure_random(h) >> 32) * n >> 32);
-}
+static unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
 
 /* ---- blocks ---- */
 
 typedef uint64_t vector __attribute__((vector_size(16), may_alias));
 
-static bool is_zero(uintptr_t block, size_t bytes) { /* a multiple of 16 */
+static bool is_zero(uintptr_t block, size_t bytes) {                /* a multiple of 16 */
     const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
     vector a = {0, 0}, b = {0, 0};
-    for (; v + 2 <= end; v += 2)
-        a |= v[0], b |= v[1];
-    if (v < end)
+    for (; v + 4 <= end; v += 4)
+        a |= v[0] | v[1], b |= v[2] | v[3];
+    for (; v < end; v++)
         a |= *v;
     a |= b;
     return (a[0] | a[1]) == 0;
@@ -153,15 +152,26 @@ static bool has_canary(uintptr_t block, size_t bytes) {
     return found == secure_canary(block);
 }
 
+/* A child of a program with threads may have the block as another thread had it already: then that is nobody's fault, and
+ * the block is lost. */
+HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes, uint16_t before, bool zero) {
+    size_t bytes = before != 0 ? size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
+    if (purge_forked_with_threads())
+        return false;
+    if (zero) /* two threads freed it at the same moment */
+        fail_double_free(block_word(e.block), bytes);
+    else
+        fail_damage("write after free", block_word(e.block), bytes);
+    memset(block_word(e.block), 0, block_bytes);
+    return true;
+}
+
+/* NULL: not this one. */
 static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
     uint16_t before = load_relaxed(e.state);
-    if (unlikely(before != 0 && !(before & STATE_FREED))) /* two threads freed it at the same moment */
-        fail_double_free(block_word(e.block), size_of_state(block_bytes, before));
-    if (unlikely(!is_zero(e.block, block_bytes))) {
-        size_t had = before != 0 ? size_of_state(block_bytes, before) : block_bytes;
-        fail_damage("write after free", block_word(e.block), had);
-        memset(block_word(e.block), 0, block_bytes);
-    }
+    bool live = before != 0 && !(before & STATE_FREED), zero = is_zero(e.block, block_bytes);
+    if (unlikely(live || !zero) && !fail_hand_out(e, block_bytes, before, zero || live))
+        return NULL;
     store_relaxed(e.state, state_of_size(block_bytes, bytes));
     put_canary(e.block, bytes);
     return block_word(e.block);
@@ -196,7 +206,8 @@ static unsigned order_of_class(unsigned c) {
     size_t bytes = block_bytes_of(c);
     return bytes <= 8 * KIB ? 0 : bytes <= 16 * KIB ? 1 : bytes <= 32 * KIB ? 2 : 3;
 }
-static unsigned spans_of(unsigned order) { return SUPERSLAB_SLOTS / ((1u << order) + 1); }
+/* A slot at least is left as the guard of the last. */
+static unsigned spans_of(unsigned order) { return (SUPERSLAB_SLOTS - 1) / ((1u << order) + 1); }
 static unsigned blocks_of(unsigned c) { return (unsigned)((SLOT_BYTES << order_of_class(c)) / block_bytes_of(c)); }
 static size_t slot_of_span(size_t superslab, unsigned index, unsigned order) {
     return superslab * SUPERSLAB_SLOTS + index * ((1u << order) + 1) + 1;
@@ -226,7 +237,8 @@ static bool open_span(size_t slot, unsigned order) {
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
 static bool close_span(size_t slot, unsigned order) {
-    return os_forbid(slot_address(slot), SLOT_BYTES << order) & os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
+    return os_forbid(slot_address(slot), SLOT_BYTES << order) &
+           os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -412,7 +424,8 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
 static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
     uintptr_t start = (uintptr_t)slab_address(slab_of_span(span, c));
     unsigned words = (blocks_of(c) + 63) / 64, before = cache->pool_blocks;
-    for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words; at = at + 1 == words ? 0 : at + 1) {
+    for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words;
+         at = at + 1 == words ? 0 : at + 1) {
         uint64_t free = load_relaxed(&span->free[at]), some = free & secure_random(h);
         if (free == 0) {
             vain++;
@@ -426,8 +439,7 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
         n -= count_bits(some);
         for (; some != 0; some &= some - 1) {
             unsigned i = at * 64 + lowest_bit(some);
-            cache->entry[cache->pool_blocks++] =
-                (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
+            cache->entry[cache->pool_blocks++] = (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
         }
     }
     return cache->pool_blocks != before;
@@ -453,7 +465,7 @@ static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned 
     for (; words != 0; words &= words - 1) {
         unsigned at = lowest_bit(words);
         twice = rmw_or(&span->free[at], mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
-        if (likely(twice == 0))
+        if (likely(twice == 0) || purge_forked_with_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
         fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES);
@@ -528,21 +540,10 @@ static void quarantine(struct heap *h, struct secure_cache *cache, struct secure
     cache->entry[cache->pool_blocks++] = oldest;
 }
 
-void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
-    size_t whole = max_size(bytes, 1) + CANARY_BYTES;
-    if (unlikely(whole > MID_BYTES_MAX || alignment > SLOT_BYTES))
-        return guarded_malloc(h, bytes, alignment);
-    unsigned c = alignment > 16          ? class_aligned(whole, alignment)
-                 : whole <= TINY_BYTES_MAX ? tiny_class_of(whole)
-                                           : mid_class_of(whole);
-    if (unlikely(c == CLASSES || block_bytes_of(c) - bytes > SLACK_MOST))
-        return guarded_malloc(h, bytes, alignment);
-    struct secure_cache *cache = cache_of(h, c);
-    if (unlikely(cache->pool_blocks <= cache->pool_room / 8u))
-        do
-            if (!refill(h, cache, c) && cache->pool_blocks == 0)
-                return NULL;
-        while (cache->pool_blocks == 0);
+/* The newest, which was chosen at random before; block 0 if there is none. */
+HAK_INLINE struct secure_entry take_from_pool(struct heap *h, struct secure_cache *cache) {
+    if (unlikely(cache->pool_blocks == 0))
+        return (struct secure_entry){0, NULL};
     unsigned n = --cache->pool_blocks;
     struct secure_entry e = cache->entry[n];
     if (likely(n > 1)) { /* the next one is chosen now, and on its way to the cache meanwhile */
@@ -553,7 +554,27 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
         __builtin_prefetch(block_word(next.block), 1);
         __builtin_prefetch((void *)next.state, 1);
     }
-    return hand_out(e, block_bytes_of(c), bytes);
+    return e;
+}
+
+void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    size_t whole = max_size(bytes, 1) + CANARY_BYTES;
+    if (unlikely(whole > MID_BYTES_MAX || alignment > SLOT_BYTES))
+        return guarded_malloc(h, bytes, alignment);
+    unsigned c = alignment > 16            ? class_aligned(whole, alignment)
+                 : whole <= TINY_BYTES_MAX ? tiny_class_of(whole)
+                                           : mid_class_of(whole);
+    if (unlikely(c == CLASSES || block_bytes_of(c) - bytes > SLACK_MOST))
+        return guarded_malloc(h, bytes, alignment);
+    struct secure_cache *cache = cache_of(h, c);
+    for (;;) {
+        if (unlikely(cache->pool_blocks <= cache->pool_room / 8u) && !refill(h, cache, c) && cache->pool_blocks == 0)
+            return NULL;
+        struct secure_entry e = take_from_pool(h, cache);
+        void *p = likely(e.block != 0) ? hand_out(e, block_bytes_of(c), bytes) : NULL;
+        if (likely(p != NULL))
+            return p;
+    }
 }
 
 /* ---- looking up, freeing ---- */

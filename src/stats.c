@@ -126,9 +126,7 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
         add_span(r, resident, live_bytes, kept);
         break;
     }
-    case KIND_GUARDED:
-        add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? s->bytes : 0, 0);
-        break;
+    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? s->bytes : 0, 0); break;
     default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
     }
     return slots;
