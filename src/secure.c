@@ -74,7 +74,7 @@ static struct secure_heap *secure_of(struct heap *h) {
     return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
 }
 
-static HAK_NOINLINE struct secure_cache *make_cache(struct heap *h, unsigned c) {
+HAK_NOINLINE static struct secure_cache *make_cache(struct heap *h, unsigned c) {
     struct secure_heap *sh = secure_of(h);
     size_t bytes = size_classes[c].block_bytes;
     bool tiny = c < TINY_CLASSES;
@@ -475,7 +475,7 @@ static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned 
 }
 
 /* All of `entries` go back to their slabs. */
-static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
+HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
@@ -499,7 +499,7 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
 }
 
 /* More blocks for the pool. False: there is no memory. */
-static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
+HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     unsigned want = cache->pool_room / 2u;
     unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
     if (n == 0)
@@ -523,7 +523,7 @@ static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     return true;
 }
 
-static void spill(struct heap *h, struct secure_cache *cache) {
+HAK_NOINLINE static void spill(struct heap *h, struct secure_cache *cache) {
     unsigned n = cache->pool_blocks / 2u;
     cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
     return_blocks(h, cache->entry + cache->pool_blocks, n);
