@@ -1,7 +1,6 @@
 /* Secure mode's small blocks. See secure.h.
  *
- *  1. A SuperSlab is cut into spans of 1, 2, 4 or 8 slots, one size in each, with a guard slot before every span. It is
- *     inaccessible but for the spans that were begun, which are chosen at random. Its word tells which are free.
+ *  1. Spans come from spans.c, which puts guards between them.
  *  2. A slab is a span cut into blocks of one class. All that is known of its blocks lies in a table of its own, apart from
  *     the blocks and between guards: a bit a block that is free and nobody's, and 16 bits for what else it is.
  *  3. Free memory is zero: free clears the block, malloc looks whether it still is. So a write after free is told when the
@@ -19,30 +18,17 @@
 #include "options.h"
 #include "os.h"
 #include "purge.h"
+#include "spans.h"
 #include "tiers.h"
 
 #include <string.h>
 
-#define SPAN_BLOCKS_MOST 4096 /* of 16 bytes */
-#define SPANS_MOST 16         /* in a SuperSlab */
-#define GUARDED_MOST 800      /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
 #define TINY_FIFO 64
 #define TINY_POOL 48
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB) /* of a class in a heap, but 4 blocks at least */
 
-/* Of a slab; all of it zero before its first life. */
-struct secure_span {
-    _Atomic uint32_t held; /* 0: no slab; else 1 and the blocks whose bits are clear or reserved. Pairs with itself */
-    _Atomic uint8_t class_id; /* constant while something is held */
-    _Atomic bool claimed;     /* some heap takes its blocks from it, so it need not be on offer: a hint */
-    char unused[54];
-    uint32_t used; /* states that may not be 0; of whoever starts a slab here */
-    _Atomic uint64_t free[SPAN_BLOCKS_MOST / 64];
-    _Atomic uint16_t state[SPAN_BLOCKS_MOST]; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the
-                                                 canary's end, plus 1 */
-};
 enum { STATE_FREED = 0x8000, SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
 
 struct secure_entry {
@@ -108,8 +94,6 @@ uint64_t secure_random(struct heap *h) {
     return fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
 }
 
-static unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
-
 /* ---- blocks ---- */
 
 typedef uint64_t vector __attribute__((vector_size(16), may_alias));
@@ -135,7 +119,6 @@ static void clear(uintptr_t block, size_t bytes) {
         *v = (vector){0, 0};
 }
 
-static size_t block_bytes_of(unsigned c) { return size_classes[c].block_bytes; }
 static size_t size_of_state(size_t block_bytes, uint16_t state) {
     return block_bytes - CANARY_BYTES - ((state & ~STATE_FREED) - 1u);
 }
@@ -177,180 +160,9 @@ static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
     return block_word(e.block);
 }
 
-/* ---- the table ---- */
-
-static _Atomic(char *) table; /* constant once set */
-
-static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
-
-static struct secure_span *span_at(size_t superslab, unsigned index) {
-    char *row = load_acquire(&table) + superslab * table_row_bytes();
-    return (struct secure_span *)(void *)row + index;
-}
-
-/* The reservation begins and ends with a guard. */
-static bool reserve_table(void) {
-    size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
-    char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
-    if (got != NULL && !rmw_cas(&table, &nothing, got + guard))
-        os_unmap(got, bytes);
-    return load_acquire(&table) != NULL;
-}
-
-/* ---- spans of SuperSlabs ----
- * The word: 16 bits of free spans, 16 of those among them that are accessible and resident, then the order plus 1. */
-
-#define WORD_ORDER(order) ((uint64_t)((order) + 1) << 32)
-
-static unsigned order_of_class(unsigned c) {
-    size_t bytes = block_bytes_of(c);
-    return bytes <= 8 * KIB ? 0 : bytes <= 16 * KIB ? 1 : bytes <= 32 * KIB ? 2 : 3;
-}
-/* A slot at least is left as the guard of the last. */
-static unsigned spans_of(unsigned order) { return (SUPERSLAB_SLOTS - 1) / ((1u << order) + 1); }
-static unsigned blocks_of(unsigned c) { return (unsigned)((SLOT_BYTES << order_of_class(c)) / block_bytes_of(c)); }
-static size_t slot_of_span(size_t superslab, unsigned index, unsigned order) {
-    return superslab * SUPERSLAB_SLOTS + index * ((1u << order) + 1) + 1;
-}
-static unsigned span_index(size_t slot, unsigned order) {
-    return (unsigned)(slot % SUPERSLAB_SLOTS) / ((1u << order) + 1);
-}
-static bool has_free(uint64_t w, unsigned order) { return w >> 32 == order + 1u && (uint16_t)w != 0; }
-
-static _Atomic uint32_t guarded_superslabs;
-static _Atomic int64_t resident_slots; /* of free spans */
-
-static unsigned random_bit(struct heap *h, uint64_t bits) {
-    for (unsigned skip = random_below(h, count_bits(bits)); skip != 0; skip--)
-        bits &= bits - 1;
-    return lowest_bit(bits);
-}
-
-static void add_span(size_t superslab, uint64_t bits, unsigned order) {
-    rmw_or(&superslab_at(superslab)->secure, bits);
-    bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
-}
-
-/* The kernel may have no mappings left: then this SuperSlab does without guards. */
-static bool open_span(size_t slot, unsigned order) {
-    return os_commit(slot_address(slot), SLOT_BYTES << order) ||
-           os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
-}
-static bool close_span(size_t slot, unsigned order) {
-    return os_forbid(slot_address(slot), SLOT_BYTES << order) &
-           os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
-}
-
-static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
-    _Atomic uint64_t *word = &superslab_at(superslab)->secure;
-    uint64_t w = load_acquire(word);
-    while (has_free(w, order)) {
-        uint64_t resident = w >> 16 & UINT16_MAX;
-        unsigned index = random_bit(h, resident != 0 ? resident : w & UINT16_MAX);
-        uint64_t bit = (uint64_t)1 << index;
-        if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
-            continue;
-        size_t slot = slot_of_span(superslab, index, order);
-        if (resident != 0)
-            rmw_add(&resident_slots, -((int64_t)1 << order));
-        else if (!open_span(slot, order)) {
-            add_span(superslab, bit, order);
-            return BITSET_NONE;
-        }
-        return slot;
-    }
-    bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
-    if (has_free(load_seq(word), order))
-        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
-    return BITSET_NONE;
-}
-
-static bool cut_superslab(struct heap *h, unsigned order) {
-    bool zero;
-    if (load_acquire(&table) == NULL && !reserve_table())
-        return false;
-    size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
-    if (superslab == BITSET_NONE)
-        return false;
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
-    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes())) {
-        pool_give_run(&h->pool, superslab, 1, !zero);
-        return false;
-    }
-    if (!zero && !os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
-        memset(at, 0, SUPERSLAB_BYTES);
-    if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
-        rmw_add(&guarded_superslabs, (uint32_t)-1);
-    add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
-    return true;
-}
-
-static size_t take_span(struct heap *h, unsigned order) {
-    for (;;) {
-        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
-            size_t slot = take_span_in(h, at, order);
-            if (slot != BITSET_NONE)
-                return slot;
-        }
-        if (!cut_superslab(h, order))
-            return BITSET_NONE;
-    }
-}
-
-/* A SuperSlab none of whose spans is in use goes back to the pool, unless it is the only one with room. */
-static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
-    struct superslab *ss = superslab_at(superslab);
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
-    uint64_t w = load_relaxed(&ss->secure);
-    if (w >> 32 != order + 1u || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
-        return;
-    if (!os_commit(at, SUPERSLAB_BYTES)) {
-        add_span(superslab, w, order);
-        return;
-    }
-    unsigned resident = count_bits(w >> 16 & UINT16_MAX);
-    rmw_add(&resident_slots, -((int64_t)resident << order));
-    if (load_relaxed(&guarded_superslabs) != 0)
-        rmw_add(&guarded_superslabs, (uint32_t)-1);
-    pool_give_run(&h->pool, superslab, 1, resident != 0);
-}
-
-/* As the pool does with EMPTY slots: some of what is free stays resident. */
-static bool stays_resident(unsigned order) {
-    if (option(OPT_PURGE) == PURGE_EAGER)
-        return false;
-    size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
-    int64_t slots = (int64_t)1 << order;
-    if (option(OPT_PURGE) == PURGE_NEVER || rmw_add(&resident_slots, slots) + slots <= (int64_t)bound)
-        return true;
-    rmw_add(&resident_slots, -slots);
-    return false;
-}
-
-static void give_span(struct heap *h, size_t slot, unsigned order) {
-    size_t superslab = slot / SUPERSLAB_SLOTS;
-    uint64_t bit = (uint64_t)1 << span_index(slot, order);
-    if (stays_resident(order))
-        bit |= bit << 16;
-    else
-        close_span(slot, order);
-    add_span(superslab, bit, order);
-    size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
-    if (another == superslab)
-        another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
-    if (another != BITSET_NONE)
-        give_superslab(h, superslab, order);
-}
-
 /* ---- slabs ---- */
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
-
-static struct slab *slab_of_span(const struct secure_span *span, unsigned c) {
-    size_t at = (size_t)((const char *)span - load_relaxed(&table));
-    unsigned index = (unsigned)(at % table_row_bytes() / sizeof *span);
-    return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
-}
 
 static void set_kind(struct slab *s, enum slab_kind kind) {
     for (unsigned i = 0; i < s->slots; i++) {
@@ -362,7 +174,7 @@ static void set_kind(struct slab *s, enum slab_kind kind) {
 /* A new slab, of which `taken` blocks are reserved for the caller. */
 static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken) {
     unsigned order = order_of_class(c), blocks = blocks_of(c);
-    size_t slot = take_span(h, order);
+    size_t slot = span_take(h, order);
     if (slot == BITSET_NONE)
         return NULL;
     struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
@@ -393,14 +205,14 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
 static void let_go_of(struct heap *h, struct secure_span *span, unsigned c, unsigned n) {
     uint32_t left = rmw_add(&span->held, -n) - n, nobody = 1;
     if (left == 1 && rmw_cas(&span->held, &nobody, 0)) {
-        struct slab *s = slab_of_span(span, c);
+        struct slab *s = span_slab(span, c);
         store_relaxed(&span->claimed, false);
         set_kind(s, KIND_FREE);
         count(&h->pool.counters, COUNT_slabs_emptied);
-        give_span(h, slot_of(s), order_of_class(c));
+        span_give(h, slot_of(s), order_of_class(c));
         return;
     }
-    size_t slot = slot_of(slab_of_span(span, c));
+    size_t slot = slot_of(span_slab(span, c));
     if (!load_seq(&span->claimed) && !pool_offered(slot, c))
         pool_offer(slot, c);
 }
@@ -422,7 +234,7 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
 /* Random ones. They are there, as they are reserved; but a child of fork, which saw some pages earlier than others, may
  * miss some. Returns whether there were any. */
 static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
-    uintptr_t start = (uintptr_t)slab_address(slab_of_span(span, c));
+    uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
     unsigned words = (blocks_of(c) + 63) / 64, before = cache->pool_blocks;
     for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words;
          at = at + 1 == words ? 0 : at + 1) {
@@ -493,7 +305,7 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
         return;
     store_seq(&span->claimed, false); /* pairs with let_go_of: one of us offers it */
     uint32_t held = load_seq(&span->held);
-    size_t slot = slot_of(slab_of_span(span, c));
+    size_t slot = slot_of(span_slab(span, c));
     if (held != 0 && held - 1 < blocks_of(c) && load_relaxed(&span->class_id) == c && !pool_offered(slot, c))
         pool_offer(slot, c);
 }
@@ -655,28 +467,6 @@ void secure_empty(struct heap *h) {
         return_blocks(h, cache->entry + cache->pool_room, cache->fifo_room);
         unclaim(cache, c);
     }
-}
-
-/* What is resident of free spans. */
-size_t secure_trim(struct heap *h, bool all) {
-    size_t slots = 0;
-    (void)h, (void)all;
-    for (unsigned order = 0; order < SECURE_ORDERS; order++)
-        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
-            _Atomic uint64_t *word = &superslab_at(at)->secure;
-            uint64_t w = load_acquire(word), resident;
-            while ((resident = w >> 16 & UINT16_MAX) != 0 && has_free(w, order)) {
-                uint64_t bit = resident & -resident;
-                if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
-                    continue;
-                close_span(slot_of_span(at, lowest_bit(bit), order), order);
-                rmw_add(&resident_slots, -((int64_t)1 << order));
-                slots += (size_t)1 << order;
-                add_span(at, bit, order);
-                w = load_acquire(word);
-            }
-        }
-    return slots * (SLOT_BYTES / os_page_bytes());
 }
 
 void secure_count(const struct slab *s, size_t *live, size_t *kept) {

@@ -2,6 +2,7 @@
  *
  *  secure.c   blocks to 64 KiB, with the 8 bytes of the canary; slabs between guard slots
  *  guarded.c  all others: between guard pages
+ *  spans.c    where the slabs of secure.c lie
  *
  * Both keep of each block the size that was asked for, outside the blocks: it is the usable size, the canary begins right
  * behind it, and a sized free must name it. The lists and rings of heaps stay empty, so that malloc and free always come
@@ -44,5 +45,6 @@ void guarded_empty(struct heap *h); /* the quarantine, which all threads share *
 /* Depends on two secrets and the block's address; from it they can't be told. */
 uint64_t secure_canary(uintptr_t block);
 uint64_t secure_random(struct heap *h); /* not for ciphers: fast */
+HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
 
 #endif
