@@ -9,6 +9,7 @@
 #include "os.h"
 #include "purger.h"
 #include "remote.h"
+#include "secure.h"
 #include "tiers.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ const struct tier tiers[TIERS] = {
     [TIER_TINY] = {tiny_empty, tiny_trim, NULL},
     [TIER_MID] = {NULL, mid_trim, mid_give_back},
     [TIER_LARGE] = {NULL, trim_nothing, large_give_back},
+    [TIER_SECURE] = {secure_empty, secure_trim, NULL},
 };
 
 /* calloc of more than this lets the system clear: the program may never touch most of it. */
@@ -42,11 +44,17 @@ static void collect(struct heap *h) {
     outbox_flush(h);
     tiny_release_unused(h);
     rings_empty(h);
+    if (option(OPT_SECURE)) {
+        secure_empty(h);
+        guarded_empty(h);
+    }
     pool_settle(&h->pool);
 }
 
 static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    *zero = false;
+    *zero = option(OPT_SECURE);
+    if (*zero)
+        return secure_malloc(h, bytes, alignment);
     bool small = bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
     if (small && bytes <= TINY_BYTES_MAX)
         return block_word(tiny_refill(h, tiny_class_of(bytes)));
@@ -92,6 +100,12 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return block_word(cached.block);
         }
+    } else if (option(OPT_SECURE) && h->number != HEAP_NONE) {
+        void *p = bytes <= MID_BYTES_MAX ? secure_malloc(h, bytes, 1) : NULL;
+        if (likely(p != NULL)) {
+            chores_check(h);
+            return p;
+        }
     } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
         chores_check(h);
@@ -103,7 +117,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
     bytes = max_size(bytes, 1);
-    if (likely(bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX))
+    if (likely(bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && !option(OPT_SECURE)))
         return alloc_malloc(class_aligned_bytes(bytes, alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
@@ -146,7 +160,7 @@ static struct block find(const void *p) {
         return b;
     struct slab *s = slab_at_offset(region_offset(p));
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    b.slab = kind == KIND_MID ? mid_first(s) : s;
+    b.slab = kind == KIND_MID || kind == KIND_SECURE ? mid_first(s) : s;
     b.why = "inside a block";
     switch (kind) {
     case KIND_TINY:
@@ -166,6 +180,14 @@ static struct block find(const void *p) {
         b.bytes = s->bytes;
         if ((const char *)p == slab_address(s))
             b.why = NULL;
+        break;
+    case KIND_SECURE:
+    case KIND_GUARDED:
+        switch (kind == KIND_SECURE ? secure_find(s, p, &b.bytes) : guarded_find(s, p, &b.bytes)) {
+        case SECURE_NO_BLOCK: break;
+        case SECURE_NEVER: b.why = NOT_HANDED_OUT, b.bytes = 0; break;
+        default: b.why = NULL;
+        }
         break;
     case KIND_FREE:
         b.why = "not a block: the heap has nothing there";
@@ -191,6 +213,11 @@ static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
         return lies_in_purged_page(b, p) || (block_looks_free((uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+    size_t bytes;
+    if (kind == KIND_SECURE)
+        return secure_find(b->slab, p, &bytes) == SECURE_FREED;
+    if (kind == KIND_GUARDED)
+        return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
     if (kind == KIND_MID)
         return load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) != BLOCK_LIVE;
     return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
@@ -249,6 +276,8 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
             fail_bad_pointer("free", p, "", s->bytes);
         huge_free(any, s);
         break;
+    case KIND_SECURE: secure_free(h, s, p); break;
+    case KIND_GUARDED: guarded_free(any, s, p); break;
     case KIND_FREE: alloc_free_slow(p); break;
     }
 }
@@ -263,6 +292,8 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
     struct heap *h = hak_heap;
     if (likely(slab_kind(s) == KIND_MID && h->number != HEAP_NONE))
         mid_free(h, s, p); /* the hit path of mid */
+    else if (slab_kind(s) == KIND_SECURE && h->number != HEAP_NONE)
+        secure_free(h, s, p);
     else
         free_any(s, p);
 }
@@ -272,9 +303,9 @@ HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(h
 void alloc_free_sized(void *p, size_t bytes) {
     if (p == NULL)
         return;
-    if (bytes > TINY_BYTES_MAX || HAK_IS_CHECKED) {
+    if (bytes >= hak_region.sized_check_from) {
         struct block b = find_live(p, "free");
-        if (unlikely(bytes > b.bytes))
+        if (unlikely(bytes > b.bytes || (slab_kind(b.slab) >= KIND_SECURE && !secure_size_fits(p, bytes, b.bytes))))
             fail_bad_size(p, bytes, b.bytes);
     }
     alloc_free(p);
@@ -287,6 +318,8 @@ size_t alloc_usable(const void *p, const char *call) { return p != NULL ? find_l
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
         return 0;
+    if (option(OPT_SECURE))
+        return bytes;
     if (bytes <= TINY_BYTES_MAX)
         return size_classes[tiny_class_of(bytes)].block_bytes;
     if (bytes <= MID_BYTES_MAX)
@@ -294,10 +327,12 @@ size_t alloc_good_size(size_t bytes) {
     return round_up(bytes, bytes <= LARGE_BYTES_MAX ? SLOT_BYTES : os_page_bytes());
 }
 
-static bool resize_in_place(struct heap *h, const struct block *b, size_t bytes) {
+static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
     switch ((enum slab_kind)slab_kind(b->slab)) {
     case KIND_LARGE: return large_resize(h, b->slab, bytes);
     case KIND_HUGE: return huge_resize(h, b->slab, bytes);
+    case KIND_SECURE: return secure_resize(b->slab, p, bytes);
+    case KIND_GUARDED: return guarded_resize(b->slab, bytes);
     default: return false;
     }
 }
@@ -309,18 +344,19 @@ bool alloc_expand(void *p, size_t bytes) {
     struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
     if (h == NULL)
         return false;
-    bool done = resize_in_place(h, &b, bytes);
+    bool done = resize_in_place(h, &b, p, bytes);
     heap_leave(h);
     return done;
 }
 
 /* In place or by moving pages; NULL: copy. */
 static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) {
-    bool tier_can = bytes > MID_BYTES_MAX && b->bytes > MID_BYTES_MAX && bytes <= PTRDIFF_MAX;
+    bool tier_can = slab_kind(b->slab) == KIND_SECURE ||
+                    (bytes > MID_BYTES_MAX && b->bytes > MID_BYTES_MAX && bytes <= PTRDIFF_MAX);
     struct heap *h = tier_can ? heap_enter() : NULL;
     if (h == NULL)
         return NULL;
-    void *moved = resize_in_place(h, b, bytes) ? p : NULL;
+    void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
     if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE)
         moved = huge_move(h, b->slab, bytes);
     heap_leave(h);
@@ -335,7 +371,7 @@ void *alloc_realloc(void *p, size_t bytes) {
         alloc_free(p);
         return NULL;
     }
-    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX)
+    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && slab_kind(b.slab) < KIND_SECURE)
         return p; /* what it would lose is less than what a new block would round up to, or nearly so */
     void *moved = realloc_without_copy(p, &b, bytes);
     if (moved != NULL)

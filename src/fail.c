@@ -29,6 +29,11 @@ void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
     abort();
 }
 
+void fail_damage(const char *what, const void *p, size_t bytes) {
+    text_line("hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
+    abort();
+}
+
 #ifdef HAK_CHECKED
 void fail_assert(const char *file, int line, const char *what) {
     text_line("hakmem: %s:%u: assertion failed: %s", file, (uint64_t)line, what);

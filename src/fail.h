@@ -12,5 +12,7 @@ _Noreturn HAK_COLD void fail_double_free(const void *p, size_t block_bytes);
 _Noreturn HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
 _Noreturn HAK_COLD void fail_bad_size(const void *p, size_t told, size_t block_bytes);
+/* The secure mode's: "hakmem: overflow of 0x… (48-byte block)", "hakmem: write after free of 0x… (48-byte block)" */
+HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
 
 #endif

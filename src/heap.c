@@ -101,6 +101,8 @@ static struct heap *take_heap(void) {
 
 static void empty_heap(struct heap *h) {
     tiers[TIER_TINY].empty(h);
+    if (option(OPT_SECURE))
+        tiers[TIER_SECURE].empty(h);
     rings_empty(h);
     pool_settle(&h->pool);
 }
@@ -156,7 +158,7 @@ static void forget_rings(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && h->ring_top > kept && kept < HEAP_BYTES) {
+    if (mine && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
         memset(h->ring, 0, sizeof h->ring);
         h->ring_kib = 0;
         h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
@@ -233,7 +235,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
         return ring;
     unsigned room = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
     size_t bytes = round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
-    if (h->ring_top + bytes > HEAP_BYTES)
+    if (h->ring_top + bytes > HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0))
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;

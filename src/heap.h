@@ -18,6 +18,7 @@
 
 enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128 };
 #define HEAP_NONE UINT32_MAX
+#define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, secure.c's */
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {
@@ -92,7 +93,7 @@ struct tier {
     /* Blocks from a ring, whosever it was, go back to their slabs or the pool; the entries are used up. */
     void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
 };
-enum tier_number { TIER_TINY, TIER_MID, TIER_LARGE, TIERS };
+enum tier_number { TIER_TINY, TIER_MID, TIER_LARGE, TIER_SECURE, TIERS };
 extern const struct tier tiers[TIERS];
 HAK_INLINE const struct tier *tier_of_ring(unsigned index) {
     return &tiers[index < MID_CLASSES ? TIER_MID : TIER_LARGE];

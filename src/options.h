@@ -40,6 +40,8 @@ X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a th
 X(L2_RING_CAP,     LIST,   LIVE,  48, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
 X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
+X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, see docs/design.md: canaries, zero on free, quarantine, random places, guards; costs time and memory") \
+X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "SECURE: freed blocks a thread keeps back, in bytes for each block size, between 2 and 64 blocks") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text, JSON") \
 X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process id") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table at the start") \

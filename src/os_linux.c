@@ -70,12 +70,15 @@ bool os_unmap(void *address, size_t bytes) {
     return done;
 }
 
-bool os_commit(void *address, size_t bytes) {
+static bool protect(void *address, size_t bytes, int protection) {
     int saved = errno;
-    bool done = mprotect(address, bytes, PROT_READ | PROT_WRITE) == 0;
+    bool done = mprotect(address, bytes, protection) == 0;
     errno = saved;
     return done;
 }
+
+bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
+bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
     static const int native[] = {[OS_PURGE] = MADV_DONTNEED,

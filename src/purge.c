@@ -37,6 +37,7 @@ struct fork_page {
 };
 enum purger_state { PURGER_NONE, PURGER_RUNS, PURGER_PARKED };
 static _Atomic(struct fork_page *) fork_page;
+static _Atomic bool forked_with_threads;
 
 static int64_t total_of(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
 static int64_t total_active(int64_t t) { return (int32_t)t; }
@@ -61,8 +62,15 @@ static void make_fork_page(void) {
 /* In a new child: the other threads are not here. What ran between the fork and now counted on top of theirs. */
 static void notice_fork(void) {
     struct fork_page *page = load_acquire(&fork_page);
-    if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0)
+    if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0) {
         store_relaxed(&clients, 1);
+        store_relaxed(&forked_with_threads, true);
+    }
+}
+
+bool purge_forked_with_threads(void) {
+    notice_fork();
+    return load_relaxed(&forked_with_threads);
 }
 
 /* Pairs with purge_park: it sees what was settled before, or it is parked and we see that. */

@@ -32,6 +32,8 @@ bool purge_tick(struct pool_client *c, bool *idle);
 /* There is a purger from now on, or no longer; one caller wins. A child of fork has none, however it was made. */
 bool purge_claim_purger(void);
 void purge_release_purger(void);
+/* This is the child of a program with threads, or a child's child: it has some pages as they were a moment before others. */
+bool purge_forked_with_threads(void);
 /* The purger sleeps until something is settled or a thread ends; at once true if something was settled since its last tick.
  * False: it is to end, as at most one thread of the program has a heap. */
 bool purge_park(void);

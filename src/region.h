@@ -28,6 +28,8 @@ enum slab_kind {
     KIND_MID, /* every slot of the span; first_offset leads to the record that counts */
     KIND_LARGE,
     KIND_HUGE,
+    KIND_SECURE,  /* secure mode: every slot of the span, as KIND_MID */
+    KIND_GUARDED, /* secure mode, large and huge: the slot the block begins in */
 };
 
 /* Which of its heap's places a tiny slab is in (bits). */
@@ -49,31 +51,34 @@ struct slab {
     union {
         uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
                             the slab is current */
-        uintptr_t start; /* mid: address of block 0; constant while the slab lives */
-        size_t bytes;    /* large, huge: what the block may use; constant while the block lives */
+        uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
+        size_t bytes;    /* large, huge, guarded: what the block may use; constant while the block lives */
     };
     union {
         uint32_t
             countdown; /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
                                  slab is current: frees until it is looked at */
-        uint32_t block_bytes; /* mid: of the class; constant while the slab lives */
+        uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
     };
-    uint32_t divisor; /* tiny, mid: of the class; constant while the slab lives */
+    uint32_t divisor; /* tiny, mid, secure: of the class; constant while the slab lives */
     union {
         uint32_t carved; /* tiny, owner: blocks cut so far, from the lowest. Others read it too (RACY_LOAD), of
                                         slabs they hold a block of */
-        uint32_t blocks; /* mid: in the slab; constant while the slab lives */
+        uint32_t blocks; /* mid, secure: in the slab; constant while the slab lives */
     };
     _Atomic uint8_t class_id; /* constant while the slab lives */
     _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
     uint8_t slots;            /* of the span; constant while the slab lives */
     union {
         uint8_t place;        /* tiny, owner: enum slab_place */
-        uint8_t first_offset; /* mid: slots from the first of the span; constant while the slab lives */
+        uint8_t first_offset; /* mid, secure: slots from the first of the span; constant while the slab lives */
     };
-    uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
-    uint16_t floor;     /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;      /* tiny: of the class; constant while the slab lives */
+    union {
+        uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
+        struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
+    };
+    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint8_t shift;               /* tiny: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
@@ -90,6 +95,11 @@ struct slab {
             uint16_t purged_blocks;          /* blocks that touch those pages */
             uint32_t look_after;             /* while current: what the countdown began with */
         };
+        struct {                           /* guarded */
+            _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
+            size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
+            size_t span_slots;             /* all of it; constant while the block lives */
+        };
     };
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
@@ -100,12 +110,14 @@ enum {
     SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
     SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED, /* no slot ACTIVE, some resident */
-    SET_CLEAN,  /* no slot ACTIVE, none resident */
-    SET_INBOX,  /* + tiny class: has a slab with a well-filled inbox */
+    SET_CACHED,                            /* no slot ACTIVE, some resident */
+    SET_CLEAN,                             /* no slot ACTIVE, none resident */
+    SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
+    SET_SECURE = SET_INBOX + TINY_CLASSES, /* + order: secure mode's, has a span of 2^order slots that is free */
+    SECURE_ORDERS = 4,
     SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };
-_Static_assert(SET_INBOX + TINY_CLASSES <= SETS, "room for all sets");
+_Static_assert(SET_SECURE + SECURE_ORDERS <= SETS, "room for all sets");
 
 /* What huge pages do to a SuperSlab's UNUSED slots. */
 enum superslab_huge {
@@ -118,12 +130,12 @@ struct superslab {
     _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
     _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
-    _Alignas(
-        8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer in this slot: hint for sets 0… */
-    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];   /* class + 1 the slot had last, for class affinity */
-    _Atomic uint8_t moved;                         /* first of a huge run whose pages were moved there by the kernel */
-    _Atomic uint8_t huge;                          /* enum superslab_huge */
-    char unused[46];
+    _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
+    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 the slot had last, for class affinity */
+    _Atomic uint8_t moved; /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t huge;  /* enum superslab_huge */
+    char unused[38];
+    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 
@@ -140,12 +152,14 @@ struct region {
     size_t frontier;            /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
     char *slabs;                /* the records; constant */
     uintptr_t key;              /* links in free blocks are stored xor this; constant */
+    size_t sized_check_from;    /* bytes: smaller sized frees are not looked at; constant */
     struct superslab_row *rows; /* constant */
     struct bitset_family sets;  /* constant */
     char *upper;                /* the sets' upper levels, before the rows; constant */
     char *heaps;                /* constant */
     size_t heaps_max;           /* constant */
     size_t superslabs_max;      /* constant */
+    uint64_t second_key;        /* secure mode: canaries; constant */
     bool window;                /* nothing is reserved: SuperSlabs are mapped one by one; constant */
     _Atomic size_t superslabs;  /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */

@@ -20,7 +20,9 @@ static const char *what_lies_at(const void *p) {
                                         [KIND_TINY] = "a tiny slab",
                                         [KIND_MID] = "a mid slab",
                                         [KIND_LARGE] = "a large block",
-                                        [KIND_HUGE] = "a huge block"};
+                                        [KIND_HUGE] = "a huge block",
+                                        [KIND_SECURE] = "a secure slab",
+                                        [KIND_GUARDED] = "a guarded block"};
     if (!region_has(p))
         return "outside the heap";
     return kinds[slab_kind(slab_at_offset(region_offset(p)))];

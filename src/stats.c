@@ -6,6 +6,7 @@
 #include "options.h"
 #include "os.h"
 #include "purge.h"
+#include "secure.h"
 #include "tiers.h"
 
 #include <string.h>
@@ -104,8 +105,10 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
     size_t slots = 1;
     if (kind == KIND_HUGE)
         slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
-    else if (kind == KIND_MID || kind == KIND_LARGE)
+    else if (kind == KIND_MID || kind == KIND_LARGE || kind == KIND_SECURE)
         slots = s->slots;
+    else if (kind == KIND_GUARDED)
+        slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
     slots =
         min_size(slots, load_relaxed(&hak_region.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
     size_t resident = 0;
@@ -117,6 +120,13 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
     case KIND_MID: add_mid(r, s, resident); break;
     case KIND_LARGE: add_span(r, resident, live ? s->bytes : 0, live ? 0 : s->bytes); break;
     case KIND_HUGE: add_span(r, resident, s->bytes, 0); break;
+    case KIND_SECURE: {
+        size_t live_bytes, kept;
+        secure_count(s, &live_bytes, &kept);
+        add_span(r, resident, live_bytes, kept);
+        break;
+    }
+    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? s->bytes : 0, 0); break;
     default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
     }
     return slots;

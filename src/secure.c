@@ -1,0 +1,484 @@
+/* Secure mode's small blocks. See secure.h.
+ *
+ *  1. Spans come from spans.c, which puts guards between them.
+ *  2. A slab is a span cut into blocks of one class. All that is known of its blocks lies in a table of its own, apart from
+ *     the blocks and between guards: a bit a block that is free and nobody's, and 16 bits for what else it is.
+ *  3. Free memory is zero: free clears the block, malloc looks whether it still is. So a write after free is told when the
+ *     block, or the slab in another class, is handed out again; and calloc has nothing to do.
+ *  4. What a thread frees waits in its quarantine, first in, first out; from there it comes into the pool of the class, of
+ *     which malloc takes one at random. The pool is filled from slabs, random blocks of them, and spilled into them. So
+ *     blocks go round in a thread without atomics, and slabs have no owner: any thread takes from them and gives to them.
+ *  5. `held` reserves before bits are taken and is lowered after they are set. Only a compare-and-swap from "all are here" to
+ *     0 gives the span back.
+ *
+ * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
+ * the second comes back to the slab or is handed out. */
+#include "secure.h"
+#include "fail.h"
+#include "options.h"
+#include "os.h"
+#include "purge.h"
+#include "spans.h"
+#include "tiers.h"
+
+#include <string.h>
+
+#define TINY_FIFO 64
+#define TINY_POOL 48
+#define MID_FIFO 16
+#define MID_POOL 16
+#define POOL_BYTES (32 * KIB) /* of a class in a heap, but 4 blocks at least */
+
+enum { STATE_FREED = 0x8000, SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
+
+struct secure_entry {
+    uintptr_t block; /* 0: none */
+    _Atomic uint16_t *state;
+};
+
+/* What a heap has of a class. */
+struct secure_cache {
+    struct secure_span *span; /* claimed: blocks are taken from it */
+    uint16_t fifo_at, fifo_room;
+    uint16_t pool_blocks, pool_room;
+    struct secure_entry entry[]; /* the pool, then the quarantine, a ring */
+};
+#define CACHE_BYTES(blocks) (sizeof(struct secure_cache) + (blocks) * sizeof(struct secure_entry))
+
+/* At the end of a heap's memory; zero at first. The caches follow one another as they are first used. */
+struct secure_heap {
+    uint64_t random;
+    size_t used_bytes; /* behind this */
+    struct secure_cache *cache[CLASSES];
+};
+_Static_assert(sizeof(struct secure_heap) + TINY_CLASSES * CACHE_BYTES(TINY_FIFO + TINY_POOL) +
+                       MID_CLASSES * CACHE_BYTES(MID_FIFO + MID_POOL) <=
+                   HEAP_SECURE_BYTES,
+               "room in a heap");
+
+static struct secure_heap *secure_of(struct heap *h) {
+    return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
+}
+
+HAK_NOINLINE static struct secure_cache *make_cache(struct heap *h, unsigned c) {
+    struct secure_heap *sh = secure_of(h);
+    size_t bytes = size_classes[c].block_bytes;
+    bool tiny = c < TINY_CLASSES;
+    struct secure_cache *cache = (struct secure_cache *)(void *)((char *)(sh + 1) + sh->used_bytes);
+    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
+    cache->fifo_room =
+        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+    sh->used_bytes += CACHE_BYTES((size_t)cache->pool_room + cache->fifo_room);
+    return sh->cache[c] = cache;
+}
+
+static struct secure_cache *cache_of(struct heap *h, unsigned c) {
+    struct secure_cache *cache = secure_of(h)->cache[c];
+    return likely(cache != NULL) ? cache : make_cache(h, c);
+}
+
+/* ---- secrets ---- */
+
+static uint64_t fold(uint64_t a, uint64_t b) {
+    __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+uint64_t secure_canary(uintptr_t block) { return fold(block ^ hak_region.key, hak_region.second_key); }
+
+uint64_t secure_random(struct heap *h) {
+    struct secure_heap *sh = secure_of(h);
+    if (unlikely(sh->random == 0))
+        sh->random = fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
+    sh->random += 0xa0761d6478bd642f;
+    return fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
+}
+
+/* ---- blocks ---- */
+
+typedef uint64_t vector __attribute__((vector_size(16), may_alias));
+
+static bool is_zero(uintptr_t block, size_t bytes) {                /* a multiple of 16 */
+    const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
+    vector a = {0, 0}, b = {0, 0};
+    for (; v + 4 <= end; v += 4)
+        a |= v[0] | v[1], b |= v[2] | v[3];
+    for (; v < end; v++)
+        a |= *v;
+    a |= b;
+    return (a[0] | a[1]) == 0;
+}
+
+static void clear(uintptr_t block, size_t bytes) {
+    if (bytes > 256) {
+        memset(block_word(block), 0, bytes);
+        return;
+    }
+    vector *v = (vector *)block, *end = v + (bytes + 15) / 16; /* NOLINT: blocks are addresses */
+    for (; v < end; v++)
+        *v = (vector){0, 0};
+}
+
+static size_t size_of_state(size_t block_bytes, uint16_t state) {
+    return block_bytes - CANARY_BYTES - ((state & ~STATE_FREED) - 1u);
+}
+static uint16_t state_of_size(size_t block_bytes, size_t bytes) {
+    return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
+}
+static void put_canary(uintptr_t block, size_t bytes) {
+    uint64_t canary = secure_canary(block);
+    memcpy((char *)block_word(block) + bytes, &canary, CANARY_BYTES);
+}
+static bool has_canary(uintptr_t block, size_t bytes) {
+    uint64_t found;
+    memcpy(&found, (char *)block_word(block) + bytes, CANARY_BYTES);
+    return found == secure_canary(block);
+}
+
+/* A child of a program with threads may have the block as another thread had it already: then that is nobody's fault, and
+ * the block is lost. */
+HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes, uint16_t before, bool zero) {
+    size_t bytes = before != 0 ? size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
+    if (purge_forked_with_threads())
+        return false;
+    if (zero) /* two threads freed it at the same moment */
+        fail_double_free(block_word(e.block), bytes);
+    else
+        fail_damage("write after free", block_word(e.block), bytes);
+    memset(block_word(e.block), 0, block_bytes);
+    return true;
+}
+
+/* NULL: not this one. */
+static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
+    uint16_t before = load_relaxed(e.state);
+    bool live = before != 0 && !(before & STATE_FREED), zero = is_zero(e.block, block_bytes);
+    if (unlikely(live || !zero) && !fail_hand_out(e, block_bytes, before, zero || live))
+        return NULL;
+    store_relaxed(e.state, state_of_size(block_bytes, bytes));
+    put_canary(e.block, bytes);
+    return block_word(e.block);
+}
+
+/* ---- slabs ---- */
+
+static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
+
+static void set_kind(struct slab *s, enum slab_kind kind) {
+    for (unsigned i = 0; i < s->slots; i++) {
+        s[i].first_offset = (uint8_t)i;
+        store_relaxed(&s[i].kind, (uint8_t)kind);
+    }
+}
+
+/* A new slab, of which `taken` blocks are reserved for the caller. */
+static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken) {
+    unsigned order = order_of_class(c), blocks = blocks_of(c);
+    size_t slot = span_take(h, order);
+    if (slot == BITSET_NONE)
+        return NULL;
+    struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
+    struct slab *s = slab_of_slot(slot);
+    s->start = (uintptr_t)slot_address(slot);
+    s->block_bytes = size_classes[c].block_bytes;
+    s->divisor = UINT32_MAX / s->block_bytes + 1;
+    s->blocks = blocks;
+    s->slots = (uint8_t)(1u << order);
+    s->secure = span;
+    store_relaxed(&s->class_id, (uint8_t)c);
+    memset((void *)span->state, 0, span->used * sizeof span->state[0]);
+    span->used = blocks;
+    for (unsigned i = 0; i < blocks; i += 64)
+        store_relaxed(&span->free[i / 64], low_bits(blocks - i));
+    store_relaxed(&span->class_id, (uint8_t)c);
+    store_relaxed(&span->claimed, true);
+    set_kind(s, KIND_SECURE);
+    store_release(&span->held, taken + 1);
+    count(&h->pool.counters, COUNT_slabs_started);
+    return span;
+}
+
+/* Up to `want` blocks of the slab whose bits nobody else will take; 0 if it has none or is no slab of the class. */
+static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want);
+
+/* Blocks whose bits are set are no longer held. The slab may be gone afterwards. */
+static void let_go_of(struct heap *h, struct secure_span *span, unsigned c, unsigned n) {
+    uint32_t left = rmw_add(&span->held, -n) - n, nobody = 1;
+    if (left == 1 && rmw_cas(&span->held, &nobody, 0)) {
+        struct slab *s = span_slab(span, c);
+        store_relaxed(&span->claimed, false);
+        set_kind(s, KIND_FREE);
+        count(&h->pool.counters, COUNT_slabs_emptied);
+        span_give(h, slot_of(s), order_of_class(c));
+        return;
+    }
+    size_t slot = slot_of(span_slab(span, c));
+    if (!load_seq(&span->claimed) && !pool_offered(slot, c))
+        pool_offer(slot, c);
+}
+
+static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want) {
+    uint32_t held = load_acquire(&span->held), blocks = blocks_of(c), n;
+    do {
+        if (held == 0 || held - 1 >= blocks)
+            return 0;
+        n = (unsigned)min_size(want, blocks - (held - 1));
+    } while (!rmw_cas(&span->held, &held, held + n));
+    unsigned now = load_relaxed(&span->class_id);
+    if (now == c)
+        return n;
+    let_go_of(h, span, now, n);
+    return 0;
+}
+
+/* Random ones. They are there, as they are reserved; but a child of fork, which saw some pages earlier than others, may
+ * miss some. Returns whether there were any. */
+static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
+    uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
+    unsigned words = (blocks_of(c) + 63) / 64, before = cache->pool_blocks;
+    for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words;
+         at = at + 1 == words ? 0 : at + 1) {
+        uint64_t free = load_relaxed(&span->free[at]), some = free & secure_random(h);
+        if (free == 0) {
+            vain++;
+            continue;
+        }
+        vain = 0;
+        some = some != 0 ? some : free & -free;
+        while (count_bits(some) > n)
+            some &= some - 1;
+        some &= rmw_and(&span->free[at], ~some); /* pairs with return_blocks */
+        n -= count_bits(some);
+        for (; some != 0; some &= some - 1) {
+            unsigned i = at * 64 + lowest_bit(some);
+            cache->entry[cache->pool_blocks++] = (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
+        }
+    }
+    return cache->pool_blocks != before;
+}
+
+/* Sets the bits of those blocks of the slab that are among the entries, which are used up. Returns how many. */
+static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned n) {
+    struct secure_span *span = s->secure;
+    uint64_t mask[SPAN_BLOCKS_MOST / 64] = {0}, words = 0, twice;
+    unsigned blocks = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (entries[i].block - s->start >= SLOT_BYTES * s->slots)
+            continue;
+        size_t index = (size_t)(entries[i].state - span->state);
+        uint64_t bit = (uint64_t)1 << index % 64;
+        if (unlikely(mask[index / 64] & bit))
+            fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES);
+        blocks += !(mask[index / 64] & bit);
+        mask[index / 64] |= bit;
+        words |= (uint64_t)1 << index / 64;
+        entries[i].block = 0;
+    }
+    for (; words != 0; words &= words - 1) {
+        unsigned at = lowest_bit(words);
+        twice = rmw_or(&span->free[at], mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
+        if (likely(twice == 0) || purge_forked_with_threads())
+            continue;
+        size_t index = at * 64 + lowest_bit(twice);
+        fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES);
+        blocks -= count_bits(twice);
+    }
+    return blocks;
+}
+
+/* All of `entries` go back to their slabs. */
+HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        if (entries[i].block == 0)
+            continue;
+        struct slab *s = slab_of_block(entries[i].block);
+        let_go_of(h, s->secure, slab_class(s), set_free(s, entries + i, n - i));
+    }
+}
+
+/* ---- a heap's blocks ---- */
+
+static void unclaim(struct secure_cache *cache, unsigned c) {
+    struct secure_span *span = cache->span;
+    cache->span = NULL;
+    if (span == NULL)
+        return;
+    store_seq(&span->claimed, false); /* pairs with let_go_of: one of us offers it */
+    uint32_t held = load_seq(&span->held);
+    size_t slot = slot_of(span_slab(span, c));
+    if (held != 0 && held - 1 < blocks_of(c) && load_relaxed(&span->class_id) == c && !pool_offered(slot, c))
+        pool_offer(slot, c);
+}
+
+/* More blocks for the pool. False: there is no memory. */
+HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
+    unsigned want = cache->pool_room / 2u;
+    unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
+    if (n == 0)
+        unclaim(cache, c);
+    for (size_t slot; n == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+        struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
+        n = reserve(h, span, c, want);
+        if (n != 0) {
+            store_seq(&span->claimed, true);
+            cache->span = span;
+        }
+    }
+    if (n == 0) {
+        n = want;
+        cache->span = start_slab(h, c, n);
+    }
+    if (cache->span == NULL)
+        return false;
+    if (!take_blocks(h, cache, cache->span, c, n))
+        cache->span = NULL;
+    return true;
+}
+
+HAK_NOINLINE static void spill(struct heap *h, struct secure_cache *cache) {
+    unsigned n = cache->pool_blocks / 2u;
+    cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
+    return_blocks(h, cache->entry + cache->pool_blocks, n);
+}
+
+static void quarantine(struct heap *h, struct secure_cache *cache, struct secure_entry e) {
+    struct secure_entry *place = &cache->entry[cache->pool_room + cache->fifo_at], oldest = *place;
+    *place = e;
+    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
+    if (oldest.block == 0)
+        return;
+    if (unlikely(cache->pool_blocks == cache->pool_room))
+        spill(h, cache);
+    cache->entry[cache->pool_blocks++] = oldest;
+}
+
+/* The newest, which was chosen at random before; block 0 if there is none. */
+HAK_INLINE struct secure_entry take_from_pool(struct heap *h, struct secure_cache *cache) {
+    if (unlikely(cache->pool_blocks == 0))
+        return (struct secure_entry){0, NULL};
+    unsigned n = --cache->pool_blocks;
+    struct secure_entry e = cache->entry[n];
+    if (likely(n > 1)) { /* the next one is chosen now, and on its way to the cache meanwhile */
+        unsigned i = random_below(h, n);
+        struct secure_entry next = cache->entry[i];
+        cache->entry[i] = cache->entry[n - 1];
+        cache->entry[n - 1] = next;
+        __builtin_prefetch(block_word(next.block), 1);
+        __builtin_prefetch((void *)next.state, 1);
+    }
+    return e;
+}
+
+void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    size_t whole = max_size(bytes, 1) + CANARY_BYTES;
+    if (unlikely(whole > MID_BYTES_MAX || alignment > SLOT_BYTES))
+        return guarded_malloc(h, bytes, alignment);
+    if (alignment > 16)
+        whole = class_aligned_bytes(whole, alignment);
+    unsigned c = whole <= TINY_BYTES_MAX ? tiny_class_of(whole) : mid_class_of(whole);
+    if (unlikely(block_bytes_of(c) - bytes > SLACK_MOST))
+        return guarded_malloc(h, bytes, alignment);
+    struct secure_cache *cache = cache_of(h, c);
+    for (;;) {
+        if (unlikely(cache->pool_blocks <= cache->pool_room / 8u) && !refill(h, cache, c) && cache->pool_blocks == 0)
+            return NULL;
+        struct secure_entry e = take_from_pool(h, cache);
+        void *p = likely(e.block != 0) ? hand_out(e, block_bytes_of(c), bytes) : NULL;
+        if (likely(p != NULL))
+            return p;
+    }
+}
+
+/* ---- looking up, freeing ---- */
+
+enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
+    const struct slab *s = mid_first(part);
+    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
+    bool starts = i * s->block_bytes == offset && i < s->blocks;
+    i = starts ? i : (uint32_t)min_size(offset / s->block_bytes, s->blocks - 1);
+    uint16_t state = load_relaxed(&s->secure->state[i]);
+    *bytes = state != 0 ? size_of_state(s->block_bytes, state) : s->block_bytes - CANARY_BYTES;
+    if (!starts)
+        return SECURE_NO_BLOCK;
+    if (state == 0)
+        return SECURE_NEVER;
+    return state & STATE_FREED ? SECURE_FREED : SECURE_LIVE;
+}
+
+HAK_COLD static void fail_free(struct slab *s, const void *p) {
+    size_t bytes;
+    switch (secure_find(s, p, &bytes)) {
+    case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
+    case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
+    default: fail_double_free(p, bytes);
+    }
+}
+
+void secure_free(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = mid_first(part);
+    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
+    if (unlikely(i * s->block_bytes != offset || i >= s->blocks)) {
+        fail_free(s, p);
+        return;
+    }
+    struct secure_entry e = {(uintptr_t)p, &s->secure->state[i]};
+    uint16_t state = load_relaxed(e.state);
+    if (unlikely(state == 0 || state & STATE_FREED)) {
+        fail_free(s, p);
+        return;
+    }
+    store_relaxed(e.state, state | STATE_FREED);
+    size_t bytes = size_of_state(s->block_bytes, state);
+    if (unlikely(!has_canary(e.block, bytes))) {
+        fail_damage("overflow", p, bytes);
+        bytes = s->block_bytes - CANARY_BYTES; /* it may have gone on behind the canary */
+    }
+    clear(e.block, bytes + CANARY_BYTES);
+    if (likely(h != NULL))
+        quarantine(h, cache_of(h, slab_class(s)), e);
+    else
+        return_blocks(&heap_afterlife, &e, 1);
+}
+
+bool secure_resize(struct slab *part, void *p, size_t bytes) {
+    struct slab *s = mid_first(part);
+    size_t had, room = s->block_bytes - CANARY_BYTES;
+    if (secure_find(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2)
+        return false;
+    if (!has_canary((uintptr_t)p, had))
+        fail_damage("overflow", p, had);
+    size_t from = min_size(had, bytes);
+    memset((char *)p + from, 0, had + CANARY_BYTES - from);
+    store_relaxed(&s->secure->state[((uintptr_t)p - s->start) / s->block_bytes], state_of_size(s->block_bytes, bytes));
+    put_canary((uintptr_t)p, bytes);
+    return true;
+}
+
+/* ---- giving back, counting ---- */
+
+void secure_empty(struct heap *h) {
+    for (unsigned c = 1; c < CLASSES; c++) {
+        struct secure_cache *cache = secure_of(h)->cache[c];
+        if (cache == NULL)
+            continue;
+        unsigned n = cache->pool_blocks;
+        cache->pool_blocks = 0;
+        return_blocks(h, cache->entry, n);
+        return_blocks(h, cache->entry + cache->pool_room, cache->fifo_room);
+        unclaim(cache, c);
+    }
+}
+
+void secure_count(const struct slab *s, size_t *live, size_t *kept) {
+    uint32_t held = load_relaxed(&s->secure->held);
+    size_t blocks = 0;
+    *live = 0;
+    for (unsigned i = 0; i < s->blocks; i++) {
+        uint16_t state = load_relaxed(&s->secure->state[i]);
+        if (state == 0 || state & STATE_FREED)
+            continue;
+        blocks++;
+        *live += size_of_state(s->block_bytes, state);
+    }
+    *kept = held > blocks + 1 ? (held - 1 - blocks) * s->block_bytes : 0;
+}

@@ -1,0 +1,187 @@
+/* See spans.h. */
+#include "spans.h"
+#include "options.h"
+#include "os.h"
+#include "secure.h"
+
+#include <string.h>
+
+#define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
+
+static _Atomic(char *) table; /* constant once set */
+
+static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
+
+struct secure_span *span_at(size_t superslab, unsigned index) {
+    char *row = load_acquire(&table) + superslab * table_row_bytes();
+    return (struct secure_span *)(void *)row + index;
+}
+
+struct slab *span_slab(const struct secure_span *span, unsigned c) {
+    size_t at = (size_t)((const char *)span - load_relaxed(&table));
+    unsigned index = (unsigned)(at % table_row_bytes() / sizeof *span);
+    return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
+}
+
+/* The reservation begins and ends with a guard. */
+static bool reserve_table(void) {
+    size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
+    char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
+    if (got != NULL && !rmw_cas(&table, &nothing, got + guard))
+        os_unmap(got, bytes);
+    return load_acquire(&table) != NULL;
+}
+
+/* ---- SuperSlabs ----
+ * The word: 16 bits of free spans, 16 of those among them that are accessible and resident, then the order plus 1. */
+
+#define WORD_ORDER(order) ((uint64_t)((order) + 1) << 32)
+
+static bool has_free(uint64_t w, unsigned order) { return w >> 32 == order + 1u && (uint16_t)w != 0; }
+
+static _Atomic uint32_t guarded_superslabs;
+static _Atomic int64_t resident_slots; /* of free spans */
+
+static unsigned random_bit(struct heap *h, uint64_t bits) {
+    for (unsigned skip = random_below(h, count_bits(bits)); skip != 0; skip--)
+        bits &= bits - 1;
+    return lowest_bit(bits);
+}
+
+static void add_span(size_t superslab, uint64_t bits, unsigned order) {
+    rmw_or(&superslab_at(superslab)->secure, bits);
+    bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+}
+
+/* The kernel may have no mappings left: then this SuperSlab does without guards. */
+static bool open_span(size_t slot, unsigned order) {
+    return os_commit(slot_address(slot), SLOT_BYTES << order) ||
+           os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
+}
+static bool close_span(size_t slot, unsigned order) {
+    return os_forbid(slot_address(slot), SLOT_BYTES << order) &
+           os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
+}
+
+static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
+    _Atomic uint64_t *word = &superslab_at(superslab)->secure;
+    uint64_t w = load_acquire(word);
+    while (has_free(w, order)) {
+        uint64_t resident = w >> 16 & UINT16_MAX;
+        unsigned index = random_bit(h, resident != 0 ? resident : w & UINT16_MAX);
+        uint64_t bit = (uint64_t)1 << index;
+        if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
+            continue;
+        size_t slot = slot_of_span(superslab, index, order);
+        if (resident != 0)
+            rmw_add(&resident_slots, -((int64_t)1 << order));
+        else if (!open_span(slot, order)) {
+            add_span(superslab, bit, order);
+            return BITSET_NONE;
+        }
+        return slot;
+    }
+    bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
+    if (has_free(load_seq(word), order))
+        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+    return BITSET_NONE;
+}
+
+static bool cut_superslab(struct heap *h, unsigned order) {
+    bool zero;
+    if (load_acquire(&table) == NULL && !reserve_table())
+        return false;
+    size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
+    if (superslab == BITSET_NONE)
+        return false;
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes())) {
+        pool_give_run(&h->pool, superslab, 1, !zero);
+        return false;
+    }
+    if (!zero && !os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
+        memset(at, 0, SUPERSLAB_BYTES);
+    if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
+        rmw_add(&guarded_superslabs, (uint32_t)-1);
+    add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
+    return true;
+}
+
+size_t span_take(struct heap *h, unsigned order) {
+    for (;;) {
+        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+            size_t slot = take_span_in(h, at, order);
+            if (slot != BITSET_NONE)
+                return slot;
+        }
+        if (!cut_superslab(h, order))
+            return BITSET_NONE;
+    }
+}
+
+/* A SuperSlab none of whose spans is in use goes back to the pool, unless it is the only one with room. */
+static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
+    struct superslab *ss = superslab_at(superslab);
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    uint64_t w = load_relaxed(&ss->secure);
+    if (w >> 32 != order + 1u || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
+        return;
+    if (!os_commit(at, SUPERSLAB_BYTES)) {
+        add_span(superslab, w, order);
+        return;
+    }
+    unsigned resident = count_bits(w >> 16 & UINT16_MAX);
+    rmw_add(&resident_slots, -((int64_t)resident << order));
+    if (load_relaxed(&guarded_superslabs) != 0)
+        rmw_add(&guarded_superslabs, (uint32_t)-1);
+    pool_give_run(&h->pool, superslab, 1, resident != 0);
+}
+
+/* As the pool does with EMPTY slots: some of what is free stays resident. */
+static bool stays_resident(unsigned order) {
+    if (option(OPT_PURGE) == PURGE_EAGER)
+        return false;
+    size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
+    int64_t slots = (int64_t)1 << order;
+    if (option(OPT_PURGE) == PURGE_NEVER || rmw_add(&resident_slots, slots) + slots <= (int64_t)bound)
+        return true;
+    rmw_add(&resident_slots, -slots);
+    return false;
+}
+
+void span_give(struct heap *h, size_t slot, unsigned order) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    uint64_t bit = (uint64_t)1 << span_index(slot, order);
+    if (stays_resident(order))
+        bit |= bit << 16;
+    else
+        close_span(slot, order);
+    add_span(superslab, bit, order);
+    size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
+    if (another == superslab)
+        another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
+    if (another != BITSET_NONE)
+        give_superslab(h, superslab, order);
+}
+
+/* What is resident of free spans. */
+size_t secure_trim(struct heap *h, bool all) {
+    size_t slots = 0;
+    (void)h, (void)all;
+    for (unsigned order = 0; order < SECURE_ORDERS; order++)
+        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+            _Atomic uint64_t *word = &superslab_at(at)->secure;
+            uint64_t w = load_acquire(word), resident;
+            while ((resident = w >> 16 & UINT16_MAX) != 0 && has_free(w, order)) {
+                uint64_t bit = resident & -resident;
+                if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
+                    continue;
+                close_span(slot_of_span(at, lowest_bit(bit), order), order);
+                rmw_add(&resident_slots, -((int64_t)1 << order));
+                slots += (size_t)1 << order;
+                add_span(at, bit, order);
+                w = load_acquire(word);
+            }
+        }
+    return slots * (SLOT_BYTES / os_page_bytes());
+}

@@ -1,0 +1,405 @@
+/* Small programs that misuse the allocator under HAKMEM_SECURE=1, each run as a process of its own: it must end with
+ * exactly the line that says what is wrong, or with SIGSEGV where a guard is touched; and programs that must not. If
+ * one fails, an error that the mode is switched on for goes unnoticed. The cases of hardened_malloc's own tests are all
+ * here, under names like its own. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <set>
+#include <thread>
+
+#include "../support.h"
+#include "../surface.h"
+
+namespace {
+
+const Surface &S = subject();
+
+constexpr size_t kLarge = 256 * kKiB;
+
+/* Stores a pointer where the compiler cannot follow it. */
+char *hidden(void *block) {
+    static void *volatile place;
+    place = block;
+    return static_cast<char *>(place);
+}
+
+/* A block that is named in the line the parent expects. */
+char *named(size_t size, size_t alignment = 1) {
+    char *block = hidden(alignment == 1 ? S.alloc(size) : S.aligned_alloc(alignment, size));
+    printf("%p\n", static_cast<void *>(block));
+    fflush(stdout);
+    return block;
+}
+
+/* Until what was freed has gone through quarantine and pool. */
+void churn(size_t size, int times = 20000) {
+    for (int i = 0; i < times; i++)
+        S.free(hidden(S.alloc(size)));
+}
+
+/* ---- double and invalid frees ---- */
+
+void double_free(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    S.free(block);
+}
+void double_free_delayed(size_t size) {
+    char *block = named(size), *other = hidden(S.alloc(size));
+    S.free(block);
+    S.free(other);
+    for (int i = 0; i < 10; i++)
+        S.free(hidden(S.alloc(size)));
+    S.free(block);
+}
+void double_free_by_another_thread(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    std::thread([&] { S.free(block); }).join();
+}
+void double_free_of_a_thread_that_ended(size_t size) {
+    char *block = nullptr, *kept = nullptr;
+    std::thread([&] {
+        block = named(size);
+        kept = hidden(S.alloc(size));
+        S.free(block);
+    }).join();
+    S.free(block);
+    S.free(kept);
+}
+void invalid_free_protected(size_t) {
+    S.free(hidden(mmap(nullptr, 4096 * 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) + 4096);
+}
+void invalid_free_unprotected(size_t) {
+    S.free(hidden(mmap(nullptr, 4096 * 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) + 4096);
+}
+void invalid_free_unaligned(size_t size) { S.free(hidden(S.alloc(size)) + 1); }
+void invalid_free_interior(size_t size) { S.free(hidden(S.alloc(size)) + size / 2 / 16 * 16); }
+/* The blocks beside it may be free or have been never handed out. */
+void invalid_free_neighbour(size_t size) { S.free(hidden(S.alloc(size)) + (size + 8 + 15) / 16 * 16); }
+
+/* ---- sizes ---- */
+
+void free_with_size(size_t told) { S.free_sized(named(40), told); }
+void free_large_with_size(size_t told) { S.free_sized(named(kLarge), told); }
+void free_resized_with_old_size(size_t size) {
+    char *block = static_cast<char *>(S.realloc(S.alloc(size), size - 1));
+    printf("%p\n", static_cast<void *>(hidden(block)));
+    fflush(stdout);
+    S.free_sized(block, size);
+}
+void usable_size_of_freed(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    hidden(reinterpret_cast<void *>(S.usable_size(block)));
+}
+void usable_size_of_unaligned(size_t size) {
+    hidden(reinterpret_cast<void *>(S.usable_size(hidden(S.alloc(size)) + 1)));
+}
+void realloc_of_freed(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    hidden(S.realloc(block, size + 100));
+}
+
+/* ---- overflows ---- */
+
+/* Changes a byte, whatever it is. */
+void spoil(char *at) { *at = static_cast<char>(*at + 1); }
+
+void overflow_1_byte(size_t size) {
+    char *block = named(size);
+    spoil(block + size);
+    S.free(block);
+}
+void overflow_8_bytes(size_t size) {
+    char *block = named(size);
+    for (int i = 0; i < 8; i++)
+        spoil(block + size + i);
+    S.free(block);
+}
+void overflow_by_zeroes(size_t size) {
+    char *block = named(size);
+    memset(block + size, 0, 8);
+    S.free(block);
+}
+void overflow_of_aligned(size_t size) {
+    char *block = named(size, 128);
+    spoil(block + size);
+    S.free(block);
+}
+void overflow_freed_by_another_thread(size_t size) {
+    char *block = named(size);
+    spoil(block + size);
+    std::thread([&] { S.free(block); }).join();
+}
+void overflow_told_by_realloc(size_t size) {
+    char *block = named(size);
+    spoil(block + size);
+    hidden(S.realloc(block, size - 1));
+}
+void overflow_of_resized(size_t size) {
+    char *block = static_cast<char *>(S.realloc(S.alloc(size), size - 1));
+    printf("%p\n", static_cast<void *>(hidden(block)));
+    fflush(stdout);
+    spoil(block + size - 1);
+    S.free(block);
+}
+void large_guard_behind(size_t size) {
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    hidden(S.alloc(size))[(size + page - 1) / page * page] = 1;
+}
+void large_guard_before(size_t size) { hidden(S.alloc(size))[-1] = 1; }
+/* From a block through all of its slab into the guard behind. */
+void slab_guard(size_t size) { memset(hidden(S.alloc(size)), 1, 2 * 65536 + 8 * 65536 * (size > 8000)); }
+
+/* ---- use after free ---- */
+
+void write_after_free(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    block[size / 2] = 1;
+    churn(size);
+}
+void write_after_free_last_byte(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    block[size - 1] = 1;
+    churn(size);
+}
+/* While the block waits, another thread writes. */
+void write_after_free_by_another_thread(size_t size) {
+    char *block = named(size);
+    S.free(block);
+    std::thread([&] { block[0] = 1; }).join();
+    churn(size);
+}
+void large_write_after_free(size_t size) {
+    char *block = hidden(S.alloc(size));
+    S.free(block);
+    block[size / 2] = 1;
+}
+void large_read_after_free(size_t size) {
+    char *block = hidden(S.alloc(size));
+    S.free(block);
+    hidden(reinterpret_cast<void *>(static_cast<uintptr_t>(block[size / 2])));
+}
+void large_double_free_after_quarantine(size_t size) {
+    char *block = hidden(S.alloc(size));
+    S.free(block);
+    churn(size, 2000);
+    S.free(block);
+}
+
+constexpr char kDouble[] = "hakmem: double free of @ (#-byte block)\n";
+constexpr char kOverflow[] = "hakmem: overflow of @ (#-byte block)\n";
+constexpr char kWrite[] = "hakmem: write after free of @ (#-byte block)\n";
+
+/* A line is compared whole, with @ for the address the program named and # for the size; one that ends in a * by its
+ * beginning; none: the program must die of a guard. */
+struct Case {
+    const char *name;
+    void (*run)(size_t);
+    const char *line;
+    std::vector<size_t> sizes;
+};
+void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
+
+const std::vector<size_t> kSmall{1, 8, 24, 48, 200, 1000, 5000, 60000}, kBig{kLarge, 3 * kMiB},
+    kAll{1, 8, 24, 48, 200, 1000, 5000, 60000, kLarge, 3 * kMiB};
+
+const std::vector<Case> &cases() {
+    static const std::vector<Case> all{
+        {"double_free", double_free, kDouble, kAll},
+        {"double_free_delayed", double_free_delayed, kDouble, kAll},
+        {"double_free_by_another_thread", double_free_by_another_thread, kDouble, kAll},
+        {"double_free_of_a_thread_that_ended", double_free_of_a_thread_that_ended, kDouble, kAll},
+        {"invalid_free_protected", invalid_free_protected, "hakmem: invalid free of 0x*", {0}},
+        {"invalid_free_unprotected", invalid_free_unprotected, "hakmem: invalid free of 0x*", {0}},
+        {"invalid_free_unaligned", invalid_free_unaligned, "hakmem: invalid free of 0x*", kAll},
+        {"invalid_free_interior", invalid_free_interior, "hakmem: invalid free of 0x*", {48, 1000, 60000, kLarge}},
+        {"invalid_free_neighbour", invalid_free_neighbour, "hakmem: invalid free of 0x*", {8, 24, 1000, kLarge}},
+        {"free_with_size", free_with_size, "hakmem: free of @ with size # (40-byte block)\n", {0, 1, 39, 41, 48, 4000}},
+        {"free_large_with_size",
+         free_large_with_size,
+         "hakmem: free of @ with size # (262144-byte block)\n",
+         {40, kLarge - 4096, kLarge + 1}},
+        {"free_resized_with_old_size",
+         free_resized_with_old_size,
+         "hakmem: free of @ with size #*",
+         {48, 5000, kLarge}},
+        {"usable_size_of_freed", usable_size_of_freed,
+         "hakmem: invalid pointer @ in hak_usable_size (a block that is free)\n", kAll},
+        {"usable_size_of_unaligned", usable_size_of_unaligned, "hakmem: invalid pointer 0x*", kAll},
+        {"realloc_of_freed", realloc_of_freed, "hakmem: invalid pointer @ in realloc (a block that is free)\n", kAll},
+        {"overflow_1_byte", overflow_1_byte, kOverflow, kSmall},
+        {"overflow_8_bytes", overflow_8_bytes, kOverflow, kSmall},
+        {"overflow_by_zeroes", overflow_by_zeroes, kOverflow, kSmall},
+        {"overflow_of_aligned", overflow_of_aligned, kOverflow, kSmall},
+        {"overflow_freed_by_another_thread", overflow_freed_by_another_thread, kOverflow, kSmall},
+        {"overflow_told_by_realloc", overflow_told_by_realloc, kOverflow, {48, 1000, 60000, 100001}},
+        {"overflow_of_resized", overflow_of_resized, "hakmem: overflow of @ (*", {48, 1000, 60000, 100001}},
+        {"overflow_of_large", overflow_1_byte, kOverflow, {100001, kMiB + 1, 3 * kMiB + 100}},
+        {"large_guard_behind", large_guard_behind, nullptr, {100001, kLarge, 3 * kMiB, 3 * kMiB + 100}},
+        {"large_guard_before", large_guard_before, nullptr, kBig},
+        {"slab_guard", slab_guard, nullptr, {24, 200, 5000, 30000}},
+        {"write_after_free", write_after_free, kWrite, kSmall},
+        {"write_after_free_last_byte", write_after_free_last_byte, kWrite, kSmall},
+        {"write_after_free_by_another_thread", write_after_free_by_another_thread, kWrite, kSmall},
+        {"large_write_after_free", large_write_after_free, nullptr, kBig},
+        {"large_read_after_free", large_read_after_free, nullptr, kBig},
+        {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
+    };
+    return all;
+}
+
+const std::vector<std::string> kSecure{"HAKMEM_SECURE=1"};
+
+std::string expected_line(std::string line, const std::string &address, size_t size) {
+    for (size_t at; (at = line.find('@')) != std::string::npos;)
+        line.replace(at, 1, address);
+    for (size_t at; (at = line.find('#')) != std::string::npos;)
+        line.replace(at, 1, std::to_string(size));
+    return line;
+}
+
+class Secure : public testing::TestWithParam<Case> {};
+
+TEST_P(Secure, EndsWithItsLine) {
+    const Case &one = GetParam();
+    for (size_t size : one.sizes) {
+        Outcome outcome = run_self({"--case", one.name, std::to_string(size)}, kSecure);
+        SCOPED_TRACE(std::string(one.name) + " of " + std::to_string(size) + " bytes: " + outcome.describe());
+        if (one.line == nullptr) {
+            EXPECT_TRUE(outcome.killed(SIGSEGV)) << "it touched what must be inaccessible";
+            continue;
+        }
+        EXPECT_TRUE(outcome.killed(SIGABRT));
+        std::string line = expected_line(one.line, outcome.out.substr(0, outcome.out.find('\n')), size);
+        if (line.back() == '*')
+            EXPECT_EQ(outcome.err.substr(0, line.size() - 1) + "*", line);
+        else
+            EXPECT_EQ(outcome.err, line);
+        EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << "more than one line";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Secure, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case> &one) { return std::string(one.param.name); });
+
+/* ---- what is no error: run in a child too, as the mode is asked for at the start ---- */
+
+int fails = 0;
+void check(bool holds, const char *what) {
+    if (!holds) {
+        fprintf(stderr, "%s\n", what);
+        fails++;
+    }
+}
+
+/* hardened_malloc's read_after_free_small and uninitialized_read_*: what a free block, and a new one, reads as. */
+void memory_is_zero() {
+    for (size_t size : kAll)
+        for (int round = 0; round < 300; round++) {
+            char *block = hidden(S.alloc(size));
+            check(first_dirty(block, size) == size, "a new block is not zero");
+            memset(block, 0xa5, size);
+            S.free(block);
+            if (size <= 60000)
+                check(first_dirty(block, size) == size, "a freed block still holds its data");
+        }
+}
+void usable_size_is_what_was_asked_for() {
+    for (size_t size : {size_t{0}, size_t{1}, size_t{17}, size_t{1000}, size_t{60000}, kLarge, 3 * kMiB + 5})
+        check(S.usable_size(hidden(S.alloc(size))) == size, "the usable size is not the size asked for");
+}
+void a_freed_block_is_not_the_next() {
+    for (size_t size : {size_t{24}, size_t{1000}, size_t{60000}, kLarge})
+        for (int i = 0; i < 200; i++) {
+            char *block = hidden(S.alloc(size));
+            S.free(block);
+            check(hidden(S.alloc(size)) != block, "the block freed last was handed out next");
+        }
+}
+/* Two runs place their blocks in different order: how far each lies behind the first. */
+void print_places() {
+    char *first = hidden(S.alloc(40));
+    for (int i = 0; i < 12; i++)
+        printf("%td ", hidden(S.alloc(40)) - first);
+}
+void sized_frees_that_fit() {
+    for (size_t size : kAll) {
+        S.free_sized(S.alloc(size), size);
+        S.free_sized(S.realloc(S.alloc(size), size + 5), size + 5);
+        S.free_sized(S.aligned_alloc(64, size), size);
+        S.free_sized(S.calloc(1, size), size);
+    }
+}
+/* Far more blocks than the kernel has mappings: guards are left out before the program gets none. */
+void many_large_blocks() {
+    std::vector<char *> blocks;
+    for (int i = 0; i < 40000; i++) {
+        blocks.push_back(static_cast<char *>(S.alloc(70000)));
+        check(blocks.back() != nullptr, "a block was refused");
+        blocks.back()[69999] = 1;
+        if (fails != 0)
+            return;
+    }
+    check(mmap(nullptr, 65536, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED,
+          "the program itself gets no mapping any more");
+    for (char *block : blocks)
+        S.free(block);
+}
+
+struct Fine {
+    const char *name;
+    void (*run)();
+};
+void PrintTo(const Fine &one, std::ostream *out) { *out << one.name; }
+const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
+                      {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
+                      {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
+                      {"sized_frees_that_fit", sized_frees_that_fit},
+                      {"print_places", print_places},
+                      {"many_large_blocks", many_large_blocks}};
+
+class SecureFine : public testing::TestWithParam<Fine> {};
+
+TEST_P(SecureFine, IsNoError) {
+    Outcome outcome = run_self({"--fine", GetParam().name}, kSecure);
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+}
+INSTANTIATE_TEST_SUITE_P(All, SecureFine, testing::ValuesIn(kFine),
+                         [](const testing::TestParamInfo<Fine> &one) { return std::string(one.param.name); });
+
+TEST(SecurePlaces, DifferFromRunToRun) {
+    std::set<std::string> seen;
+    for (int i = 0; i < 5; i++)
+        seen.insert(run_self({"--fine", "print_places"}, kSecure).out);
+    EXPECT_EQ(seen.size(), 5u) << "blocks come in a predictable order: " << *seen.begin();
+}
+
+int run_named(const std::string &name, size_t size) {
+    for (auto &one : cases())
+        if (name == one.name)
+            one.run(size);
+    for (auto &one : kFine)
+        if (name == one.name)
+            one.run();
+    return fails != 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (argc >= 3 && (strcmp(argv[1], "--case") == 0 || strcmp(argv[1], "--fine") == 0))
+        return run_named(argv[2], argc > 3 ? strtoul(argv[3], nullptr, 10) : 0);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
