@@ -116,9 +116,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
 }
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
-    bytes = max_size(bytes, 1);
     if (likely(bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && !option(OPT_SECURE)))
-        return alloc_malloc(class_aligned_bytes(bytes, alignment));
+        return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
 }

@@ -379,6 +379,8 @@ void Machine::do_expand(const Step &step) {
     if (errno != 1234 || done != (usable >= to))
         broken("hak_expand to %zu says %d, errno %d, %zu bytes usable", to, done, errno, usable);
     check(*block);
+    if (done != 0 && to > block->size)
+        block->size = to; /* what it is freed with, if by size */
     world_.dies(*block);
     world_.born(*block, usable);
 }
