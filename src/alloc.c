@@ -2,7 +2,7 @@
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer is looked up by its address alone: foreign, or a slot whose record tells the tier, which checks the rest.
- *  3. What is not a live block's start ends the program with a line (fail.h). */
+ *  3. What is not a live block's start ends the program with a line, or is left alone (fail.h). */
 #include "alloc.h"
 #include "fail.h"
 #include "options.h"
@@ -116,7 +116,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
 }
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
-    if (likely(bytes <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && !option(OPT_SECURE)))
+    if (likely(bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE)))
         return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
@@ -222,14 +222,16 @@ static bool is_free(const struct block *b, const void *p) {
     return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
 }
 
-/* The live block that p starts, or the end of the program. */
+/* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. */
 static struct block find_live(const void *p, const char *call) {
     struct block b = find(p);
     if (b.why != NULL)
         fail_bad_pointer(call, p, b.why, b.bytes);
-    if (is_free(&b, p))
+    else if (!is_free(&b, p))
+        return b;
+    else
         fail_bad_pointer(call, p, "a block that is free", 0);
-    return b;
+    return (struct block){NULL, 0, ""};
 }
 
 /* ---- freeing ---- */
@@ -243,9 +245,9 @@ static void free_tiny(struct heap *h, struct slab *s, void *p) {
         b = find(p);
     if (unlikely(b.why != NULL))
         fail_bad_pointer("free", p, b.why, b.bytes);
-    if (unlikely(is_free(&b, p)))
+    else if (unlikely(is_free(&b, p)))
         fail_double_free(p, block_bytes);
-    if (unlikely(h == NULL))
+    else if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
     else if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
@@ -259,9 +261,10 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
     struct block b = find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
+    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
         fail_double_free(p, b.bytes);
-    slab_free(hak_heap, b.slab, (uintptr_t)p); /* this heap's, with purged pages */
+    else
+        slab_free(hak_heap, b.slab, (uintptr_t)p); /* this heap's, with purged pages */
 }
 
 static void free_by_kind(struct heap *h, struct slab *s, void *p) {
@@ -271,9 +274,10 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
     case KIND_MID: mid_free(any, s, p); break;
     case KIND_LARGE: large_free(any, s, p); break;
     case KIND_HUGE:
-        if (unlikely((char *)p != slab_address(s)))
+        if (likely((char *)p == slab_address(s)))
+            huge_free(any, s);
+        else
             fail_bad_pointer("free", p, "", s->bytes);
-        huge_free(any, s);
         break;
     case KIND_SECURE: secure_free(h, s, p); break;
     case KIND_GUARDED: guarded_free(any, s, p); break;
@@ -304,8 +308,10 @@ void alloc_free_sized(void *p, size_t bytes) {
         return;
     if (bytes >= hak_region.sized_check_from) {
         struct block b = find_live(p, "free");
+        if (unlikely(b.slab == NULL))
+            return;
         if (unlikely(bytes > b.bytes || (slab_kind(b.slab) >= KIND_SECURE && !secure_size_fits(p, bytes, b.bytes))))
-            fail_bad_size(p, bytes, b.bytes);
+            fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
     }
     alloc_free(p);
 }
@@ -338,8 +344,8 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 
 bool alloc_expand(void *p, size_t bytes) {
     struct block b = find_live(p, "hak_expand");
-    if (bytes <= b.bytes)
-        return true;
+    if (b.slab == NULL || bytes <= b.bytes)
+        return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
     if (h == NULL)
         return false;
@@ -366,6 +372,10 @@ void *alloc_realloc(void *p, size_t bytes) {
     if (p == NULL)
         return alloc_malloc(bytes);
     struct block b = find_live(p, "realloc");
+    if (unlikely(b.slab == NULL)) {
+        errno = EINVAL;
+        return NULL;
+    }
     if (bytes == 0) { /* as glibc */
         alloc_free(p);
         return NULL;

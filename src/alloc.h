@@ -23,7 +23,7 @@ HAK_INLINE void *alloc_malloc(size_t bytes) {
         return alloc_slow(bytes);
     unsigned c = h->class_table[(bytes + 7) / 8];
     uintptr_t block = h->list[c];
-    if (unlikely(is_terminator(block)))
+    if (unlikely(is_no_block(block)))
         return alloc_slow(bytes);
     uintptr_t next = block_next(block);
     h->list[c] = next;

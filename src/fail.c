@@ -1,16 +1,23 @@
 /* See fail.h. */
 #include "fail.h"
+#include "options.h"
 #include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void fail_double_free(const void *p, size_t block_bytes) {
-    text_line("hakmem: double free of %x (%u-byte block)", (uintptr_t)p, (uint64_t)block_bytes);
-    abort();
+static bool silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
+
+static void end(void) {
+    if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
+        abort();
 }
 
+void fail_double_free(const void *p, size_t block_bytes) { fail_damage("double free", p, block_bytes); }
+
 void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
+    if (silent())
+        return;
     TEXT_TO_FD(line, 2, 256);
     if (strcmp(call, "free") == 0)
         text_format(&line, "hakmem: invalid free of %x (", (uintptr_t)p);
@@ -21,17 +28,28 @@ void fail_bad_pointer(const char *call, const void *p, const char *why, size_t b
     else
         text_format(&line, "%s)\n", why);
     text_flush(&line);
-    abort();
+    end();
 }
 
 void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
+    if (silent())
+        return;
     text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)told, (uint64_t)block_bytes);
-    abort();
+    end();
 }
 
 void fail_damage(const char *what, const void *p, size_t bytes) {
+    if (silent())
+        return;
     text_line("hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
-    abort();
+    end();
+}
+
+void fail_overwritten_link(const void *slab, size_t block_bytes) {
+    if (silent())
+        return;
+    text_line("hakmem: write after free among the %u-byte blocks at %x", (uint64_t)block_bytes, (uintptr_t)slab);
+    end();
 }
 
 #ifdef HAK_CHECKED

@@ -1,18 +1,21 @@
-/* The lines with which HAKMEM ends a program that handed it something it must not: one stable line on the standard
- * error by write(2) alone, then abort. Never returns, allocates nothing. */
+/* What HAKMEM says to a program that handed it something it must not: one stable line on the standard error by write(2)
+ * alone, then abort. With ON_ERROR=warn the line and no more, with ignore not even that: these return then, and the caller
+ * leaves the block alone. None allocates. */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
 
 #include "base.h"
 
 /* "hakmem: double free of 0x… (48-byte block)" */
-_Noreturn HAK_COLD void fail_double_free(const void *p, size_t block_bytes);
+HAK_COLD void fail_double_free(const void *p, size_t block_bytes);
 /* "hakmem: invalid free of 0x… (why)"; for other calls "hakmem: invalid pointer 0x… in realloc (why)".
  * block_bytes != 0: why is "inside a 48-byte block". */
-_Noreturn HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
+HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
-_Noreturn HAK_COLD void fail_bad_size(const void *p, size_t told, size_t block_bytes);
-/* The secure mode's: "hakmem: overflow of 0x… (48-byte block)", "hakmem: write after free of 0x… (48-byte block)" */
+HAK_COLD void fail_bad_size(const void *p, size_t told, size_t block_bytes);
+/* "hakmem: WHAT of 0x… (48-byte block)"; the secure mode's overflows and writes after free */
 HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
+/* "hakmem: write after free among the 48-byte blocks at 0x…": a link was overwritten; which block held it is not known. */
+HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
 #endif

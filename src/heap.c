@@ -177,6 +177,8 @@ static void end_thread(void *value) {
     hak_heap = &heap_afterlife;
     empty_heap(h);
     forget_rings(h);
+    if (h->outbox_blocks != 0)
+        empty_heap(h); /* the purger may have been at the caches */
     put_heap_back(h);
 }
 

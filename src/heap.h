@@ -58,6 +58,7 @@ struct heap {
     uint32_t owned_slabs;               /* how many */
     uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from such slabs */
     uint32_t adoptions_left;  /* before the credit falls: a heap that allocates may adopt as much as it does */
+    uint32_t releases;        /* slabs given back: some are verified */
     uint32_t drain_countdown; /* remote frees until the outbox is drained */
     uint8_t slabs_of_class[TINY_CLASSES];       /* started so far, up to 255: how hot the class is */
     uint8_t looks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */

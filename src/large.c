@@ -42,10 +42,14 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
 
 void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
-    if (unlikely((char *)p != slab_address(s)))
+    if (unlikely((char *)p != slab_address(s))) {
         fail_bad_pointer("free", p, "", block_bytes);
-    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE))
+        return;
+    }
+    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE)) {
         fail_double_free(p, block_bytes);
+        return;
+    }
     unsigned index = ring_of_slots(s->slots);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;

@@ -207,7 +207,8 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
 void mid_fail(const struct slab *s, unsigned i, const void *p) {
     if (mid_block_at(s, p) != i || i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
-    fail_double_free(p, s->block_bytes);
+    else
+        fail_double_free(p, s->block_bytes);
 }
 
 /* ---- whole free pages ---- */

@@ -12,6 +12,7 @@ enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT, OPTI
 enum option_when { START, LIVE };
 enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
+enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE };
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
 enum { L2_CAP_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
@@ -40,6 +41,7 @@ X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a th
 X(L2_RING_CAP,     LIST,   LIVE,  48, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
 X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
+X(ON_ERROR,        CHOICE, LIVE,  ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "on a double or invalid free, an overwritten free block and the like: one line and abort; the line alone; nothing. The call does nothing then") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, see docs/design.md: canaries, zero on free, quarantine, random places, guards; costs time and memory") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "SECURE: freed blocks a thread keeps back, in bytes for each block size, between 2 and 64 blocks") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text, JSON") \

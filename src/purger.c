@@ -7,7 +7,8 @@
 #define TICK_MS 100
 #define QUIET_TICKS 10
 
-/* Empties the rings of threads that have not used them since the last look, and of heaps that have none. */
+/* Empties the caches of threads that have not used them since the last look, and of heaps that have none. What slabs are
+ * adopted in doing so are let go: this thread allocates from none. */
 static void empty_unused_rings(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (load_relaxed(&h->caches_frozen))
@@ -27,6 +28,8 @@ static void empty_unused_rings(struct heap *own) {
         if (frozen)
             outbox_send(own, h);
         caches_thaw(h);
+        while (own->owned_first != 0)
+            slab_let_go(own, slab_of_slot(own->owned_first - 1));
         if (frozen) {
             count(&own->pool.counters, COUNT_rings_emptied);
             pool_settle(&own->pool);
@@ -39,7 +42,7 @@ static void trim(struct heap *h) {
         count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
 }
 
-/* Its heap is an ordinary one: it frees nothing but what the C library gave the thread. */
+/* Its heap is an ordinary one. */
 static void *run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();

@@ -52,7 +52,7 @@ static void derive(uintptr_t word) {
     r->base = round_down(word, SUPERSLAB_BYTES);
     r->window = word & PUBLISHED_WINDOW;
     r->superslabs_max = l.superslabs;
-    r->key = (uintptr_t)os_random();
+    r->key = (uintptr_t)os_random() | (BLOCK_ALIGN - 1); /* is_no_block says why */
     r->second_key = (r->key * 0x9e3779b97f4a7c15 ^ r->key >> 29) | 1;
     r->sized_check_from = HAK_IS_CHECKED || option(OPT_SECURE) ? 0 : TINY_BYTES_MAX + 1;
     char *at = (char *)r->base; /* NOLINT: the region is addresses */

@@ -22,6 +22,8 @@ struct heap;
 
 /* ---- slab records ---- */
 
+enum { BLOCK_ALIGN = 8 }; /* of every block, at least */
+
 enum slab_kind {
     KIND_FREE, /* the slot is the pool's, or not the first of its block */
     KIND_TINY,

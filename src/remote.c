@@ -1,5 +1,6 @@
 /* See remote.h. */
 #include "remote.h"
+#include "fail.h"
 #include "log.h"
 #include "options.h"
 
@@ -33,6 +34,10 @@ uintptr_t inbox_take(struct slab *s) {
 /* True: that emptied the slab. */
 static bool free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
     for (uint64_t left = blocks; left > 0; left--) {
+        if (unlikely(is_no_block(block) || !same_slot(block, (uintptr_t)slab_address(s)))) {
+            fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
+            return false; /* the rest is out for ever */
+        }
         uintptr_t next = block_next(block);
         if (slab_free(h, s, block))
             return true;
@@ -122,8 +127,11 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     } else {
         send_entry(h, h, e);
         block_link(block, slab_terminator(s));
-        *e = (struct outbox_entry){slot + 1, offset, offset, 0};
+        e->first = e->last = offset, e->blocks = 0;
+        atomic_signal_fence(memory_order_seq_cst); /* readers, and a child forked here, meet a whole entry */
+        e->slab = slot + 1;
     }
+    atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
     h->outbox_blocks++;
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
@@ -131,8 +139,18 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
         send_entry(h, h, e);
 }
 
+/* What was gathered for a slab that is ours by now. */
+static void bring_home(struct heap *h, struct slab *s) {
+    struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    if (caches_enter(h) && e->slab == slot_of(s) + 1)
+        send_entry(h, h, e);
+    caches_leave(h);
+}
+
 void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
     if ((h->adoptions_left != 0 || pool_clients() == 1) && adopt(h, s)) {
+        if (h->outbox_blocks != 0)
+            bring_home(h, s); /* before `block`, which keeps the slab alive */
         slab_free(h, s, block);
         return;
     }
@@ -162,12 +180,16 @@ HAK_RACY static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t 
 HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
     unsigned c = slab_class(s);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        struct outbox_entry e = h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-        if (e.slab == slot_of(s) + 1 && chain_has(s, (uintptr_t)slab_address(s) + e.first, block))
+        const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+        bool ours = e->slab == slot_of(s) + 1;
+        uint16_t first = e->first;
+        if (ours && e->slab == slot_of(s) + 1 && chain_has(s, (uintptr_t)slab_address(s) + first, block))
             return true;
     }
     uint64_t word = load_acquire(&s->inbox);
     if (word != 0 && chain_has(s, inbox_newest(s, word), block))
+        return true;
+    if (chain_has(s, s->list, block))
         return true;
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         if (chain_has(s, h->list[c], block)) /* that of the current slab, or blocks out of an inbox */

@@ -3,7 +3,7 @@
  *  1. A slab is cut into blocks of one class; `countdown + floor` of them are out: with the program, in a heap's list, in
  *     an outbox or in the slab's inbox. Only the owner touches its list and counts. While the slab is current nothing is
  *     counted: the heap's list is all that is free of it, so when that has run out, all blocks are out.
- *  2. A slab whose blocks are all out is let go: owner NONE. floor is then blocks - reuse_at, so that the countdown ends
+ *  2. A slab whose blocks are all out is let go, unless its heap frees what it allocates: owner NONE. floor is then blocks - reuse_at, so that the countdown ends
  *     at the reuse_at-th free, when the slab is worth using again.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap; its further frees there are
  *     plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
@@ -22,6 +22,9 @@
 
 HAK_INLINE uintptr_t slab_terminator(const struct slab *s) { return (uintptr_t)slab_address(s) | 1; }
 HAK_INLINE bool is_terminator(uintptr_t block) { return block & 1; }
+/* What a list yields that is neither a block nor the end of the list, or is that end. The low bits of the key are ones: so
+ * zeroes, pointers and seven in eight other values that a program writes into a free block come out as such. */
+HAK_INLINE bool is_no_block(uintptr_t block) { return block & (BLOCK_ALIGN - 1); }
 HAK_INLINE uintptr_t *block_word(uintptr_t block) { return (uintptr_t *)block; /* NOLINT: blocks are addresses */ }
 HAK_INLINE uintptr_t block_next(uintptr_t block) { return *block_word(block) ^ hak_region.key; }
 HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block) = next ^ hak_region.key; }
@@ -39,6 +42,9 @@ HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_
 HAK_INLINE void slab_set_hits(struct slab *s) {
     __atomic_store_n(&s->hit_blocks, s->purged_pages == 0 ? s->carved : 0, __ATOMIC_RELAXED);
 }
+
+/* Owner: all links of the slab's list lead where they should. If not it has failed, and the list is empty now. */
+bool slab_list_is_sound(struct slab *s);
 
 /* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block);

@@ -153,6 +153,17 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
     }
+    for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
+        const volatile struct outbox_entry *e = &h->outbox[i];
+        uint32_t number = e->slab;
+        if (number == 0)
+            continue;
+        unsigned c = slab_class(slab_of_slot(number - 1));
+        size_t waiting = c < TINY_CLASSES ? e->blocks * (size_t)size_classes[c].block_bytes : 0;
+        r->live -= (int64_t)waiting;
+        r->thread_caches += (int64_t)waiting;
+        r->tiny_live[c] -= waiting != 0 ? min_size(waiting, r->tiny_live[c]) : 0;
+    }
     if (h->number != 0)
         r->metadata += (int64_t)resident_in(h, HEAP_BYTES);
 }

@@ -1,7 +1,7 @@
 /* The four tiers as alloc.c uses them. They do not know each other.
  *
  * Every function takes the calling thread's heap. A block pointer given to one of them has been found to lie in a slab of
- * its tier; the tier checks the rest and ends the program on a bad one. *zero, where given, tells whether the whole block
+ * its tier; the tier checks the rest and fails on a bad one (fail.h). *zero, where given, tells whether the whole block
  * is known to be zero. */
 #ifndef HAK_TIERS_H
 #define HAK_TIERS_H
@@ -53,14 +53,14 @@ void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
 #define mid_first(s) ((s) - (s)->first_offset)
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p); /* the ring is full, or there is none yet */
-_Noreturn HAK_COLD void mid_fail(const struct slab *s, unsigned i, const void *p);
+HAK_COLD void mid_fail(const struct slab *s, unsigned i, const void *p);
 HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
     struct slab *s = mid_first(part);
     uint32_t offset = (uint32_t)((uintptr_t)p - s->start);
     unsigned i = (unsigned)((uint64_t)(offset >> 7) * s->divisor >> 32);
     if (unlikely(i * s->block_bytes != offset || i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
         mid_fail(s, i, p);
-    if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
+    else if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
         mid_free_slowly(h, s, i, p);
 }
 void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n);

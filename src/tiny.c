@@ -8,6 +8,7 @@
  *  4. Before giving up: what the current slab has uncarved, and slabs that are not due for use again yet.
  *
  * Only the owning thread runs any of this on a slab. */
+#include "fail.h"
 #include "options.h"
 #include "os.h"
 #include "remote.h"
@@ -232,9 +233,23 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     return 0;
 }
 
+/* What malloc took for the end of the list must be it, or a free block was written to. */
+static void check_end(struct heap *h, unsigned c) {
+    uintptr_t end = h->list[c];
+    if (!is_no_block(end))
+        return; /* the list was filled meanwhile */
+    const struct slab *s = h->current[c];
+    if (s != NULL ? end == slab_terminator(s) : (end & (SLOT_BYTES - 1)) == 1)
+        return;
+    fail_overwritten_link(s != NULL ? slab_address(s) : NULL, size_classes[c].block_bytes);
+    h->list[c] = s != NULL ? slab_terminator(s) : 1;
+}
+
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
+    check_end(h, c);
     struct slab *current = h->current[c], *fresh = h->fresh[c];
-    uintptr_t block = current != NULL ? take_free(h, c) : 0;
+    /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
+    uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
     if (block == 0 && fresh != NULL && fresh != current &&
         (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
         make_current(h, c, fresh);
@@ -280,7 +295,7 @@ void tiny_empty(struct heap *h) {
         struct slab *current = slab_leave_current(h, c);
         if (current != NULL)
             slab_let_go(h, current);
-        while (!is_terminator(h->list[c])) {
+        while (!is_no_block(h->list[c])) {
             uintptr_t block = pop(h, c);
             struct slab *s = slab_of_block(block);
             if (load_relaxed(&s->owner) == h)
@@ -298,6 +313,7 @@ void tiny_empty(struct heap *h) {
     h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
     memset(h->looks_before_release, 0, sizeof h->looks_before_release);
     memset(h->looks_left, 0, sizeof h->looks_left);
+    memset(h->returns, 0, sizeof h->returns);
 }
 
 /* ---- whole free pages inside partly used slabs ---- */
@@ -351,7 +367,7 @@ static size_t trim_slab(struct slab *s, bool all) {
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
     unsigned passes = load_relaxed(&s->idle_passes);
     store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
-    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES || !(all || passes == 1))
+    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES || !(all || passes == 1) || !slab_list_is_sound(s))
         return 0;
     memset(&map, 0, sizeof map);
     for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))

@@ -146,10 +146,40 @@ void uncarved_free(size_t size) {
 }
 void other_allocators_free(size_t) { S.free(oracle().alloc(100)); }
 
+/* Writes into a freed block what programs write; the block's word leads to the next free one. */
+void write_after_free(size_t size, const void *what) {
+    char *block = live(size), *kept = live(size);
+    S.free(block);
+    memcpy(block, &what, sizeof what);
+    for (int i = 0; i < 3000; i++)
+        hidden(S.alloc(size));
+    S.free(kept);
+}
+void zero_after_free(size_t size) { write_after_free(size, nullptr); }
+void pointer_after_free(size_t size) { write_after_free(size, static_array); }
+void text_after_free(size_t size) {
+    const void *text;
+    memcpy(&text, "some text", sizeof text);
+    write_after_free(size, text);
+}
+
+/* The second free of a block cannot be told when its first word was overwritten, but one free too many can. */
+void double_free_of_a_written_block(size_t size) {
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < 4 * 65536 / size; i++)
+        blocks.push_back(live(size));
+    char *twice = blocks[blocks.size() / 2];
+    S.free(twice);
+    memset(twice, 1, 8);
+    for (char *block : blocks)
+        S.free(block);
+}
+
 /* Which line a case owes. */
 constexpr char kDouble[] = "hakmem: double free of 0x[0-9a-f]+ \\([^)]*\\)";
 constexpr char kInvalid[] = "hakmem: invalid free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kEither[] = "hakmem: (double|invalid) free of 0x[0-9a-f]+ \\(.*\\)";
+constexpr char kWritten[] = "hakmem: (write after|double) free (among|of) .*";
 constexpr char kPointer[] = "hakmem: invalid pointer 0x[0-9a-f]+ in [a-z_]+ \\(.*\\)";
 
 struct Case {
@@ -192,6 +222,10 @@ const std::vector<Case> &cases() {
         {"first_call_free", first_call_free, kInvalid, kNoSize},
         {"never_allocated_free", never_allocated_free, kInvalid, {48, 5000}},
         {"uncarved_free", uncarved_free, kEither, {48, 1000}},
+        {"zero_after_free", zero_after_free, kWritten, {8, 48, 1000}},
+        {"pointer_after_free", pointer_after_free, kWritten, {8, 48, 1000}},
+        {"text_after_free", text_after_free, kWritten, {8, 48, 1000}},
+        {"double_free_of_a_written_block", double_free_of_a_written_block, kWritten, {8, 48, 1000}},
         {"other_allocators_free", other_allocators_free, kInvalid, kNoSize},
     };
     return all;
@@ -233,6 +267,17 @@ TEST_P(Bad, EndsWithOneLineAndSigabrt) {
             << GetParam().name << " of " << size << " bytes owes one line " << GetParam().line << "\n"
             << outcome.describe();
         EXPECT_EQ(count_matching(outcome.err, "hakmem: .*"), 1u) << "more than one line\n" << outcome.describe();
+    }
+}
+
+TEST_P(Bad, IsSurvivedOnDemand) {
+    for (size_t size : GetParam().sizes) {
+        Outcome warned = run_self({"--case", GetParam().name, std::to_string(size)}, {"HAKMEM_ON_ERROR=warn"});
+        EXPECT_TRUE(warned.exited(0)) << GetParam().name << " of " << size << " bytes: " << warned.describe();
+        EXPECT_GE(count_matching(warned.err, GetParam().line), 1u) << warned.describe();
+        Outcome ignored = run_self({"--case", GetParam().name, std::to_string(size)}, {"HAKMEM_ON_ERROR=ignore"});
+        EXPECT_TRUE(ignored.exited(0)) << GetParam().name << " of " << size << " bytes: " << ignored.describe();
+        EXPECT_EQ(ignored.err, "") << GetParam().name;
     }
 }
 
