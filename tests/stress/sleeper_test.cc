@@ -149,4 +149,33 @@ TEST(Sleeper, KeepsNoCaches) {
     sleeper.join();
 }
 
+/* A thread that freed what it allocated, and so keeps full slabs for more of that, fills them for another to free. */
+TEST(Sleeper, TrimTakesInWhatOthersFreed) {
+    constexpr size_t kSize = 1024, kCount = 3000;
+    Flag full, freed;
+    Pointers blocks(kCount);
+    size_t before = heap_rss_bytes(), after = 0;
+    std::thread thread([&] {
+        for (int round = 0; round < 20; round++) {
+            for (size_t i = 0; i < kCount; i++)
+                blocks.at[i] = static_cast<char *>(S.alloc(kSize));
+            for (size_t i = 0; i < kCount; i++)
+                S.free(blocks.at[i * 7 % kCount]);
+        }
+        for (size_t i = 0; i < kCount; i++)
+            memset(blocks.at[i] = static_cast<char *>(S.alloc(kSize)), 1, kSize);
+        full.set();
+        freed.wait();
+        hak_trim();
+        after = heap_rss_bytes();
+    });
+    full.wait();
+    for (size_t i = 0; i < kCount; i++)
+        S.free(blocks.at[i]);
+    hak_trim();
+    freed.set();
+    thread.join();
+    EXPECT_LE(after, before + kMiB / 2) << heap_stats_text();
+}
+
 } // namespace
