@@ -18,12 +18,16 @@ MUSL=/usr/include/x86_64-linux-musl
 STEPS=(sources aarch64 aarch64-16k aarch64-64k aarch64-clang musl)
 
 # PROBE:PACKAGE, as in ./hak.
-NEEDS=(cmake:cmake ninja:ninja-build clang:clang g++:g++ unshare:util-linux ctest:cmake
-  aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu
-  qemu-aarch64-static:qemu-user-static /usr/src/googletest/CMakeLists.txt:googletest musl-gcc:musl-tools)
+NEEDS=(cmake:cmake ninja:ninja-build clang:clang g++:g++ ctest:cmake)
+AARCH64_NEEDS=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-g++:g++-aarch64-linux-gnu unshare:util-linux
+  qemu-aarch64-static:qemu-user-static /usr/src/googletest/CMakeLists.txt:googletest)
+MUSL_NEEDS=(musl-gcc:musl-tools)
 
+# need_all STEP…
 need_all() {
   local need missing=()
+  [[ " $* " != *" aarch64"* ]] || NEEDS+=("${AARCH64_NEEDS[@]}")
+  [[ " $* " != *" musl "* ]] || NEEDS+=("${MUSL_NEEDS[@]}")
   for need in "${NEEDS[@]}"; do
     case $need in
       /*) [[ -e ${need%%:*} ]] || missing+=("${need#*:}") ;;
@@ -157,7 +161,7 @@ musl_workloads() {
   sed -n 's/^command = \["{bench}\/\(.*\)\]$/\1/p' "$ROOT/bench/suites/tiny.toml" | tr -d '",' >"$BUILD/workloads"
   while read -r line; do
     read -ra words <<<"$line"
-    [[ -f $ROOT/bench/workloads/${words[0]}.c && $line != *"{"* ]] || continue # C++, or a file to be made first
+    [[ -f $ROOT/bench/workloads/${words[0]}.c && $line != *\{* ]] || continue # C++, or a file to be made first
     musl_cc "$ROOT/bench/workloads/${words[0]}.c" -o "$BUILD/musl/${words[0]}"
     LD_PRELOAD=$BUILD/musl/libhakmem.so "$BUILD/musl/${words[0]}" "${words[@]:1}"
   done <"$BUILD/workloads"
@@ -189,7 +193,7 @@ step() {
   fi
 }
 
-need_all
+need_all "${@:-"${STEPS[@]}"}"
 for name in "${@:-"${STEPS[@]}"}"; do
   case $name in
     sources) step "sources" directives ;;
