@@ -203,6 +203,8 @@ static struct block find(const void *p) {
 /* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
  * block is not one of those. */
 HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
+    if (likely(b->slab->purged_pages == 0))
+        return false;
     size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
     return b->slab->purged_pages >> (offset / page) & 1 ||
            b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
@@ -293,9 +295,14 @@ HAK_NOINLINE static void free_any(struct slab *s, void *p) {
 
 HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
     struct heap *h = hak_heap;
-    if (likely(slab_kind(s) == KIND_MID && h->number != HEAP_NONE))
+    enum slab_kind kind = (enum slab_kind)slab_kind(s);
+    if (unlikely(h->number == HEAP_NONE))
+        free_any(s, p);
+    else if (likely(kind == KIND_MID))
         mid_free(h, s, p); /* the hit path of mid */
-    else if (slab_kind(s) == KIND_SECURE && h->number != HEAP_NONE)
+    else if (kind == KIND_TINY)
+        free_tiny(h, s, p);
+    else if (kind == KIND_SECURE)
         secure_free(h, s, p);
     else
         free_any(s, p);

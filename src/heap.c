@@ -301,11 +301,12 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     cap = min_size(cap, most_kib / ring->block_kib);
     while (others_kib + cap * ring->block_kib > most_kib) {
         unsigned largest = ring_largest(h, ring);
-        struct ring *other = largest < RING_CLASSES ? h->ring[largest] : ring;
-        if (other == ring || (size_t)other->cap * other->block_kib <= cap * ring->block_kib) {
+        struct ring *other = largest < RING_CLASSES ? h->ring[largest] : NULL;
+        size_t other_kib = other != NULL ? (size_t)other->cap * other->block_kib : 0;
+        while (others_kib + cap * ring->block_kib > most_kib && other_kib <= cap * ring->block_kib)
             cap /= 2;
-            continue;
-        }
+        if (others_kib + cap * ring->block_kib <= most_kib)
+            break;
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
         if (other->blocks > other->cap)
