@@ -176,8 +176,39 @@ bool region_init(void) {
     return true;
 }
 
-/* In a window: gives the SuperSlabs memory. If that fails they go back, or, with somebody else's mapping in the way, are
- * given up for good (*blocked). */
+/* ---- SuperSlabs of a window ---- */
+
+/* `head` is a chain of unmapped SuperSlabs, as number + 1, linked by changed_ms, which they do not need. It is only ever taken
+ * whole, so there is no ABA. */
+static void put_unmapped(uint32_t head) {
+    uint32_t last = head, next;
+    while ((next = load_relaxed(&superslab_at(last - 1)->changed_ms)) != 0)
+        last = next;
+    uint32_t before = load_relaxed(&hak_region.unmapped);
+    do
+        store_relaxed(&superslab_at(last - 1)->changed_ms, before);
+    while (!rmw_cas(&hak_region.unmapped, &before, head)); /* pairs with the swap below, for the links */
+}
+
+/* One of those that could not be mapped before; BITSET_NONE if it still can't. */
+static size_t map_unmapped(void) {
+    uint32_t head = load_relaxed(&hak_region.unmapped) != 0 ? rmw_swap(&hak_region.unmapped, 0) : 0;
+    if (head == 0)
+        return BITSET_NONE;
+    struct superslab *ss = superslab_at(head - 1);
+    char *at = slot_address((size_t)(head - 1) * SUPERSLAB_SLOTS);
+    void *got = os_map(OS_AT, at, SUPERSLAB_BYTES);
+    uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->changed_ms) : head;
+    if (rest != 0)
+        put_unmapped(rest);
+    if (got != at)
+        return BITSET_NONE;
+    store_relaxed(&ss->word, 0); /* as of one that was never handed out */
+    return head - 1;
+}
+
+/* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in the
+ * way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
     void *got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
@@ -185,14 +216,22 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
         return true;
     *blocked = got == OS_OCCUPIED;
     size_t taken = first + n;
-    if (*blocked || !rmw_cas(&hak_region.superslabs, &taken, first))
-        for (size_t i = 0; i < n; i++)
-            store_relaxed(&superslab_at(first + i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
+    if (!*blocked && rmw_cas(&hak_region.superslabs, &taken, first))
+        return false;
+    for (size_t i = first; i < first + n; i++) {
+        store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
+        store_relaxed(&superslab_at(i)->changed_ms, 0);
+        if (!*blocked)
+            put_unmapped((uint32_t)i + 1);
+    }
     return false;
 }
 
 size_t region_take_superslabs(size_t n) {
     struct region *r = &hak_region;
+    size_t waiting = n == 1 ? map_unmapped() : BITSET_NONE;
+    if (waiting != BITSET_NONE)
+        return waiting;
     size_t first = load_relaxed(&r->superslabs);
     for (;;) {
         if (n > r->superslabs_max || first > r->superslabs_max - n)

@@ -163,6 +163,7 @@ struct region {
     size_t superslabs_max;      /* constant */
     uint64_t second_key;        /* secure mode: canaries; constant */
     bool window;                /* nothing is reserved: SuperSlabs are mapped one by one; constant */
+    _Atomic uint32_t unmapped;  /* in a window: the first of those that could not be mapped when they were due, + 1 */
     _Atomic size_t superslabs;  /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
 };
