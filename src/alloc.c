@@ -296,13 +296,12 @@ HAK_NOINLINE static void free_any(struct slab *s, void *p) {
 HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
     struct heap *h = hak_heap;
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    if (unlikely(h->number == HEAP_NONE))
-        free_any(s, p);
-    else if (likely(kind == KIND_MID))
+    bool born = h->number != HEAP_NONE;
+    if (likely(kind == KIND_MID && born))
         mid_free(h, s, p); /* the hit path of mid */
-    else if (kind == KIND_TINY)
+    else if (kind == KIND_TINY && born)
         free_tiny(h, s, p);
-    else if (kind == KIND_SECURE)
+    else if (kind == KIND_SECURE && born)
         secure_free(h, s, p);
     else
         free_any(s, p);

@@ -37,7 +37,7 @@ static bool reserve_table(void) {
 
 #define WORD_ORDER(order) ((uint64_t)((order) + 1) << 32)
 
-static bool has_free(uint64_t w, unsigned order) { return w >> 32 == order + 1u && (uint16_t)w != 0; }
+static bool has_free(uint64_t w, unsigned order) { return w >> 32 == (uint64_t)order + 1 && (uint16_t)w != 0; }
 
 static _Atomic uint32_t guarded_superslabs;
 static _Atomic int64_t resident_slots; /* of free spans */
@@ -59,8 +59,8 @@ static bool open_span(size_t slot, unsigned order) {
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
 static bool close_span(size_t slot, unsigned order) {
-    return os_forbid(slot_address(slot), SLOT_BYTES << order) &
-           os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order);
+    bool forbidden = os_forbid(slot_address(slot), SLOT_BYTES << order);
+    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && forbidden;
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -124,7 +124,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     struct superslab *ss = superslab_at(superslab);
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     uint64_t w = load_relaxed(&ss->secure);
-    if (w >> 32 != order + 1u || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
+    if (w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
         return;
     if (!os_commit(at, SUPERSLAB_BYTES)) {
         add_span(superslab, w, order);

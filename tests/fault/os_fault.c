@@ -205,7 +205,8 @@ struct fault_slots fault_count_slots(void) {
             covered = slot + span_slots(slot);
         n.nobodys += active && slot >= covered;
     }
-    for (uint32_t at = load_acquire(&hak_region.unmapped); at != 0; at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
+    for (uint32_t at = load_acquire(&hak_region.unmapped); at != 0;
+         at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
         n.active -= SUPERSLAB_SLOTS; /* not lost: the next to need a SuperSlab tries to map it */
         n.nobodys -= SUPERSLAB_SLOTS;
     }
