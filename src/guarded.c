@@ -101,15 +101,19 @@ static struct slab *quarantine(struct heap *h, struct slab *s) {
         return s;
     uint64_t dice = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
     s = rmw_swap(&random_part[dice % QUARANTINE_PLACES], s);
-    return s != NULL ? rmw_swap(&ring_part[rmw_add(&ring_at, 1) % QUARANTINE_PLACES], s) : NULL;
+    if (s == NULL)
+        return NULL;
+    uint32_t place = rmw_add(&ring_at, 1) % QUARANTINE_PLACES;
+    return rmw_swap(&ring_part[place], s);
 }
 
 void guarded_empty(struct heap *h) {
     for (unsigned i = 0; i < QUARANTINE_PLACES; i++) {
-        struct slab *waiting[2] = {rmw_swap(&random_part[i], NULL), rmw_swap(&ring_part[i], NULL)};
-        for (unsigned j = 0; j < 2; j++)
-            if (waiting[j] != NULL)
-                release(h, waiting[j]);
+        struct slab *random = rmw_swap(&random_part[i], NULL), *oldest = rmw_swap(&ring_part[i], NULL);
+        if (random != NULL)
+            release(h, random);
+        if (oldest != NULL)
+            release(h, oldest);
     }
 }
 

@@ -45,7 +45,7 @@ static size_t tables_bytes(const struct layout *l) {
 }
 
 /* Fills hak_region from what was published; every caller stores the same values. */
-static void derive(uintptr_t word) {
+HAK_RACY static void derive(uintptr_t word) {
     unsigned log2_superslabs = word & (PUBLISHED_WINDOW - 1);
     struct region *r = &hak_region;
     struct layout l = layout_for(log2_superslabs, word & PUBLISHED_WINDOW);

@@ -60,11 +60,16 @@ static void add_span(struct heap_report *r, size_t resident, size_t out, size_t 
         r->partly_used_slabs += (int64_t)(resident - wanted);
 }
 
-static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
+/* The slot may begin another life meanwhile, in which these bytes are something else, and no atomics. */
+HAK_RACY static unsigned state_of(const struct slab *s, unsigned i) {
+    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
+}
+
+HAK_RACY static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
     const struct size_class *c = &size_classes[slab_class(s)];
     size_t live = 0, cached = 0;
     for (unsigned i = 0; i < c->blocks; i++) {
-        unsigned state = load_relaxed(&s->state[i]) & BLOCK_STATE;
+        unsigned state = state_of(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
     }
@@ -99,7 +104,7 @@ static void add_free_slots(struct heap_report *r, struct residency *pages) {
 }
 
 /* One span that is in use. Returns how many slots it has. */
-static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
+HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
     size_t slots = 1;
@@ -114,7 +119,7 @@ static size_t add_slots(struct heap_report *r, struct residency *pages, size_t s
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);
-    bool live = load_relaxed(&s->state[0]) == BLOCK_LIVE;
+    bool live = state_of(s, 0) == BLOCK_LIVE;
     switch (kind) {
     case KIND_TINY: add_tiny(r, s, resident); break;
     case KIND_MID: add_mid(r, s, resident); break;

@@ -256,7 +256,7 @@ const std::vector<Case> &cases() {
     return all;
 }
 
-const std::vector<std::string> kSecure{"HAKMEM_SECURE=1"};
+const std::vector<std::string> kSecure{"HAKMEM_SECURE=1", "ASAN_OPTIONS=handle_segv=0", "TSAN_OPTIONS=handle_segv=0"};
 
 std::string expected_line(std::string line, const std::string &address, size_t size) {
     for (size_t at; (at = line.find('@')) != std::string::npos;)

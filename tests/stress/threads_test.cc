@@ -59,7 +59,8 @@ TEST(Threads, TenThousandAliveAtOnce) {
         double each = stats["rss_bytes"]["total"].number / kAlive;
         EXPECT_LT(each, 40.0 * kKiB) << "of the heap, for each thread";
         size_t rss_each = (process_rss_bytes() - rss_before) / kAlive; /* with its stack and libc's part */
-        EXPECT_LT(rss_each, 80 * kKiB) << "of the process, for each thread";
+        if (kShorter == 1)                                             /* a sanitizer has memory of its own */
+            EXPECT_LT(rss_each, 80 * kKiB) << "of the process, for each thread";
         if (round == 0) {
             figure("threads_alive_most", kAlive);
             figure("threads_alive_heap_bytes_each_most", static_cast<long>(each));
