@@ -20,7 +20,7 @@ ctest_in() {
 # figures NAME LOG…: the sums of the figures in the logs, into build/results/reliability-NAME.json.
 figures() {
   mkdir -p "$RESULTS"
-  awk '/^figure: [a-z_0-9]+ [0-9.]+$/ { most = /_percent |_most / # of these the largest, not the sum
+  awk '/^figure: [a-z_0-9]+ [0-9.]+$/ { most = /_percent|_most/ # of these the largest, not the sum
       sum[$2] = most && sum[$2] > $3 ? sum[$2] : $3 + (most ? 0 : sum[$2]) }
     END { for (name in sum) printf "%s  \"%s\": %.10g", (n++ ? ",\n" : "{\n"), name, sum[name]; print n ? "\n}" : "{}" }' \
     "${@:2}" >"$RESULTS/reliability-$1.json"
