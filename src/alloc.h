@@ -1,6 +1,7 @@
 /* The hit paths of malloc and free, whole. Everything else is a call into alloc.c.
  *
- *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list, other size: alloc_slow.
+ *  malloc  1. the thread's heap  2. the class's list  3. pop: done.      Empty list or one with an overwritten link (which
+ *          the test for its end mostly shows, too: is_no_block), other size: alloc_slow.
  *  free    1. the address's slab record  2. is the slab mine?  3. is it a block, and not free already?
  *          4. push on the slab's list or, if the class is being served from this slab, on the heap's: the next malloc
  *             takes the block that is still in the cache. Count down: done. Anything else: alloc_free_slow.

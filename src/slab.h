@@ -3,10 +3,10 @@
  *  1. A slab is cut into blocks of one class; `countdown + floor` of them are out: with the program, in a heap's list, in
  *     an outbox or in the slab's inbox. Only the owner touches its list and counts. While the slab is current nothing is
  *     counted: the heap's list is all that is free of it, so when that has run out, all blocks are out.
- *  2. A slab whose blocks are all out is let go, unless its heap frees what it allocates: owner NONE. floor is then blocks - reuse_at, so that the countdown ends
- *     at the reuse_at-th free, when the slab is worth using again.
- *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap; its further frees there are
- *     plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
+ *  2. A slab whose blocks are all out is let go: owner NONE; or kept, by a heap that frees what it allocates. floor is then
+ *     blocks - reuse_at, so that the countdown ends at the reuse_at-th free, when the slab is worth using again.
+ *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
+ *     has gathered some (remote.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
  *  4. A heap owns a bounded number of slabs; beyond that it lets go of the oldest, on offer to whoever allocates the class.
  *  5. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so.
  *
