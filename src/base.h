@@ -22,6 +22,13 @@
 /* On functions that read what other threads are writing, and can live with either value. */
 #define HAK_RACY __attribute__((no_sanitize("thread")))
 #define HAK_LINE 64 /* bytes of a cache line */
+#if defined(__x86_64__)
+#define HAK_PAGE_MOST 4096 /* bytes of a page, at most */
+#else
+#define HAK_PAGE_MOST 65536
+#endif
+/* On the type of a variable that is made read-only once it is filled in: it has its pages to itself. */
+#define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MOST)))
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

@@ -33,7 +33,7 @@ static bool settle_moved(struct superslab *ss, void *p, size_t n) {
         return false;
     os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES);
     store_relaxed(&ss->moved, 0);
-    rmw_add(&hak_region.moved_runs, (size_t)-1);
+    rmw_add(&hak_region_use.moved_runs, (size_t)-1);
     return true;
 }
 
@@ -64,18 +64,18 @@ bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
 }
 
 void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
-    if (load_relaxed(&hak_region.moved_runs) >= MOVED_RUNS_MOST)
+    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
         return NULL;
     bool zero;
     size_t to = pool_take_run(&h->pool, huge_superslabs_of(bytes), SUPERSLAB_BYTES, &zero);
     if (to == BITSET_NONE)
         return NULL;
     char *target = slot_address(to * SUPERSLAB_SLOTS);
-    rmw_add(&hak_region.moved_runs, 1);
+    rmw_add(&hak_region_use.moved_runs, 1);
     /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
     size_t moved_bytes = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES;
     if (!os_move(slab_address(s), target, moved_bytes)) {
-        rmw_add(&hak_region.moved_runs, (size_t)-1);
+        rmw_add(&hak_region_use.moved_runs, (size_t)-1);
         /* Kernels before 6.17 may have unmapped the target already. If it cannot be mapped again, it is lost. */
         if (os_map(OS_FRESH, target, moved_bytes) == target) {
             os_advise(OS_NO_HUGE, target, moved_bytes);

@@ -27,11 +27,10 @@ static const struct option_entry table[OPTION_COUNT] = {
     OPTIONS(OPTION_ENTRY)
 #undef OPTION_ENTRY
 };
-_Atomic uint64_t option_values[OPTION_COUNT] = {
 #define OPTION_INITIAL(name, kind, when, initial, ...) initial,
-    OPTIONS(OPTION_INITIAL)
+struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
+_Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 #undef OPTION_INITIAL
-};
 // clang-format on
 
 /* glibc's variables that mean something here. */
@@ -141,7 +140,7 @@ static bool parse_value(enum option o, const char *s, size_t length) {
         if (end != s + length || value < e->least || value > e->most)
             return false;
     }
-    store_relaxed(&option_values[o], value);
+    store_relaxed(option_word(o), value);
     return true;
 }
 
@@ -223,11 +222,17 @@ static void apply_compiled_in(const char *settings) {
     }
 }
 
+static _Atomic bool were_read; /* pairs with itself: a second reader would only store the same values again */
+
+void options_freeze(void) {
+    if (load_relaxed(&were_read))
+        os_freeze(&start_options, sizeof start_options);
+}
+
 void options_init(void) {
-    static _Atomic bool done; /* pairs with itself: a second reader would only store the same values again */
-    if (load_relaxed(&done) || environ == NULL)
+    if (load_relaxed(&were_read) || environ == NULL)
         return;
-    store_relaxed(&done, true);
+    store_relaxed(&were_read, true);
     if (getauxval(AT_SECURE))
         return; /* setuid: the environment is somebody else's */
     for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {

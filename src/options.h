@@ -41,7 +41,7 @@ X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a th
 X(L2_RING_CAP,     LIST,   LIVE,  48, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
 X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
-X(ON_ERROR,        CHOICE, LIVE,  ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "on a double or invalid free, an overwritten free block and the like: one line and abort; the line alone; nothing. The call does nothing then") \
+X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "on a double or invalid free, an overwritten free block and the like: one line and abort; the line alone; nothing. The call does nothing then") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, see docs/design.md: canaries, zero on free, quarantine, random places, guards; costs time and memory") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "SECURE: freed blocks a thread keeps back, in bytes for each block size, between 2 and 64 blocks") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text, JSON") \
@@ -62,11 +62,21 @@ enum option {
         OPTION_COUNT
 };
 
-/* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads; START options are
- * constant after options_init, LIVE ones are written by option_set. */
-extern HAK_HIDDEN _Atomic uint64_t option_values[OPTION_COUNT];
+#define OPTION_LIVE_BIT(name, kind, when, ...) | (uint64_t)((when) == LIVE) << OPT_##name
+#define OPTIONS_LIVE (0 OPTIONS(OPTION_LIVE_BIT)) /* bit o: option o is LIVE */
 
-HAK_INLINE uint64_t option(enum option o) { return load_relaxed(&option_values[o]); }
+/* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads. Those of START options are
+ * written by options_init and read-only from the start's end on; LIVE ones are written by option_set. */
+struct HAK_FROZEN start_options {
+    _Atomic uint64_t value[OPTION_COUNT];
+};
+extern HAK_HIDDEN struct start_options start_options;
+extern HAK_HIDDEN _Atomic uint64_t live_options[OPTION_COUNT];
+
+HAK_INLINE _Atomic uint64_t *option_word(enum option o) {
+    return OPTIONS_LIVE >> o & 1 ? &live_options[o] : &start_options.value[o];
+}
+HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o)); }
 
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);
@@ -77,6 +87,9 @@ unsigned option_l2_ring_cap(size_t block_bytes);
 /* Reads the environment. May be called again: a first call that came before libc knew the environment reads defaults
  * only. Prints a line for each unknown name or bad value. */
 void options_init(void);
+
+/* Makes the values of START options read-only, if they have been read. At the start's end. */
+void options_freeze(void);
 
 /* hak_option_get, hak_option_set: see hakmem.h. option_set returns 0, EINVAL or EPERM. */
 size_t option_get(const char *name, char *buffer, size_t bytes);

@@ -27,6 +27,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no me
 bool os_unmap(void *address, size_t bytes);
 bool os_commit(void *address, size_t bytes); /* makes reserved addresses readable and writable */
 bool os_forbid(void *address, size_t bytes); /* no access from now on; os_commit ends it. What is there stays */
+bool os_freeze(void *address, size_t bytes); /* read-only from now on */
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
 /* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
 bool os_move(void *from, void *to, size_t bytes);

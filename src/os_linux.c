@@ -79,6 +79,7 @@ static bool protect(void *address, size_t bytes, int protection) {
 
 bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
 bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
+bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PROT_READ); }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
     static const int native[] = {[OS_PURGE] = MADV_DONTNEED,

@@ -244,7 +244,7 @@ static bool was_given_back(size_t superslab) {
 /* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
  * how many are free from `first` on; n when claimed. */
 static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
-    size_t limit = load_acquire(&hak_region.superslabs);
+    size_t limit = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < n; i++)
         if (first + i >= limit || !was_given_back(first + i) ||
             word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
@@ -279,7 +279,7 @@ static bool occupy_run(size_t first, size_t n, struct pool_client *c) {
 }
 
 static size_t next_free(size_t from) {
-    if (from >= load_acquire(&hak_region.superslabs))
+    if (from >= load_acquire(&hak_region_use.superslabs))
         return BITSET_NONE; /* no row may exist for it yet */
     size_t cached = bitset_find(&hak_region.sets, SET_CACHED, from);
     size_t clean = bitset_find(&hak_region.sets, SET_CLEAN, from);
@@ -341,7 +341,7 @@ void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident)
 bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wanted) {
     size_t more = wanted - n;
     size_t end = first + n;
-    if (end == load_relaxed(&hak_region.superslabs) && more < hak_region.superslabs_max - end) {
+    if (end == load_relaxed(&hak_region_use.superslabs) && more < hak_region.superslabs_max - end) {
         size_t got = region_take_superslabs(more);
         if (got == BITSET_NONE)
             return false;
@@ -439,7 +439,7 @@ size_t pool_take_inbox_offer(unsigned class_id) {
 }
 
 size_t pool_next_active(size_t slot) {
-    size_t superslabs = load_acquire(&hak_region.superslabs);
+    size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t at = slot / SUPERSLAB_SLOTS; at < superslabs; at++) {
         uint64_t w = load_relaxed(&superslab_at(at)->word);
         uint32_t active = word_active(w) & word_resident(w); /* what is being purged or has no memory is not resident */
@@ -453,7 +453,7 @@ size_t pool_next_active(size_t slot) {
 
 void pool_count(struct pool_totals *totals) {
     *totals = (struct pool_totals){0, 0, 0, 0};
-    size_t n = load_acquire(&hak_region.superslabs);
+    size_t n = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < n; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
         totals->active_slots += count_bits(word_active(w) & word_resident(w));

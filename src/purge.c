@@ -319,7 +319,7 @@ static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_sl
 
 /* Slots that nobody uses but a huge page keeps resident. */
 static void purge_huge_rounding(struct pool_client *c) {
-    size_t superslabs = load_acquire(&hak_region.superslabs);
+    size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
             word_active(load_relaxed(&superslab_at(i)->word)) != 0)
@@ -333,7 +333,7 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
     rmw_add(&purges, 1);
     for (unsigned pass = 0; pass < 2; pass++) {
         unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
-        size_t at = load_acquire(&hak_region.superslabs);
+        size_t at = load_acquire(&hak_region_use.superslabs);
         while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
             int64_t empty = total_empty(load_relaxed(&totals));
             if (empty <= (int64_t)keep_slots || age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
@@ -348,7 +348,7 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
 void pool_decay(struct pool_client *c, uint32_t now) {
     if (option(OPT_PURGE) == PURGE_NEVER)
         return;
-    size_t top = load_acquire(&hak_region.superslabs);
+    size_t top = load_acquire(&hak_region_use.superslabs);
     uint64_t cache_age = option(OPT_SS_CACHE_AGE_MS), slot_age = option(OPT_DECAY_MS);
     for (size_t at = top; (at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE;) {
         size_t cached = purge_cached_superslabs();

@@ -8,12 +8,17 @@
 #define COMMIT_MOST (1 * GIB)
 #define RESERVE_LEAST (256 * MIB) /* below that the window does better */
 
-struct region hak_region __attribute__((aligned(HAK_LINE)));
+struct region hak_region;
+struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
 
 /* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. Pairs with itself: 0 until one caller wins. */
 static _Atomic uintptr_t published;
 /* Released when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
 static _Atomic bool derived;
+/* Callers that may be about to write hak_region. Pairs with region_freeze: either that sees one, or the caller sees that all
+ * is derived. */
+static _Atomic uint32_t deriving;
+static _Atomic bool freezing; /* the start is over */
 #define PUBLISHED_WINDOW 64u
 
 /* What lies where, from the base down. */
@@ -149,8 +154,8 @@ static bool commit_superslabs(size_t superslabs) {
             (r->window || os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
         if (done) {
             size_t now = have;
-            while (now < to &&
-                   !__atomic_compare_exchange_n(&r->frontier, &now, to, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            while (now < to && !__atomic_compare_exchange_n(&hak_region_use.frontier, &now, to, false, __ATOMIC_SEQ_CST,
+                                                            __ATOMIC_RELAXED))
                 ;
             return true;
         }
@@ -169,11 +174,22 @@ bool region_init(void) {
         if (!(limit == SIZE_MAX && wanted != 0 && reserve(wanted)) && !open_window(min_size(limit, 256 * GIB)))
             return false;
     }
-    derive(load_acquire(&published));
+    rmw_add(&deriving, 1);
+    if (!load_seq(&derived))
+        derive(load_acquire(&published));
+    rmw_add(&deriving, (uint32_t)-1);
     if (region_frontier() == 0 && !commit_superslabs(1))
         return false;
-    store_release(&derived, true);
+    store_seq(&derived, true);
+    if (load_relaxed(&freezing))
+        region_freeze();
     return true;
+}
+
+void region_freeze(void) {
+    store_relaxed(&freezing, true);
+    if (load_seq(&derived) && load_seq(&deriving) == 0)
+        os_freeze(&hak_region, sizeof hak_region);
 }
 
 /* ---- SuperSlabs of a window ---- */
@@ -184,15 +200,15 @@ static void put_unmapped(uint32_t head) {
     uint32_t last = head, next;
     while ((next = load_relaxed(&superslab_at(last - 1)->changed_ms)) != 0)
         last = next;
-    uint32_t before = load_relaxed(&hak_region.unmapped);
+    uint32_t before = load_relaxed(&hak_region_use.unmapped);
     do
         store_relaxed(&superslab_at(last - 1)->changed_ms, before);
-    while (!rmw_cas(&hak_region.unmapped, &before, head)); /* pairs with the swap below, for the links */
+    while (!rmw_cas(&hak_region_use.unmapped, &before, head)); /* pairs with the swap below, for the links */
 }
 
 /* One of those that could not be mapped before; BITSET_NONE if it still can't. */
 static size_t map_unmapped(void) {
-    uint32_t head = load_relaxed(&hak_region.unmapped) != 0 ? rmw_swap(&hak_region.unmapped, 0) : 0;
+    uint32_t head = load_relaxed(&hak_region_use.unmapped) != 0 ? rmw_swap(&hak_region_use.unmapped, 0) : 0;
     if (head == 0)
         return BITSET_NONE;
     struct superslab *ss = superslab_at(head - 1);
@@ -216,7 +232,7 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
         return true;
     *blocked = got == OS_OCCUPIED;
     size_t taken = first + n;
-    if (!*blocked && rmw_cas(&hak_region.superslabs, &taken, first))
+    if (!*blocked && rmw_cas(&hak_region_use.superslabs, &taken, first))
         return false;
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
@@ -232,20 +248,20 @@ size_t region_take_superslabs(size_t n) {
     size_t waiting = n == 1 ? map_unmapped() : BITSET_NONE;
     if (waiting != BITSET_NONE)
         return waiting;
-    size_t first = load_relaxed(&r->superslabs);
+    size_t first = load_relaxed(&hak_region_use.superslabs);
     for (;;) {
         if (n > r->superslabs_max || first > r->superslabs_max - n)
             return BITSET_NONE;
         if ((first + n) * SUPERSLAB_BYTES > region_frontier() && !commit_superslabs(first + n))
             return BITSET_NONE;
-        if (!rmw_cas(&r->superslabs, &first, first + n))
+        if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
         if (!r->window || map_superslabs(first, n, &blocked))
             return first;
         if (!blocked)
             return BITSET_NONE;
-        first = load_relaxed(&r->superslabs);
+        first = load_relaxed(&hak_region_use.superslabs);
     }
 }
 

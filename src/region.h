@@ -149,28 +149,37 @@ struct superslab_row {
 
 /* ---- the region ---- */
 
-struct region {
-    uintptr_t base;             /* of SuperSlab 0; constant once frontier > 0 */
-    size_t frontier;            /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
-    char *slabs;                /* the records; constant */
-    uintptr_t key;              /* links in free blocks are stored xor this; constant */
-    size_t sized_check_from;    /* bytes: smaller sized frees are not looked at; constant */
-    struct superslab_row *rows; /* constant */
-    struct bitset_family sets;  /* constant */
-    char *upper;                /* the sets' upper levels, before the rows; constant */
-    char *heaps;                /* constant */
-    size_t heaps_max;           /* constant */
-    size_t superslabs_max;      /* constant */
-    uint64_t second_key;        /* secure mode: canaries; constant */
-    bool window;                /* nothing is reserved: SuperSlabs are mapped one by one; constant */
-    _Atomic uint32_t unmapped;  /* in a window: the first of those that could not be mapped when they were due, + 1 */
-    _Atomic size_t superslabs;  /* handed out so far, from the lowest */
-    _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
+/* Constant once it is derived, and read-only from the start's end on: addresses and secrets that an attacker would want. */
+struct HAK_FROZEN region {
+    uintptr_t base;          /* of SuperSlab 0 */
+    char *slabs;             /* the records */
+    uintptr_t key;           /* links in free blocks are stored xor this */
+    size_t sized_check_from; /* bytes: smaller sized frees are not looked at */
+    struct superslab_row *rows;
+    struct bitset_family sets;
+    char *upper; /* the sets' upper levels, before the rows */
+    char *heaps;
+    size_t heaps_max;
+    size_t superslabs_max;
+    uint64_t second_key; /* secure mode: canaries */
+    bool window;         /* nothing is reserved: SuperSlabs are mapped one by one */
 };
 extern HAK_HIDDEN struct region hak_region;
 
+/* What changes of it, by any thread. */
+struct region_use {
+    size_t frontier;           /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    _Atomic uint32_t unmapped; /* in a window: the first of those that could not be mapped when they were due, + 1 */
+    _Atomic size_t superslabs; /* handed out so far, from the lowest */
+    _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
+};
+extern HAK_HIDDEN struct region_use hak_region_use;
+
 /* Reserves the region and commits its first step. False: no memory. Any thread, any time, again at no cost. */
 bool region_init(void);
+
+/* At the start's end: makes hak_region read-only as soon as it is derived. */
+void region_freeze(void);
 
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
 size_t region_take_superslabs(size_t n);
@@ -190,7 +199,7 @@ struct region_range {
 };
 unsigned region_tables(struct region_range ranges[3]);
 
-HAK_INLINE size_t region_frontier(void) { return RACY_LOAD(hak_region.frontier); }
+HAK_INLINE size_t region_frontier(void) { return RACY_LOAD(hak_region_use.frontier); }
 HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }
 HAK_INLINE bool region_has(const void *p) { return region_offset(p) < region_frontier(); }
 HAK_INLINE struct slab *slab_at_offset(uintptr_t offset) {

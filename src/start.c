@@ -63,6 +63,8 @@ __attribute__((constructor(101))) void start_library(void) {
         catch_crashes();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
+    options_freeze();
+    region_freeze();
 }
 
 __attribute__((destructor(101))) static void at_end(void) { stats_at_exit(); }

@@ -89,7 +89,7 @@ HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_
 }
 
 static void add_free_slots(struct heap_report *r, struct residency *pages) {
-    size_t superslabs = load_acquire(&hak_region.superslabs);
+    size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
         if (word_resident(w) == 0)
@@ -114,8 +114,8 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
         slots = s->slots;
     else if (kind == KIND_GUARDED)
         slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    slots =
-        min_size(slots, load_relaxed(&hak_region.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
+    slots = min_size(slots,
+                     load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);

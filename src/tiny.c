@@ -196,7 +196,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         count(&h->pool.counters, COUNT_populate_calls);
         if (!os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES))
-            store_relaxed(&option_values[OPT_POPULATE], 0); /* a kernel before 5.14, or no memory: do not ask again */
+            store_relaxed(option_word(OPT_POPULATE), 0); /* a kernel before 5.14, or no memory: do not ask again */
     }
     return s;
 }

@@ -177,8 +177,12 @@ const char *fault_name(int call) {
 
 void fault_clock_advance(unsigned ms) { atomic_fetch_add(&clock_ms, ms); }
 
-void fault_no_reservation(void) { store_relaxed(&option_values[OPT_REGION_BYTES], 0); }
-void fault_huge_pages_always(void) { store_relaxed(&option_values[OPT_HUGE_PAGES], HUGE_ALWAYS); }
+static void set_start_option(enum option o, uint64_t value) {
+    os_commit(&start_options, sizeof start_options); /* they were frozen at the start */
+    store_relaxed(option_word(o), value);
+}
+void fault_no_reservation(void) { set_start_option(OPT_REGION_BYTES, 0); }
+void fault_huge_pages_always(void) { set_start_option(OPT_HUGE_PAGES, HUGE_ALWAYS); }
 
 /* Slots of the span that begins here; 0: no span does. */
 static size_t span_slots(size_t slot) {
@@ -194,7 +198,7 @@ static size_t span_slots(size_t slot) {
 
 struct fault_slots fault_count_slots(void) {
     struct fault_slots n = {0, 0, 0};
-    size_t end = load_acquire(&hak_region.superslabs) * SUPERSLAB_SLOTS;
+    size_t end = load_acquire(&hak_region_use.superslabs) * SUPERSLAB_SLOTS;
     for (size_t slot = 0, covered = 0; slot < end; slot++) {
         uint64_t w = load_acquire(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
         bool active = word_active(w) >> slot % SUPERSLAB_SLOTS & 1,
@@ -205,7 +209,7 @@ struct fault_slots fault_count_slots(void) {
             covered = slot + span_slots(slot);
         n.nobodys += active && slot >= covered;
     }
-    for (uint32_t at = load_acquire(&hak_region.unmapped); at != 0;
+    for (uint32_t at = load_acquire(&hak_region_use.unmapped); at != 0;
          at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
         n.active -= SUPERSLAB_SLOTS; /* not lost: the next to need a SuperSlab tries to map it */
         n.nobodys -= SUPERSLAB_SLOTS;

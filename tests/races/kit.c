@@ -33,8 +33,8 @@ uint32_t __wrap_os_now_ms(void) { return 1000000; }
 /* ---- heaps and slabs ---- */
 
 void kit_setup(void) {
-    store_relaxed(&option_values[OPT_PURGER], 0);
-    store_relaxed(&option_values[OPT_PURGE], PURGE_NEVER); /* settling does not purge: a harness does */
+    store_relaxed(option_word(OPT_PURGER), 0);
+    store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling does not purge: a harness does */
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
         hak_heap = &heap_before_birth;
         kit_heap[i] = heap_enter();

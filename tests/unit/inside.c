@@ -67,6 +67,9 @@ unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
     return mid_block_index(&size_classes[class_id], offset_in_slab);
 }
 
+void inside_overwrite_option(unsigned option) { store_relaxed(option_word((enum option)option), 1); }
+void inside_overwrite_key(void) { hak_region.key = 7; }
+
 void *inside_heap(void) { return hak_heap; }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);

@@ -45,6 +45,10 @@ enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 
+/* options.h, region.h: overwrites what is frozen after the start; of the region, once something was allocated. */
+void inside_overwrite_option(unsigned option);
+void inside_overwrite_key(void);
+
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */

@@ -168,6 +168,19 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
 }
 
+/* Switches and secrets that an attacker would want: whoever can write anywhere in the process can't write there. */
+TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    hak_free(hak_malloc(100));
+    EXPECT_DEATH(inside_overwrite_key(), "");
+    for (unsigned o = 0; o < inside_options; o++) {
+        if (!inside_option_at(o).live) {
+            EXPECT_DEATH(inside_overwrite_option(o), "") << inside_option_at(o).name;
+            break;
+        }
+    }
+}
+
 } // namespace
 
 extern "C" {
