@@ -62,9 +62,23 @@ enum option {
         OPTION_COUNT
 };
 
+/* What is known of each option; constant. */
+struct option_entry {
+    const char *name;
+    uint64_t initial, least, most;
+    const char *choices; /* of a CHOICE, separated by | */
+    const char *help;
+    enum option_kind kind;
+    enum option_when when;
+};
+extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
+
 /* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads; START options are
  * constant after options_init, LIVE ones are written by option_set. */
 extern HAK_HIDDEN _Atomic uint64_t option_values[OPTION_COUNT];
+enum { OPTION_TEXT_BYTES = 256 }; /* with the terminator */
+extern HAK_HIDDEN char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES];
+extern HAK_HIDDEN _Atomic uint8_t option_l2_caps[L2_CAP_RANGES];
 
 HAK_INLINE uint64_t option(enum option o) { return load_relaxed(&option_values[o]); }
 
