@@ -46,7 +46,7 @@ def write_options():
         choices = choices.strip('"')
         default = number(initial, kind)
         if kind == "CHOICE":
-            default = initial.split("_", 1)[1].lower() if not initial.endswith("OFF") else "0"
+            default = initial.rsplit("_", 1)[1].lower() if not initial.endswith("OFF") else "0"
         text = text.strip('"')
         lines.append(f"| {name} | {values(kind, least, most, choices)} | {default} | "
                      f"{'yes' if when == 'LIVE' else ''} | {text} |")

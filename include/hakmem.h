@@ -19,6 +19,9 @@
 #define HAKMEM_VERSION_MAJOR 0
 #define HAKMEM_VERSION_MINOR 1
 #define HAKMEM_VERSION_PATCH 0
+#define HAKMEM_TEXT_OF_(x) #x
+#define HAKMEM_TEXT_(major, minor, patch) HAKMEM_TEXT_OF_(major) "." HAKMEM_TEXT_OF_(minor) "." HAKMEM_TEXT_OF_(patch)
+#define HAKMEM_VERSION HAKMEM_TEXT_(HAKMEM_VERSION_MAJOR, HAKMEM_VERSION_MINOR, HAKMEM_VERSION_PATCH) /* "0.1.0" */
 
 #if defined(__GNUC__)
 #define HAK_EXPORT __attribute__((visibility("default")))

@@ -5,6 +5,7 @@
  *  3. What is not a live block's start ends the program with a line, or is left alone (fail.h). */
 #include "alloc.h"
 #include "fail.h"
+#include "inspect.h"
 #include "options.h"
 #include "os.h"
 #include "purger.h"
@@ -51,6 +52,30 @@ static void collect(struct heap *h) {
     pool_settle(&h->pool);
 }
 
+/* All that can be given back. Returns how many bytes were. */
+static size_t give_back(struct heap *h) {
+    collect(h);
+    size_t pages = 0;
+    for (unsigned i = 0; i < TIERS; i++)
+        pages += tiers[i].trim(h, true);
+    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
+    pool_settle(&h->pool);
+    size_t slots = pool_purge(&h->pool, 0);
+    return pages * os_page_bytes() + slots * SLOT_BYTES;
+}
+
+HAK_COLD static void give_back_as_asked(struct heap *h) {
+    h->purge_seen = load_relaxed(&hak_inspect.purge_wanted);
+    give_back(h);
+}
+
+/* At the end of a slow path, when nothing is half-done. */
+HAK_INLINE void do_chores(struct heap *h) {
+    chores_check(h);
+    if (unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen))
+        give_back_as_asked(h);
+}
+
 static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = option(OPT_SECURE);
     if (*zero)
@@ -82,7 +107,7 @@ static void *allocate(size_t bytes, size_t alignment, bool *zero) {
             no_memory(h);
     }
     if (h == hak_heap)
-        chores_check(h);
+        do_chores(h);
     heap_leave(h);
     return p;
 }
@@ -103,12 +128,12 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     } else if (option(OPT_SECURE) && h->number != HEAP_NONE) {
         void *p = bytes <= MID_BYTES_MAX ? secure_malloc(h, bytes, 1) : NULL;
         if (likely(p != NULL)) {
-            chores_check(h);
+            do_chores(h);
             return p;
         }
     } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
-        chores_check(h);
+        do_chores(h);
         if (likely(block != 0))
             return block_word(block);
     }
@@ -408,15 +433,7 @@ void *alloc_realloc(void *p, size_t bytes) {
 
 size_t alloc_trim(void) {
     struct heap *h = heap_enter();
-    if (h == NULL)
-        return 0;
-    collect(h);
-    size_t pages = 0;
-    for (unsigned i = 0; i < TIERS; i++)
-        pages += tiers[i].trim(h, true);
-    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    pool_settle(&h->pool);
-    size_t slots = pool_purge(&h->pool, 0);
+    size_t bytes = h != NULL ? give_back(h) : 0;
     heap_leave(h);
-    return pages * os_page_bytes() + slots * SLOT_BYTES;
+    return bytes;
 }

@@ -39,6 +39,4 @@ size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, by
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
 int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
 
-#define TEXT_OF(x) #x
-#define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
-const char *hak_version(void) { return VERSION_TEXT(HAKMEM_VERSION_MAJOR, HAKMEM_VERSION_MINOR, HAKMEM_VERSION_PATCH); }
+const char *hak_version(void) { return HAKMEM_VERSION; }

@@ -23,12 +23,12 @@ struct heap heap_afterlife = {
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
-static _Atomic(struct heap *) newest;              /* push-only list of all heaps */
+_Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
 static _Atomic uint32_t heaps_made;
 static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) {
-    return load_acquire(&newest);
+    return load_acquire(&heap_newest_made);
 }
 
 /* ---- idle heaps ----
@@ -79,10 +79,10 @@ static struct heap *make_heap(void) {
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     store_relaxed(&h->in_use, true);
     h->drain_countdown = 1;
-    struct heap *head = load_relaxed(&newest);
+    struct heap *head = load_relaxed(&heap_newest_made);
     do
         h->next = head;
-    while (!rmw_cas(&newest, &head, h)); /* pairs with heap_newest */
+    while (!rmw_cas(&heap_newest_made, &head, h)); /* pairs with heap_newest */
     return h;
 }
 

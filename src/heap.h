@@ -78,6 +78,7 @@ struct heap {
     /* pool, counters */
     struct pool_client pool;
     /* birth and end */
+    uint64_t purge_seen; /* hak_inspect.purge_wanted when this thread last gave back for it */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
     struct heap *next;   /* every heap there ever was, newest first; constant */
@@ -106,6 +107,7 @@ void heap_leave(struct heap *h);
 
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
+extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
 
 /* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
  * with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for the other:

@@ -9,19 +9,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#define TEXT_BYTES_MOST 256 /* with the terminator */
-
-struct option_entry {
-    const char *name;
-    uint64_t initial, least, most;
-    const char *choices; /* of a CHOICE, separated by | */
-    const char *help;
-    enum option_kind kind;
-    enum option_when when;
-};
-
 // clang-format off
-static const struct option_entry table[OPTION_COUNT] = {
+const struct option_entry option_table[OPTION_COUNT] = {
 #define OPTION_ENTRY(name, kind, when, initial, least, most, choices, help) \
     {#name, initial, least, most, choices, help, OPTION_##kind, when},
     OPTIONS(OPTION_ENTRY)
@@ -39,21 +28,21 @@ static const struct {
     enum option option;
 } glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
 
-static char texts[OPTION_COUNT][TEXT_BYTES_MOST]; /* of TEXT options */
-static _Atomic uint8_t l2_caps[L2_CAP_RANGES] = {48, 48, 48, 48, 48, 48, 48};
+char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
+_Atomic uint8_t option_l2_caps[L2_CAP_RANGES] = {48, 48, 48, 48, 48, 48, 48};
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
 
-const char *option_name(enum option o) { return table[o].name; }
-const char *option_text(enum option o) { return texts[o]; }
+const char *option_name(enum option o) { return option_table[o].name; }
+const char *option_text(enum option o) { return option_texts[o]; }
 
 unsigned option_l2_ring_cap(size_t block_bytes) {
     static const uint8_t range_kib[L2_CAP_RANGES - 1] = {2, 4, 8, 16, 32, 40};
     unsigned range = 0;
     while (range < L2_CAP_RANGES - 1 && block_bytes > range_kib[range] * KIB)
         range++;
-    return load_relaxed(&l2_caps[range]);
+    return load_relaxed(&option_l2_caps[range]);
 }
 
 /* Parses a number with an optional k, m, g or t behind it. Returns what follows it, NULL when there is no number. */
@@ -111,21 +100,21 @@ static bool parse_list(const struct option_entry *e, const char *s, size_t lengt
     if (s != end || (n != 0 && n != L2_CAP_RANGES - 1))
         return false;
     for (unsigned i = 0; i < L2_CAP_RANGES; i++)
-        store_relaxed(&l2_caps[i], caps[n == 0 ? 0 : i]);
+        store_relaxed(&option_l2_caps[i], caps[n == 0 ? 0 : i]);
     *value = caps[0];
     return true;
 }
 
 static bool parse_value(enum option o, const char *s, size_t length) {
-    const struct option_entry *e = &table[o];
+    const struct option_entry *e = &option_table[o];
     uint64_t value = 0;
     const char *end;
     switch (e->kind) {
     case OPTION_TEXT:
-        if (length >= TEXT_BYTES_MOST)
+        if (length >= OPTION_TEXT_BYTES)
             return false;
-        memcpy(texts[o], s, length);
-        texts[o][length] = '\0';
+        memcpy(option_texts[o], s, length);
+        option_texts[o][length] = '\0';
         return true;
     case OPTION_LIST:
         if (!parse_list(e, s, length, &value))
@@ -149,7 +138,8 @@ static enum option find_option(const char *name, size_t length) {
     if (length > 7 && strncasecmp(name, "HAKMEM_", 7) == 0)
         name += 7, length -= 7;
     unsigned o = 0;
-    while (o < OPTION_COUNT && (strlen(table[o].name) != length || strncasecmp(table[o].name, name, length) != 0))
+    while (o < OPTION_COUNT &&
+           (strlen(option_table[o].name) != length || strncasecmp(option_table[o].name, name, length) != 0))
         o++;
     return (enum option)o;
 }
@@ -157,7 +147,7 @@ static enum option find_option(const char *name, size_t length) {
 static void describe_values(struct text *t, const struct option_entry *e) {
     switch (e->kind) {
     case OPTION_CHOICE: text_string(t, e->choices); break;
-    case OPTION_TEXT: text_format(t, "text of at most %u bytes", (uint64_t)TEXT_BYTES_MOST - 1); break;
+    case OPTION_TEXT: text_format(t, "text of at most %u bytes", (uint64_t)OPTION_TEXT_BYTES - 1); break;
     default:
         if (e->most == OPTION_UNLIMITED)
             text_format(t, "%u or more", e->least);
@@ -201,9 +191,9 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
         text_string(&line, ": no such option (HAKMEM_HELP=1 lists them); ignored\n");
     } else {
         text_string(&line, ": expected ");
-        describe_values(&line, &table[o]);
+        describe_values(&line, &option_table[o]);
         text_string(&line, "; using ");
-        format_initial(&line, &table[o]);
+        format_initial(&line, &option_table[o]);
         text_string(&line, "\n");
     }
     text_flush(&line);
@@ -253,7 +243,7 @@ void options_init(void) {
 
 size_t option_format(enum option o, char *buffer, size_t bytes) {
     struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
-    const struct option_entry *e = &table[o];
+    const struct option_entry *e = &option_table[o];
     uint64_t value = option(o);
     if (e->kind == OPTION_TEXT) {
         text_string(&t, option_text(o));
@@ -264,7 +254,7 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
         text_put(&t, choice, strcspn(choice, "|"));
     } else if (e->kind == OPTION_LIST) {
         for (unsigned i = 0; i < L2_CAP_RANGES; i++)
-            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&l2_caps[i]));
+            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&option_l2_caps[i]));
     } else {
         text_number(&t, value);
     }
@@ -288,7 +278,7 @@ int option_set(const char *name, const char *value) {
     enum option o = find_option(name, strlen(name));
     if (o == OPTION_COUNT)
         return EINVAL;
-    if (table[o].when == START)
+    if (option_table[o].when == START)
         return EPERM;
     return parse_value(o, value, strlen(value)) ? 0 : EINVAL;
 }
@@ -297,7 +287,7 @@ void options_print_help(int fd) {
     TEXT_TO_FD(t, fd, 1024);
     text_string(&t, "HAKMEM options, their values and defaults. live: may be changed while the program runs.\n");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
-        const struct option_entry *e = &table[o];
+        const struct option_entry *e = &option_table[o];
         text_flush(&t);
         text_format(&t, "  HAKMEM_%s", e->name);
         text_pad(&t, 0, 32);

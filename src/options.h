@@ -62,6 +62,17 @@ enum option {
         OPTION_COUNT
 };
 
+/* What is known of each option; constant. */
+struct option_entry {
+    const char *name;
+    uint64_t initial, least, most;
+    const char *choices; /* of a CHOICE, separated by | */
+    const char *help;
+    enum option_kind kind;
+    enum option_when when;
+};
+extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
+
 #define OPTION_LIVE_BIT(name, kind, when, ...) | (uint64_t)((when) == LIVE) << OPT_##name
 #define OPTIONS_LIVE (0 OPTIONS(OPTION_LIVE_BIT)) /* bit o: option o is LIVE */
 
@@ -72,6 +83,9 @@ struct HAK_FROZEN start_options {
 };
 extern HAK_HIDDEN struct start_options start_options;
 extern HAK_HIDDEN _Atomic uint64_t live_options[OPTION_COUNT];
+enum { OPTION_TEXT_BYTES = 256 }; /* with the terminator */
+extern HAK_HIDDEN char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES];
+extern HAK_HIDDEN _Atomic uint8_t option_l2_caps[L2_CAP_RANGES];
 
 HAK_INLINE _Atomic uint64_t *option_word(enum option o) {
     return OPTIONS_LIVE >> o & 1 ? &live_options[o] : &start_options.value[o];

@@ -29,14 +29,7 @@ static _Atomic uint32_t settlings; /* while this number changes the program is n
 static uint32_t settlings_seen;    /* by the purger, whose own this is */
 static _Atomic uint32_t last_trim_ms;
 
-/* On a page that the child of a fork finds zero, whatever way it was made: it has one thread and no purger. Made when the
- * program's second thread gets its heap; NULL until then. */
-struct fork_page {
-    _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */
-    _Atomic uint32_t purger; /* enum purger_state; a parked purger waits for it to change */
-};
-enum purger_state { PURGER_NONE, PURGER_RUNS, PURGER_PARKED };
-static _Atomic(struct fork_page *) fork_page;
+_Atomic(struct fork_page *) purge_fork_page; /* NULL until there is one */
 static _Atomic bool forked_with_threads;
 
 static int64_t total_of(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
@@ -56,12 +49,12 @@ static void make_fork_page(void) {
     if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
         return;
     store_relaxed(&((struct fork_page *)page)->known, 1);
-    store_release(&fork_page, page);
+    store_release(&purge_fork_page, page);
 }
 
 /* In a new child: the other threads are not here. What ran between the fork and now counted on top of theirs. */
 static void notice_fork(void) {
-    struct fork_page *page = load_acquire(&fork_page);
+    struct fork_page *page = load_acquire(&purge_fork_page);
     if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0) {
         store_relaxed(&clients, 1);
         store_relaxed(&forked_with_threads, true);
@@ -82,9 +75,9 @@ static void wake_purger(struct fork_page *page) {
 
 void pool_clients_changed(int by) {
     notice_fork();
-    if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&fork_page) == NULL)
+    if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&purge_fork_page) == NULL)
         make_fork_page();
-    struct fork_page *page = load_acquire(&fork_page);
+    struct fork_page *page = load_acquire(&purge_fork_page);
     if (by < 0 && page != NULL)
         wake_purger(page);
 }
@@ -174,7 +167,7 @@ static void judge_last_purge(struct pool_client *c, uint32_t now) {
  * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
 static bool has_purger(struct pool_client *c, bool wanted) {
     notice_fork();
-    struct fork_page *page = load_acquire(&fork_page);
+    struct fork_page *page = load_acquire(&purge_fork_page);
     if (page == NULL || !option(OPT_PURGER) || option(OPT_PURGE) != PURGE_AUTO)
         return false;
     bool there = load_relaxed(&page->purger) != PURGER_NONE; /* then it has a heap, too */
@@ -368,15 +361,15 @@ void pool_decay(struct pool_client *c, uint32_t now) {
 /* ---- the purger's side ---- */
 
 bool purge_claim_purger(void) {
-    struct fork_page *page = load_acquire(&fork_page);
+    struct fork_page *page = load_acquire(&purge_fork_page);
     uint32_t no = 0;
     return page != NULL && rmw_cas(&page->purger, &no, PURGER_RUNS);
 }
 
-void purge_release_purger(void) { store_release(&load_acquire(&fork_page)->purger, PURGER_NONE); }
+void purge_release_purger(void) { store_release(&load_acquire(&purge_fork_page)->purger, PURGER_NONE); }
 
 bool purge_park(void) {
-    struct fork_page *page = load_acquire(&fork_page);
+    struct fork_page *page = load_acquire(&purge_fork_page);
     if (pool_clients() <= 2)
         return false;
     store_seq(&page->purger, PURGER_PARKED);

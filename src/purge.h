@@ -16,6 +16,15 @@
 
 #include "pool.h"
 
+/* On a page that the child of a fork finds zero, whatever way it was made: it has one thread and no purger. Made when the
+ * program's second thread gets its heap; NULL until then. */
+struct fork_page {
+    _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */
+    _Atomic uint32_t purger; /* enum purger_state; a parked purger waits for it to change */
+};
+enum purger_state { PURGER_NONE, PURGER_RUNS, PURGER_PARKED };
+extern HAK_HIDDEN _Atomic(struct fork_page *) purge_fork_page;
+
 /* Milliseconds, as of the last settling: cheap and up to one settling old. */
 uint32_t purge_clock_ms(void);
 

@@ -1,5 +1,6 @@
 /* See purger.h. */
 #include "purger.h"
+#include "inspect.h"
 #include "os.h"
 #include "purge.h"
 #include "remote.h"
@@ -37,9 +38,22 @@ static void empty_unused_rings(struct heap *own) {
     }
 }
 
-static void trim(struct heap *h) {
+static void trim(struct heap *h, bool all) {
     for (unsigned i = 0; i < TIERS; i++)
-        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, false));
+        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
+}
+
+/* Somebody outside asked for it: what threads that sleep hold back, too. */
+static void purge_as_asked(struct heap *h, bool fences) {
+    uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
+    if (wanted == h->purge_seen)
+        return;
+    h->purge_seen = wanted;
+    for (unsigned looks = 0; fences && looks < 2; looks++) /* the second finds who did nothing since the first */
+        empty_unused_rings(h);
+    trim(h, true);
+    pool_settle(&h->pool);
+    pool_purge(&h->pool, 0);
 }
 
 /* Its heap is an ordinary one. */
@@ -66,7 +80,8 @@ static void *run(void *unused) {
         if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
             empty_unused_rings(h);
         if (idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1)) /* what stayed free from one to the other */
-            trim(h);
+            trim(h, false);
+        purge_as_asked(h, fences);
     }
     if (h != NULL)
         h->pool.is_purger = false;
@@ -80,5 +95,5 @@ void chores_do(struct heap *h) {
     if (chores & CHORE_PURGER && purge_claim_purger() && !os_start_thread(run))
         purge_release_purger();
     if (chores & CHORE_TRIM)
-        trim(h);
+        trim(h, false);
 }

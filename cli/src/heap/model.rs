@@ -1,0 +1,147 @@
+//! The heap of a running process as it was at one moment: what the commands show, and what `--json` prints.
+//!
+//! All figures are bytes unless their name says otherwise. The target runs on while it is read: each figure is a recent
+//! one, and the terms of a sum are made to add up by the residency the kernel reports.
+
+use crate::proc::Pid;
+use serde::Serialize;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Snapshot {
+    pub process: Process,
+    /// Resident bytes of the heap, split so that they add up to `heap.total`.
+    pub heap: Terms,
+    /// What is resident and not the heap: adds up with `heap.total` to `process.rss`.
+    pub rest: Vec<Mapping>,
+    pub classes: Vec<Class>,
+    pub superslabs: Vec<SuperSlab>,
+    pub heaps: Vec<ThreadHeap>,
+    pub counters: Vec<Counter>,
+    pub options: Vec<OptionValue>,
+    /// Sampled allocations, if profiling is or was on.
+    pub rounding_waste: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Process {
+    pub pid: Pid,
+    pub command: String,
+    /// Of the library in it.
+    pub version: String,
+    pub threads: u64,
+    pub rss: u64,
+    pub rss_peak: u64,
+    pub minor_faults: u64,
+    /// Milliseconds since the process began.
+    pub age_ms: u64,
+}
+
+/// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Terms {
+    pub live: i64,
+    pub untouched_live: i64,
+    pub partly_used_slabs: i64,
+    pub thread_caches: i64,
+    pub empty_slots: i64,
+    pub huge_rounding: i64,
+    pub metadata: i64,
+    pub total: i64,
+    /// Rss of the region's mappings as smaps has it: `total` is to be within 2 % of it.
+    pub mapped_rss: i64,
+}
+
+/// A mapping, or several of the same name together, outside the region.
+#[derive(Debug, Clone, Serialize)]
+pub struct Mapping {
+    /// "stacks", "heap of another malloc", "libc.so.6", "/path/file (mapped)", "anonymous" …
+    pub name: String,
+    pub rss: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    Tiny,
+    Mid,
+    Large,
+    Huge,
+    Secure,
+}
+
+/// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0.
+#[derive(Debug, Clone, Serialize)]
+pub struct Class {
+    pub tier: Tier,
+    pub block_bytes: u64,
+    pub slabs: u64,
+    pub live_blocks: u64,
+    pub cached_blocks: u64,
+    /// In slabs that also have live blocks, free and carved.
+    pub free_blocks: u64,
+    pub live: u64,
+    pub cached: u64,
+    pub free: u64,
+    pub resident: u64,
+    /// Resident bytes of whole pages without a live block: what `hakmem purge` could give back at most.
+    pub free_pages: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct SuperSlab {
+    pub number: u64,
+    pub address: u64,
+    pub huge_page: bool,
+    pub slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Unused,
+    Empty,
+    Active,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Slot {
+    pub state: State,
+    /// Of ACTIVE slots.
+    pub tier: Option<Tier>,
+    pub block_bytes: u64,
+    /// Blocks in the slab this slot belongs to, and how many are with the program or in caches.
+    pub blocks: u32,
+    pub used: u32,
+    /// Heap that owns it; None: nobody, or a tier without owners.
+    pub owner: Option<u32>,
+    pub resident: u64,
+    /// Slots back to the first of its span.
+    pub back: u32,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ThreadHeap {
+    pub number: u32,
+    pub in_use: bool,
+    /// In its lists, rings and outbox.
+    pub cached: u64,
+    pub owned_slabs: u32,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Counter {
+    pub name: String,
+    pub help: String,
+    pub value: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct OptionValue {
+    pub name: String,
+    pub kind: String,
+    pub value: String,
+    pub default: String,
+    pub live: bool,
+    pub values: String,
+    pub help: String,
+}

@@ -1,0 +1,89 @@
+/* The tables of inspect.h. */
+#include "inspect.h"
+#include "hakmem.h"
+#include "options.h"
+#include "purge.h"
+#include "tiers.h"
+
+// clang-format off
+/* F(struct, field) */
+#define FIELDS(F) \
+F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, heaps) \
+F(region, heaps_max) F(region, superslabs_max) F(region, window) \
+F(region_use, frontier) F(region_use, superslabs) \
+F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, carved) F(slab, class_id) F(slab, kind) F(slab, slots) \
+F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
+F(slab, purged_pages) F(slab, purged_blocks) F(slab, guarded_state) F(slab, lead_bytes) F(slab, span_slots) \
+F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
+F(superslab_row, superslab) \
+F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned_slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
+F(heap, pool) F(heap, number) F(heap, in_use) F(heap, next) \
+F(pool_client, counters) \
+F(outbox_entry, slab) F(outbox_entry, blocks) \
+F(ring, blocks) F(ring, block_kib) \
+F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
+F(option_entry, name) F(option_entry, initial) F(option_entry, least) F(option_entry, most) F(option_entry, choices) \
+F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
+F(fork_page, purger) F(inspect, purge_wanted)
+
+#define SIZES(S) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect)
+
+#define CONSTANTS(C) \
+C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
+C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE) C(KIND_GUARDED) \
+C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
+C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
+C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
+C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
+C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
+C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
+C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES)
+
+static const struct inspect_fact facts[] = {
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
+    FIELDS(FIELD)
+#undef FIELD
+#define SIZE(type) {"sizeof " #type, sizeof(struct type), 0},
+    SIZES(SIZE)
+#undef SIZE
+#define CONSTANT(name) {#name, name, 0},
+    CONSTANTS(CONSTANT)
+#undef CONSTANT
+};
+
+static const char version[] = HAKMEM_VERSION;
+
+static const struct inspect_place places[] = {
+    {"version", version},
+    {"region", &hak_region},
+    {"region_use", &hak_region_use},
+    {"heap_newest", &heap_newest_made},
+    {"fork_page", &purge_fork_page},
+    {"size_classes", size_classes},
+    {"counter_names", counter_names},
+    {"counter_help", counter_help},
+    {"option_table", option_table},
+    {"start_options", &start_options},
+    {"live_options", live_options},
+    {"option_texts", option_texts},
+    {"option_l2_caps", option_l2_caps},
+};
+// clang-format on
+
+struct inspect hak_inspect = {
+    .magic = "hakmem inspect",
+    .version = INSPECT_VERSION,
+    .facts_count = sizeof facts / sizeof facts[0],
+    .places_count = sizeof places / sizeof places[0],
+    .facts = facts,
+    .places = places,
+};
+
+/* The note: sizes of name and descriptor, type, name, and the descriptor. */
+__asm__(".pushsection .note.hakmem, \"a\", %note\n"
+        ".balign 4\n"
+        ".long 7, 8, 1\n"
+        ".asciz \"HAKMEM\"\n"
+        ".balign 4\n"
+        "1: .quad hak_inspect - 1b\n"
+        ".popsection\n");

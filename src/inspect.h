@@ -1,0 +1,37 @@
+/* The heap as another process may read and steer it, without this one's help: `hakmem explain PID` and the others.
+ *
+ *  1. An ELF note (owner "HAKMEM", type 1) holds the distance from itself to `hak_inspect`, also in a stripped or static
+ *     program. The reader checks magic and version.
+ *  2. Everything else are plain tables: `facts` tells by name where the fields of the structs lie and what the constants
+ *     are, `places` where the tables are. So the reader has no second copy of the layout.
+ *  3. The reader writes one word to ask for something: `purge_wanted`, or an option's value. A thread looks at the
+ *     end of its next slow path; a parked purger when its word changes and its wait is interrupted.
+ *
+ * INSPECT_VERSION changes when the meaning of a fact does. */
+#ifndef HAK_INSPECT_H
+#define HAK_INSPECT_H
+
+#include "heap.h"
+
+enum { INSPECT_VERSION = 1 };
+
+struct inspect_fact {
+    char name[40];          /* "slab.kind", "sizeof slab", "SLOT_BYTES" */
+    uint64_t offset, bytes; /* of a field; of a constant: its value, 0 */
+};
+
+struct inspect_place {
+    char name[24];
+    const void *address;
+};
+
+struct inspect {
+    char magic[16]; /* "hakmem inspect" */
+    uint32_t version, facts_count, places_count, unused;
+    const struct inspect_fact *facts;   /* constant */
+    const struct inspect_place *places; /* constant */
+    _Atomic uint64_t purge_wanted;      /* a reader adds 1: each thread gives back what it can, once */
+};
+extern HAK_HIDDEN struct inspect hak_inspect;
+
+#endif
