@@ -1,6 +1,7 @@
 /* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
 #include "hakmem.h"
 #include "alloc.h"
+#include "limits.h"
 #include "options.h"
 #include "start.h"
 #include "stats.h"
@@ -38,6 +39,7 @@ void hak_stats_print(int fd) { stats_print(fd); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
 int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
+void hak_set_soft_limit_callback(void (*call)(void *), void *argument) { limits_set_callback(call, argument); }
 
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
