@@ -202,8 +202,7 @@ static uint64_t least_limit(const struct hierarchy *h) {
         return least;
     for (size_t end = p.own;; end--) {
         for (unsigned i = 0; i < 2; i++) {
-            uint64_t limit =
-                path_to(&p, end, h->files[i], strlen(h->files[i])) ? number_in(&p, "") : NO_NUMBER;
+            uint64_t limit = path_to(&p, end, h->files[i], strlen(h->files[i])) ? number_in(&p, "") : NO_NUMBER;
             least = limit < least ? limit : least;
         }
         if (end == p.mount)

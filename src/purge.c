@@ -353,7 +353,8 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
         size_t at = load_acquire(&hak_region.superslabs);
         while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
             int64_t empty = total_empty(load_relaxed(&totals)); /* of which up to 7 a thread are not told */
-            if ((keep_slots != 0 && empty <= (int64_t)keep_slots) || age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
+            if ((keep_slots != 0 && empty <= (int64_t)keep_slots) ||
+                age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
                 return purged;
             purged += purge_superslab(c, at, keep_slots != 0 ? (size_t)empty - keep_slots : SIZE_MAX, false);
             pool_check_hint(set, at);
