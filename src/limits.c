@@ -91,7 +91,8 @@ void limits_settled(struct pool_client *c, uint32_t now_ms) {
         bool is = was ? counted >= limit - limit / 4 : counted > limit - limit / 8;
         if (is != was && rmw_swap(&limits_is_near, is) == was && is) {
             count(&c->counters, COUNT_limits_neared);
-            rmw_or(&due, LIMIT_TRIM);
+            if (option(OPT_PURGE) != PURGE_NEVER)
+                rmw_or(&due, LIMIT_TRIM);
         }
     }
     if (unlikely(pool_active_slots() >= CGROUP_FROM_SLOTS) && option(OPT_CGROUP)) {
