@@ -1,87 +1,14 @@
-/* SOFT_LIMIT, HARD_LIMIT, the limits of memory cgroups, and memory pressure. If it fails, programs outgrow their container
- * and are killed, are refused memory that they may have, or miss the call that would have let them shrink. */
-#include <gtest/gtest.h>
-#include <hakmem.h>
+/* SOFT_LIMIT and HARD_LIMIT. If it fails, programs outgrow what they were allowed, are refused memory that they may have, or
+ * miss the call that would have let them shrink. */
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
-#include "../heap_stats.h"
-#include "../support.h"
-#include "inside.h"
+#include "limits_kit.h"
 
 namespace {
-
-constexpr size_t kSlot = 64 * kKiB;
-
-/* An option with a value of its own while this lives. */
-class Setting {
-  public:
-    Setting(const char *name, const std::string &value) : name_(name) {
-        char before[64];
-        hak_option_get(name, before, sizeof before);
-        before_ = before;
-        EXPECT_EQ(hak_option_set(name, value.c_str()), 0) << name;
-    }
-    Setting(const char *name, uint64_t value) : Setting(name, std::to_string(value)) {}
-    ~Setting() { hak_option_set(name_, before_.c_str()); }
-
-  private:
-    const char *name_;
-    std::string before_;
-};
-
-/* What counts when nothing is held that can be given back. */
-size_t counted_at_rest() {
-    hak_trim();
-    return inside_limits_counted_bytes();
-}
-
-/* With one thread: what was refused has left nothing behind. */
-void expect_exact() {
-    inside_totals slots = inside_pool_count();
-    EXPECT_EQ(inside_pool_resident_slots(), slots.active_slots + slots.empty_slots);
-}
-
-size_t counter(const char *name) {
-    Json stats = heap_stats();
-    return static_cast<size_t>(stats["counters"][name].number);
-}
-
-/* Written blocks of one size; the list of them is glibc's. */
-class Blocks {
-  public:
-    explicit Blocks(size_t size) : size_(size) {}
-    ~Blocks() { shrink(0); }
-    bool grow() {
-        errno = 0;
-        void *block = blocks_.size() % 3 == 2 ? hak_calloc(1, size_) : hak_malloc(size_);
-        if (block == nullptr)
-            return false;
-        memset(block, 0xcd, size_);
-        blocks_.push_back(block);
-        return true;
-    }
-    void grow_to(size_t bytes) {
-        while (this->bytes() < bytes)
-            ASSERT_TRUE(grow()) << "no memory at " << this->bytes() / kKiB << " KiB";
-    }
-    void shrink(size_t count) {
-        for (; blocks_.size() > count; blocks_.pop_back())
-            hak_free(blocks_.back());
-    }
-    void shrink_to_bytes(size_t bytes) { shrink(bytes / size_); }
-    size_t count() const { return blocks_.size(); }
-    size_t bytes() const { return blocks_.size() * size_; }
-    void *at(size_t i) { return blocks_[i]; }
-
-  private:
-    size_t size_;
-    std::vector<void *> blocks_;
-};
 
 /* ---- HARD_LIMIT ---- */
 
@@ -136,6 +63,37 @@ TEST(HardLimit, OneSizeAfterAnother) {
         blocks.grow_to(kRoom * 6 / 10 / size * size);
         EXPECT_LE(inside_limits_counted_bytes(), rest + kRoom);
     }
+}
+
+/* Blocks of three slots, of which one in ten is live: no SuperSlab is wholly free, and much is EMPTY. */
+class Scattered {
+  public:
+    explicit Scattered(size_t bytes) {
+        for (size_t i = 0; i < bytes / kSlot; i += 3)
+            blocks_.push_back(hak_malloc(3 * kSlot));
+        for (size_t i = 0; i < blocks_.size(); i++)
+            if (i % 10 != 0)
+                hak_free(blocks_[i]);
+        EXPECT_GE(inside_pool_count().empty_slots, bytes / kSlot * 8 / 10) << "nothing is retained";
+    }
+    ~Scattered() {
+        for (size_t i = 0; i < blocks_.size(); i += 10)
+            hak_free(blocks_[i]);
+    }
+
+  private:
+    std::vector<void *> blocks_;
+};
+
+TEST(HardLimit, EmptySlotsGoBackForWhatTheyDoNotFit) {
+    size_t rest = counted_at_rest();
+    Setting purge("PURGE", "never");
+    Scattered blocks(40 * kMiB);
+    Setting hard("HARD_LIMIT", rest + kRoom);
+    void *large = hak_malloc(30 * kMiB);
+    EXPECT_NE(large, nullptr);
+    EXPECT_LE(inside_limits_counted_bytes(), rest + kRoom);
+    hak_free(large);
 }
 
 /* A block that grows is refused at the limit and not before, and keeps its contents. */
@@ -405,21 +363,13 @@ TEST(SoftLimit, OneBlockCrossesIt) {
 TEST(SoftLimit, EmptySlotsAreGivenBackFirst) {
     size_t rest = counted_at_rest();
     Setting retain("RETAIN_BYTES", kGiB);
-    std::vector<void *> blocks;
-    for (size_t i = 0; i < 20 * kMiB / kSlot; i += 3)
-        blocks.push_back(hak_malloc(3 * kSlot));
-    for (size_t i = 0; i < blocks.size(); i++) /* no SuperSlab, which holds ten, is wholly free */
-        if (i % 10 != 0)
-            hak_free(blocks[i]);
-    ASSERT_GE(inside_pool_count().empty_slots, 15 * kMiB / kSlot) << "nothing is retained";
+    Scattered blocks(20 * kMiB);
     Called called;
     Setting soft("SOFT_LIMIT", rest + 32 * kMiB);
     void *large = hak_malloc(18 * kMiB);
     EXPECT_EQ(called.times, 0);
     EXPECT_LE(inside_limits_counted_bytes(), rest + 32 * kMiB);
     hak_free(large);
-    for (size_t i = 0; i < blocks.size(); i += 10)
-        hak_free(blocks[i]);
 }
 
 /* What a program does then: it drops a cache, and allocates while doing so. */
@@ -563,199 +513,10 @@ TEST(NearALimit, FreePagesInsideSlabsGoBack) {
         hak_free(blocks[i]);
 }
 
-/* ---- cgroups and pressure, in a tree of files made up ---- */
-
-class Tree {
-  public:
-    Tree() {
-        char name[] = "/tmp/hakmem-tree-XXXXXX";
-        root_ = mkdtemp(name);
-        inside_limits_set_root(root_.c_str());
-    }
-    ~Tree() {
-        inside_limits_set_root("");
-        std::filesystem::remove_all(root_);
-    }
-    void file(const std::string &path, const std::string &text) {
-        std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-        ASSERT_TRUE(write_file(root_ + path, text)) << path;
-    }
-    const std::string &root() const { return root_; }
-    void none(const std::string &path) { std::filesystem::remove_all(root_ + path); }
-    static uint64_t limit() {
-        errno = EDOM;
-        inside_limits_refresh();
-        EXPECT_EQ(errno, EDOM);
-        return inside_limits_cgroup_bytes();
-    }
-
-  private:
-    std::string root_;
-};
-
-constexpr uint64_t kNone = UINT64_MAX;
-
-TEST(Cgroup, VersionTwo) {
-    Tree tree;
-    EXPECT_EQ(Tree::limit(), kNone) << "no files at all";
-    tree.file("/proc/self/cgroup", "0::/a/b\n");
-    EXPECT_EQ(Tree::limit(), kNone) << "no controller";
-    tree.file("/sys/fs/cgroup/a/b/memory.max", "300000000\n");
-    EXPECT_EQ(Tree::limit(), 300000000u) << "its own";
-    tree.file("/sys/fs/cgroup/a/b/memory.high", "250000000\n");
-    EXPECT_EQ(Tree::limit(), 250000000u) << "memory.high";
-    tree.file("/sys/fs/cgroup/a/memory.max", "200000000\n");
-    EXPECT_EQ(Tree::limit(), 200000000u) << "an ancestor's";
-    tree.file("/sys/fs/cgroup/a/memory.max", "max\n");
-    EXPECT_EQ(Tree::limit(), 250000000u);
-    tree.none("/sys/fs/cgroup/a/b");
-    EXPECT_EQ(Tree::limit(), kNone) << "it was removed";
-}
-
-/* A container sees its own cgroup as the root, or a path that is not there. */
-TEST(Cgroup, InAContainer) {
-    Tree tree;
-    tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
-    tree.file("/proc/self/cgroup", "0::/\n");
-    EXPECT_EQ(Tree::limit(), 100000000u);
-    tree.file("/proc/self/cgroup", "0::/docker/0123456789abcdef\n");
-    EXPECT_EQ(Tree::limit(), 100000000u);
-    tree.file("/proc/self/cgroup", "0::/../..\n");
-    EXPECT_EQ(Tree::limit(), 100000000u);
-}
-
-TEST(Cgroup, VersionOne) {
-    Tree tree;
-    tree.file("/proc/self/cgroup", "9:name=systemd:/x\n4:memory:/group/one\n1:cpu,cpuacct:/memory\n0::/\n");
-    tree.file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    EXPECT_GE(Tree::limit(), uint64_t{1} << 62) << "no limit, as version 1 writes it";
-    tree.file("/sys/fs/cgroup/memory/group/one/memory.limit_in_bytes", "134217728\n");
-    EXPECT_EQ(Tree::limit(), 134217728u);
-    tree.file("/sys/fs/cgroup/memory/group/memory.limit_in_bytes", "67108864\n");
-    EXPECT_EQ(Tree::limit(), 67108864u);
-}
-
-TEST(Cgroup, NonsenseIsNoLimit) {
-    Tree tree;
-    for (std::string text : {"", "\n", "0::", "0::x", "0::x/y", "::::", "0:memory", "\0\0", "0::/a"}) {
-        tree.file("/proc/self/cgroup", text);
-        EXPECT_EQ(Tree::limit(), kNone) << text;
-    }
-    for (std::string text : {"", "\n", "-5", "99999999999999999999999999", "max", " 5"}) {
-        tree.file("/sys/fs/cgroup/a/memory.max", text);
-        EXPECT_EQ(Tree::limit(), kNone) << text;
-    }
-    tree.file("/sys/fs/cgroup/memory.max", "7\n");
-    tree.file("/proc/self/cgroup", "0::" + std::string(3000, '/') + "\n");
-    Tree::limit();
-    tree.file("/proc/self/cgroup", "0::/" + std::string(3000, 'a') + "\n");
-    EXPECT_EQ(Tree::limit(), kNone) << "too long a path is not cut off";
-}
-
-TEST(Cgroup, MayBeTurnedOff) {
-    Tree tree;
-    tree.file("/proc/self/cgroup", "0::/\n");
-    tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
-    EXPECT_EQ(Tree::limit(), 100000000u);
-    Setting off("CGROUP", 0);
-    EXPECT_EQ(inside_limits_cgroup_bytes(), kNone);
-    EXPECT_EQ(Tree::limit(), kNone);
-}
-
-TEST(Pressure, OfTheCgroupElseOfTheMachine) {
-    Tree tree;
-    auto scarce = [] {
-        errno = EDOM;
-        bool is = inside_limits_scarce() != 0;
-        EXPECT_EQ(errno, EDOM);
-        return is;
-    };
-    EXPECT_FALSE(scarce()) << "no files";
-    tree.file("/proc/pressure/memory", "some avg10=9.99 avg60=80.00 avg300=80.00 total=1\nfull avg10=50.00\n");
-    EXPECT_FALSE(scarce());
-    tree.file("/proc/pressure/memory", "some avg10=10.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00\n");
-    EXPECT_TRUE(scarce());
-    tree.file("/proc/self/cgroup", "0::/a\n");
-    EXPECT_TRUE(scarce()) << "the cgroup tells nothing";
-    tree.file("/sys/fs/cgroup/a/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
-    EXPECT_FALSE(scarce()) << "the cgroup's goes before the machine's";
-    tree.file("/sys/fs/cgroup/a/memory.pressure", "some avg10=72.31 avg60=0.00 avg300=0.00 total=1\n");
-    EXPECT_TRUE(scarce());
-    {
-        Setting high("PRESSURE", 73);
-        EXPECT_FALSE(scarce());
-    }
-    {
-        Setting never("PRESSURE", 0);
-        EXPECT_FALSE(scarce());
-    }
-    tree.file("/sys/fs/cgroup/a/memory.pressure", "avg10=72.31\n");
-    EXPECT_TRUE(scarce()) << "unreadable: the machine's";
-}
-
 /* ---- a process of its own ---- */
 
-[[noreturn]] void give_up(const char *what, size_t figure) {
-    fprintf(stderr, "%s: %zu\n", what, figure);
-    _exit(1);
-}
-
-/* Under a cgroup's limit of 100 MiB. */
-void child_in_cgroup() {
-    Blocks blocks(320 * kKiB);
-    Setting retain("RETAIN_BYTES", kGiB);
-    blocks.grow_to(60 * kMiB);
-    if (inside_limits_cgroup_bytes() != kNone)
-        give_up("read before there were 64 MiB", inside_limits_counted_bytes());
-    blocks.grow_to(70 * kMiB);
-    if (inside_limits_cgroup_bytes() != 100 * kMiB)
-        give_up("not read at 64 MiB", inside_limits_cgroup_bytes());
-    blocks.shrink_to_bytes(40 * kMiB);
-    if (inside_pool_count().empty_slots < 20 * kMiB / kSlot)
-        give_up("retained far from the limit", inside_pool_count().empty_slots);
-    blocks.grow_to(95 * kMiB);
-    blocks.shrink_to_bytes(80 * kMiB);
-    if (!inside_limits_near() || inside_pool_count().empty_slots > 8)
-        give_up("retained near the limit", inside_pool_count().empty_slots);
-    blocks.grow_to(150 * kMiB);
-    if (blocks.bytes() < 150 * kMiB)
-        give_up("refused because of the cgroup", blocks.bytes());
-}
-
-/* A busy program with threads: it keeps 10 % and more, under pressure RETAIN_BYTES. */
-void child_under_pressure() {
-    std::atomic<bool> end{false};
-    std::thread other([&] {
-        hak_free(hak_malloc(100));
-        while (!end)
-            usleep(1000);
-    });
-    Blocks live(192 * kKiB), freed(192 * kKiB);
-    live.grow_to(30 * kMiB);
-    freed.grow_to(60 * kMiB);
-    freed.shrink(0);
-    size_t empty = inside_pool_count().empty_slots;
-    for (int i = 0; i < 20000 && inside_pool_count().empty_slots > 3 * kMiB / kSlot; i++) {
-        for (int j = 0; j < 3; j++)
-            hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
-        usleep(500);
-    }
-    if (empty < 50 * kMiB / kSlot)
-        give_up("EMPTY slots before", empty);
-    if (inside_pool_count().empty_slots > 3 * kMiB / kSlot)
-        give_up("EMPTY slots are retained under pressure", inside_pool_count().empty_slots);
-    end = true;
-    other.join();
-}
-
-void child_in_real_cgroup(size_t limit) {
-    inside_limits_refresh();
-    if (inside_limits_cgroup_bytes() != limit)
-        give_up("the limit was not found", inside_limits_cgroup_bytes());
-}
-
 /* Blocks until there are no more. */
-void child_by_environment(size_t limit) {
+void run_child(size_t limit) {
     size_t bytes = 0;
     while (bytes < 10 * limit && hak_malloc(10000) != nullptr)
         bytes += 10000;
@@ -763,55 +524,18 @@ void child_by_environment(size_t limit) {
         give_up("bytes had", bytes);
 }
 
-int run_child(const std::string &name, const char *argument) {
-    size_t number = strtoul(argument, nullptr, 10);
-    if (name == "cgroup" || name == "pressure")
-        inside_limits_set_root(argument);
-    if (name == "cgroup")
-        child_in_cgroup();
-    if (name == "pressure")
-        child_under_pressure();
-    if (name == "real")
-        child_in_real_cgroup(number);
-    if (name == "environment")
-        child_by_environment(number);
-    return 0;
-}
-
-TEST(Cgroup, IsReadWhenTheHeapIsLarge) {
-    Tree tree;
-    tree.file("/proc/self/cgroup", "0::/\n");
-    tree.file("/sys/fs/cgroup/memory.max", std::to_string(100 * kMiB) + "\n");
-    Outcome outcome = run_self({"--child", "cgroup", tree.root()});
-    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
-}
-
-TEST(Pressure, ThePurgerActsAsIfIdle) {
-    Tree tree;
-    tree.file("/proc/pressure/memory", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
-    Outcome outcome = run_self({"--child", "pressure", tree.root()}, {"HAKMEM_RETAIN_PERCENT=1000"});
-    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
-}
-
-TEST(Cgroup, ARealOne) {
-    constexpr size_t kLimit = 96 * kMiB;
-    MemoryCgroup cgroup(kLimit);
-    if (!cgroup.made())
-        GTEST_SKIP() << "no memory cgroup can be made here";
-    Outcome outcome = run_self({"--child", "real", std::to_string(kLimit)}, {}, MemoryCgroup::enter);
-    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
-}
-
 TEST(HardLimit, ByTheEnvironment) {
-    Outcome outcome = run_self({"--child", "environment", std::to_string(32 * kMiB)}, {"HAKMEM_HARD_LIMIT=32m"});
+    Outcome outcome = run_self({"--child", std::to_string(32 * kMiB)}, {"HAKMEM_HARD_LIMIT=32m"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc == 4 && strcmp(argv[1], "--child") == 0)
-        return run_child(argv[2], argv[3]);
+    if (argc == 3 && strcmp(argv[1], "--child") == 0) {
+        run_child(strtoul(argv[2], nullptr, 10));
+        return 0;
+    }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
