@@ -1,8 +1,6 @@
 /* The limits of memory cgroups, and memory pressure, read from files made up and of a real cgroup. If it fails, programs in
  * containers are killed though they could have shrunk, or are refused memory that they may have. The process itself has
  * one thread: nobody else reads the files. */
-#include <sched.h>
-
 #include <atomic>
 #include <filesystem>
 #include <thread>

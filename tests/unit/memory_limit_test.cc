@@ -193,7 +193,7 @@ TEST(HardLimit, RefusesWhatIsTooLargeAtOnce) {
     size_t rest = counted_at_rest(), superslabs = inside_pool_count().superslabs_peak;
     {
         Setting hard("HARD_LIMIT", rest + kRoom);
-        for (size_t size : {kRoom + 4 * kMiB, kRoom + 4 * kMiB, kGiB, kTiB}) {
+        for (size_t size : {kRoom + 4 * kMiB, kRoom + 4 * kMiB, kGiB, 16 * kGiB}) {
             errno = 0;
             EXPECT_EQ(hak_malloc(size), nullptr);
             EXPECT_EQ(errno, ENOMEM);
