@@ -100,6 +100,15 @@ HAK_EXPORT size_t hak_option_get(const char *name, char *buffer, size_t bytes) H
  * such option, no such value) or EPERM (the option is read once, at the start). */
 HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 
+/* Sets what is called when the heap passes SOFT_LIMIT: `call(argument)`, once each time the limit is passed after the
+ * heap was at most 7/8 of it, when everything that could be given back at once was. NULL: nothing is called. The call is
+ * made by the thread whose allocation passed the limit, or if that ends before, by the next one that takes the slow
+ * path, at the end of malloc, calloc, realloc, new and the like, never in free: the block is made already. It may
+ * allocate, free and call everything in this file; no other call begins in that thread meanwhile, though one may in another
+ * thread. It must return, without exception or longjmp. The program's code that allocated is below it on the stack: it
+ * must not wait for locks under which the program allocates. Not to be set by two threads at once. */
+HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *argument) HAK_NOEXCEPT;
+
 /* "0.1.0": the version of the library that runs, which may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 

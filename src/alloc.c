@@ -395,6 +395,8 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
     if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE)
         moved = huge_move(h, b->slab, bytes);
+    if (h == hak_heap)
+        chores_check(h);
     heap_leave(h);
     return moved;
 }
@@ -418,12 +420,12 @@ void *alloc_realloc(void *p, size_t bytes) {
         return moved;
     int error = errno;
     moved = alloc_malloc(bytes);
-    if (moved == NULL && bytes <= b.bytes) { /* shrinking always succeeds */
-        errno = error;
-        return p;
+    if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
+        moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
+        if (moved != NULL)
+            errno = error;
+        return moved;
     }
-    if (moved == NULL)
-        return NULL;
     memcpy(moved, p, min_size(bytes, b.bytes));
     alloc_free(p);
     if (hak_heap != &heap_afterlife)

@@ -23,6 +23,9 @@ X(purge_calls,              "system calls that gave pages back") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
 X(purge_regrets,            "times purged memory was wanted back within a second") \
+X(limits_neared,            "times the heap came near a limit, and began to retain nothing") \
+X(limit_refusals,           "spans refused because of HARD_LIMIT") \
+X(soft_limit_crossings,     "times SOFT_LIMIT was passed") \
 X(populate_calls,           "system calls that faulted several pages at once") \
 X(refill_from_slab,         "tiny refills from the list of a slab that became current") \
 X(refill_from_inbox,        "tiny refills from the inbox of an owned slab") \

@@ -1,6 +1,7 @@
 /* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
 #include "hakmem.h"
 #include "alloc.h"
+#include "limits.h"
 #include "options.h"
 #include "start.h"
 #include "stats.h"
@@ -38,5 +39,6 @@ void hak_stats_print(int fd) { stats_print(fd); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
 int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
+void hak_set_soft_limit_callback(void (*call)(void *), void *argument) { limits_set_callback(call, argument); }
 
 const char *hak_version(void) { return HAKMEM_VERSION; }

@@ -67,13 +67,16 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
         return NULL;
     bool zero;
+    size_t moved_bytes = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES;
+    ptrdiff_t moved_slots = (ptrdiff_t)(moved_bytes / SLOT_BYTES);
+    pool_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->pool, huge_superslabs_of(bytes), SUPERSLAB_BYTES, &zero);
+    pool_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
     char *target = slot_address(to * SUPERSLAB_SLOTS);
     rmw_add(&hak_region_use.moved_runs, 1);
     /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
-    size_t moved_bytes = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES;
     if (!os_move(slab_address(s), target, moved_bytes)) {
         rmw_add(&hak_region_use.moved_runs, (size_t)-1);
         /* Kernels before 6.17 may have unmapped the target already. If it cannot be mapped again, it is lost. */

@@ -1,5 +1,6 @@
 /* Taking and giving spans and runs, and the offers of slabs. See pool.h; giving back to the system is in purge.c. */
 #include "pool.h"
+#include "limits.h"
 #include "log.h"
 #include "purge.h"
 
@@ -148,12 +149,25 @@ static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
     return slot;
 }
 
-static void count_taken(struct pool_client *c, size_t slots, size_t empty) {
-    c->active_delta += (int32_t)slots;
+/* Slots are taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), and the caller puts
+ * all back. */
+static bool count_taken(struct pool_client *c, size_t slots, size_t empty) {
+    if (slots != empty && !limits_admit(c, slots - empty))
+        return false;
+    c->active_delta += (int32_t)empty;
     c->empty_delta -= (int32_t)empty;
     c->unused_taken += (uint32_t)(slots - empty);
-    if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS)
+    if (c->empty_delta <= -SETTLE_SLOTS || c->unused_taken >= SETTLE_SLOTS)
         pool_settle(c);
+    return true;
+}
+
+/* As if the span had not been taken: nobody has touched it. */
+static void put_back(size_t slot, unsigned slots, uint32_t was_resident) {
+    uint32_t mask = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), slots);
+    uint64_t gone = word_of(mask, mask & ~was_resident);
+    uint64_t before = rmw_and(&superslab_at(slot / SUPERSLAB_SLOTS)->word, ~gone);
+    pool_changed(slot / SUPERSLAB_SLOTS, before, before & ~gone);
 }
 
 size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
@@ -166,6 +180,10 @@ size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned
         if (slot == BITSET_NONE)
             return BITSET_NONE;
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
+    }
+    if (!count_taken(c, slots, count_bits(wish.was_resident))) {
+        put_back(slot, slots, wish.was_resident);
+        return BITSET_NONE;
     }
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
     if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
@@ -181,7 +199,6 @@ size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%u new SuperSlab (ss=%x from_lru=%u)", (uint64_t)tag - 1,
             (uintptr_t)ss, (uint64_t)from_cache);
     *zero = wish.was_resident == 0;
-    count_taken(c, slots, count_bits(wish.was_resident));
     return slot;
 }
 
@@ -196,8 +213,10 @@ bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wa
         if (word_active(w) & mask)
             return false;
     } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
-    count_taken(c, wanted - slots, count_bits(word_resident(w) & mask));
-    return true;
+    if (count_taken(c, wanted - slots, count_bits(word_resident(w) & mask)))
+        return true;
+    put_back(slot + slots, wanted - slots, word_resident(w) & mask);
+    return false;
 }
 
 /* ---- giving a span ---- */
@@ -241,6 +260,13 @@ static bool was_given_back(size_t superslab) {
     return bitset_has(&hak_region.sets, SET_CLEAN, superslab) || bitset_has(&hak_region.sets, SET_CACHED, superslab);
 }
 
+static void unclaim_run(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t before = rmw_and(&superslab_at(first + i)->word, ~(uint64_t)ALL_SLOTS);
+        pool_changed(first + i, before, before & ~(uint64_t)ALL_SLOTS);
+    }
+}
+
 /* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
  * how many are free from `first` on; n when claimed. */
 static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
@@ -258,24 +284,35 @@ static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
             pool_changed(first + i, w, w | ALL_SLOTS);
             continue;
         }
-        for (size_t j = 0; j < i; j++) {
-            uint64_t before = rmw_and(&superslab_at(first + j)->word, ~(uint64_t)ALL_SLOTS);
-            pool_changed(first + j, before, before & ~(uint64_t)ALL_SLOTS);
-        }
+        unclaim_run(first, i);
         return i;
     }
     return n;
 }
 
-/* After a claim: all resident from now on. Returns whether all was zero. */
-static bool occupy_run(size_t first, size_t n, struct pool_client *c) {
+/* After a claim: all resident from now on. False: they may not be, and the claim is undone. */
+static bool occupy_run(size_t first, size_t n, struct pool_client *c, bool *zero) {
     size_t resident = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t before = rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
-        resident += count_bits(word_resident(before));
+    for (size_t i = 0; i < n; i++)
+        resident += count_bits(word_resident(load_relaxed(&superslab_at(first + i)->word)));
+    if (!count_taken(c, n * SUPERSLAB_SLOTS, resident)) {
+        unclaim_run(first, n);
+        return false;
     }
-    count_taken(c, n * SUPERSLAB_SLOTS, resident);
-    return resident == 0;
+    for (size_t i = 0; i < n; i++)
+        rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+    *zero = resident == 0;
+    return true;
+}
+
+/* SuperSlabs never used before. They are counted first: what is refused shall not have been committed. */
+static size_t take_new_superslabs(struct pool_client *c, size_t n, size_t used) {
+    if (!count_taken(c, used * SUPERSLAB_SLOTS, 0))
+        return BITSET_NONE;
+    size_t got = region_take_superslabs(n);
+    if (got == BITSET_NONE)
+        pool_count_resident(-(ptrdiff_t)(used * SUPERSLAB_SLOTS));
+    return got;
 }
 
 static size_t next_free(size_t from) {
@@ -300,10 +337,8 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
     for (size_t at = next_free(0); at != BITSET_NONE;) {
         size_t first = round_up(at + base_number, align_superslabs) - base_number;
         size_t free = claim_run(first, n, c);
-        if (free == n) {
-            *zero = occupy_run(first, n, c);
-            return first;
-        }
+        if (free == n)
+            return occupy_run(first, n, c, zero) ? first : BITSET_NONE;
         pool_check_hint(SET_CACHED, at);
         pool_check_hint(SET_CLEAN, at);
         at = next_free(first + free + 1);
@@ -311,7 +346,7 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
     size_t whole;
     if (__builtin_add_overflow(n, align_superslabs - 1, &whole))
         return BITSET_NONE;
-    size_t got = region_take_superslabs(whole);
+    size_t got = take_new_superslabs(c, whole, n);
     if (got == BITSET_NONE)
         return BITSET_NONE;
     size_t first = round_up(got + base_number, align_superslabs) - base_number;
@@ -320,7 +355,6 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
     for (size_t i = 0; i < n; i++)
         store_release(&superslab_at(first + i)->word, ~(uint64_t)0);
     purge_consider_huge_pages(first, n);
-    count_taken(c, n * SUPERSLAB_SLOTS, 0);
     *zero = true;
     return first;
 }
@@ -342,21 +376,18 @@ bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wante
     size_t more = wanted - n;
     size_t end = first + n;
     if (end == load_relaxed(&hak_region_use.superslabs) && more < hak_region.superslabs_max - end) {
-        size_t got = region_take_superslabs(more);
+        size_t got = take_new_superslabs(c, more, more);
         if (got == BITSET_NONE)
             return false;
         for (size_t i = 0; i < more; i++)
             store_release(&superslab_at(got + i)->word, ~(uint64_t)0);
-        count_taken(c, more * SUPERSLAB_SLOTS, 0);
         if (got == end)
             return true;
         pool_give_run(c, got, more, false); /* another thread was faster */
         return false;
     }
-    if (claim_run(end, more, c) != more)
-        return false;
-    occupy_run(end, more, c);
-    return true;
+    bool zero;
+    return claim_run(end, more, c) == more && occupy_run(end, more, c, &zero);
 }
 
 /* ---- offers ---- */

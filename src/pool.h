@@ -17,7 +17,11 @@
 #include "region.h"
 
 /* What settling found to be due. */
-enum chore { CHORE_PURGER = 1 /* start the purger */, CHORE_TRIM = 2 /* look for pages that stayed free long */ };
+enum chore {
+    CHORE_PURGER = 1, /* start the purger */
+    CHORE_TRIM = 2,   /* look for pages that stayed free long */
+    CHORE_LIMITS = 4, /* see limits_take_due */
+};
 
 /* What the pool keeps for each heap. Touched by the heap's thread only. */
 struct pool_client {
@@ -28,6 +32,7 @@ struct pool_client {
     uint32_t unused_taken; /* UNUSED slots taken likewise */
     uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
     bool is_purger;        /* what it settles is no sign of life */
+    bool in_callback;      /* the thread is in the program's callback: no other begins */
 };
 
 /* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of
@@ -79,6 +84,11 @@ void pool_clients_changed(int by);
 unsigned pool_clients(void);
 /* Slots in use, as of the last settlings. */
 size_t pool_active_slots(void);
+/* Slots that are resident: in use or EMPTY. Exact: what becomes so is added before. False: it would be more than `most`. */
+size_t pool_resident_slots(void);
+bool pool_add_resident(size_t slots, size_t most);
+/* Whatever the limits: slots that did not become resident after all (negative), or count again. */
+void pool_count_resident(ptrdiff_t slots);
 
 struct pool_totals {
     size_t active_slots, empty_slots, superslabs, superslabs_peak;

@@ -1,5 +1,6 @@
 /* See purge.h. */
 #include "purge.h"
+#include "limits.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
@@ -9,6 +10,7 @@
 #define REGRETS_BEFORE_DOUBLING 3
 #define BOOST_MOST 6      /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
 #define REFUSED_MS 1000   /* after a refused purge none is tried for so long */
+#define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define RUN_SUPERSLABS 64 /* purged by one call at the most */
 #define SLOTS_HELD_BY_THREAD 16
 #define ADVICE_CHANGES_MOST 64
@@ -92,6 +94,24 @@ size_t pool_active_slots(void) {
     return n > 0 ? (size_t)n : 0;
 }
 
+static int64_t resident_of(int64_t t) { return total_active(t) + total_empty(t); }
+
+size_t pool_resident_slots(void) {
+    int64_t n = resident_of(load_relaxed(&totals));
+    return n > 0 ? (size_t)n : 0;
+}
+
+bool pool_add_resident(size_t slots, size_t most) {
+    int64_t t = load_relaxed(&totals);
+    do
+        if (slots > most || resident_of(t) > (int64_t)(most - slots))
+            return false;
+    while (!rmw_cas(&totals, &t, t + total_of((int64_t)slots, 0)));
+    return true;
+}
+
+void pool_count_resident(ptrdiff_t slots) { rmw_add(&totals, total_of(slots, 0)); }
+
 /* A thread holds about one half-used slot a class it uses. With huge pages these are wholly resident, so they must be few
  * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
 static bool huge_pages_pay(size_t superslab) {
@@ -106,7 +126,7 @@ void purge_consider_huge_pages(size_t first, size_t n) {
     static _Atomic bool advising;
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&changes) > ADVICE_CHANGES_MOST)
         return;
-    bool pay = huge_pages_pay(first);
+    bool pay = !limits_near() && huge_pages_pay(first);
     if (pay != load_relaxed(&advising)) {
         store_relaxed(&advising, pay);
         rmw_add(&changes, 1);
@@ -117,16 +137,12 @@ void purge_consider_huge_pages(size_t first, size_t n) {
         os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
 }
 
-/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile. */
-static uint32_t age_ms(uint32_t now, uint32_t then) {
-    int32_t age = (int32_t)(now - then);
-    return age > 0 ? (uint32_t)age : 0;
-}
-
 /* ---- the bound ---- */
 
 /* EMPTY slots that may stay resident. */
 static size_t bound_slots(void) {
+    if (limits_near() && option(OPT_PURGE) != PURGE_NEVER)
+        return 0;
     size_t live = pool_active_slots();
     size_t most = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
     size_t bound = 0;
@@ -189,17 +205,19 @@ void pool_settle(struct pool_client *c) {
     c->unused_taken = 0;
     if (!c->is_purger)
         rmw_add(&settlings, 1);
+    limits_settled(c, now);
     size_t bound = bound_slots();
     bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
     bool purger = has_purger(c, over || pool_active_slots() >= PURGER_FROM_SLOTS);
-    if (over && !(purger && empty <= (int64_t)(bound * FAR_OVER + FAR_OVER_SLOTS)))
+    if (over && !(purger && !limits_near() && empty <= (int64_t)(bound * FAR_OVER + FAR_OVER_SLOTS)))
         pool_purge(c, bound - bound / 4);
     if (age_ms(now, load_relaxed(&last_decay_ms)) >= 1000) {
         store_relaxed(&last_decay_ms, now);
         pool_decay(c, now);
     }
     uint32_t last_trim = load_relaxed(&last_trim_ms);
-    if (last_trim == 0 || age_ms(now, last_trim) >= option(OPT_DECAY_MS)) {
+    uint64_t trim_ms = option(OPT_DECAY_MS);
+    if (last_trim == 0 || age_ms(now, last_trim) >= (limits_near() ? min_size(trim_ms, NEAR_TRIM_MS) : trim_ms)) {
         store_relaxed(&last_trim_ms, now);
         c->chores |= last_trim != 0 ? CHORE_TRIM : 0;
     }
@@ -310,8 +328,7 @@ static size_t purge_superslab(struct pool_client *c, size_t last, size_t most_sl
     return below + (done ? purged : 0);
 }
 
-/* Slots that nobody uses but a huge page keeps resident. */
-static void purge_huge_rounding(struct pool_client *c) {
+void purge_huge_rounding(struct pool_client *c) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
@@ -328,10 +345,11 @@ size_t pool_purge(struct pool_client *c, size_t keep_slots) {
         unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
         size_t at = load_acquire(&hak_region_use.superslabs);
         while ((at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE) {
-            int64_t empty = total_empty(load_relaxed(&totals));
-            if (empty <= (int64_t)keep_slots || age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
+            int64_t empty = total_empty(load_relaxed(&totals)); /* of which up to 7 a thread are not told */
+            if ((keep_slots != 0 && empty <= (int64_t)keep_slots) ||
+                age_ms(now, load_relaxed(&refused_ms)) < REFUSED_MS)
                 return purged;
-            purged += purge_superslab(c, at, (size_t)empty - keep_slots, false);
+            purged += purge_superslab(c, at, keep_slots != 0 ? (size_t)empty - keep_slots : SIZE_MAX, false);
             pool_check_hint(set, at);
         }
     }
@@ -379,7 +397,7 @@ bool purge_park(void) {
     return true;
 }
 
-bool purge_tick(struct pool_client *c, bool *idle) {
+bool purge_tick(struct pool_client *c, bool scarce, bool *idle) {
     uint32_t now_seen = load_relaxed(&settlings);
     *idle = now_seen == settlings_seen;
     settlings_seen = now_seen;
@@ -388,13 +406,13 @@ bool purge_tick(struct pool_client *c, bool *idle) {
     if (*idle)
         store_relaxed(&boost, 0);
     size_t bound = bound_slots();
-    if (*idle && option(OPT_PURGE) == PURGE_AUTO)
+    if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
         bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
     int64_t empty = total_empty(load_relaxed(&totals));
     bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
     if (over)
         pool_purge(c, bound - bound / 4);
-    if (*idle && option(OPT_PURGE) != PURGE_NEVER)
+    if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
     pool_decay(c, now);
     return over || !*idle;

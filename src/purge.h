@@ -24,6 +24,11 @@ struct fork_page {
 };
 enum purger_state { PURGER_NONE, PURGER_RUNS, PURGER_PARKED };
 extern HAK_HIDDEN _Atomic(struct fork_page *) purge_fork_page;
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile. */
+HAK_INLINE uint32_t age_ms(uint32_t now, uint32_t then) {
+    int32_t age = (int32_t)(now - then);
+    return age > 0 ? (uint32_t)age : 0;
+}
 
 /* Milliseconds, as of the last settling: cheap and up to one settling old. */
 uint32_t purge_clock_ms(void);
@@ -35,9 +40,12 @@ size_t purge_cached_superslabs(void);
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little. */
 void purge_consider_huge_pages(size_t first, size_t n);
 
+/* Slots that nobody uses but a huge page keeps resident. */
+void purge_huge_rounding(struct pool_client *c);
+
 /* The purger's side. A tick purges what is over the bound; `idle`: nothing was settled since the last tick, so that
- * RETAIN_BYTES are enough. Returns false when there is nothing more to do. */
-bool purge_tick(struct pool_client *c, bool *idle);
+ * RETAIN_BYTES are enough; so they are when memory is `scarce`. Returns false when there is nothing more to do. */
+bool purge_tick(struct pool_client *c, bool scarce, bool *idle);
 /* There is a purger from now on, or no longer; one caller wins. A child of fork has none, however it was made. */
 bool purge_claim_purger(void);
 void purge_release_purger(void);

@@ -1,6 +1,7 @@
 /* See purger.h. */
 #include "purger.h"
 #include "inspect.h"
+#include "limits.h"
 #include "os.h"
 #include "purge.h"
 #include "remote.h"
@@ -61,6 +62,7 @@ static void *run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();
     unsigned quiet = 0, calm = 0;
+    bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
         h->pool.is_purger = true;
@@ -72,21 +74,40 @@ static void *run(void *unused) {
         }
         bool idle;
         os_sleep_ms(TICK_MS);
-        quiet = purge_tick(&h->pool, &idle) ? 0 : quiet + 1;
+        if (ticks % QUIET_TICKS == 1)
+            scarce = limits_look();
+        quiet = purge_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
         calm = idle ? calm + 1 : 0;
         if (calm >= QUIET_TICKS && pool_clients() <= 2)
             break; /* also if the system refuses to take anything back */
         bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
         if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
             empty_unused_rings(h);
-        if (idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1)) /* what stayed free from one to the other */
-            trim(h, false);
         purge_as_asked(h, fences);
+        bool halfway = idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1);
+        if (halfway || (scarce && ticks % QUIET_TICKS == 0)) /* what stayed free from one to the other */
+            trim(h, false);
     }
     if (h != NULL)
         h->pool.is_purger = false;
     purge_release_purger();
     return NULL;
+}
+
+static void mind_limits(struct heap *h) {
+    unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
+    if (due & LIMIT_REFRESH)
+        limits_refresh();
+    if (due & LIMIT_TRIM) {
+        purge_huge_rounding(&h->pool);
+        trim(h, true);
+        pool_settle(&h->pool);
+    }
+    if (due & LIMIT_CALLBACK) {
+        h->pool.in_callback = true;
+        limits_call_back();
+        h->pool.in_callback = false;
+    }
 }
 
 void chores_do(struct heap *h) {
@@ -96,4 +117,6 @@ void chores_do(struct heap *h) {
         purge_release_purger();
     if (chores & CHORE_TRIM)
         trim(h, false);
+    if (chores & CHORE_LIMITS)
+        mind_limits(h);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,48 @@ inline size_t range_rss_bytes(uintptr_t begin, uintptr_t end) {
     fclose(file);
     return sum;
 }
+
+/* ---- memory cgroups ---- */
+
+inline bool write_file(const std::string &path, const std::string &text) {
+    FILE *file = fopen(path.c_str(), "we");
+    bool done = file != nullptr && fputs(text.c_str(), file) >= 0;
+    if (file != nullptr)
+        done = fclose(file) == 0 && done;
+    return done;
+}
+
+/* A memory cgroup with a limit, where one can be made; gone when its processes are and this is. One at a time. */
+class MemoryCgroup {
+  public:
+    explicit MemoryCgroup(size_t limit) {
+        for (std::string root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+            path() = root + "/hakmem-test-" + std::to_string(getpid());
+            std::string file = root == "/sys/fs/cgroup" ? "/memory.max" : "/memory.limit_in_bytes";
+            made_ = mkdir(path().c_str(), 0755) == 0 && write_file(path() + file, std::to_string(limit));
+            if (made_)
+                break;
+            rmdir(path().c_str());
+        }
+    }
+    ~MemoryCgroup() {
+        if (made_)
+            rmdir(path().c_str());
+    }
+    bool made() const { return made_; }
+    /* For run_self: puts the child into it. */
+    static void enter(long) {
+        if (!write_file(path() + "/cgroup.procs", std::to_string(getpid())))
+            _exit(125);
+    }
+
+  private:
+    static std::string &path() {
+        static std::string the_path;
+        return the_path;
+    }
+    bool made_ = false;
+};
 
 /* ---- this program again, as a child ---- */
 

@@ -1,6 +1,9 @@
 /* The pool, and the bitmaps it searches with. */
 #include "kit.h"
+#include "limits.h"
+#include "options.h"
 #include "purge.h"
+#include "text.h"
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 
@@ -67,6 +70,41 @@ static void cache_1(void) {
 }
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
+
+/* ---- limit: two take; there may be one slot more, and one is EMPTY ---- */
+
+static size_t most;
+static size_t got[2];
+
+static void limit_setup(void) {
+    char bytes[24] = {0};
+    slots_setup(true);
+    most = pool_resident_slots() + 1;
+    struct text t = {bytes, sizeof bytes - 1, 0, -1};
+    text_number(&t, limits_counted_bytes() + SLOT_BYTES);
+    race_expect(option_set("HARD_LIMIT", bytes) == 0);
+}
+static void limit_0(void) {
+    bool zero;
+    got[0] = pool_take(&client[0], 1, 1, 0, &zero);
+    race_expect(pool_resident_slots() <= most);
+}
+static void limit_1(void) {
+    bool zero;
+    got[1] = pool_take(&client[1], 2, 1, 0, &zero);
+    race_expect(pool_resident_slots() <= most);
+}
+static void limit_check(void) {
+    struct pool_totals slots;
+    pool_count(&slots);
+    race_expect(pool_resident_slots() == slots.active_slots + slots.empty_slots);
+    race_expect(slots.active_slots + slots.empty_slots <= most);
+    race_expect(got[0] != BITSET_NONE || got[1] != BITSET_NONE);
+    race_saw(got[1] != BITSET_NONE);
+    kit_check_hints(0);
+}
+const struct race limit_race = {"limit", "the heap outgrows its limit", limit_setup, {limit_0, limit_1}, limit_check, 2,
+                                NULL};
 
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 

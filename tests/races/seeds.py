@@ -53,6 +53,12 @@ SEEDS = {
         "while (!rmw_cas(&ss->word, &w, w | claim.slots));",
         "while (!rmw_cas(&ss->word, &w, w));",
     ),
+    "limit_no_cas": (
+        "purge.c",
+        "while (!rmw_cas(&totals, &t, t + total_of((int64_t)slots, 0)));",
+        "while ((rmw_add(&totals, total_of((int64_t)slots, 0)), false));",
+    ),
+    "refused_kept": ("pool.c", "put_back(slot, slots, wish.was_resident);", ""),
     "give_relaxed": (
         "pool.c",
         "uint64_t before = rmw_and(&ss->word, ~mask);",

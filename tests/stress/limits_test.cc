@@ -6,7 +6,6 @@
 #include <malloc.h>
 #include <stdarg.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <new>
 
@@ -309,35 +308,12 @@ TEST(Limits, LockedMemory) {
 TEST(Limits, MappingsAllUsed) { run_limited("mappings", 0, no_limit); }
 TEST(Limits, MappingsNearlyAllUsed) { run_limited("mappings", 3, no_limit); }
 
-bool write_file(const std::string &path, const std::string &text) {
-    FILE *file = fopen(path.c_str(), "we");
-    bool done = file != nullptr && fputs(text.c_str(), file) >= 0;
-    if (file != nullptr)
-        done = fclose(file) == 0 && done;
-    return done;
-}
-
-std::string cgroup_path; /* of the case below */
-void enter_cgroup(long) {
-    if (!write_file(cgroup_path + "/cgroup.procs", std::to_string(getpid())))
-        _exit(125);
-}
-
 TEST(Limits, MemoryCgroup) {
     constexpr size_t kLimit = 64 * kMiB;
-    bool made = false;
-    for (std::string root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
-        cgroup_path = root + "/hakmem-test-" + std::to_string(getpid());
-        std::string file = root == "/sys/fs/cgroup" ? "/memory.max" : "/memory.limit_in_bytes";
-        made = mkdir(cgroup_path.c_str(), 0755) == 0 && write_file(cgroup_path + file, std::to_string(kLimit));
-        if (made)
-            break;
-        rmdir(cgroup_path.c_str());
-    }
-    if (!made)
+    MemoryCgroup cgroup(kLimit);
+    if (!cgroup.made())
         GTEST_SKIP() << "no memory cgroup can be made here";
-    run_limited("cgroup", kLimit, enter_cgroup);
-    rmdir(cgroup_path.c_str());
+    run_limited("cgroup", kLimit, MemoryCgroup::enter);
 }
 
 /* A limit set after the start, as shells' children do to themselves: reservation and blocks stay usable. */

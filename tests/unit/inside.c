@@ -7,6 +7,7 @@
 #include "classes.h"
 #include "options.h"
 #include "heap.h"
+#include "limits.h"
 #include "pool.h"
 
 struct family {
@@ -131,3 +132,11 @@ struct inside_totals inside_pool_count(void) {
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
+
+size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
+size_t inside_pool_resident_slots(void) { return pool_resident_slots(); }
+int inside_limits_near(void) { return limits_near(); }
+void inside_limits_set_root(const char *root) { limits_root = root; }
+void inside_limits_refresh(void) { limits_refresh(); }
+uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
+int inside_limits_scarce(void) { return limits_look(); }

@@ -73,6 +73,15 @@ size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
 char *inside_slot_address(size_t slot);
 
+/* limits.h: what counts against the limits, and what is read from the kernel's files, below `root` instead of "". */
+size_t inside_limits_counted_bytes(void);
+size_t inside_pool_resident_slots(void); /* of that, as told; inside_pool_count counts them one by one */
+int inside_limits_near(void);
+void inside_limits_set_root(const char *root);
+void inside_limits_refresh(void);
+uint64_t inside_limits_cgroup_bytes(void); /* UINT64_MAX: none */
+int inside_limits_scarce(void);            /* reads the pressure */
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,49 @@
+/* Limits on the heap's memory, and the pressure on the machine's: what makes the heap give back more, or refuse.
+ *
+ *  1. Counted are resident slots (ACTIVE, huge runs too, and EMPTY), the tables, and a slot for each thread's heap: what the
+ *     pool knows anyway. Slots are counted before they become resident, all threads' in one word: the sum is exact. Not
+ *     counted is what huge pages round up; what was never touched or was purged inside a span counts all the same.
+ *  2. Near a limit (HARD_LIMIT, SOFT_LIMIT, the cgroup's), from 7/8 of it until below 3/4, nothing EMPTY is retained, and free
+ *     pages inside partly used slabs go back: all at once when it comes near, then those that stayed free for a second.
+ *  3. Over SOFT_LIMIT, after purging all that is EMPTY, the program's callback is due; again after a fall below 7/8.
+ *  4. Over HARD_LIMIT, after purging all that is EMPTY, a span is refused, as if the system had no memory.
+ *  5. The cgroup's limits, its ancestors' too, are read first when 64 MiB are in use, then every ten seconds at most.
+ *  6. Files are read and the callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
+ *
+ * Any thread calls anything; nothing waits, nothing allocates. */
+#ifndef HAK_LIMITS_H
+#define HAK_LIMITS_H
+
+#include "pool.h"
+
+/* `slots` more are to become resident; true: they are counted now. False: they are refused. */
+bool limits_admit(struct pool_client *c, size_t slots);
+
+/* The heap is near a limit, as of the last settling. */
+extern HAK_HIDDEN _Atomic bool limits_is_near;
+HAK_INLINE bool limits_near(void) { return load_relaxed(&limits_is_near); }
+
+/* Called when something was settled: judges nearness and what is due. */
+void limits_settled(struct pool_client *c, uint32_t now_ms);
+
+/* What is due, once for all threads; but for what is to be kept. */
+enum limit_due {
+    LIMIT_REFRESH = 1,  /* limits_refresh */
+    LIMIT_TRIM = 2,     /* free pages inside partly used slabs are to go back, all of them */
+    LIMIT_CALLBACK = 4, /* limits_call_back */
+};
+unsigned limits_take_due(unsigned keep);
+void limits_refresh(void); /* reads the cgroup's limits */
+void limits_call_back(void);
+/* The purger's, once a second: refreshes, and tells whether there is pressure. */
+bool limits_look(void);
+
+void limits_set_callback(void (*call)(void *), void *argument);
+
+/* For tests. What is counted; the least limit of the cgroup and its ancestors, UINT64_MAX without; what goes before the
+ * paths of the kernel's files. */
+size_t limits_counted_bytes(void);
+uint64_t limits_cgroup_bytes(void);
+extern HAK_HIDDEN const char *limits_root;
+
+#endif

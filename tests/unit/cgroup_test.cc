@@ -1,0 +1,242 @@
+/* The limits of memory cgroups, and memory pressure, read from files made up and of a real cgroup. If it fails, programs in
+ * containers are killed though they could have shrunk, or are refused memory that they may have. The process itself has
+ * one thread: nobody else reads the files. */
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "limits_kit.h"
+
+namespace {
+
+/* ---- cgroups and pressure, in a tree of files made up ---- */
+
+class Tree {
+  public:
+    Tree() {
+        char name[] = "/tmp/hakmem-tree-XXXXXX";
+        root_ = mkdtemp(name);
+        inside_limits_set_root(root_.c_str());
+    }
+    ~Tree() {
+        inside_limits_set_root("");
+        std::filesystem::remove_all(root_);
+    }
+    void file(const std::string &path, const std::string &text) {
+        std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+        ASSERT_TRUE(write_file(root_ + path, text)) << path;
+    }
+    const std::string &root() const { return root_; }
+    void none(const std::string &path) { std::filesystem::remove_all(root_ + path); }
+    static uint64_t limit() {
+        errno = EDOM;
+        inside_limits_refresh();
+        EXPECT_EQ(errno, EDOM);
+        return inside_limits_cgroup_bytes();
+    }
+
+  private:
+    std::string root_;
+};
+
+constexpr uint64_t kNone = UINT64_MAX;
+
+TEST(Cgroup, VersionTwo) {
+    Tree tree;
+    EXPECT_EQ(Tree::limit(), kNone) << "no files at all";
+    tree.file("/proc/self/cgroup", "0::/a/b\n");
+    EXPECT_EQ(Tree::limit(), kNone) << "no controller";
+    tree.file("/sys/fs/cgroup/a/b/memory.max", "300000000\n");
+    EXPECT_EQ(Tree::limit(), 300000000u) << "its own";
+    tree.file("/sys/fs/cgroup/a/b/memory.high", "250000000\n");
+    EXPECT_EQ(Tree::limit(), 250000000u) << "memory.high";
+    tree.file("/sys/fs/cgroup/a/memory.max", "200000000\n");
+    EXPECT_EQ(Tree::limit(), 200000000u) << "an ancestor's";
+    tree.file("/sys/fs/cgroup/a/memory.max", "max\n");
+    EXPECT_EQ(Tree::limit(), 250000000u);
+    tree.none("/sys/fs/cgroup/a/b");
+    EXPECT_EQ(Tree::limit(), kNone) << "it was removed";
+}
+
+/* A container sees its own cgroup as the root, or a path that is not there. */
+TEST(Cgroup, InAContainer) {
+    Tree tree;
+    tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
+    tree.file("/proc/self/cgroup", "0::/\n");
+    EXPECT_EQ(Tree::limit(), 100000000u);
+    tree.file("/proc/self/cgroup", "0::/docker/0123456789abcdef\n");
+    EXPECT_EQ(Tree::limit(), 100000000u);
+    tree.file("/proc/self/cgroup", "0::/../..\n");
+    EXPECT_EQ(Tree::limit(), 100000000u);
+}
+
+TEST(Cgroup, VersionOne) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "9:name=systemd:/x\n4:memory:/group/one\n1:cpu,cpuacct:/memory\n0::/\n");
+    tree.file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    EXPECT_GE(Tree::limit(), uint64_t{1} << 62) << "no limit, as version 1 writes it";
+    tree.file("/sys/fs/cgroup/memory/group/one/memory.limit_in_bytes", "134217728\n");
+    EXPECT_EQ(Tree::limit(), 134217728u);
+    tree.file("/sys/fs/cgroup/memory/group/memory.limit_in_bytes", "67108864\n");
+    EXPECT_EQ(Tree::limit(), 67108864u);
+}
+
+TEST(Cgroup, NonsenseIsNoLimit) {
+    Tree tree;
+    for (std::string text : {"", "\n", "0::", "0::x", "0::x/y", "::::", "0:memory", "\0\0", "0::/a"}) {
+        tree.file("/proc/self/cgroup", text);
+        EXPECT_EQ(Tree::limit(), kNone) << text;
+    }
+    for (std::string text : {"", "\n", "-5", "99999999999999999999999999", "max", " 5"}) {
+        tree.file("/sys/fs/cgroup/a/memory.max", text);
+        EXPECT_EQ(Tree::limit(), kNone) << text;
+    }
+    tree.file("/sys/fs/cgroup/memory.max", "7\n");
+    tree.file("/proc/self/cgroup", "0::" + std::string(3000, '/') + "\n");
+    Tree::limit();
+    tree.file("/proc/self/cgroup", "0::/" + std::string(3000, 'a') + "\n");
+    EXPECT_EQ(Tree::limit(), kNone) << "too long a path is not cut off";
+}
+
+TEST(Cgroup, MayBeTurnedOff) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "0::/\n");
+    tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
+    EXPECT_EQ(Tree::limit(), 100000000u);
+    Setting off("CGROUP", 0);
+    EXPECT_EQ(inside_limits_cgroup_bytes(), kNone);
+    EXPECT_EQ(Tree::limit(), kNone);
+}
+
+TEST(Pressure, OfTheCgroupElseOfTheMachine) {
+    Tree tree;
+    auto scarce = [] {
+        errno = EDOM;
+        bool is = inside_limits_scarce() != 0;
+        EXPECT_EQ(errno, EDOM);
+        return is;
+    };
+    EXPECT_FALSE(scarce()) << "no files";
+    tree.file("/proc/pressure/memory", "some avg10=9.99 avg60=80.00 avg300=80.00 total=1\nfull avg10=50.00\n");
+    EXPECT_FALSE(scarce());
+    tree.file("/proc/pressure/memory", "some avg10=10.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00\n");
+    EXPECT_TRUE(scarce());
+    tree.file("/proc/self/cgroup", "0::/a\n");
+    EXPECT_TRUE(scarce()) << "the cgroup tells nothing";
+    tree.file("/sys/fs/cgroup/a/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
+    EXPECT_FALSE(scarce()) << "the cgroup's goes before the machine's";
+    tree.file("/sys/fs/cgroup/a/memory.pressure", "some avg10=72.31 avg60=0.00 avg300=0.00 total=1\n");
+    EXPECT_TRUE(scarce());
+    {
+        Setting high("PRESSURE", 73);
+        EXPECT_FALSE(scarce());
+    }
+    {
+        Setting never("PRESSURE", 0);
+        EXPECT_FALSE(scarce());
+    }
+    tree.file("/sys/fs/cgroup/a/memory.pressure", "avg10=72.31\n");
+    EXPECT_TRUE(scarce()) << "unreadable: the machine's";
+}
+
+/* ---- a process of its own ---- */
+
+/* Under a cgroup's limit of 100 MiB. */
+void child_in_cgroup() {
+    Blocks blocks(320 * kKiB);
+    Setting retain("RETAIN_BYTES", kGiB);
+    blocks.grow_to(60 * kMiB);
+    if (inside_limits_cgroup_bytes() != kNone)
+        give_up("read before there were 64 MiB", inside_limits_counted_bytes());
+    blocks.grow_to(70 * kMiB);
+    if (inside_limits_cgroup_bytes() != 100 * kMiB)
+        give_up("not read at 64 MiB", inside_limits_cgroup_bytes());
+    blocks.shrink_to_bytes(40 * kMiB);
+    if (inside_pool_count().empty_slots < 20 * kMiB / kSlot)
+        give_up("retained far from the limit", inside_pool_count().empty_slots);
+    blocks.grow_to(95 * kMiB);
+    blocks.shrink_to_bytes(80 * kMiB);
+    if (!inside_limits_near() || inside_pool_count().empty_slots > 8)
+        give_up("retained near the limit", inside_pool_count().empty_slots);
+    blocks.grow_to(150 * kMiB);
+    if (blocks.bytes() < 150 * kMiB)
+        give_up("refused because of the cgroup", blocks.bytes());
+}
+
+/* A busy program with threads: it keeps 10 % and more, under pressure RETAIN_BYTES. */
+void child_under_pressure() {
+    std::atomic<bool> end{false};
+    std::thread other([&] {
+        hak_free(hak_malloc(100));
+        while (!end)
+            usleep(1000);
+    });
+    Blocks live(192 * kKiB), freed(192 * kKiB);
+    live.grow_to(30 * kMiB);
+    freed.grow_to(60 * kMiB);
+    freed.shrink(0);
+    size_t empty = inside_pool_count().empty_slots;
+    for (int i = 0; i < 20000 && inside_pool_count().empty_slots > 3 * kMiB / kSlot; i++) {
+        for (int j = 0; j < 3; j++)
+            hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
+        usleep(500);
+    }
+    if (empty < 50 * kMiB / kSlot)
+        give_up("EMPTY slots before", empty);
+    if (inside_pool_count().empty_slots > 3 * kMiB / kSlot)
+        give_up("EMPTY slots are retained under pressure", inside_pool_count().empty_slots);
+    end = true;
+    other.join();
+}
+
+void child_in_real_cgroup(size_t limit) {
+    inside_limits_refresh();
+    if (inside_limits_cgroup_bytes() != limit)
+        give_up("the limit was not found", inside_limits_cgroup_bytes());
+}
+
+int run_child(const std::string &name, const char *argument) {
+    size_t number = strtoul(argument, nullptr, 10);
+    if (name == "cgroup" || name == "pressure")
+        inside_limits_set_root(argument);
+    if (name == "cgroup")
+        child_in_cgroup();
+    if (name == "pressure")
+        child_under_pressure();
+    if (name == "real")
+        child_in_real_cgroup(number);
+    return 0;
+}
+
+TEST(Cgroup, IsReadWhenTheHeapIsLarge) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "0::/\n");
+    tree.file("/sys/fs/cgroup/memory.max", std::to_string(100 * kMiB) + "\n");
+    Outcome outcome = run_self({"--child", "cgroup", tree.root()});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+TEST(Pressure, ThePurgerActsAsIfIdle) {
+    Tree tree;
+    tree.file("/proc/pressure/memory", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
+    Outcome outcome = run_self({"--child", "pressure", tree.root()}, {"HAKMEM_RETAIN_PERCENT=1000"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+TEST(Cgroup, ARealOne) {
+    constexpr size_t kLimit = 96 * kMiB;
+    MemoryCgroup cgroup(kLimit);
+    if (!cgroup.made())
+        GTEST_SKIP() << "no memory cgroup can be made here";
+    Outcome outcome = run_self({"--child", "real", std::to_string(kLimit)}, {}, MemoryCgroup::enter);
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 4 && strcmp(argv[1], "--child") == 0)
+        return run_child(argv[2], argv[3]);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,85 @@
+/* What the tests of limits have in common: options set for a while, and blocks that count. */
+#ifndef HAKMEM_TESTS_LIMITS_KIT_H
+#define HAKMEM_TESTS_LIMITS_KIT_H
+
+#include <gtest/gtest.h>
+#include <hakmem.h>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
+
+constexpr size_t kSlot = 64 * kKiB;
+
+/* An option with a value of its own while this lives. */
+class Setting {
+  public:
+    Setting(const char *name, const std::string &value) : name_(name) {
+        char before[64];
+        hak_option_get(name, before, sizeof before);
+        before_ = before;
+        EXPECT_EQ(hak_option_set(name, value.c_str()), 0) << name;
+    }
+    Setting(const char *name, uint64_t value) : Setting(name, std::to_string(value)) {}
+    ~Setting() { hak_option_set(name_, before_.c_str()); }
+
+  private:
+    const char *name_;
+    std::string before_;
+};
+
+/* What counts when nothing is held that can be given back. */
+inline size_t counted_at_rest() {
+    hak_trim();
+    return inside_limits_counted_bytes();
+}
+
+/* With one thread: what was refused has left nothing behind. */
+inline void expect_exact() {
+    inside_totals slots = inside_pool_count();
+    EXPECT_EQ(inside_pool_resident_slots(), slots.active_slots + slots.empty_slots);
+}
+
+inline size_t counter(const char *name) {
+    Json stats = heap_stats();
+    return static_cast<size_t>(stats["counters"][name].number);
+}
+
+/* Written blocks of one size; the list of them is glibc's. */
+class Blocks {
+  public:
+    explicit Blocks(size_t size) : size_(size) {}
+    ~Blocks() { shrink(0); }
+    bool grow() {
+        errno = 0;
+        void *block = blocks_.size() % 3 == 2 ? hak_calloc(1, size_) : hak_malloc(size_);
+        if (block == nullptr)
+            return false;
+        memset(block, 0xcd, size_);
+        blocks_.push_back(block);
+        return true;
+    }
+    void grow_to(size_t bytes) {
+        while (this->bytes() < bytes)
+            ASSERT_TRUE(grow()) << "no memory at " << this->bytes() / kKiB << " KiB";
+    }
+    void shrink(size_t count) {
+        for (; blocks_.size() > count; blocks_.pop_back())
+            hak_free(blocks_.back());
+    }
+    void shrink_to_bytes(size_t bytes) { shrink(bytes / size_); }
+    size_t count() const { return blocks_.size(); }
+    size_t bytes() const { return blocks_.size() * size_; }
+    void *at(size_t i) { return blocks_[i]; }
+
+  private:
+    size_t size_;
+    std::vector<void *> blocks_;
+};
+
+[[noreturn]] inline void give_up(const char *what, size_t figure) {
+    fprintf(stderr, "%s: %zu\n", what, figure);
+    _exit(1);
+}
+
+#endif
