@@ -121,7 +121,9 @@ fn signed(bytes: i64) -> String {
 fn sum(snapshot: &Snapshot, style: Style) -> String {
     let rss = snapshot.process.rss.max(1) as i64;
     let row = |name: &str, bytes: i64, about: &str| {
-        let percent = format!("{:.1} %", 100.0 * bytes as f64 / rss as f64);
+        // Of blocks that were never touched there may be any number.
+        let percent =
+            if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
         (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
     };
     let Terms {

@@ -35,7 +35,6 @@ impl Remote {
             Ok(maps) if maps.is_empty() && proc::is_of_kernel(pid) => {
                 bail!("PID {pid} is the kernel's own: it has no malloc")
             }
-            Ok(maps) if maps.is_empty() => Err(remote.ended()),
             Ok(_) => Ok(remote),
         }
     }
