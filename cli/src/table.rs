@@ -54,6 +54,23 @@ pub fn bytes(bytes: f64) -> String {
     }
 }
 
+/// Of a running program: down to single bytes.
+pub fn size(count: u64) -> String {
+    match count {
+        0 => "0".to_string(),
+        1..1024 => format!("{count} B"),
+        1024..0x10_0000 => format!("{} KiB", (count + 512) >> 10),
+        _ => bytes(count as f64),
+    }
+}
+
+/// "40,000"
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| std::str::from_utf8(g).unwrap_or("")).collect();
+    groups.join(",")
+}
+
 pub fn amount(number: f64) -> String {
     for (limit, letter) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
         if number >= limit {
@@ -123,6 +140,29 @@ fn table(mut columns: Vec<Column>, style: Style) -> String {
         }
         columns.retain(|column| column.leave_out != last);
     }
+}
+
+/// Rows under titles: words on the left, figures on the right. A column is of words if its last cell does not begin with
+/// a figure.
+pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Style) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if style.color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(titles.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    for row in rows {
+        table.add_row(row.iter().map(Cell::new));
+    }
+    for (place, column) in table.column_iter_mut().enumerate() {
+        let is_figure = |cell: &String| cell.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+        let figures = place > 0 && rows.last().is_some_and(|row| is_figure(&row[place]));
+        column.set_padding((0, 2));
+        column.set_cell_alignment(if figures { CellAlignment::Right } else { CellAlignment::Left });
+    }
+    table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
 }
 
 fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {
