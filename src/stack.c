@@ -166,7 +166,7 @@ HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned most) {
     f.code = registers_read(f.registers);
     f.page = f.registers[REGISTER_STACK] >> PAGE_SHIFT;
     unsigned n = 0;
-    while (n < most && step(&f))
+    while (n < most && step(&f) && f.code != 0)
         callers[n++] = f.code;
     return n;
 }

@@ -153,6 +153,7 @@ TEST(Stack, WhileAnExceptionIsThrown) {
 
 /* ---- signals ---- */
 
+void nothing() {}
 void look_on_signal(int) { look(); }
 
 class Handler {
@@ -197,7 +198,6 @@ TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
                   ", (%rsp)\n\tpopfq\n\t.cfi_adjust_cfa_offset -8\n\tret\n\t.cfi_endproc")
 STEPPING(stepping_begin, "orl $256");
 STEPPING(stepping_end, "andl $~256");
-#endif
 
 unsigned steps, steps_different;
 Seen first_different;
@@ -212,7 +212,6 @@ void on_step(int) {
 /* The processor stops after every instruction: in the middle of prologues, in stubs of the procedure linkage table, in the
  * dynamic linker while it binds a function. */
 template <class Function> void expect_same_at_each_step(const char *name, unsigned least, Function &&function) {
-#if defined(__x86_64__)
     SCOPED_TRACE(name);
     Handler handler(SIGTRAP, on_step, 0);
     steps = steps_different = 0;
@@ -223,17 +222,10 @@ template <class Function> void expect_same_at_each_step(const char *name, unsign
     EXPECT_EQ(steps_different, 0u) << "of " << steps;
     if (steps_different != 0)
         expect_same(first_different, 5);
-#else
-    (void)name, (void)least, (void)function;
-#endif
 }
 
-void nothing() {}
-
 TEST(Stack, AtEveryInstruction) {
-#if !defined(__x86_64__)
-    GTEST_SKIP() << "stepping is x86's";
-#elif defined(__has_feature)
+#if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
     GTEST_SKIP() << "the sanitizer puts signals off";
 #endif
@@ -253,6 +245,10 @@ TEST(Stack, AtEveryInstruction) {
               [](const void *a, const void *b) { return *static_cast<const int *>(a) - *static_cast<const int *>(b); });
     });
 }
+
+#else
+TEST(Stack, AtEveryInstruction) { GTEST_SKIP() << "stepping through instructions is x86's"; }
+#endif
 
 /* ---- threads, libraries ---- */
 
@@ -276,14 +272,24 @@ __attribute__((constructor)) void early() {
 }
 TEST(Stack, BeforeMain) { expect_same(seen_before_main, 3); }
 
+/* glibc's table of the code that binds is wrong on aarch64: the compiler's unwinder crashes there. */
+#if defined(__aarch64__)
+constexpr bool kBindingHasTables = false;
+#else
+constexpr bool kBindingHasTables = true;
+#endif
+void look_alone() { seen_here.n = stack_capture(seen_here.mine, kMost); }
+
 /* Runs before AtEveryInstruction binds the function, in a process of its own. */
 TEST(Stack, BindingAFunctionChild) {
     if (getenv("HAK_TEST_BINDING") == nullptr)
         GTEST_SKIP() << "runs as a child of the next";
-    lazy_hook(look);
+    lazy_hook(kBindingHasTables ? look : look_alone);
     EXPECT_EQ(lazy_function(1), 2);
     lazy_hook(nullptr);
-    expect_same(seen_here, 5);
+    if (kBindingHasTables)
+        expect_same(seen_here, 5);
+    EXPECT_GE(seen_here.n, 4u);
     EXPECT_TRUE(seen_here.has_module("ld-linux")) << "it was bound before";
 }
 TEST(Stack, BindingAFunction) {
