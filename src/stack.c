@@ -18,7 +18,6 @@ struct frame {
     uintptr_t registers[REGISTERS];
     bool is_interrupted;     /* here, not behind a call */
     struct os_module module; /* that of `code`, if it lies in it */
-    uint64_t identity;       /* the module's */
     uintptr_t page;          /* 4 KiB of the stack that can be read */
 };
 
@@ -144,12 +143,13 @@ static bool step_signal(struct frame *f) {
 static bool step(struct frame *f) {
     uintptr_t place = f->is_interrupted ? f->code : f->code - 1; /* a call may be its function's last instruction */
     if (place - f->module.begin >= f->module.end - f->module.begin) {
-        if (!os_find_module(place, &f->module))
+        if (!os_find_module(place, &f->module)) {
+            f->module.end = f->module.begin;
             return step_signal(f);
-        f->identity = os_module_identity(&f->module);
+        }
     }
     union cfi_packed packed;
-    uint64_t key = mix(place ^ f->identity);
+    uint64_t key = mix(place ^ f->module.identity);
     if (cache_get(key, &packed))
         return step_packed(f, &packed);
     struct cfi cfi;
