@@ -36,7 +36,7 @@ struct machine {
 
 /* ---- bytes ---- */
 
-HAK_STRAY static uint64_t read_bytes(struct reader *r, unsigned n) {
+static uint64_t read_bytes(struct reader *r, unsigned n) {
     uint64_t value = 0;
     if ((size_t)(r->end - r->at) < n) {
         r->is_bad = true;
@@ -124,10 +124,10 @@ static uint64_t table_entries(const struct os_module *m) {
     return is_known && in_segment(m, r.at, n * 8) ? n : 0;
 }
 
-static uint64_t table_number(const struct os_module *m, uint64_t i) {
+static int32_t table_number(const struct os_module *m, uint64_t i) {
     const uint8_t *at = m->unwind_table + HEADER_BYTES + i * 4;
     struct reader r = {at, at + 4, false};
-    return (uint64_t)(int32_t)read_bytes(&r, 4);
+    return (int32_t)read_bytes(&r, 4);
 }
 
 /* The FDE of the last function that does not begin behind the address. */
@@ -136,7 +136,7 @@ static const uint8_t *table_search(const struct os_module *m, uintptr_t address)
              high = table_entries(m); /* what is below `low` begins at or before it, from `high` on behind it */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if ((uintptr_t)m->unwind_table + table_number(m, 2 * middle) <= address)
+        if ((uintptr_t)(m->unwind_table + table_number(m, 2 * middle)) <= address)
             low = middle + 1;
         else
             high = middle;

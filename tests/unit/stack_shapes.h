@@ -13,9 +13,13 @@ int shape_alloca(int depth, stack_bottom bottom);    /* sizes are known at run t
 int shape_aligned(int depth, stack_bottom bottom);   /* the stack pointer is rounded down, and moves */
 int shape_registers(int depth, stack_bottom bottom); /* every register that is kept for the caller is in use */
 int shape_tail(int depth, stack_bottom bottom);      /* jumps instead of calls */
+int shape_noreturn(int depth, stack_bottom bottom);  /* a call is the last there is of the function */
 int shape_qsort(int depth, stack_bottom bottom);     /* through libc */
 int shape_large(int depth, stack_bottom bottom);     /* 100 KiB each */
 
+/* stack_damage.c: rounds of looking round `code` in tables that are damaged more and more, and are whole again each 1000
+ * rounds. Returns how often a row was found in whole ones; *rows: in all. */
+unsigned damaged_tables(const void *code, unsigned rounds, unsigned seed, unsigned *rows);
 /* stack_plugin.c */
 int plugin_through(int depth, stack_bottom bottom);
 /* stack_lazy.c: at its first call the dynamic linker asks the library which function it is. */
