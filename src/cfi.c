@@ -321,9 +321,11 @@ static bool run(struct machine *m, struct reader program, uintptr_t address) {
 
 bool cfi_find(const struct os_module *module, uintptr_t address, struct cfi *cfi) {
     const uint8_t *fde = table_search(module, address);
-    struct reader r = entry_at(module, fde);
     struct common common;
-    if (fde == NULL || r.is_bad)
+    if (fde == NULL)
+        return false;
+    struct reader r = entry_at(module, fde);
+    if (r.is_bad)
         return false;
     const uint8_t *link = r.at;
     if (!read_common(module, link - read_bytes(&r, 4), &common))

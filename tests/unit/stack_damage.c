@@ -2,6 +2,7 @@
 #include "stack_shapes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cfi.h"
 
@@ -11,25 +12,35 @@ static uint64_t random_number(void) {
     return state >> 33;
 }
 
-/* The segment has constants of the program in it, too, between which the sanitizer does not let us read. */
-__attribute__((no_sanitize("address"))) static void copy_bytes(uint8_t *to, const volatile uint8_t *from,
-                                                               size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = from[i];
+static uint32_t number_at(const uint8_t *at) {
+    uint32_t number;
+    memcpy(&number, at, sizeof number);
+    return number;
+}
+static void number_put(uint8_t *at, int64_t number) {
+    int32_t narrow = (int32_t)number;
+    memcpy(at, &narrow, sizeof narrow);
 }
 
-/* A block of its own with the same tables, as if the module lay elsewhere. */
-static struct os_module moved(const struct os_module *m) {
-    size_t bytes = (size_t)(m->table_end - m->table_begin);
-    uint8_t *copy = malloc(bytes);
-    copy_bytes(copy, m->table_begin, bytes);
-    struct os_module other = *m;
-    other.table_begin = copy, other.table_end = copy + bytes;
-    other.unwind_table = copy + (m->unwind_table - m->table_begin);
-    return other;
+/* A block that ends with it: the tables of a module that has one function, which begins as far from it as it did. */
+static uint8_t *tables_of_one(const struct os_module *m, const uint8_t *fde, size_t *bytes, uintptr_t *function) {
+    enum { HEADER = 20 };
+    const uint8_t *cie = fde + 4 - number_at(fde + 4);
+    size_t cie_bytes = 4 + number_at(cie), fde_bytes = 4 + number_at(fde);
+    *bytes = HEADER + cie_bytes + fde_bytes;
+    uint8_t *block = malloc(*bytes), *own = block + HEADER + cie_bytes;
+    memcpy(block, m->unwind_table, 8);
+    memcpy(block + HEADER, cie, cie_bytes);
+    memcpy(own, fde, fde_bytes);
+    number_put(own + 4, (int64_t)cie_bytes + 4);
+    *function = (uintptr_t)own + 8 + (uintptr_t)(int32_t)number_at(own + 8);
+    number_put(block + 8, 1);
+    number_put(block + 12, (int64_t)(*function - (uintptr_t)block));
+    number_put(block + 16, own - block);
+    return block;
 }
 
-/* All that can be done with a row, whatever its registers are. */
+/* All that can be done with a row, whatever the registers are. */
 static void follow(const struct cfi *cfi) {
     uintptr_t registers[REGISTERS], value;
     union cfi_packed packed;
@@ -43,34 +54,39 @@ static void follow(const struct cfi *cfi) {
     cfi_pack(cfi, &packed);
 }
 
-unsigned damaged_tables(const void *code, unsigned rounds, unsigned seed, unsigned *rows) {
-    struct os_module module;
+unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed) {
+    struct os_module module, other = {0};
     struct cfi cfi;
-    unsigned whole = 0;
+    size_t bytes;
+    uintptr_t function;
+    unsigned found = 0;
     state = seed;
-    *rows = 0;
-    if (!os_find_module((uintptr_t)code, &module) || module.unwind_table == NULL)
-        return 0;
-    struct os_module other = moved(&module);
-    size_t from = (size_t)(other.unwind_table - other.table_begin),
-           bytes = (size_t)(other.table_end - other.unwind_table);
+    if (!os_find_module(code, &module) || !cfi_find(&module, code, &cfi))
+        return rounds;
+    uint8_t *block = tables_of_one(&module, cfi.base, &bytes, &function), *whole = malloc(bytes);
+    memcpy(whole, block, bytes);
+    other.unwind_table = other.table_begin = block;
+    other.table_end = block + bytes;
     for (unsigned i = 0; i < rounds; i++) {
-        if (i % 1000 == 0) /* intact again */
-            copy_bytes((uint8_t *)other.table_begin, module.table_begin, (size_t)(other.table_end - other.table_begin));
-        uintptr_t address = (uintptr_t)other.unwind_table + ((uintptr_t)code - (uintptr_t)module.unwind_table);
-        address += random_number() % (i % 2 == 0 ? 64 : 100000);
-        bool found = cfi_find(&other, address, &cfi);
-        whole += found && i % 1000 == 0;
-        *rows += found;
-        if (found)
+        memcpy(block, whole, bytes);
+        for (uint64_t changes = i == 0 ? 0 : 1 + random_number() % 3; changes > 0; changes--)
+            block[random_number() % bytes] = (uint8_t)random_number();
+        bool is_row = cfi_find(&other, function + (i == 0 ? 0 : random_number() % 256), &cfi);
+        if (is_row)
             follow(&cfi);
-        /* Near where it was last looked, too. */
-        uint8_t *at = (uint8_t *)other.table_begin + from + random_number() % bytes;
-        if (found && i % 4 != 0)
-            at = (uint8_t *)cfi.base + random_number() % 64 - 16;
-        if (at < other.table_end)
-            *at = (uint8_t)random_number();
+        else if (i == 0)
+            found = rounds; /* the whole ones must have it */
+        found += is_row;
     }
-    free((uint8_t *)other.table_begin);
-    return whole;
+    free(block);
+    free(whole);
+    return found;
+}
+
+int deep_expression(unsigned depth) {
+    uint8_t expression[100];
+    uintptr_t registers[REGISTERS] = {0}, value;
+    memset(expression + 1, 0x12, depth); /* DW_OP_dup */
+    expression[0] = (uint8_t)depth;
+    return cfi_expression(expression, registers, 7, &value) && value == 7;
 }

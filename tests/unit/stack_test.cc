@@ -421,13 +421,24 @@ TEST(Stack, DamagedFramesEndIt) {
     munmap(forbidden, 3 * 65536);
 }
 
-TEST(Stack, DamagedTablesHaveNoRows) {
-    const unsigned rounds = 200000 / kShorter;
-    unsigned seed = static_cast<unsigned>(getpid()), rows = 0;
-    unsigned whole = damaged_tables(reinterpret_cast<void *>(shape_recursion), rounds, seed, &rows);
-    EXPECT_GT(whole, rounds / 1000 / 2) << "seed " << seed;
-    EXPECT_GT(rows, whole);
-    EXPECT_LT(rows, rounds);
+TEST(Stack, ExpressionsHaveADepth) {
+    EXPECT_TRUE(deep_expression(1));
+    EXPECT_TRUE(deep_expression(10));
+    EXPECT_FALSE(deep_expression(40));
+    EXPECT_FALSE(deep_expression(99));
+}
+
+/* Those of all functions between here and the handler of a signal. */
+TEST(Stack, DamagedTables) {
+    Handler handler(SIGUSR1, look_on_signal, 0);
+    shape_qsort(0, [] { shape_aligned(0, [] { shape_alloca(0, [] { raise(SIGUSR1); }); }); });
+    const unsigned rounds = 20000 / kShorter, seed = static_cast<unsigned>(getpid());
+    ASSERT_GT(seen_here.n, 10u);
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned found = damaged_tables(seen_here.mine[i], rounds, seed);
+        EXPECT_GT(found, 0u) << frame_text(seen_here.mine[i]);
+        EXPECT_LT(found, rounds) << frame_text(seen_here.mine[i]) << ", seed " << seed;
+    }
 }
 
 /* Code made at run time, of which no table tells: the walk comes to it and ends. */
