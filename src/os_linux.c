@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
 
+enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
+enum { SEGMENTS_MOST = 64, NOTE_BYTES_MOST = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
@@ -191,6 +194,100 @@ uint64_t os_random(void) {
     uint64_t x = words[0] ^ (words[1] << 32 | words[1] >> 32);
     x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 27, x *= 0x94d049bb133111ebu;
     return x ^ x >> 31;
+}
+
+/* The kernel reads a signal mask of 8 bytes, then finds that there is nothing of the kind to be done with it. */
+static bool page_readable(uintptr_t page) {
+    enum { REMEMBERED = 1024, NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
+    static _Atomic uintptr_t remembered[REMEMBERED]; /* pages that were readable; pairs with itself: they are hints */
+    _Atomic uintptr_t *place = &remembered[page % REMEMBERED];
+    if (load_relaxed(place) == page)
+        return true;
+    int saved = errno;
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, NULL, MASK_BYTES);
+    bool readable = errno == EINVAL;
+    errno = saved;
+    if (readable)
+        store_relaxed(place, page);
+    return readable;
+}
+
+bool os_readable(uintptr_t address, size_t bytes) {
+    if (address + bytes < address || address >> PROBE_SHIFT == 0)
+        return false;
+    for (uintptr_t page = address >> PROBE_SHIFT; page <= (address + bytes - 1) >> PROBE_SHIFT; page++)
+        if (!page_readable(page))
+            return false;
+    return true;
+}
+
+/* glibc's struct dl_find_object. The name is bound without a version, so that the library loads where there is none. */
+struct found_object {
+    uint64_t flags;
+    void *begin, *end;
+    struct link_map *link_map;
+    void *unwind_table;
+    uint64_t reserved[7];
+};
+__asm__(".symver hak_find_object, _dl_find_object@");
+extern int hak_find_object(void *address, struct found_object *found) HAK_WEAK;
+extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
+
+static uint64_t identity_add(uint64_t identity, uint64_t word) {
+    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
+    return identity ^ identity >> 32;
+}
+
+/* What an ELF header and what follows it say. False: there is none. */
+HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
+    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment; /* where every linker has them */
+    if (!os_readable((uintptr_t)header, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
+        return false;
+    uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        if (segment->p_type == PT_LOAD) {
+            first = min_size(first, segment->p_vaddr - segment->p_offset);
+            end = max_size(end, segment->p_vaddr + segment->p_memsz);
+        }
+        if (segment->p_type == PT_GNU_EH_FRAME)
+            table = segment->p_vaddr;
+    }
+    module->base = (uintptr_t)header - first;
+    if (module->end == 0)
+        module->begin = (uintptr_t)header, module->end = module->base + end;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
+        module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
+        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MOST)
+            for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
+                module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
+        if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
+            module->unwind_table = (const uint8_t *)(module->base + table);
+            module->table_begin = at, module->table_end = at + segment->p_filesz;
+        }
+    }
+    return true;
+}
+
+static const ElfW(Ehdr) * program_header(void) { return (const ElfW(Ehdr) *)getauxval(AT_PHDR) - 1; }
+
+bool os_find_module(uintptr_t address, struct os_module *module) {
+    struct found_object found;
+    if (hak_find_object != NULL) {
+        if (hak_find_object((void *)address, &found) != 0)
+            return false;
+        const struct link_map *map = found.link_map;
+        *module =
+            (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, .base = map->l_addr, .path = map->l_name};
+        module_read(module, *map->l_name == '\0' ? program_header() : (const void *)map->l_addr);
+        return true;
+    }
+    *module = (struct os_module){.path = ""};
+    if (module_read(module, program_header()) && address - module->begin < module->end - module->begin)
+        return true;
+    *module = (struct os_module){.path = "libhakmem.so"};
+    return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
 }
 
 size_t os_write(int fd, const char *text, size_t bytes) {

@@ -9,6 +9,7 @@
 #include "heap.h"
 #include "limits.h"
 #include "pool.h"
+#include "probes.h"
 
 struct family {
     struct bitset_family bitset;
@@ -140,3 +141,8 @@ void inside_limits_set_root(const char *root) { limits_root = root; }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
 int inside_limits_scarce(void) { return limits_look(); }
+void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
+    probe_alloc(block, bytes, weight_bytes);
+}
+void inside_probe_free(const void *block) { probe_free(block); }
+int inside_probe_alloc_wanted(void) { return probe_alloc_wanted(); }

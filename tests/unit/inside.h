@@ -81,6 +81,10 @@ void inside_limits_set_root(const char *root);
 void inside_limits_refresh(void);
 uint64_t inside_limits_cgroup_bytes(void); /* UINT64_MAX: none */
 int inside_limits_scarce(void);            /* reads the pressure */
+/* probes.h */
+void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
+void inside_probe_free(const void *block);
+int inside_probe_alloc_wanted(void);
 
 #ifdef __cplusplus
 }
