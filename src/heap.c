@@ -177,8 +177,10 @@ static void end_thread(void *value) {
     hak_heap = &heap_afterlife;
     empty_heap(h);
     forget_rings(h);
-    if (h->outbox_blocks != 0)
-        empty_heap(h); /* the purger may have been at the caches */
+    bool left = caches_enter(h) && h->outbox_blocks != 0; /* the purger may have been at the caches before */
+    caches_leave(h);
+    if (left)
+        empty_heap(h);
     put_heap_back(h);
 }
 

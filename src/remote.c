@@ -142,15 +142,14 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
 /* What was gathered for a slab that is ours by now. */
 static void bring_home(struct heap *h, struct slab *s) {
     struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    if (caches_enter(h) && e->slab == slot_of(s) + 1)
-        send_entry(h, h, e);
+    if (caches_enter(h) && h->outbox_blocks != 0 && e->slab == slot_of(s) + 1)
+        send_entry(h, h, e); /* before the block at hand, which keeps the slab alive */
     caches_leave(h);
 }
 
 void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
     if ((h->adoptions_left != 0 || pool_clients() == 1) && adopt(h, s)) {
-        if (h->outbox_blocks != 0)
-            bring_home(h, s); /* before `block`, which keeps the slab alive */
+        bring_home(h, s);
         slab_free(h, s, block);
         return;
     }
