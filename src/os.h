@@ -30,6 +30,7 @@ bool os_forbid(void *address, size_t bytes); /* no access from now on; os_commit
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
 /* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
 bool os_move(void *from, void *to, size_t bytes);
+bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail: nothing is allocated for it */
 bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
 bool os_start_thread(void *(*run)(void *));                          /* detached, all signals blocked; may allocate */
 void os_sleep_ms(unsigned ms);

@@ -101,12 +101,21 @@ bool os_move(void *from, void *to, size_t bytes) {
     void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
     unsigned char resident;
     if (got == to && load_relaxed(&kernel) == UNKNOWN) {
-        store_relaxed(&kernel, mincore(from, os_page_bytes(), &resident) == 0 ? KEEPS : FORGETS);
-        if (load_relaxed(&kernel) == FORGETS)
+        bool kept = mincore(from, os_page_bytes(), &resident) == 0;
+        if (kept || errno == ENOMEM) /* else it could not tell: the next move asks again */
+            store_relaxed(&kernel, kept ? KEEPS : FORGETS);
+        if (!kept)
             os_map(OS_FRESH, from, bytes);
     }
     errno = saved;
     return got == to;
+}
+
+bool os_is_mapped(void *address, size_t bytes) {
+    int saved = errno;
+    bool mapped = msync(address, bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+    errno = saved;
+    return mapped;
 }
 
 bool os_resident(void *address, size_t bytes, unsigned char *pages) {

@@ -53,8 +53,13 @@ size_t purge_cached_superslabs(void) {
 
 static void make_fork_page(void) {
     void *page = region_commit_heap(REGION_FORK_PAGE); /* by two threads at once: harmless */
-    if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
+    if (page == NULL)
         return;
+    if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
+        if (hak_region.window)
+            os_unmap(page, HEAP_BYTES); /* so that the next thread can try again */
+        return;
+    }
     store_relaxed(&((struct fork_page *)page)->known, 1);
     store_release(&fork_page, page);
 }
@@ -82,7 +87,7 @@ static void wake_purger(struct fork_page *page) {
 
 void pool_clients_changed(int by) {
     notice_fork();
-    if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&fork_page) == NULL)
+    if (rmw_add(&clients, by) >= 1 && by > 0 && load_relaxed(&fork_page) == NULL)
         make_fork_page();
     struct fork_page *page = load_acquire(&fork_page);
     if (by < 0 && page != NULL)

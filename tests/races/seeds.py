@@ -119,6 +119,7 @@ SEEDS = {
         "if (rmw_cas(&h->in_use, &in_use, true))",
         "if (load_seq(&h->in_use) == in_use && (store_seq(&h->in_use, true), true))",
     ),
+    "find_idle_once": ("heap.c", "number == BITSET_NONE && row < rows &&", "false && row < rows &&"),
     "put_idle_late": (
         "heap.c",
         "store_seq(&h->in_use, false);\n    bitset_add(&idle, 0, h->number);",
