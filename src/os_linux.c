@@ -177,6 +177,15 @@ uint32_t os_now_ms(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
+/* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells where. */
+extern void *__libc_stack_end HAK_WEAK; /* NOLINT: its name */
+char **os_environment(void) {
+    if (environ != NULL || &__libc_stack_end == NULL || __libc_stack_end == NULL)
+        return environ;
+    const long *arguments = __libc_stack_end;
+    return (char **)__libc_stack_end + 1 + *arguments + 1;
+}
+
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
     const void *bytes = (const void *)getauxval(AT_RANDOM);
