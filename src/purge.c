@@ -27,6 +27,7 @@ static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one la
 static _Atomic uint32_t regrets, boost;
 static _Atomic uint32_t settlings; /* while this number changes the program is not idle */
 static uint32_t settlings_seen;    /* by the purger, whose own this is */
+static _Atomic bool gathered;      /* something began to gather in an outbox since the purger last wanted to park */
 static _Atomic uint32_t last_trim_ms;
 
 /* On a page that the child of a fork finds zero, whatever way it was made: it has one thread and no purger. Made when the
@@ -83,6 +84,14 @@ static void wake_purger(struct fork_page *page) {
     uint32_t parked = PURGER_PARKED;
     if (load_seq(&page->purger) == PURGER_PARKED && rmw_cas(&page->purger, &parked, PURGER_RUNS))
         os_wake(&page->purger);
+}
+
+void purge_gathered(void) {
+    struct fork_page *page = load_acquire(&fork_page);
+    if (page == NULL || load_relaxed(&gathered))
+        return;
+    store_seq(&gathered, true); /* pairs with purge_park, as settlings do */
+    wake_purger(page);
 }
 
 void pool_clients_changed(int by) {
@@ -385,8 +394,10 @@ bool purge_park(void) {
     if (pool_clients() <= 2)
         return false;
     store_seq(&page->purger, PURGER_PARKED);
-    while (load_seq(&settlings) == settlings_seen && pool_clients() > 2 && load_relaxed(&page->purger) == PURGER_PARKED)
+    while (load_seq(&settlings) == settlings_seen && !load_seq(&gathered) && pool_clients() > 2 &&
+           load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED);
+    store_relaxed(&gathered, false);
     store_relaxed(&page->purger, PURGER_RUNS);
     return true;
 }

@@ -3,6 +3,7 @@
 #include "fail.h"
 #include "log.h"
 #include "options.h"
+#include "purge.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */
@@ -133,7 +134,8 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     }
     atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
-    h->outbox_blocks++;
+    if (h->outbox_blocks++ == 0)
+        purge_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
         send_entry(h, h, e);

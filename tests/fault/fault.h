@@ -19,8 +19,9 @@ extern "C" {
     X(madvise)                                                                                                         \
     X(munmap)                                                                                                          \
     X(mremap)                                                                                                          \
-    X(mincore) X(membarrier) X(futex) X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(getrlimit)      \
-        X(open) X(write) X(fcntl)
+    X(mincore)                                                                                                         \
+    X(membarrier)                                                                                                      \
+    X(futex) X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(getrlimit) X(open) X(write) X(fcntl)
 
 enum fault_call {
 #define FAULT_ENUM(name) FAULT_##name,
@@ -47,6 +48,7 @@ unsigned fault_injected_into(int call); /* of these, made to fail */
 size_t fault_occupied_bytes(void);      /* that mmap said somebody else has (EEXIST), since fault_arm */
 size_t fault_committed_bytes(void);     /* that were to become writable, refused or not, likewise */
 unsigned fault_threads_started(void);   /* ever */
+int fault_purger_is_parked(void);       /* and nobody has woken it */
 const char *fault_name(int call);
 void fault_clock_advance(unsigned ms);
 

@@ -216,6 +216,76 @@ TEST(Purger, ComesToAWindowWhenAdviceWasRefused) {
     all_points += calls;
 }
 
+/* ---- a parked purger ---- */
+
+constexpr size_t kSleepersBlock = 1000, kSleepersSlabs = 15, kInASlab = 64, kLeftInASlab = 20;
+
+struct Sleeper {
+    pthread_barrier_t barrier;
+    void *first = hak_malloc(100);
+    std::vector<void *> left;
+};
+
+/* Leaves slabs without owner, some blocks of which are still out. */
+void *leave_slabs(void *with) {
+    auto *sleeper = static_cast<Sleeper *>(with);
+    std::vector<void *> blocks(kSleepersSlabs * kInASlab);
+    for (void *&block : blocks)
+        block = hak_malloc(kSleepersBlock);
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % kInASlab < kLeftInASlab)
+            sleeper->left.push_back(blocks[i]);
+        else
+            hak_free(blocks[i]);
+    return nullptr;
+}
+
+void *free_and_sleep(void *with) {
+    auto *sleeper = static_cast<Sleeper *>(with);
+    hak_free(sleeper->first); /* has a heap then; it allocates nothing, or it would adopt what it frees */
+    pthread_barrier_wait(&sleeper->barrier);
+    pthread_barrier_wait(&sleeper->barrier);
+    for (void *block : sleeper->left) /* too few for its outbox to be sent */
+        hak_free(block);
+    pthread_barrier_wait(&sleeper->barrier);
+    return nullptr;
+}
+
+[[noreturn]] void run_sleeper() {
+    alarm(kPointSeconds / 2);
+    Sleeper sleeper;
+    pthread_t one, other;
+    pthread_barrier_init(&sleeper.barrier, nullptr, 2);
+    pthread_create(&other, nullptr, free_and_sleep, &sleeper);
+    pthread_barrier_wait(&sleeper.barrier);
+    hak_option_set("PURGER", "1");
+    std::vector<void *> kept(300);
+    for (void *&block : kept) /* so much that a purger comes */
+        block = hak_malloc(60000);
+    pthread_create(&one, nullptr, leave_slabs, &sleeper);
+    pthread_join(one, nullptr);
+    size_t before = fault_count_slots().active;
+    while (!fault_purger_is_parked())
+        sched_yield();
+    pthread_barrier_wait(&sleeper.barrier);
+    while (fault_count_slots().active > before - kSleepersSlabs / 2) /* with nobody else doing anything */
+        sched_yield();
+    pthread_barrier_wait(&sleeper.barrier);
+    pthread_join(other, nullptr);
+    _exit(0);
+}
+
+/* If it fails, a thread that frees some blocks of others and goes to sleep withholds the slabs they are in, up to 8 MiB. */
+TEST(Purger, ParkedComesForAnOutbox) {
+    fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_sleeper();
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the outbox was never sent, status " << status;
+}
+
 /* If it fails, realloc of huge blocks copies for ever after the kernel was short of memory once. */
 TEST(Moves, GoOnAfterMincoreCouldNotTell) {
     Case grow = {&program_named("grow"), &kSettings[0]};

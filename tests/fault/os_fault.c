@@ -30,6 +30,8 @@ static _Atomic unsigned calls[FAULT_COUNTS], injected[FAULT_COUNTS];
 static _Atomic size_t occupied_bytes;
 static _Atomic size_t committed_bytes;
 static _Atomic unsigned threads_started;
+static _Atomic(_Atomic uint32_t *) parked_word;
+static _Atomic uint32_t parked_value;
 static _Atomic unsigned clock_ms = 1000000;
 
 /* ---- the gate ---- */
@@ -133,6 +135,10 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 static long gate_syscall(long number, long a, long b, long c, ...) {
     if (fails(number == SYS_membarrier ? FAULT_membarrier : FAULT_futex))
         return failed();
+    if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: while the word is `c` */
+        store_relaxed(&parked_value, (uint32_t)c);
+        store_release(&parked_word, (_Atomic uint32_t *)a); /* NOLINT: an address */
+    }
     return syscall(number, a, b, c, NULL, NULL, 0);
 }
 
@@ -196,6 +202,10 @@ void fault_lift(void) { store_release(&armed, false); }
 unsigned fault_calls(int call) { return load_relaxed(&calls[call]); }
 size_t fault_occupied_bytes(void) { return load_relaxed(&occupied_bytes); }
 size_t fault_committed_bytes(void) { return load_relaxed(&committed_bytes); }
+int fault_purger_is_parked(void) {
+    _Atomic uint32_t *word = load_acquire(&parked_word);
+    return word != NULL && load_relaxed(word) == load_relaxed(&parked_value);
+}
 unsigned fault_threads_started(void) { return load_relaxed(&threads_started); }
 unsigned fault_injected_into(int call) { return load_relaxed(&injected[call]); }
 
