@@ -59,7 +59,7 @@ unsigned option_l2_ring_cap(size_t block_bytes) {
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static int lower(char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
 static bool same_letters(const char *a, const char *b, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (lower(a[i]) != lower(b[i]))

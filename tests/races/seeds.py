@@ -125,11 +125,7 @@ SEEDS = {
         "store_seq(&h->in_use, false);\n    bitset_add(&idle, 0, h->number);",
         "bitset_add(&idle, 0, h->number);\n    store_seq(&h->in_use, false);",
     ),
-    "newest_relaxed": (
-        "heap.c",
-        "while (!rmw_cas(&newest, &head, h));",
-        f"while (!atomic_compare_exchange_strong_explicit(&newest, &head, h, {RELAXED}, {RELAXED}));",
-    ),
+    "newest_relaxed": ("heap.c", "return load_acquire(&", "return load_relaxed(&"),
 }
 
 
