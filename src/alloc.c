@@ -429,7 +429,7 @@ void *alloc_realloc(void *p, size_t bytes) {
     }
     memcpy(moved, p, min_size(bytes, b.bytes));
     alloc_free(p);
-    if (hak_heap != &heap_afterlife)
+    if (hak_heap->number != HEAP_NONE)
         count(&hak_heap->pool.counters, COUNT_realloc_copied);
     return moved;
 }

@@ -48,8 +48,20 @@ static struct heap *heap_numbered(size_t number) {
     return (struct heap *)(void *)memory;
 }
 
+/* A thread that is interrupted in bitset_remove may hide members for long: then they are looked for one level lower,
+ * or else a thread that borrows a heap for each call would make one for each. */
+static size_t find_idle(void) {
+    size_t number = bitset_find(&idle, 0, 0), rows = (load_relaxed(&heaps_made) + 63) / 64;
+    for (size_t row = 0; number == BITSET_NONE && row < rows && row < idle.rows[0]; row++) {
+        uint64_t word = load_relaxed(bitset_word(&idle, 0, 0, row));
+        if (word != 0)
+            number = row * 64 + lowest_bit(word);
+    }
+    return number;
+}
+
 static struct heap *take_idle(void) {
-    for (size_t number; (number = bitset_find(&idle, 0, 0)) != BITSET_NONE;) {
+    for (size_t number; (number = find_idle()) != BITSET_NONE;) {
         struct heap *h = heap_numbered(number);
         bool in_use = false;
         bitset_remove(&idle, 0, number);
@@ -177,24 +189,26 @@ static void end_thread(void *value) {
     hak_heap = &heap_afterlife;
     empty_heap(h);
     forget_rings(h);
-    if (h->outbox_blocks != 0)
-        empty_heap(h); /* the purger may have been at the caches */
+    bool left = caches_enter(h) && h->outbox_blocks != 0; /* the purger may have been at the caches before */
+    caches_leave(h);
+    if (left)
+        empty_heap(h);
     put_heap_back(h);
 }
 
-/* Two first threads may both make a key; one of them is deleted again. */
-static void at_thread_exit(struct heap *h) {
+/* Two first threads may both make a key; one of them is deleted again. False: the thread's end would not be noticed. */
+static bool at_thread_exit(struct heap *h) {
     uint32_t key = load_acquire(&exit_key);
     if (key == 0) {
         pthread_key_t made;
         if (pthread_key_create(&made, end_thread) != 0)
-            return; /* the heap stays the thread's for ever: its memory is found through inboxes only */
+            return false;
         if (rmw_cas(&exit_key, &key, made + 1))
             key = made + 1;
         else
             pthread_key_delete(made);
     }
-    pthread_setspecific(key - 1, h);
+    return pthread_setspecific(key - 1, h) == 0;
 }
 
 HAK_COLD static struct heap *enter_slowly(void) {
@@ -206,7 +220,8 @@ HAK_COLD static struct heap *enter_slowly(void) {
         return h;
     }
     hak_heap = h; /* before the key: glibc may allocate for it */
-    at_thread_exit(h);
+    if (!at_thread_exit(h))
+        hak_heap = &heap_before_birth; /* this call borrows it; the next one tries again */
     return h;
 }
 

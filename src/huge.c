@@ -27,23 +27,30 @@ void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     return superslab != BITSET_NONE ? slab_address(make_record(h, superslab, bytes)) : NULL;
 }
 
+/* A call that replaces the run's mapping has failed: the kernel may have unmapped it all the same. */
+static bool is_unmapped(size_t superslab, size_t n) {
+    return !os_is_mapped(slot_address(superslab * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+}
+
 /* Back to an ordinary mapping. */
-static bool settle_moved(struct superslab *ss, void *p, size_t n) {
-    if (os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) != p)
-        return false;
-    os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES);
-    store_relaxed(&ss->moved, 0);
-    rmw_add(&hak_region_use.moved_runs, (size_t)-1);
-    return true;
+static bool settle_moved(void *p, size_t n) {
+    return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p && (os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES), true);
 }
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
     struct superslab *ss = superslab_at(superslab);
-    if (load_relaxed(&ss->moved) && settle_moved(ss, slab_address(s), n))
-        resident = false;
+    bool moved = load_relaxed(&ss->moved), settled = moved && settle_moved(slab_address(s), n);
+    bool unmapped = moved && !settled && is_unmapped(superslab, n);
+    if (settled || unmapped) {
+        store_relaxed(&ss->moved, 0);
+        rmw_add(&hak_region_use.moved_runs, (size_t)-1);
+    }
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give_run(&h->pool, superslab, n, resident);
+    if (unmapped)
+        pool_give_unmapped_run(&h->pool, superslab, n);
+    else
+        pool_give_run(&h->pool, superslab, n, resident && !settled);
 }
 
 void huge_free(struct heap *h, struct slab *s) { give_run(h, s, true); }
@@ -63,27 +70,30 @@ bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
     return true;
 }
 
+/* The run to which nothing was moved. Kernels before 6.17 may have unmapped as much of it as was to be moved. */
+static void give_target(struct heap *h, size_t superslab, size_t n, size_t moved, bool zero) {
+    bool unmapped = is_unmapped(superslab, moved);
+    if (unmapped)
+        pool_give_unmapped_run(&h->pool, superslab, moved);
+    pool_give_run(&h->pool, superslab + unmapped * moved, n - unmapped * moved, !zero);
+}
+
 void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
         return NULL;
     bool zero;
-    size_t moved_bytes = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES;
-    ptrdiff_t moved_slots = (ptrdiff_t)(moved_bytes / SLOT_BYTES);
+    size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
+    ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
     pool_count_resident(-moved_slots); /* its pages will be those of the other run */
-    size_t to = pool_take_run(&h->pool, huge_superslabs_of(bytes), SUPERSLAB_BYTES, &zero);
+    size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
     pool_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
-    char *target = slot_address(to * SUPERSLAB_SLOTS);
     rmw_add(&hak_region_use.moved_runs, 1);
     /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
-    if (!os_move(slab_address(s), target, moved_bytes)) {
+    if (!os_move(slab_address(s), slot_address(to * SUPERSLAB_SLOTS), have * SUPERSLAB_BYTES)) {
         rmw_add(&hak_region_use.moved_runs, (size_t)-1);
-        /* Kernels before 6.17 may have unmapped the target already. If it cannot be mapped again, it is lost. */
-        if (os_map(OS_FRESH, target, moved_bytes) == target) {
-            os_advise(OS_NO_HUGE, target, moved_bytes);
-            pool_give_run(&h->pool, to, huge_superslabs_of(bytes), !zero);
-        }
+        give_target(h, to, wanted, have, zero);
         return NULL;
     }
     store_relaxed(&superslab_at(to)->moved, 1);

@@ -1,8 +1,9 @@
-/* The parser and printer of the options table. Nothing here knows what an option does. */
+/* The parser and printer of the options table. Nothing here knows what an option does.
+ *
+ * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
 #include "options.h"
 #include "text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,25 +46,34 @@ unsigned option_l2_ring_cap(size_t block_bytes) {
     return load_relaxed(&option_l2_caps[range]);
 }
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static int lower(char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
+static bool same_letters(const char *a, const char *b, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (lower(a[i]) != lower(b[i]))
+            return false;
+    return true;
+}
+
 /* Parses a number with an optional k, m, g or t behind it. Returns what follows it, NULL when there is no number. */
 static const char *parse_number(const char *s, size_t length, uint64_t *value) {
     const char *end = s + length;
     uint64_t n = 0;
-    if (length == 0 || !isdigit((unsigned char)*s))
+    if (length == 0 || !is_digit(*s))
         return NULL;
-    for (; s < end && isdigit((unsigned char)*s); s++)
+    for (; s < end && is_digit(*s); s++)
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, (uint64_t)(*s - '0'), &n))
             return NULL;
     static const char units[] = "kmgt";
-    const char *unit = s < end ? strchr(units, tolower((unsigned char)*s)) : NULL;
+    const char *unit = s < end ? strchr(units, lower(*s)) : NULL;
     if (unit != NULL && *unit != '\0') {
         unsigned shift = 10 * (unsigned)(unit - units + 1);
         if (n > UINT64_MAX >> shift)
             return NULL;
         n <<= shift, s++;
-        if (end - s >= 2 && tolower((unsigned char)s[0]) == 'i')
+        if (end - s >= 2 && lower(s[0]) == 'i')
             s++;
-        if (s < end && tolower((unsigned char)*s) == 'b')
+        if (s < end && lower(*s) == 'b')
             s++;
     }
     *value = n;
@@ -74,7 +84,7 @@ static bool parse_choice(const char *choices, const char *s, size_t length, uint
     uint64_t n = 0;
     for (const char *choice = choices; *choice != '\0'; n++) {
         size_t size = strcspn(choice, "|");
-        if (size == length && strncasecmp(choice, s, length) == 0) {
+        if (size == length && same_letters(choice, s, length)) {
             *value = n;
             return true;
         }
@@ -135,11 +145,11 @@ static bool parse_value(enum option o, const char *s, size_t length) {
 
 /* The option named by `name`, with or without HAKMEM_; OPTION_COUNT if there is none. */
 static enum option find_option(const char *name, size_t length) {
-    if (length > 7 && strncasecmp(name, "HAKMEM_", 7) == 0)
+    if (length > 7 && same_letters(name, "HAKMEM_", 7))
         name += 7, length -= 7;
     unsigned o = 0;
     while (o < OPTION_COUNT &&
-           (strlen(option_table[o].name) != length || strncasecmp(option_table[o].name, name, length) != 0))
+           !(strlen(option_table[o].name) == length && same_letters(option_table[o].name, name, length)))
         o++;
     return (enum option)o;
 }
@@ -219,20 +229,28 @@ void options_freeze(void) {
         os_freeze(&start_options, sizeof start_options);
 }
 
+/* The value, if the entry is NAME=VALUE. */
+static const char *value_of(const char *entry, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(entry, name, length) == 0 && entry[length] == '=' ? entry + length + 1 : NULL;
+}
+
 void options_init(void) {
-    if (load_relaxed(&were_read) || environ == NULL)
+    char **environment = load_relaxed(&were_read) ? NULL : os_environment();
+    if (environment == NULL)
         return;
     store_relaxed(&were_read, true);
     if (getauxval(AT_SECURE))
         return; /* setuid: the environment is somebody else's */
-    for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {
-        const char *value = secure_getenv(glibc_variables[i].name);
-        if (value != NULL)
-            parse_value(glibc_variables[i].option, value, strlen(value));
-    }
+    for (char **entry = environment; *entry != NULL; entry++)
+        for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {
+            const char *value = value_of(*entry, glibc_variables[i].name);
+            if (value != NULL)
+                parse_value(glibc_variables[i].option, value, strlen(value));
+        }
     if (&hak_options != NULL && hak_options != NULL)
         apply_compiled_in(hak_options);
-    for (char **entry = environ; *entry != NULL; entry++) {
+    for (char **entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
         if (strncmp(*entry, "HAKMEM_", 7) == 0 && equals != NULL)
             apply_setting(*entry, (size_t)(equals - *entry), equals + 1, strlen(equals + 1));

@@ -1,6 +1,6 @@
 /* The options: one table, from which the parser, the environment names, HAKMEM_HELP, JSON and the docs derive.
  *
- * An option is read from, in this order: the environment (HAKMEM_NAME, by secure_getenv), the string `hak_options`
+ * An option is read from, in this order: the environment (HAKMEM_NAME; not of setuid programs), the string `hak_options`
  * compiled into the program, glibc's own MALLOC_ variable where there is one, the default. Values are plain words that
  * may be read at any time; those marked LIVE may be changed while the program runs. */
 #ifndef HAK_OPTIONS_H
@@ -103,8 +103,7 @@ const char *option_text(enum option o);
 /* Capacity option of the mid ring for blocks of this size. */
 unsigned option_l2_ring_cap(size_t block_bytes);
 
-/* Reads the environment. May be called again: a first call that came before libc knew the environment reads defaults
- * only. Prints a line for each unknown name or bad value. */
+/* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);
 
 /* Makes the values of START options read-only, if they have been read. At the start's end. */

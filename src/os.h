@@ -31,6 +31,7 @@ bool os_freeze(void *address, size_t bytes); /* read-only from now on */
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
 /* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
 bool os_move(void *from, void *to, size_t bytes);
+bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail: nothing is allocated for it */
 bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
 bool os_start_thread(void *(*run)(void *));                          /* detached, all signals blocked; may allocate */
 void os_sleep_ms(unsigned ms);
@@ -42,6 +43,7 @@ bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
+char **os_environment(void);   /* also before libc has started; NULL: not to be had yet */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);

@@ -112,12 +112,21 @@ bool os_move(void *from, void *to, size_t bytes) {
     void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
     unsigned char resident;
     if (got == to && load_relaxed(&kernel) == UNKNOWN) {
-        store_relaxed(&kernel, mincore(from, os_page_bytes(), &resident) == 0 ? KEEPS : FORGETS);
-        if (load_relaxed(&kernel) == FORGETS)
+        bool kept = mincore(from, os_page_bytes(), &resident) == 0;
+        if (kept || errno == ENOMEM) /* else it could not tell: the next move asks again */
+            store_relaxed(&kernel, kept ? KEEPS : FORGETS);
+        if (!kept)
             os_map(OS_FRESH, from, bytes);
     }
     errno = saved;
     return got == to;
+}
+
+bool os_is_mapped(void *address, size_t bytes) {
+    int saved = errno;
+    bool mapped = msync(address, bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+    errno = saved;
+    return mapped;
 }
 
 bool os_resident(void *address, size_t bytes, unsigned char *pages) {
@@ -183,6 +192,15 @@ uint32_t os_now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+/* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells where. */
+extern void *__libc_stack_end HAK_WEAK; /* NOLINT: its name */
+char **os_environment(void) {
+    if (environ != NULL || &__libc_stack_end == NULL || __libc_stack_end == NULL)
+        return environ;
+    const long *arguments = __libc_stack_end;
+    return (char **)__libc_stack_end + 1 + *arguments + 1;
 }
 
 uint64_t os_random(void) {

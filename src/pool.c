@@ -131,6 +131,22 @@ static size_t take_in_use(struct wish *wish) {
     return slot == BITSET_NONE && sure <= 4 && sure != least ? search(SET_ROOM_1 + sure, false, wish) : slot;
 }
 
+/* SuperSlabs that nobody has are available from now on. */
+static void give_clean(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        store_seq(&superslab_at(first + i)->word, 0);
+        pool_changed(first + i, ALL_SLOTS, 0);
+    }
+}
+
+/* One that waited for memory has it now, and is available. */
+static bool map_waiting(void) {
+    size_t superslab = region_map_unmapped();
+    if (superslab != BITSET_NONE)
+        give_clean(superslab, 1);
+    return superslab != BITSET_NONE;
+}
+
 /* Stage 3: a cached, a clean, a new SuperSlab. */
 static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
     size_t slot = search(SET_CACHED, true, wish);
@@ -138,6 +154,8 @@ static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
     LOG(LOG_LRU, "[LRU_POP] class=%u (%s) (cache_size=%u/%u)", (uint64_t)wish->tag - 1, *from_cache ? "hit" : "miss",
         (uint64_t)purge_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     if (slot == BITSET_NONE)
+        slot = search(SET_CLEAN, true, wish);
+    while (slot == BITSET_NONE && map_waiting())
         slot = search(SET_CLEAN, true, wish);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
@@ -323,16 +341,7 @@ static size_t next_free(size_t from) {
     return min_size(cached, clean);
 }
 
-/* Makes the unwanted part of a new run available. */
-static void give_clean(size_t first, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        store_seq(&superslab_at(first + i)->word, 0);
-        pool_changed(first + i, ALL_SLOTS, 0);
-    }
-}
-
-size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) {
-    size_t align_superslabs = align / SUPERSLAB_BYTES;
+static size_t take_free_run(struct pool_client *c, size_t n, size_t align_superslabs, bool *zero) {
     size_t base_number = hak_region.base / SUPERSLAB_BYTES;
     for (size_t at = next_free(0); at != BITSET_NONE;) {
         size_t first = round_up(at + base_number, align_superslabs) - base_number;
@@ -343,6 +352,17 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
         pool_check_hint(SET_CLEAN, at);
         at = next_free(first + free + 1);
     }
+    return BITSET_NONE;
+}
+
+size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) {
+    size_t align_superslabs = align / SUPERSLAB_BYTES;
+    size_t base_number = hak_region.base / SUPERSLAB_BYTES;
+    size_t free = take_free_run(c, n, align_superslabs, zero);
+    while (free == BITSET_NONE && n == 1 && map_waiting())
+        free = take_free_run(c, n, align_superslabs, zero);
+    if (free != BITSET_NONE)
+        return free;
     size_t whole;
     if (__builtin_add_overflow(n, align_superslabs - 1, &whole))
         return BITSET_NONE;
@@ -369,6 +389,12 @@ void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident)
     }
     c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
     c->empty_delta += (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0);
+    pool_settle(c);
+}
+
+void pool_give_unmapped_run(struct pool_client *c, size_t first, size_t n) {
+    region_put_unmapped(first, n);
+    c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
     pool_settle(c);
 }
 

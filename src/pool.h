@@ -51,6 +51,8 @@ bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wa
 size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero);
 /* Gives it back; `resident`: its pages may hold data. */
 void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident);
+/* Gives back the addresses alone: the kernel has unmapped the run. They are used again once they can be mapped. */
+void pool_give_unmapped_run(struct pool_client *c, size_t first, size_t n);
 bool pool_extend_run(struct pool_client *c, size_t first, size_t n, size_t wanted);
 
 /* ---- slabs on offer ---- */

@@ -29,6 +29,7 @@ static _Atomic uint32_t purges, regretted_purge; /* purge rounds, and the one la
 static _Atomic uint32_t regrets, boost;
 static _Atomic uint32_t settlings; /* while this number changes the program is not idle */
 static uint32_t settlings_seen;    /* by the purger, whose own this is */
+static _Atomic bool gathered;      /* something began to gather in an outbox since the purger last wanted to park */
 static _Atomic uint32_t last_trim_ms;
 
 _Atomic(struct fork_page *) purge_fork_page; /* NULL until there is one */
@@ -48,8 +49,13 @@ size_t purge_cached_superslabs(void) {
 
 static void make_fork_page(void) {
     void *page = region_commit_heap(REGION_FORK_PAGE); /* by two threads at once: harmless */
-    if (page == NULL || !os_advise(OS_WIPE, page, HEAP_BYTES))
+    if (page == NULL)
         return;
+    if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
+        if (hak_region.window)
+            os_unmap(page, HEAP_BYTES); /* so that the next thread can try again */
+        return;
+    }
     store_relaxed(&((struct fork_page *)page)->known, 1);
     store_release(&purge_fork_page, page);
 }
@@ -75,9 +81,17 @@ static void wake_purger(struct fork_page *page) {
         os_wake(&page->purger);
 }
 
+void purge_gathered(void) {
+    struct fork_page *page = load_acquire(&purge_fork_page);
+    if (page == NULL || load_relaxed(&gathered))
+        return;
+    store_seq(&gathered, true); /* pairs with purge_park, as settlings do */
+    wake_purger(page);
+}
+
 void pool_clients_changed(int by) {
     notice_fork();
-    if (rmw_add(&clients, by) == 1 && by > 0 && load_relaxed(&purge_fork_page) == NULL)
+    if (rmw_add(&clients, by) >= 1 && by > 0 && load_relaxed(&purge_fork_page) == NULL)
         make_fork_page();
     struct fork_page *page = load_acquire(&purge_fork_page);
     if (by < 0 && page != NULL)
@@ -391,8 +405,10 @@ bool purge_park(void) {
     if (pool_clients() <= 2)
         return false;
     store_seq(&page->purger, PURGER_PARKED);
-    while (load_seq(&settlings) == settlings_seen && pool_clients() > 2 && load_relaxed(&page->purger) == PURGER_PARKED)
+    while (load_seq(&settlings) == settlings_seen && !load_seq(&gathered) && pool_clients() > 2 &&
+           load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED);
+    store_relaxed(&gathered, false);
     store_relaxed(&page->purger, PURGER_RUNS);
     return true;
 }

@@ -51,7 +51,9 @@ bool purge_claim_purger(void);
 void purge_release_purger(void);
 /* This is the child of a program with threads, or a child's child: it has some pages as they were a moment before others. */
 bool purge_forked_with_threads(void);
-/* The purger sleeps until something is settled or a thread ends; at once true if something was settled since its last tick.
+/* Remote frees begin to gather in an outbox. Should the thread fall asleep now, the purger has to send them. */
+void purge_gathered(void);
+/* The purger sleeps until something is settled or gathers, or a thread ends; at once true if something has been since.
  * False: it is to end, as at most one thread of the program has a heap. */
 bool purge_park(void);
 

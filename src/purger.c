@@ -90,6 +90,7 @@ static void *run(void *unused) {
     }
     if (h != NULL)
         h->pool.is_purger = false;
+    heap_leave(h); /* if it was borrowed */
     purge_release_purger();
     return NULL;
 }

@@ -3,7 +3,7 @@
  *  1. It starts in malloc, once the heap has some size or there is something over a bound, and looks every 100 ms.
  *  2. In an idle program it empties the rings and outboxes of the threads, which may sleep for ever, then purges the free
  *     pages inside partly used slabs. In a busy one it empties those that nobody used for a second.
- *  3. After a second without anything to do it parks until something is settled; if the program is back to one thread, it
+ *  3. After a second without anything to do it parks until something is settled or gathers in an outbox; if the program is back to one thread, it
  *     ends: then nothing of it is left.
  *
  * Also what heaps' threads do themselves from time to time. */

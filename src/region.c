@@ -192,7 +192,8 @@ void region_freeze(void) {
         os_freeze(&hak_region, sizeof hak_region);
 }
 
-/* ---- SuperSlabs of a window ---- */
+/* ---- SuperSlabs without memory ----
+ * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has unmapped. */
 
 /* `head` is a chain of unmapped SuperSlabs, as number + 1, linked by changed_ms, which they do not need. It is only ever taken
  * whole, so there is no ABA. */
@@ -206,8 +207,15 @@ static void put_unmapped(uint32_t head) {
     while (!rmw_cas(&hak_region_use.unmapped, &before, head)); /* pairs with the swap below, for the links */
 }
 
-/* One of those that could not be mapped before; BITSET_NONE if it still can't. */
-static size_t map_unmapped(void) {
+void region_put_unmapped(size_t first, size_t n) {
+    for (size_t i = first; i < first + n; i++) {
+        store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
+        store_relaxed(&superslab_at(i)->changed_ms, 0);
+        put_unmapped((uint32_t)i + 1);
+    }
+}
+
+size_t region_map_unmapped(void) {
     uint32_t head = load_relaxed(&hak_region_use.unmapped) != 0 ? rmw_swap(&hak_region_use.unmapped, 0) : 0;
     if (head == 0)
         return BITSET_NONE;
@@ -219,7 +227,9 @@ static size_t map_unmapped(void) {
         put_unmapped(rest);
     if (got != at)
         return BITSET_NONE;
-    store_relaxed(&ss->word, 0); /* as of one that was never handed out */
+    if (!hak_region.window)
+        os_advise(OS_NO_HUGE, at, SUPERSLAB_BYTES); /* as all of the reservation */
+    store_relaxed(&ss->huge, HUGE_NONE);
     return head - 1;
 }
 
@@ -234,20 +244,15 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     size_t taken = first + n;
     if (!*blocked && rmw_cas(&hak_region_use.superslabs, &taken, first))
         return false;
-    for (size_t i = first; i < first + n; i++) {
-        store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
-        store_relaxed(&superslab_at(i)->changed_ms, 0);
-        if (!*blocked)
-            put_unmapped((uint32_t)i + 1);
-    }
+    for (size_t i = first; *blocked && i < first + n; i++)
+        store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX);
+    if (!*blocked)
+        region_put_unmapped(first, n);
     return false;
 }
 
 size_t region_take_superslabs(size_t n) {
     struct region *r = &hak_region;
-    size_t waiting = n == 1 ? map_unmapped() : BITSET_NONE;
-    if (waiting != BITSET_NONE)
-        return waiting;
     size_t first = load_relaxed(&hak_region_use.superslabs);
     for (;;) {
         if (n > r->superslabs_max || first > r->superslabs_max - n)

@@ -169,7 +169,7 @@ extern HAK_HIDDEN struct region hak_region;
 /* What changes of it, by any thread. */
 struct region_use {
     size_t frontier;           /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
-    _Atomic uint32_t unmapped; /* in a window: the first of those that could not be mapped when they were due, + 1 */
+    _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
     _Atomic size_t superslabs; /* handed out so far, from the lowest */
     _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
 };
@@ -183,6 +183,11 @@ void region_freeze(void);
 
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
 size_t region_take_superslabs(size_t n);
+
+/* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
+void region_put_unmapped(size_t first, size_t n);
+/* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't be. */
+size_t region_map_unmapped(void);
 
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);

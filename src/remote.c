@@ -3,6 +3,7 @@
 #include "fail.h"
 #include "log.h"
 #include "options.h"
+#include "purge.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */
@@ -133,7 +134,8 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     }
     atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
-    h->outbox_blocks++;
+    if (h->outbox_blocks++ == 0)
+        purge_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
         send_entry(h, h, e);
@@ -142,15 +144,14 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
 /* What was gathered for a slab that is ours by now. */
 static void bring_home(struct heap *h, struct slab *s) {
     struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    if (caches_enter(h) && e->slab == slot_of(s) + 1)
-        send_entry(h, h, e);
+    if (caches_enter(h) && h->outbox_blocks != 0 && e->slab == slot_of(s) + 1)
+        send_entry(h, h, e); /* before the block at hand, which keeps the slab alive */
     caches_leave(h);
 }
 
 void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
     if ((h->adoptions_left != 0 || pool_clients() == 1) && adopt(h, s)) {
-        if (h->outbox_blocks != 0)
-            bring_home(h, s); /* before `block`, which keeps the slab alive */
+        bring_home(h, s);
         slab_free(h, s, block);
         return;
     }

@@ -283,8 +283,11 @@ void tiny_release_unused(struct heap *h) {
             inbox_drain(h, s);
     }
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        struct slab *s = slab_leave_current(h, c);
-        if (s != NULL)
+        struct slab *s = slab_leave_current(h, c), *fresh = h->fresh[c];
+        if (fresh != NULL && fresh != s && load_relaxed(&fresh->inbox) != 0)
+            inbox_drain(h, fresh);
+        bool gone = s == NULL || (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s));
+        if (!gone)
             slab_make_current(h, s);
     }
 }

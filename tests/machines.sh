@@ -51,8 +51,8 @@ directives() {
 # ---- aarch64 ----
 
 # Reasons: glibc's own memalign crashes under qemu; 10,000 threads, 1 TiB and the library's options, for one process each,
-# take too long there; an audit module hides the small region from the library.
-NOT_EMULATED="-*AlignedAllocEdges:*MemalignEdges:*TenThousandAlive*:*Sparse*:BadOption.*:*BlocksOutliveTheirThreads:Audit.*"
+# take too long there.
+NOT_EMULATED="-*AlignedAllocEdges:*MemalignEdges:*TenThousandAlive*:*Sparse*:BadOption.*:*BlocksOutliveTheirThreads"
 
 # emulated PAGE_BYTES COMMAND…: aarch64 programs run, also those the command starts. Where the system does not run them the
 # kernel is told how in a namespace of our own. qemu before 8.1 keeps a word for each page of a mapping: hence the smaller region.

@@ -1,5 +1,9 @@
-/* What the tests share: random numbers, patterns that show a damaged block, the memory of this process as the
- * kernel counts it, and running this same program again as a child. Nothing here reads a clock. */
+/* What the tests share: how often they do what they do, random numbers, patterns that show a damaged block, the memory of
+ * this process as the kernel counts it, running this same program again as a child, and misuses run so. Nothing here
+ * reads a clock.
+ *
+ * HAK_TEST_LONGER=N in the environment: N times as often, for a soak. HAK_TEST_SHORTER=N: a part of it, for an emulator.
+ * A line `figure: NAME VALUE` is a result that the documentation is made of: a sum of all runs, or of NAME_most the largest. */
 #ifndef HAKMEM_TESTS_SUPPORT_H
 #define HAKMEM_TESTS_SUPPORT_H
 
@@ -14,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -22,6 +27,20 @@
 #define HAK_TEST_SHORTER 1
 #endif
 constexpr int kShorter = HAK_TEST_SHORTER;
+
+inline int from_environment(const char *name) {
+    const char *text = getenv(name);
+    int value = text != nullptr ? atoi(text) : 1;
+    return value > 1 ? value : 1;
+}
+
+/* `usual`, or what the environment and the sanitizer make of it; at least 10. */
+inline int times(int usual) {
+    int count = usual / kShorter / from_environment("HAK_TEST_SHORTER") * from_environment("HAK_TEST_LONGER");
+    return count > 10 ? count : 10;
+}
+
+inline void figure(const char *name, long value) { printf("figure: %s %ld\n", name, value > 0 ? value : 0); }
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB, kTiB = 1024 * kGiB;
 
@@ -241,6 +260,43 @@ inline Outcome run_program(const char *program, const std::vector<std::string> &
 inline Outcome run_self(const std::vector<std::string> &args, const std::vector<std::string> &env = {},
                         void (*prepare)(long) = nullptr, long prepare_with = 0) {
     return run_program("/proc/self/exe", args, env, prepare, prepare_with);
+}
+
+inline std::vector<std::string> lines_of(const std::string &text) {
+    std::vector<std::string> lines;
+    for (size_t at = 0; at < text.size();) {
+        size_t end = text.find('\n', at);
+        if (end == std::string::npos)
+            end = text.size();
+        lines.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return lines;
+}
+
+/* ---- programs that misuse the allocator: run_self({"--case", name, size}) ---- */
+
+struct Misuse {
+    const char *name;
+    void (*run)(size_t size);
+    const char *line; /* that it owes, as the test understands it */
+    std::vector<size_t> sizes;
+};
+inline void PrintTo(const Misuse &one, std::ostream *out) { *out << one.name; }
+
+/* The program's exit status if it survives, which the parent takes for a failure. */
+inline int run_misuse(const std::vector<Misuse> &all, const std::string &name, size_t size) {
+    for (auto &one : all)
+        if (name == one.name)
+            one.run(size);
+    return 0;
+}
+
+/* Stores a pointer where the compiler cannot follow it. */
+inline char *hidden(void *block) {
+    static void *volatile place;
+    place = block;
+    return static_cast<char *>(place);
 }
 
 #endif

@@ -17,13 +17,6 @@ namespace {
 
 const Surface &S = subject();
 
-/* Stores a pointer where the compiler cannot follow it. */
-char *hidden(void *block) {
-    static void *volatile place;
-    place = block;
-    return static_cast<char *>(place);
-}
-
 char *live(size_t size) {
     char *block = hidden(S.alloc(size));
     memset(block, 1, size);
@@ -184,23 +177,14 @@ constexpr char kEither[] = "hakmem: (double|invalid) free of 0x[0-9a-f]+ \\(.*\\
 constexpr char kWritten[] = "hakmem: (write after|double) free (among|of) .*";
 constexpr char kPointer[] = "hakmem: invalid pointer 0x[0-9a-f]+ in [a-z_]+ \\(.*\\)";
 
-struct Case {
-    const char *name;
-    void (*run)(size_t);
-    const char *line;
-    std::vector<size_t> sizes;
-};
-
-void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
-
 const std::vector<size_t> kSizes{8, 48, 1000, 5000, 40000, 200 * kKiB, 3 * kMiB};
 const std::vector<size_t> kNoSize{0};
 
-const std::vector<Case> &cases() {
+const std::vector<Misuse> &cases() {
     std::vector<size_t> written_by_zeroes{8, 48, 1000};
     if (getenv("HAKMEM_SECURE") != nullptr)
         written_by_zeroes.clear(); /* there free memory is zero: nothing is changed */
-    static const std::vector<Case> all{
+    static const std::vector<Misuse> all{
         {"double_free_at_once", double_free_at_once, kEither, kSizes},
         {"double_free_after_others", double_free_after_others, kEither, kSizes},
         {"double_free_while_the_slab_lives", double_free_after_others, kDouble, {8, 48, 1000, 5000, 40000}},
@@ -236,25 +220,6 @@ const std::vector<Case> &cases() {
     return all;
 }
 
-int run_case(const std::string &name, size_t size) {
-    for (auto &one : cases())
-        if (name == one.name)
-            one.run(size);
-    return 0; /* it was survived: the parent takes that for a failure */
-}
-
-std::vector<std::string> lines_of(const std::string &text) {
-    std::vector<std::string> lines;
-    for (size_t at = 0; at < text.size();) {
-        size_t end = text.find('\n', at);
-        if (end == std::string::npos)
-            end = text.size();
-        lines.push_back(text.substr(at, end - at));
-        at = end + 1;
-    }
-    return lines;
-}
-
 size_t count_matching(const std::string &text, const std::string &pattern) {
     auto lines = lines_of(text);
     std::regex regex(pattern);
@@ -262,7 +227,7 @@ size_t count_matching(const std::string &text, const std::string &pattern) {
         std::count_if(lines.begin(), lines.end(), [&](auto &line) { return std::regex_match(line, regex); }));
 }
 
-class Bad : public testing::TestWithParam<Case> {};
+class Bad : public testing::TestWithParam<Misuse> {};
 
 TEST_P(Bad, EndsWithOneLineAndSigabrt) {
     for (size_t size : GetParam().sizes) {
@@ -287,7 +252,7 @@ TEST_P(Bad, IsSurvivedOnDemand) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bad, testing::ValuesIn(cases()),
-                         [](const testing::TestParamInfo<Case> &one) { return std::string(one.param.name); });
+                         [](const testing::TestParamInfo<Misuse> &one) { return std::string(one.param.name); });
 
 TEST(BadText, NamesTheBlockSize) {
     Outcome outcome = run_self({"--case", "double_free_at_once", "48"});
@@ -369,7 +334,7 @@ int main(int argc, char **argv) {
     struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     if (argc == 4 && strcmp(argv[1], "--case") == 0)
-        return run_case(argv[2], strtoul(argv[3], nullptr, 10));
+        return run_misuse(cases(), argv[2], strtoul(argv[3], nullptr, 10));
     if (argc == 3 && strcmp(argv[1], "--print-option") == 0)
         return print_option(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--list-options") == 0)

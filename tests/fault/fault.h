@@ -11,11 +11,17 @@
 extern "C" {
 #endif
 
+/* mmap_over: that replaces what is mapped (MAP_FIXED) */
 #define FAULT_CALLS(X)                                                                                                 \
     X(mmap)                                                                                                            \
+    X(mmap_over)                                                                                                       \
     X(mprotect)                                                                                                        \
     X(madvise)                                                                                                         \
-    X(munmap) X(mremap) X(mincore) X(membarrier) X(futex) X(pthread_create) X(getrlimit) X(open) X(write) X(fcntl)
+    X(munmap)                                                                                                          \
+    X(mremap)                                                                                                          \
+    X(mincore)                                                                                                         \
+    X(membarrier)                                                                                                      \
+    X(futex) X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(getrlimit) X(open) X(write) X(fcntl)
 
 enum fault_call {
 #define FAULT_ENUM(name) FAULT_##name,
@@ -25,12 +31,14 @@ enum fault_call {
     FAULT_COUNTS
 };
 
-/* Calls from <= k < to fail, counted from 1. `half`: those that can have done a part of their work by then have. */
+/* Calls from <= k < to fail, counted from 1. `half`: those that can have done a part of their work by then have. Not more
+ * than commit_most bytes may become writable, as where nothing is overcommitted; 0: any number. */
 struct fault_plan {
     int call;
     unsigned from, to;
     int error;
     int half;
+    size_t commit_most;
 };
 
 void fault_arm(const struct fault_plan *plan);
@@ -38,7 +46,9 @@ void fault_lift(void);
 unsigned fault_calls(int call);         /* since fault_arm */
 unsigned fault_injected_into(int call); /* of these, made to fail */
 size_t fault_occupied_bytes(void);      /* that mmap said somebody else has (EEXIST), since fault_arm */
-unsigned fault_not_mapped_afresh(void); /* mmaps that were to replace something (MAP_FIXED) and failed, likewise */
+size_t fault_committed_bytes(void);     /* that were to become writable, refused or not, likewise */
+unsigned fault_threads_started(void);   /* ever */
+int fault_purger_is_parked(void);       /* and nobody has woken it */
 const char *fault_name(int call);
 void fault_clock_advance(unsigned ms);
 

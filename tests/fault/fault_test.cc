@@ -1,5 +1,5 @@
 /* The k-th call of the system fails, for every k, alone, in a burst, and all from it on, of each function and of all
- * together, with each error, in each of the programs (programs.h) under several settings.
+ * together, with each error, in each of the programs (programs.h) under several settings; and memory runs out, all of it.
  *
  *  1. A point is a child of this process that never allocated before: so the start fails, too.
  *  2. While calls fail the program gets NULL with ENOMEM at worst. Then the fault is lifted, and the same program runs
@@ -18,7 +18,22 @@
 
 namespace {
 
-constexpr unsigned kPointSeconds = 60, kBurst = 7, kNever = UINT32_MAX;
+constexpr unsigned kPointSeconds = 60, kBurst = 7, kCommits = 16, kNever = UINT32_MAX;
+
+/* Until the fault is lifted nothing can be purged, and what is writable is resident. */
+void lock_memory() {
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        give_up("mlockall: %s", strerror(errno));
+}
+
+bool may_lock_memory() {
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(mlockall(MCL_CURRENT | MCL_FUTURE) != 0 ||
+              mmap(nullptr, kTiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED);
+    int status = 0;
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
 struct Settings {
     setting which;
@@ -30,11 +45,14 @@ const Settings kSettings[] = {
     {EAGER, "eager", "eager", [] {}},
     {WINDOW, "window", "eager", fault_no_reservation},
     {HUGE_PAGES, "huge_pages", "auto", fault_huge_pages_always},
+    {LOCKED, "locked", "auto", lock_memory},
 };
 
 /* What a child tells. */
 struct Shared {
     unsigned calls[FAULT_COUNTS], injected;
+    size_t committed_bytes;
+    double moved_runs;
 };
 
 Shared *shared() {
@@ -45,20 +63,18 @@ Shared *shared() {
 
 /* ---- one point, in the child ---- */
 
-/* What is left when all was freed, but for what is known to be lost: addresses that somebody else has, and a huge run
- * that could be neither moved to nor mapped afresh. */
+/* What is left when all was freed, but for addresses that somebody else has. */
 std::string left_over(const Program &program) {
     hak_trim();
     Json stats = heap_stats();
     fault_slots slots = fault_count_slots();
-    bool hole = fault_not_mapped_afresh() != 0;
-    size_t lost = fault_occupied_bytes() / (64 * kKiB) + (hole ? slots.nobodys : 0);
+    size_t lost = fault_occupied_bytes() / (64 * kKiB);
     for (const char *term : {"live", "untouched_live", "empty_slots"})
-        if (stats["rss_bytes"][term].number != 0 && !hole)
+        if (stats["rss_bytes"][term].number != 0)
             return term + (" is " + stats["rss_bytes"][term].text);
     if (slots.nobodys > lost || slots.empty != 0)
         return std::to_string(slots.nobodys) + " slots are nobody's, " + std::to_string(slots.empty) + " EMPTY";
-    if (slots.active - slots.nobodys > program.slots_kept)
+    if (slots.active != slots.nobodys)
         return std::to_string(slots.active) + " slots are taken";
     if (stats["heaps"].number > static_cast<double>(program.heaps))
         return stats["heaps"].text + " heaps were made";
@@ -85,15 +101,20 @@ void expect_nothing_lost(const Program &program) {
     program.run(actor);
     actor.check_all();
     fault_lift();
+    munlockall();
     for (int i = 0; i < FAULT_COUNTS; i++)
         shared()->calls[i] = fault_calls(i);
     shared()->injected = fault_injected_into(FAULT_ANY);
+    shared()->committed_bytes = fault_committed_bytes();
     fault_clock_advance(5000); /* after a refusal the pool does not ask again for a second */
     after.take_over(actor);
     program.run(after);
     after.check_all();
     after.drop_all();
     expect_nothing_lost(program);
+    shared()->moved_runs = heap_stats()["counters"]["huge_moved_pages"].number;
+    if (program.starts_purger && fault_threads_started() == 0)
+        give_up("no purger came");
     _exit(0);
 }
 
@@ -116,6 +137,8 @@ std::string point(const Case &c, const fault_plan &plan) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return "";
     std::string how = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "a mistake";
+    if (plan.commit_most != 0)
+        return case_name(c) + ": " + std::to_string(plan.commit_most) + " writable bytes: ended with " + how;
     return case_name(c) + ": " + fault_name(plan.call) + " from call " + std::to_string(plan.from) + " to before " +
            std::to_string(plan.to) + " fails with " + strerrorname_np(plan.error) + (plan.half ? ", half done" : "") +
            ": ended with " + how;
@@ -129,16 +152,27 @@ class EveryCall : public testing::TestWithParam<Case> {
         for (unsigned to : {k + 1, k + kBurst, kNever})
             for (int error : {ENOMEM, EAGAIN, EINVAL, EEXIST})
                 for (int half : {0, 1}) {
-                    bool partial = call == FAULT_mprotect || call == FAULT_madvise || call == FAULT_mremap;
+                    bool partial = call == FAULT_mprotect || call == FAULT_madvise || call == FAULT_mremap ||
+                                   call == FAULT_mmap_over || (call == FAULT_ANY && to == kNever);
                     bool occupied = error == EEXIST; /* all of the window is not */
                     if ((occupied && (call != FAULT_mmap || to == kNever)) || (half && (!partial || error != ENOMEM)))
                         continue;
-                    std::string failure = point(GetParam(), {call, k, to, error, half});
-                    EXPECT_EQ(failure, "");
-                    failures_ += !failure.empty();
-                    met += shared()->injected != 0;
+                    met += try_point({call, k, to, error, half, 0});
                 }
         return met;
+    }
+    /* So few bytes may become writable, from next to none to next to all of `bytes`. */
+    unsigned points_of_commit(size_t bytes) {
+        unsigned met = 0;
+        for (size_t i = 0; i < kCommits && failures_ < 3; i++)
+            met += try_point({FAULT_ANY, kNever, kNever, ENOMEM, 1, 1 + bytes / kCommits * i});
+        return met;
+    }
+    bool try_point(const fault_plan &plan) {
+        std::string failure = point(GetParam(), plan);
+        EXPECT_EQ(failure, "");
+        failures_ += !failure.empty();
+        return shared()->injected != 0;
     }
     int failures_ = 0;
 };
@@ -146,8 +180,13 @@ class EveryCall : public testing::TestWithParam<Case> {
 unsigned all_points;
 
 TEST_P(EveryCall, FailsAndThenGoesOn) {
-    ASSERT_EQ(point(GetParam(), {FAULT_ANY, kNever, kNever, ENOMEM, 0}), "");
+    if (std::get<1>(GetParam())->which == LOCKED && !may_lock_memory())
+        GTEST_SKIP() << "mlockall needs the right to lock much memory";
+    ASSERT_EQ(point(GetParam(), {FAULT_ANY, kNever, kNever, ENOMEM, 0, 0}), "");
     Shared unharmed = *shared();
+    unsigned commits = points_of_commit(unharmed.committed_bytes);
+    printf("figure: fault_points_%s_commit %u\n", case_name(GetParam()).c_str(), commits);
+    all_points += commits;
     for (int call = 0; call < FAULT_COUNTS; call++) {
         unsigned met = 0;
         for (unsigned k = 1; k <= unharmed.calls[call] && failures_ < 3; k += kShorter)
@@ -156,6 +195,106 @@ TEST_P(EveryCall, FailsAndThenGoesOn) {
             printf("figure: fault_points_%s_%s %u\n", case_name(GetParam()).c_str(), fault_name(call), met);
         all_points += met;
     }
+}
+
+const Program &program_named(const std::string &name) {
+    for (auto &program : kPrograms)
+        if (program.name == name)
+            return program;
+    abort();
+}
+
+/* If it fails, a program in a window that was short of memory as it started its threads has no purger for ever. */
+TEST(Purger, ComesToAWindowWhenAdviceWasRefused) {
+    const Settings window = {WINDOW, "window", "auto", fault_no_reservation};
+    Case here = {&program_named("purger"), &window};
+    ASSERT_EQ(point(here, {FAULT_ANY, kNever, kNever, ENOMEM, 0, 0}), "");
+    unsigned calls = std::min(shared()->calls[FAULT_madvise], 50U);
+    for (unsigned k = 1; k <= calls; k++)
+        EXPECT_EQ(point(here, {FAULT_madvise, k, k + 1, EINVAL, 0, 0}), "");
+    printf("figure: fault_points_purger_window_madvise %u\n", calls);
+    all_points += calls;
+}
+
+/* ---- a parked purger ---- */
+
+constexpr size_t kSleepersBlock = 1000, kSleepersSlabs = 15, kInASlab = 64, kLeftInASlab = 20;
+
+struct Sleeper {
+    pthread_barrier_t barrier;
+    void *first = hak_malloc(100);
+    std::vector<void *> left;
+};
+
+/* Leaves slabs without owner, some blocks of which are still out. */
+void *leave_slabs(void *with) {
+    auto *sleeper = static_cast<Sleeper *>(with);
+    std::vector<void *> blocks(kSleepersSlabs * kInASlab);
+    for (void *&block : blocks)
+        block = hak_malloc(kSleepersBlock);
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (i % kInASlab < kLeftInASlab)
+            sleeper->left.push_back(blocks[i]);
+        else
+            hak_free(blocks[i]);
+    return nullptr;
+}
+
+void *free_and_sleep(void *with) {
+    auto *sleeper = static_cast<Sleeper *>(with);
+    hak_free(sleeper->first); /* has a heap then; it allocates nothing, or it would adopt what it frees */
+    pthread_barrier_wait(&sleeper->barrier);
+    pthread_barrier_wait(&sleeper->barrier);
+    for (void *block : sleeper->left) /* too few for its outbox to be sent */
+        hak_free(block);
+    pthread_barrier_wait(&sleeper->barrier);
+    return nullptr;
+}
+
+[[noreturn]] void run_sleeper() {
+    alarm(kPointSeconds / 2);
+    Sleeper sleeper;
+    pthread_t one, other;
+    pthread_barrier_init(&sleeper.barrier, nullptr, 2);
+    pthread_create(&other, nullptr, free_and_sleep, &sleeper);
+    pthread_barrier_wait(&sleeper.barrier);
+    hak_option_set("PURGER", "1");
+    std::vector<void *> kept(300);
+    for (void *&block : kept) /* so much that a purger comes */
+        block = hak_malloc(60000);
+    pthread_create(&one, nullptr, leave_slabs, &sleeper);
+    pthread_join(one, nullptr);
+    size_t before = fault_count_slots().active;
+    while (!fault_purger_is_parked())
+        sched_yield();
+    pthread_barrier_wait(&sleeper.barrier);
+    while (fault_count_slots().active > before - kSleepersSlabs / 2) /* with nobody else doing anything */
+        sched_yield();
+    pthread_barrier_wait(&sleeper.barrier);
+    pthread_join(other, nullptr);
+    _exit(0);
+}
+
+/* If it fails, a thread that frees some blocks of others and goes to sleep withholds the slabs they are in, up to 8 MiB. */
+TEST(Purger, ParkedComesForAnOutbox) {
+    fflush(nullptr);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_sleeper();
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the outbox was never sent, status " << status;
+}
+
+/* If it fails, realloc of huge blocks copies for ever after the kernel was short of memory once. */
+TEST(Moves, GoOnAfterMincoreCouldNotTell) {
+    Case grow = {&program_named("grow"), &kSettings[0]};
+    ASSERT_EQ(point(grow, {FAULT_ANY, kNever, kNever, ENOMEM, 0, 0}), "");
+    double unharmed = shared()->moved_runs;
+    ASSERT_GT(unharmed, 1) << "nothing is moved at all";
+    EXPECT_EQ(point(grow, {FAULT_mincore, 1, 2, EAGAIN, 0, 0}), "");
+    EXPECT_EQ(shared()->injected, 1U);
+    EXPECT_EQ(shared()->moved_runs, unharmed);
 }
 
 std::vector<Case> cases() {

@@ -1,9 +1,10 @@
 /* os.h for tests: os_linux.c as it is, but each of its calls of the system goes through a gate that can make it fail.
  *
  *  1. The headers come first, then a gate_… for each call, then macros that put the gates in the calls' places.
- *  2. A call that fails is not made, or half of it is (madvise and mprotect over the first half of the range; mremap
- *     has unmapped its target), as the kernel does when it finds out late.
- *  3. Linked before the library, this file's os_* are taken instead of the library's. */
+ *  2. A call that fails is not made, or half of it is (madvise and mprotect over the first half of the range; mremap and
+ *     mmap have unmapped what they were to replace), as the kernel does when it finds out late.
+ *  3. Linked before the library, this file's os_* are taken instead of the library's. The pthread_ functions that the
+ *     library calls elsewhere are wrapped by the linker. */
 #include "fault.h"
 
 #include <errno.h>
@@ -27,7 +28,10 @@ static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;
 static _Atomic unsigned calls[FAULT_COUNTS], injected[FAULT_COUNTS];
 static _Atomic size_t occupied_bytes;
-static _Atomic unsigned not_mapped_afresh;
+static _Atomic size_t committed_bytes;
+static _Atomic unsigned threads_started;
+static _Atomic(_Atomic uint32_t *) parked_word;
+static _Atomic uint32_t parked_value;
 static _Atomic unsigned clock_ms = 1000000;
 
 /* ---- the gate ---- */
@@ -51,22 +55,36 @@ static int failed(void) {
 
 static size_t half_of(size_t bytes) { return plan.half ? round_down(bytes / 2, (size_t)getpagesize()) : 0; }
 
+/* The call itself, or what the bound leaves of the whole. */
+static bool refuses(enum fault_call call, size_t bytes, int protection) {
+    if (fails(call))
+        return true;
+    if (!load_acquire(&armed) || !(protection & PROT_WRITE))
+        return false;
+    size_t whole = atomic_fetch_add(&committed_bytes, bytes) + bytes;
+    if (plan.commit_most == 0 || whole <= plan.commit_most)
+        return false;
+    atomic_fetch_sub(&committed_bytes, bytes);
+    atomic_fetch_add(&injected[FAULT_ANY], 1);
+    return true;
+}
+
 static void *gate_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
-    bool may_be_occupied = flags & MAP_FIXED_NOREPLACE;
-    if ((plan.error == EEXIST && !may_be_occupied) || !fails(FAULT_mmap))
+    bool may_be_occupied = flags & MAP_FIXED_NOREPLACE, over = flags & MAP_FIXED;
+    if ((plan.error == EEXIST && !may_be_occupied) || !refuses(over ? FAULT_mmap_over : FAULT_mmap, bytes, protection))
         return mmap(address, bytes, protection, flags, fd, offset);
-    failed();
+    if (over && plan.half)
+        munmap(address, bytes);
     if (plan.error == EEXIST)
         atomic_fetch_add(&occupied_bytes, bytes);
-    if (flags & MAP_FIXED)
-        atomic_fetch_add(&not_mapped_afresh, 1);
+    failed();
     return MAP_FAILED;
 }
 
 static int gate_munmap(void *address, size_t bytes) { return fails(FAULT_munmap) ? failed() : munmap(address, bytes); }
 
 static int gate_mprotect(void *address, size_t bytes, int protection) {
-    if (!fails(FAULT_mprotect))
+    if (!refuses(FAULT_mprotect, bytes, protection))
         return mprotect(address, bytes, protection);
     if (half_of(bytes) != 0)
         mprotect(address, half_of(bytes), protection);
@@ -95,12 +113,32 @@ static int gate_mincore(void *address, size_t bytes, unsigned char *pages) {
 }
 
 static int gate_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with) {
-    return fails(FAULT_pthread_create) ? plan.error : pthread_create(thread, attributes, run, with);
+    int error = fails(FAULT_pthread_create) ? plan.error : pthread_create(thread, attributes, run, with);
+    atomic_fetch_add(&threads_started, error == 0);
+    return error;
 }
+
+/* NOLINTBEGIN: these names belong to the linker */
+int __real_pthread_key_create(pthread_key_t *key, void (*destructor)(void *));
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destructor)(void *));
+int __wrap_pthread_key_create(pthread_key_t *key, void (*destructor)(void *)) {
+    return fails(FAULT_pthread_key_create) ? plan.error : __real_pthread_key_create(key, destructor);
+}
+
+int __real_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
+    return fails(FAULT_pthread_setspecific) ? plan.error : __real_pthread_setspecific(key, value);
+}
+/* NOLINTEND */
 
 static long gate_syscall(long number, long a, long b, long c, ...) {
     if (fails(number == SYS_membarrier ? FAULT_membarrier : FAULT_futex))
         return failed();
+    if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: while the word is `c` */
+        store_relaxed(&parked_value, (uint32_t)c);
+        store_release(&parked_word, (_Atomic uint32_t *)a); /* NOLINT: an address */
+    }
     return syscall(number, a, b, c, NULL, NULL, 0);
 }
 
@@ -156,14 +194,19 @@ void fault_arm(const struct fault_plan *with) {
     for (unsigned i = 0; i < FAULT_COUNTS; i++)
         store_relaxed(&calls[i], 0), store_relaxed(&injected[i], 0);
     store_relaxed(&occupied_bytes, 0);
-    store_relaxed(&not_mapped_afresh, 0);
+    store_relaxed(&committed_bytes, 0);
     store_release(&armed, true);
 }
 
 void fault_lift(void) { store_release(&armed, false); }
 unsigned fault_calls(int call) { return load_relaxed(&calls[call]); }
 size_t fault_occupied_bytes(void) { return load_relaxed(&occupied_bytes); }
-unsigned fault_not_mapped_afresh(void) { return load_relaxed(&not_mapped_afresh); }
+size_t fault_committed_bytes(void) { return load_relaxed(&committed_bytes); }
+int fault_purger_is_parked(void) {
+    _Atomic uint32_t *word = load_acquire(&parked_word);
+    return word != NULL && load_relaxed(word) == load_relaxed(&parked_value);
+}
+unsigned fault_threads_started(void) { return load_relaxed(&threads_started); }
 unsigned fault_injected_into(int call) { return load_relaxed(&injected[call]); }
 
 const char *fault_name(int call) {

@@ -56,9 +56,9 @@ struct Program {
     void (*run)(Actor &actor); /* leaves some blocks to the actor */
     unsigned settings;         /* enum setting: under which it is run */
     size_t heaps;              /* threads it has at once, at most, a purger's too */
-    size_t slots_kept;         /* in the end, at most: blocks that others freed, in inboxes of slabs this thread owns */
+    bool starts_purger;        /* the allocator has to start a thread */
 };
-enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8 };
+enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8, LOCKED = 16 };
 extern const std::vector<Program> kPrograms;
 
 /* How many times as much each program does. */

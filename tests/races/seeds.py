@@ -47,6 +47,17 @@ SEEDS = {
         "struct slab *s = slab_of_block(block);\n            if (load_relaxed(&s->owner) == h)",
         "struct slab *s = slab_of_block(block);\n            if (true)",
     ),
+    "keep_unlisted": (
+        "slab.c",
+        "count_to_reuse(s);\n    list_owned(h, s);\n    keep_few(h, s);",
+        "count_to_reuse(s);\n    keep_few(h, s);",
+    ),
+    "keep_drops_inbox": (
+        "slab.c",
+        "if (load_relaxed(&s->inbox) != 0) /* others free this class, too */\n        *returns = 0;",
+        "store_seq(&s->inbox, 0);",
+    ),
+    "let_go_listed": ("slab.c", "if (s->place & PLACE_OWNED) {\n        list_on_class", "{\n        list_on_class"),
     # the pool
     "purge_unclaimed": (
         "purge.c",
@@ -98,10 +109,29 @@ SEEDS = {
         "uint64_t before = rmw_or(&s->free_blocks, mask);",
         f"uint64_t before = atomic_fetch_or_explicit(&s->free_blocks, mask, {RELAXED});",
     ),
-    # rings
+    # outboxes and rings
+    "gather_unasked": ("remote.c", "if (likely(caches_enter(h)))\n        gather", "if (caches_enter(h) || true)\n        gather"),
+    "home_unasked": (
+        "remote.c",
+        "if (caches_enter(h) && h->outbox_blocks != 0 &&",
+        "if (h->outbox_blocks != 0 && caches_enter(h) &&",
+    ),
     "freeze_no_fence": ("heap.c", "return os_fence_threads() && !load", "return !load"),
     "thaw_relaxed": ("heap.c", "store_release(&h->caches_frozen, false)", "store_relaxed(&h->caches_frozen, false)"),
     "leave_relaxed": ("heap.h", "store_release(&h->caches_busy, false)", "store_relaxed(&h->caches_busy, false)"),
+    # heaps
+    "take_idle_twice": (
+        "heap.c",
+        "if (rmw_cas(&h->in_use, &in_use, true))",
+        "if (load_seq(&h->in_use) == in_use && (store_seq(&h->in_use, true), true))",
+    ),
+    "find_idle_once": ("heap.c", "number == BITSET_NONE && row < rows &&", "false && row < rows &&"),
+    "put_idle_late": (
+        "heap.c",
+        "store_seq(&h->in_use, false);\n    bitset_add(&idle, 0, h->number);",
+        "bitset_add(&idle, 0, h->number);\n    store_seq(&h->in_use, false);",
+    ),
+    "newest_relaxed": ("heap.c", "return load_acquire(&", "return load_relaxed(&"),
 }
 
 

@@ -1,4 +1,4 @@
-/* Owner lists: adopting, letting go, and a thread's end, against frees by other threads. Heap 0 is the threads' that
+/* Owner lists: adopting, letting go, keeping, and a thread's end, against frees by other threads. Heap 0 is the threads' that
  * allocated everything, and does nothing any more. */
 #include "kit.h"
 
@@ -7,6 +7,7 @@
 static struct slab *slab;
 static uintptr_t block[KIT_BLOCKS];
 static uintptr_t got; /* by a thread that allocates */
+static bool kept;
 
 static void free_and_send(unsigned heap, uintptr_t b) {
     remote_free(kit_heap[heap], slab, b);
@@ -137,3 +138,42 @@ static void stale_check(void) {
     race_saw(got_of_slab());
 }
 const struct race stale_race = {"stale", LOSES, offered_setup, {stale_0, stale_1, stale_2}, stale_check, 2, NULL};
+
+/* ---- keep: a heap keeps a full slab while another frees into it and a third allocates; then its thread ends ---- */
+
+enum { REUSE_AT = 8 };
+static void keep_setup(void) {
+    kit_setup();
+    for (unsigned i = 0; i < KIT_BLOCKS; i++)
+        block[i] = kit_malloc(kit_heap[1]);
+    slab = kit_slab_of(block[0]);
+    race_expect(kit_heap[1]->current[KIT_CLASS] == slab && size_classes[KIT_CLASS].reuse_at == REUSE_AT);
+    kit_heap[1]->returns[KIT_CLASS] = 1;
+    kit_heap[2]->adoptions_left = 0; /* it only frees: by way of its outbox */
+    race_label(slab, sizeof *slab, "slab");
+}
+static void keep_0(void) {
+    slab_leave_full(kit_heap[1], slab_leave_current(kit_heap[1], KIT_CLASS));
+    kept = load_relaxed(&slab->owner) == kit_heap[1];
+    kit_free(kit_heap[1], block[KIT_BLOCKS - 1]);
+    tiny_empty(kit_heap[1]);
+}
+static void keep_1(void) {
+    for (unsigned i = 0; i < REUSE_AT; i++)
+        remote_free(kit_heap[2], slab, block[i]);
+    outbox_flush(kit_heap[2]);
+}
+static void keep_2(void) { got = kit_malloc(kit_heap[3]); }
+static void keep_both(void) {
+    keep_1();
+    keep_2();
+}
+static void keep_check(void) {
+    race_expect(kit_heap[1]->owned_first == 0 && kit_heap[1]->class_first[KIT_CLASS] == 0);
+    race_expect(load_relaxed(&slab->owner) != kit_heap[1]);
+    kit_account(slab, KIT_BLOCKS - REUSE_AT - 1 + got_of_slab());
+    race_saw(got_of_slab());
+    race_saw(2 + kept);
+}
+const struct race keep_race = {"keep", LOSES, keep_setup, {keep_0, keep_both}, keep_check, 4, NULL};
+const struct race keep_long_race = {"keep_long", LOSES, keep_setup, {keep_0, keep_1, keep_2}, keep_check, 4, NULL};

@@ -19,13 +19,6 @@ const Surface &S = subject();
 
 constexpr size_t kLarge = 256 * kKiB;
 
-/* Stores a pointer where the compiler cannot follow it. */
-char *hidden(void *block) {
-    static void *volatile place;
-    place = block;
-    return static_cast<char *>(place);
-}
-
 /* A block that is named in the line the parent expects. */
 char *named(size_t size, size_t alignment = 1) {
     char *block = hidden(alignment == 1 ? S.alloc(size) : S.aligned_alloc(alignment, size));
@@ -198,21 +191,13 @@ constexpr char kDouble[] = "hakmem: double free of @ (#-byte block)\n";
 constexpr char kOverflow[] = "hakmem: overflow of @ (#-byte block)\n";
 constexpr char kWrite[] = "hakmem: write after free of @ (#-byte block)\n";
 
-/* A line is compared whole, with @ for the address the program named and # for the size; one that ends in a * by its
- * beginning; none: the program must die of a guard. */
-struct Case {
-    const char *name;
-    void (*run)(size_t);
-    const char *line;
-    std::vector<size_t> sizes;
-};
-void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
-
 const std::vector<size_t> kSmall{1, 8, 24, 48, 200, 1000, 5000, 60000}, kBig{kLarge, 3 * kMiB},
     kAll{1, 8, 24, 48, 200, 1000, 5000, 60000, kLarge, 3 * kMiB};
 
-const std::vector<Case> &cases() {
-    static const std::vector<Case> all{
+/* A line is compared whole, with @ for the address the program named and # for the size; one that ends in a * by its
+ * beginning; none: the program must die of a guard. */
+const std::vector<Misuse> &cases() {
+    static const std::vector<Misuse> all{
         {"double_free", double_free, kDouble, kAll},
         {"double_free_delayed", double_free_delayed, kDouble, kAll},
         {"double_free_by_another_thread", double_free_by_another_thread, kDouble, kAll},
@@ -266,10 +251,10 @@ std::string expected_line(std::string line, const std::string &address, size_t s
     return line;
 }
 
-class Secure : public testing::TestWithParam<Case> {};
+class Secure : public testing::TestWithParam<Misuse> {};
 
 TEST_P(Secure, EndsWithItsLine) {
-    const Case &one = GetParam();
+    const Misuse &one = GetParam();
     for (size_t size : one.sizes) {
         Outcome outcome = run_self({"--case", one.name, std::to_string(size)}, kSecure);
         SCOPED_TRACE(std::string(one.name) + " of " + std::to_string(size) + " bytes: " + outcome.describe());
@@ -288,7 +273,7 @@ TEST_P(Secure, EndsWithItsLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Secure, testing::ValuesIn(cases()),
-                         [](const testing::TestParamInfo<Case> &one) { return std::string(one.param.name); });
+                         [](const testing::TestParamInfo<Misuse> &one) { return std::string(one.param.name); });
 
 /* ---- what is no error: run in a child too, as the mode is asked for at the start ---- */
 
@@ -384,9 +369,7 @@ TEST(SecurePlaces, DifferFromRunToRun) {
 }
 
 int run_named(const std::string &name, size_t size) {
-    for (auto &one : cases())
-        if (name == one.name)
-            one.run(size);
+    run_misuse(cases(), name, size);
     for (auto &one : kFine)
         if (name == one.name)
             one.run();

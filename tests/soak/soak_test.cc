@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "../fuzz/trace_sizes.h"
-#include "../life/longer.h"
+#include "../support.h"
 #include "../surface.h"
 
 namespace {

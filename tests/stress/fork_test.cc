@@ -1,5 +1,5 @@
 /* fork, vfork and posix_spawn while other threads allocate: the child must work at once. A child that hangs is ended by its
- * alarm, and the test fails. If it fails, prefork servers and everything that starts programs can lock up. longer.h: how to
+ * alarm, and the test fails. If it fails, prefork servers and everything that starts programs can lock up. support.h: how to
  * have more children. */
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 #include <thread>
 
-#include "../life/longer.h"
+#include "../support.h"
 #include "../surface.h"
 
 namespace {

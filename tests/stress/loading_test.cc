@@ -119,11 +119,11 @@ TEST(Audit, AModuleMayAllocate) { run_audited(HAK_TEST_AUDIT); }
 /* The module's libc is a second one, whose thread-specific values share their places with the first one's. */
 TEST(Audit, AModuleMayBringASecondHakmem) { run_audited(HAK_TEST_AUDIT_OVER_HAKMEM); }
 
-/* The library is first called before its libc has been given the environment. To be enabled when options_init can read it
- * then: so far what is fixed at the start (REGION_BYTES, HUGE_PAGES, …) keeps its default under an audit module. */
+/* The library is first called before its libc has been given the environment. If it fails, what is fixed at the start
+ * (REGION_BYTES, HUGE_PAGES, SECURE, …) keeps its default under an audit module. */
 int cannot_have_a_gibibyte() { return malloc(kGiB) == nullptr ? 0 : 5; }
 
-TEST(Audit, DISABLED_OptionsOfTheEnvironmentCount) {
+TEST(Audit, OptionsOfTheEnvironmentCount) {
     Outcome plain = run_self({"--cannot-have-a-gibibyte"}, {"HAKMEM_REGION_BYTES=512M"});
     EXPECT_TRUE(plain.exited(0)) << plain.describe();
     std::string audit = std::string("LD_AUDIT=") + HAK_TEST_AUDIT;

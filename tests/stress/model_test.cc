@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "../fuzz/script.h"
-#include "../life/longer.h"
+#include "../support.h"
 
 namespace {
 
