@@ -23,7 +23,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
     *zero = false;
     if (alignment <= SLOT_BYTES) {
-        struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
+        struct ring_entry cached = ring_pop(h, ring_of_slots(slots), CACHES_FROZEN);
         if (cached.block != 0)
             return ring_hand_out(cached, zero);
     }
@@ -46,7 +46,7 @@ void large_free(struct heap *h, struct slab *s, void *p) {
         fail_bad_pointer("free", p, "", block_bytes);
         return;
     }
-    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE)) {
+    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
         fail_double_free(p, block_bytes);
         return;
     }

@@ -40,6 +40,7 @@ void os_wake(_Atomic uint32_t *word);
 bool os_fence_threads(void);
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
+uint32_t os_thread(void);      /* the kernel's number of this thread */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 int os_open_output(const char *path);                    /* created or emptied; -1 on failure */

@@ -168,6 +168,8 @@ uint32_t os_now_ms(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
+uint32_t os_thread(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0); }
+
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
     const void *bytes = (const void *)getauxval(AT_RANDOM);
