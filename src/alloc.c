@@ -62,7 +62,7 @@ static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool
         return block_word(tiny_refill(h, tiny_class_of(bytes)));
     if (small) {
         unsigned c = mid_class_of(bytes);
-        struct ring_entry cached = ring_pop(h, ring_of_class(c), CACHES_FROZEN);
+        struct ring_entry cached = ring_pop(h, ring_of_class(c));
         return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
     }
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
@@ -80,9 +80,8 @@ static _Atomic uint8_t *state_at(const void *p) {
     return &s->state[mid_block_at(s, p)];
 }
 
-/* `of_bytes`: by which its chance to be sampled was. */
-static void add_sample(struct heap *h, const void *p, size_t bytes, size_t of_bytes) {
-    bool added = profile_add(p, bytes, sample_chance(h, of_bytes));
+static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
+    bool added = profile_add(p, bytes, chance);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     if (added)
         store_relaxed(state_at(p), BLOCK_LIVE | BLOCK_SAMPLED);
@@ -93,20 +92,24 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alig
     bool tiny = bytes <= TINY_BYTES_MAX && is_small(bytes, alignment);
     unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
     size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
-    if (!sample_due(h, of_bytes, c))
+    struct sample sample = sample_due(h, of_bytes, c);
+    if (likely(sample.kinds == 0))
         return take_from_tier(h, bytes, alignment, zero);
     size_t in_mid = round_up(TINY_BYTES_MAX + 1, of_bytes & -of_bytes);
     void *p = take_from_tier(h, tiny ? in_mid : bytes, alignment, zero);
-    if (p != NULL)
-        add_sample(h, p, bytes, of_bytes);
+    if (p != NULL && sample.kinds & SAMPLE_PROFILE)
+        add_sample(h, p, bytes, sample.chance);
     return p;
 }
 
 /* The block at p has another size now, and so another chance: as if it were freed and allocated. */
 static void resample(struct heap *h, const void *p, size_t bytes) {
     block_unsample(state_at(p), p);
-    if (sample_wanted(h) && sample_due(h, bytes, TINY_CLASSES))
-        add_sample(h, p, bytes, bytes);
+    struct sample sample = {0, 0};
+    if (sample_wanted(h))
+        sample = sample_due(h, bytes, TINY_CLASSES);
+    if (sample.kinds & SAMPLE_PROFILE)
+        add_sample(h, p, bytes, sample.chance);
 }
 
 static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -144,7 +147,8 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        struct ring_entry cached = ring_pop(h, ring_of_class(mid_class_of(bytes)), CACHES_FROZEN | CACHES_SAMPLED);
+        unsigned index = ring_of_class(mid_class_of(bytes));
+        struct ring_entry cached = ring_pop_unsampled(h, index, bytes);
         if (likely(cached.block != 0)) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return block_word(cached.block);
@@ -155,7 +159,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
             chores_check(h);
             return p;
         }
-    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB) && !sample_wanted(h)) {
+    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB) &&
+               (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes)))) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
         chores_check(h);
         if (likely(block != 0))

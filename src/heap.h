@@ -50,8 +50,11 @@ struct ring {
 struct sampler {
     uint64_t wanted; /* the profile's wanted_bytes when this was last set up */
     double mean_bytes;        /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
-    double guard_mean_bytes;  /* between blocks to be guarded; 0: none */
-    double bytes_left;        /* until the next sample among blocks that are not tiny */
+    double profile_mean_bytes; /* between samples for the profile; 0: none */
+    double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
+    unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
+    uint32_t batch, batch_ms;  /* samples since, the clock then */
+    int64_t bytes_left;       /* until the next sample among blocks that are not tiny */
     uint64_t random;          /* state of the generator */
     struct sampler_class {
         uintptr_t rest;    /* free blocks of the class that were cut off the heap's list; 0: none */

@@ -23,7 +23,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
     *zero = false;
     if (alignment <= SLOT_BYTES) {
-        struct ring_entry cached = ring_pop(h, ring_of_slots(slots), CACHES_FROZEN);
+        struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
         if (cached.block != 0)
             return ring_hand_out(cached, zero);
     }

@@ -4,6 +4,8 @@
 #include "os.h"
 
 #define LEFT_MOST INT32_MAX
+#define RATE_BATCH 64
+#define STRETCH_MOST 16
 
 /* ---- chances, without libm ---- */
 
@@ -44,16 +46,12 @@ static uint32_t draw_blocks(struct sampler *r, unsigned c) {
     return blocks < LEFT_MOST ? (uint32_t)blocks : LEFT_MOST;
 }
 
-double sample_chance(const struct heap *h, size_t bytes) {
-    return chance_of((double)bytes / (double)h->sample.wanted);
-}
+static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
 
-/* Which kind a sample of so many bytes is of, or both: each has its own chance. */
-static unsigned kinds(struct sampler *r, size_t bytes) {
-    if (r->guard_mean_bytes == 0)
+/* Which kind a sample is of, or both: each has its own chance. */
+static unsigned kinds(struct sampler *r, double profile, double guard) {
+    if (guard == 0)
         return SAMPLE_PROFILE;
-    double guard = chance_of((double)bytes / r->guard_mean_bytes);
-    double profile = r->wanted != 0 ? chance_of((double)bytes / (double)r->wanted) : 0;
     double dice = random_unit(r) * (profile + guard - profile * guard);
     if (dice > profile)
         return SAMPLE_GUARD;
@@ -78,7 +76,7 @@ static void settle(struct heap *h, unsigned c) {
     struct sampler_class *t = &h->sample.tiny[c];
     const struct slab *s = h->current[c];
     uintptr_t last;
-    uint32_t listed = walk(h->list[c], size_classes[c].blocks, &last);
+    uint32_t listed = is_no_block(h->list[c]) ? 0 : walk(h->list[c], size_classes[c].blocks, &last);
     uint32_t in = t->had + (s != NULL ? t->seen - s->countdown : 0);
     uint32_t out = in > listed ? in - listed : 0;
     t->left -= out < t->left ? out : t->left;
@@ -156,21 +154,22 @@ static void begin_anew(struct heap *h) {
         r->tiny[c].deferred = 0;
     }
     r->wanted = load_relaxed(&hak_profile.wanted_bytes);
+    r->profile_mean_bytes = (double)r->wanted * (double)((uint64_t)1 << r->stretch);
     r->guard_mean_bytes = (double)option(OPT_GUARD_SAMPLE_BYTES);
     double often = 0;
     if (r->wanted != 0)
-        often += 1 / (double)r->wanted;
+        often += 1 / r->profile_mean_bytes;
     if (r->guard_mean_bytes != 0)
         often += 1 / r->guard_mean_bytes;
     if (often == 0 || option(OPT_SECURE)) {
-        r->mean_bytes = 0;
+        r->mean_bytes = 0, r->bytes_left = 0;
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLED);
         return;
     }
     r->mean_bytes = 1 / often;
     if (r->random == 0)
         r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
-    r->bytes_left = draw_bytes(r);
+    r->bytes_left = (int64_t)draw_bytes(r);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         r->tiny[c].left = draw_blocks(r, c);
         sample_cut(h, c, SAMPLE_UNCOUNTED);
@@ -187,41 +186,71 @@ void sample_switch(uint64_t mean_bytes) {
         tell_all();
 }
 
-static bool is_new(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted || !sample_on(h);
+bool sample_is_far_in_class(struct heap *h, unsigned c) {
+    if (!sample_is_set_up(h))
+        return false;
+    settle(h, c);
+    return h->sample.tiny[c].left != 0;
 }
 
-unsigned sample_due(struct heap *h, size_t bytes, unsigned c) {
+/* A sample costs a microsecond or more: a thread that takes them too fast takes half as many, which count twice. When that is
+ * decided nothing is known of the next sample, so it is no bias. */
+static void keep_rate(struct heap *h) {
     struct sampler *r = &h->sample;
-    if (is_new(h))
+    uint64_t most = option(OPT_PROFILE_RATE);
+    if (++r->batch < RATE_BATCH)
+        return;
+    uint32_t now = os_now_ms(), ms = now - r->batch_ms, least = most != 0 ? (uint32_t)(RATE_BATCH * 1000 / most) : 0;
+    unsigned stretch = r->stretch;
+    r->batch = 0, r->batch_ms = now;
+    if (ms < least && stretch < STRETCH_MOST)
+        r->stretch++;
+    else if (stretch != 0 && ms >= 4 * least)
+        r->stretch--;
+    if (r->stretch != stretch)
         begin_anew(h);
-    if (!sample_on(h))
-        return 0;
+}
+
+/* One block of so many bytes: is it the one? */
+static bool comes(struct heap *h, size_t bytes, unsigned c) {
+    struct sampler *r = &h->sample;
     if (c == TINY_CLASSES) {
-        r->bytes_left -= (double)bytes;
-        if (r->bytes_left > 0)
-            return 0;
-        r->bytes_left = draw_bytes(r);
-        return kinds(r, bytes);
+        r->bytes_left -= (int64_t)bytes;
+        if (r->bytes_left >= 0)
+            return false;
+        r->bytes_left = (int64_t)draw_bytes(r);
+        return true;
     }
     settle(h, c);
     if (r->tiny[c].left != 0)
-        return 0;
+        return false;
     r->tiny[c].left = draw_blocks(r, c);
     sample_cut(h, c, r->tiny[c].had);
-    return kinds(r, size_classes[c].block_bytes);
+    return true;
+}
+
+struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
+    struct sampler *r = &h->sample;
+    struct sample sample = {0, 0};
+    if (!sample_is_set_up(h))
+        begin_anew(h);
+    if (!sample_on(h) || likely(!comes(h, bytes, c)))
+        return sample;
+    sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
+    sample.kinds = kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
+    if (sample.kinds & SAMPLE_PROFILE)
+        keep_rate(h);
+    return sample;
 }
 
 bool sample_look(struct heap *h, unsigned c) {
     bool early = h->sample.tiny[c].deferred != 0;
-    if (is_new(h)) {
+    if (!sample_is_set_up(h)) {
         begin_anew(h);
         return early;
     }
-    settle(h, c);
+    sample_take_back(h, c);
     if (early)
-        sample_cut(h, c, h->sample.tiny[c].had);
-    else
-        sample_take_back(h, c);
+        sample_cut(h, c, SAMPLE_UNCOUNTED);
     return early;
 }

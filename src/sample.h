@@ -29,12 +29,28 @@ void sample_switch(uint64_t mean_bytes);
 HAK_INLINE bool sample_wanted(const struct heap *h) {
     return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted || load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
 }
-/* One allocation of so many bytes; of that class if it is tiny, else TINY_CLASSES: enum sample_kind bits, 0: not sampled. */
-unsigned sample_due(struct heap *h, size_t bytes, unsigned tiny_class);
-/* The chance with which a block of so many bytes comes into the profile. */
-double sample_chance(const struct heap *h, size_t bytes);
+/* One allocation of so many bytes; of that class if it is tiny, else TINY_CLASSES. */
+struct sample {
+    unsigned kinds; /* enum sample_kind; 0: it is not sampled */
+    double chance;  /* that it had to come into the profile */
+};
+struct sample sample_due(struct heap *h, size_t bytes, unsigned tiny_class);
+
+HAK_INLINE bool sample_is_set_up(const struct heap *h) {
+    return load_relaxed(&hak_profile.wanted_bytes) == h->sample.wanted && sample_on(h);
+}
+/* The next block, of so many bytes and not tiny, is not sampled: it is counted. False: sample_due knows. */
+HAK_INLINE bool sample_passes(struct heap *h, size_t bytes) {
+    if (unlikely(h->sample.bytes_left < (int64_t)bytes)) /* 0 while this is not set up */
+        return false;
+    h->sample.bytes_left -= (int64_t)bytes;
+    return true;
+}
 
 /* ---- from the slow paths of tiny ---- */
+
+/* The next block of the class is not sampled; refills count it. */
+bool sample_is_far_in_class(struct heap *h, unsigned class_id);
 
 /* The countdown of the current slab ended. True: nothing is to be done about the slab yet. */
 bool sample_look(struct heap *h, unsigned class_id);

@@ -6,8 +6,7 @@
 #ifndef HAK_TIERS_H
 #define HAK_TIERS_H
 
-#include "profile.h"
-#include "slab.h"
+#include "sample.h"
 
 enum mid_state {
     BLOCK_FREE,
@@ -34,14 +33,26 @@ size_t tiny_trim(struct heap *h, bool all);
 /* Gives back slabs of the heap none of whose blocks are with the program, what others freed into them included. */
 void tiny_release_unused(struct heap *h);
 
-/* The hit paths of mid and large: the newest block of the ring, block 0 if there is none, or if one of the flags is set … */
-HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index, uint8_t unless) {
+/* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
+HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     struct ring_entry e = {0, NULL};
-    if (likely(caches_enter_unless(h, unless))) {
+    if (likely(caches_enter(h))) {
         struct ring *ring = h->ring[index];
         if (likely(ring != NULL && ring->blocks != 0))
             e = ring->entry[--ring->blocks];
     }
+    caches_leave(h);
+    return e;
+}
+/* The same if the next block of so many bytes is not to be sampled: then it is counted. */
+HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
+    struct ring_entry e = {0, NULL};
+    struct ring *ring = h->ring[index];
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED);
+    if (unlikely(!mine))
+        mine = caches_enter(h) && ring != NULL && ring->blocks != 0 && sample_passes(h, bytes);
+    if (likely(mine && ring != NULL && ring->blocks != 0))
+        e = ring->entry[--ring->blocks];
     caches_leave(h);
     return e;
 }

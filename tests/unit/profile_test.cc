@@ -116,11 +116,11 @@ class Errors {
     }
     void expect_none() const {
         double mean = sum_ / n_, spread = std::sqrt(std::max(squares_ / n_ - mean * mean, 0.0) / (n_ - 1));
-        double rounding = 1e-5 * truth_ / n_ + 1;
+        double rounding = 1e-4 * truth_ / n_ + 1;
         printf("  %-18s %14.0f: error %+.3f %%, %+.2f standard errors (of %.3f %%)\n", name_, truth_ / n_,
                100 * sum_ / truth_, spread > 0 ? mean / spread : 0, 100 * spread * n_ / truth_);
         EXPECT_LE(std::fabs(mean), kSigmas * spread + rounding) << name_;
-        EXPECT_LE(spread * n_ / truth_, 0.08) << name_ << ": too few samples to tell";
+        EXPECT_LE(spread * n_ / truth_, 0.15) << name_ << ": too few samples to tell";
     }
 
   private:
@@ -129,8 +129,10 @@ class Errors {
 };
 
 /* Runs the program many times. What it leaves live is measured, then freed: then nothing is live in the profile either. */
-template <class Program> void expect_unbiased(size_t interval, Program program, int runs = kRuns) {
+template <class Program>
+void expect_unbiased(size_t interval, Program program, int runs = kRuns, const char *rate = "0") {
     Errors bytes("allocated bytes"), objects("allocated objects"), live_bytes("live bytes"), live_objects("live objects");
+    ASSERT_EQ(hak_option_set("PROFILE_RATE", rate), 0);
     ASSERT_EQ(hak_profile_start(interval), 0);
     for (int run = 0; run < runs; run++) {
         Books books;
@@ -200,6 +202,17 @@ TEST(Profile, SmallBlocksInTides) {
     });
 }
 
+/* So that fewer and fewer are taken, which count for more and more. */
+TEST(Profile, TooManySamplesASecond) {
+    expect_unbiased(
+        64,
+        [](Books &books, Random &random) {
+            for (int i = 0; i < 10000; i++)
+                books.free(books.alloc(random.below(2) == 0 ? 40 : 1 + random.below(1024)));
+        },
+        kRuns, "60000");
+}
+
 TEST(Profile, MidBlocks) {
     expect_unbiased(16 * kKiB, [](Books &books, Random &random) {
         for (int i = 0; i < 1500; i++) {
@@ -252,6 +265,7 @@ TEST(Profile, BlocksThatAnotherThreadFrees) {
 
 /* What a program can see of a block is the same whether it was sampled or not. */
 TEST(Profile, SampledBlocksAreLikeOthers) {
+    ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
     ASSERT_EQ(hak_profile_start(1), 0); /* nearly every one */
     Totals before = totals();
     for (size_t size : kTierSizes) {
