@@ -74,12 +74,14 @@ HAK_INLINE void sample_emptied(struct heap *h, unsigned c) {
     if (unlikely(sample_on(h)))
         sample_take_back(h, c);
 }
-/* The list is empty: what was cut off becomes it. */
+/* If the list is empty, what was cut off becomes it. */
 HAK_INLINE void sample_rejoin(struct heap *h, unsigned c) {
-    if (unlikely(h->sample.tiny[c].rest != 0)) {
+    if (unlikely(h->sample.tiny[c].rest != 0) && is_no_block(h->list[c]))
         sample_take_back(h, c);
-        sample_cut(h, c, SAMPLE_UNCOUNTED);
-    }
+}
+/* Blocks in the list, if that is known. */
+HAK_INLINE unsigned sample_listed(const struct heap *h, unsigned c) {
+    return h->sample.tiny[c].had != 0 ? h->sample.tiny[c].had : SAMPLE_UNCOUNTED;
 }
 
 #endif
