@@ -54,7 +54,8 @@ static void report_stack(const char *what, const struct guard_stack *stack) {
         const char *path;
         uintptr_t base;
         if (stack_module(stack->callers[i], &path, &base))
-            text_line("hakmem:   %x %s+%x", stack->callers[i], *path != '\0' ? path : "program", stack->callers[i] - base);
+            text_line("hakmem:   %x %s+%x", stack->callers[i], *path != '\0' ? path : "program",
+                      stack->callers[i] - base);
         else
             text_line("hakmem:   %x", stack->callers[i]);
     }
@@ -76,8 +77,8 @@ HAK_RACY void guard_report(const void *address, const char *how) {
         return;
     uintptr_t end = slot->block + slot->bytes;
     if (load_acquire(&slot->state) == GUARD_FREED && at >= slot->begin && at < slot->begin + slot->pages_bytes)
-        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", slot->block, (uint64_t)slot->bytes, how,
-                  (uint64_t)(at - slot->block));
+        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", slot->block, (uint64_t)slot->bytes,
+                  how, (uint64_t)(at - slot->block));
     else if (at >= end)
         text_line("hakmem: overflow of %x (%u-byte block) by %u bytes, %s", slot->block, (uint64_t)slot->bytes,
                   (uint64_t)(at - end + 1), how);

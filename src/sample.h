@@ -27,7 +27,8 @@ HAK_INLINE bool sample_on(const struct heap *h) { return h->sample.mean_bytes !=
 void sample_switch(uint64_t mean_bytes);
 /* Something is to be done: slow paths ask. */
 HAK_INLINE bool sample_wanted(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted || load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
+    return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted ||
+           load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
 }
 /* One allocation of so many bytes; of that class if it is tiny, else TINY_CLASSES. */
 struct sample {

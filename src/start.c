@@ -40,9 +40,9 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     if (at != NULL)
         guard_report(at, os_fault_access(context));
     if (option(OPT_CRASH_LOG))
-        text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads", (uint64_t)signal_number,
-                  (uint64_t)getpid(), (uintptr_t)at, at != NULL ? what_lies_at(at) : "no address",
-                  (uint64_t)region_frontier(), (uint64_t)pool_clients());
+        text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
+                  (uint64_t)signal_number, (uint64_t)getpid(), (uintptr_t)at,
+                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(), (uint64_t)pool_clients());
     if (before[i].sa_flags & SA_SIGINFO) {
         before[i].sa_sigaction(signal_number, info, context);
     } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {
