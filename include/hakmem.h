@@ -68,7 +68,8 @@ HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size) HAK_NOEXCEPT
 /* How many bytes of the block may be used; all of them may. 0 for NULL. */
 HAK_EXPORT size_t hak_usable_size(const void *block) HAK_NOEXCEPT;
 
-/* The usable size a block would have if `size` bytes were asked for. 0 if no such block can be. */
+/* The usable size a block would have if `size` bytes were asked for (but what was asked for if it is guarded, see
+ * GUARD_SAMPLE_BYTES: hak_usable_size knows). 0 if no such block can be. */
 HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 
 /* Makes the block usable for `size` bytes without moving it. Returns 1 if it now is, else 0; the block
@@ -108,6 +109,15 @@ HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
  * thread. It must return, without exception or longjmp. The program's code that allocated is below it on the stack: it
  * must not wait for locks under which the program allocates. Not to be set by two threads at once. */
 HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *argument) HAK_NOEXCEPT;
+/* ---- the heap profile ---- */
+
+/* From now on one allocation every `mean_bytes` bytes on average is sampled, with its call stack; 0: every PROFILE_BYTES. If
+ * that is so already only the mean changes. Threads notice at their next call that is not served from their own free blocks.
+ * What was sampled before stays in the profile. Read it with the `hakmem` command. Returns 0, or ENOTSUP in secure mode. */
+HAK_EXPORT int hak_profile_start(size_t mean_bytes) HAK_NOEXCEPT;
+
+/* No more samples. Frees of sampled blocks are still told to the profile. */
+HAK_EXPORT void hak_profile_stop(void) HAK_NOEXCEPT;
 
 /* "0.1.0": the version of the library that runs, which may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;

@@ -44,6 +44,7 @@ void os_allow_readers(void);   /* of the same user: they may read this process, 
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 char **os_environment(void);   /* also before libc has started; NULL: not to be had yet */
+uint32_t os_thread(void);      /* the kernel's number of this thread */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
@@ -59,6 +60,8 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+/* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
+const char *os_fault_access(const void *context);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
@@ -202,6 +203,7 @@ char **os_environment(void) {
     const long *arguments = __libc_stack_end;
     return (char **)__libc_stack_end + 1 + *arguments + 1;
 }
+uint32_t os_thread(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0); }
 
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
@@ -306,6 +308,15 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
         return true;
     *module = (struct os_module){.path = "libhakmem.so"};
     return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
+}
+
+const char *os_fault_access(const void *context) {
+#if defined(__x86_64__)
+    return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "write" : "read";
+#else
+    (void)context;
+    return "access";
+#endif
 }
 
 size_t os_write(int fd, const char *text, size_t bytes) {

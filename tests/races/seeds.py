@@ -117,7 +117,8 @@ SEEDS = {
         "if (h->outbox_blocks != 0 && caches_enter(h) &&",
     ),
     "freeze_no_fence": ("heap.c", "return os_fence_threads() && !load", "return !load"),
-    "thaw_relaxed": ("heap.c", "store_release(&h->caches_frozen, false)", "store_relaxed(&h->caches_frozen, false)"),
+    "thaw_relaxed": ("heap.c", "rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)",
+                     "atomic_fetch_and_explicit(&h->caches_flags, (uint8_t)~CACHES_FROZEN, memory_order_relaxed)"),
     "leave_relaxed": ("heap.h", "store_release(&h->caches_busy, false)", "store_relaxed(&h->caches_busy, false)"),
     # heaps
     "take_idle_twice": (
