@@ -224,7 +224,7 @@ static bool page_readable(uintptr_t page) {
     if (load_relaxed(place) == page)
         return true;
     int saved = errno;
-    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, NULL, MASK_BYTES);
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, 0L, (long)MASK_BYTES);
     bool readable = errno == EINVAL;
     errno = saved;
     if (readable)

@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -133,13 +135,18 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 /* NOLINTEND */
 
 static long gate_syscall(long number, long a, long b, long c, ...) {
-    if (fails(number == SYS_membarrier ? FAULT_membarrier : FAULT_futex))
+    bool is_counted = number != SYS_rt_sigprocmask; /* it asks for nothing */
+    if (is_counted && fails(number == SYS_membarrier ? FAULT_membarrier : FAULT_futex))
         return failed();
     if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: while the word is `c` */
         store_relaxed(&parked_value, (uint32_t)c);
         store_release(&parked_word, (_Atomic uint32_t *)a); /* NOLINT: an address */
     }
-    return syscall(number, a, b, c, NULL, NULL, 0);
+    va_list more;
+    va_start(more, c);
+    long d = va_arg(more, long); /* every call has it */
+    va_end(more);
+    return syscall(number, a, b, c, d, NULL, 0);
 }
 
 static int gate_getrlimit(int which, struct rlimit *limit) {
