@@ -534,6 +534,7 @@ int main(int argc, char **argv) {
         run_child(strtoul(argv[2], nullptr, 10));
         return 0;
     }
+    hak_option_set("PURGER", "0"); /* what it is about to purge would still be resident */
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
