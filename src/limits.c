@@ -1,6 +1,5 @@
 /* See limits.h. */
 #include "limits.h"
-#include "options.h"
 #include "os.h"
 #include "purge.h"
 
@@ -41,15 +40,15 @@ uint64_t limits_cgroup_bytes(void) { return option(OPT_CGROUP) ? load_relaxed(&c
 
 /* ---- SOFT_LIMIT and HARD_LIMIT ---- */
 
-/* `fresh` bytes were just counted. */
+/* `fresh` bytes were just counted. limit != 0 */
 static void judge_soft(struct pool_client *c, uint64_t limit, size_t fresh) {
     size_t counted = limits_counted_bytes();
     bool over = load_relaxed(&over_soft);
-    if (over && (limit == 0 || counted - min_size(counted, fresh) <= limit - limit / 8)) {
+    if (over && counted - min_size(counted, fresh) <= limit - limit / 8) {
         store_relaxed(&over_soft, false);
         over = false;
     }
-    if (limit == 0 || over || counted <= limit)
+    if (over || counted <= limit)
         return;
     if (option(OPT_PURGE) != PURGE_NEVER)
         pool_purge(c, 0);
@@ -69,7 +68,7 @@ bool limits_admit(struct pool_client *c, size_t slots) {
             return false;
         }
     }
-    if (unlikely(soft != 0 || load_relaxed(&over_soft)))
+    if (soft != 0)
         judge_soft(c, soft, slots * SLOT_BYTES);
     return true;
 }
@@ -86,6 +85,8 @@ static uint64_t nearest_limit(void) {
 void limits_settled(struct pool_client *c, uint32_t now_ms) {
     uint64_t limit = nearest_limit();
     bool was = limits_near();
+    if (unlikely(load_relaxed(&over_soft)) && option(OPT_SOFT_LIMIT) == 0)
+        store_relaxed(&over_soft, false);
     if (unlikely(limit != NO_NUMBER || was)) {
         size_t counted = limits_counted_bytes();
         bool is = was ? counted >= limit - limit / 4 : counted > limit - limit / 8;

@@ -1,8 +1,8 @@
 /* Limits on the heap's memory, and the pressure on the machine's: what makes the heap give back more, or refuse.
  *
  *  1. Counted are resident slots (ACTIVE, huge runs too, and EMPTY), the tables, and a slot for each thread's heap: what the
- *     pool knows anyway. Slots are counted before they become resident, all threads' in one word: the sum is exact. Not
- *     counted is what huge pages round up; what was never touched or was purged inside a span counts all the same.
+ *     pool knows anyway. While SOFT_LIMIT or HARD_LIMIT is set, slots are counted before they become resident, those of
+ *     all threads in one word: the sum is exact. What huge pages round up is not counted.
  *  2. Near a limit (HARD_LIMIT, SOFT_LIMIT, the cgroup's), from 7/8 of it until below 3/4, nothing EMPTY is retained, and free
  *     pages inside partly used slabs go back: all at once when it comes near, then those that stayed free for a second.
  *  3. Over SOFT_LIMIT, after purging all that is EMPTY, the program's callback is due; again after a fall below 7/8.
@@ -14,7 +14,11 @@
 #ifndef HAK_LIMITS_H
 #define HAK_LIMITS_H
 
+#include "options.h"
 #include "pool.h"
+
+/* Only then slots are counted one by one. */
+HAK_INLINE bool limits_set(void) { return (option(OPT_HARD_LIMIT) | option(OPT_SOFT_LIMIT)) != 0; }
 
 /* `slots` more are to become resident; true: they are counted now. False: they are refused. */
 bool limits_admit(struct pool_client *c, size_t slots);

@@ -170,12 +170,14 @@ static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
 /* Slots are taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), and the caller puts
  * all back. */
 static bool count_taken(struct pool_client *c, size_t slots, size_t empty) {
-    if (slots != empty && !limits_admit(c, slots - empty))
+    size_t unused = slots - empty;
+    bool told = unused != 0 && limits_set(); /* else when this client settles */
+    if (told && !limits_admit(c, unused))
         return false;
-    c->active_delta += (int32_t)empty;
+    c->active_delta += (int32_t)(told ? empty : slots);
     c->empty_delta -= (int32_t)empty;
-    c->unused_taken += (uint32_t)(slots - empty);
-    if (c->empty_delta <= -SETTLE_SLOTS || c->unused_taken >= SETTLE_SLOTS)
+    c->unused_taken += (uint32_t)unused;
+    if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS || (told && c->unused_taken >= SETTLE_SLOTS))
         pool_settle(c);
     return true;
 }

@@ -86,7 +86,8 @@ void pool_clients_changed(int by);
 unsigned pool_clients(void);
 /* Slots in use, as of the last settlings. */
 size_t pool_active_slots(void);
-/* Slots that are resident: in use or EMPTY. Exact: what becomes so is added before. False: it would be more than `most`. */
+/* Slots that are resident: in use or EMPTY, as of the last settlings, and of what is added: slots that are to become so.
+ * False: it would be more than `most`. */
 size_t pool_resident_slots(void);
 bool pool_add_resident(size_t slots, size_t most);
 /* Whatever the limits: slots that did not become resident after all (negative), or count again. */

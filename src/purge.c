@@ -270,6 +270,7 @@ static struct claim claim_free(size_t superslab, bool unused) {
             return (struct claim){0, 0, false};
     } while (!rmw_cas(&ss->word, &w, w | claim.slots)); /* pairs with pool_give: the pages are nobody's now */
     pool_changed(superslab, w, w | claim.slots);
+    rmw_add(&totals, -total_of(0, count_bits(claim.empty))); /* at once: nobody is refused what is just being purged */
     if (huge && !claim.whole) {
         store_relaxed(&ss->huge, HUGE_SPLIT);
         advise_superslab(superslab, OS_NO_HUGE);
@@ -283,11 +284,11 @@ static size_t release_claimed(struct pool_client *c, size_t superslab, uint32_t 
     uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
     pool_changed(superslab, before, before & ~gone);
     if (!purged) {
+        rmw_add(&totals, total_of(0, count_bits(empty)));
         count(&c->counters, COUNT_purge_failures);
         store_relaxed(&refused_ms, os_now_ms());
         return 0;
     }
-    rmw_add(&totals, -total_of(0, count_bits(empty)));
     count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
     return count_bits(empty);
 }

@@ -55,6 +55,7 @@ class Blocks {
         void *block = blocks_.size() % 3 == 2 ? hak_calloc(1, size_) : hak_malloc(size_);
         if (block == nullptr)
             return false;
+        EXPECT_EQ(errno, 0) << "a malloc that succeeds changed errno";
         memset(block, 0xcd, size_);
         blocks_.push_back(block);
         return true;
