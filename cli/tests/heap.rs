@@ -396,7 +396,9 @@ fn a_process_that_ends_meanwhile_is_told() {
         let mut short = Command::new("true").env("LD_PRELOAD", &library).spawn().unwrap();
         let output = hakmem(&["explain", &short.id().to_string(), "--json"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let known = ["has just ended", "no process", "does not run HAKMEM"].iter().any(|text| said.contains(text));
+        let known = ["has just ended", "no process", "does not run HAKMEM", "just starting"]
+            .iter()
+            .any(|text| said.contains(text));
         assert!(output.status.success() || known, "{said}");
         short.wait().unwrap();
     }
@@ -575,6 +577,12 @@ fn the_doctor_finds_what_is_wrong() {
     fixed.tell("work");
     let (code, said) = lines(&["doctor", &fixed.pid()]);
     assert!(code == 1 && said.contains("is statically linked") && said.contains("PROBLEM"), "{said}");
+    let behind = format!("libc.so.6:{}", library.display());
+    let mut cat = Program::start(Command::new("cat").env("LD_PRELOAD", behind));
+    cat.ask("done", "done");
+    let (code, said) = lines(&["doctor", &cat.pid()]);
+    assert!(code == 1 && said.contains("it is loaded, but nothing has been allocated from it"), "{said}");
+    assert!(refusal(&["explain", &cat.pid()]).contains("has HAKMEM loaded, but has allocated nothing from it"));
     let (code, said) = lines(&["doctor", "--hakmem", "/nowhere.so", "--json"]);
     assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
 }
