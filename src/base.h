@@ -23,6 +23,15 @@
 #define HAK_RACY __attribute__((no_sanitize("thread")))
 #define HAK_LINE 64 /* bytes of a cache line */
 
+/* A function that may only be called where HAK_HAS_WIDE: it has vectors of 32 bytes. */
+#if defined(__x86_64__)
+#define HAK_WIDE __attribute__((target("avx2")))
+#define HAK_HAS_WIDE() (__builtin_cpu_supports("avx2") != 0)
+#else
+#define HAK_WIDE
+#define HAK_HAS_WIDE() false
+#endif
+
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
