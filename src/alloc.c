@@ -181,6 +181,28 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
     return allocate(bytes, 1, &zero);
 }
 
+HAK_NOINLINE static void *hand_out_secure(struct secure_entry e, size_t block_bytes, size_t bytes) {
+    void *p = secure_hand_out(e, block_bytes, bytes);
+    return likely(p != NULL) ? p : allocate_any(bytes);
+}
+HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
+    if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES))
+        return allocate_any(bytes);
+    struct secure_cache *cache = secure_cache_for(h, bytes);
+    if (unlikely(!secure_has_next(cache)))
+        return allocate_any(bytes);
+    struct secure_entry e = secure_next(h, cache);
+    if (!secure_is_simple(e, cache->block_bytes))
+        return hand_out_secure(e, cache->block_bytes, bytes);
+    return secure_finish(e, cache->block_bytes, bytes);
+}
+
+HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
+    uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
+    do_chores(h);
+    return likely(block != 0) ? block_word(block) : allocate_any(bytes);
+}
+
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
@@ -190,19 +212,14 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return block_word(cached.block);
         }
-    } else if (option(OPT_SECURE) && h->number != HEAP_NONE) {
-        void *p = bytes <= MID_BYTES_MAX ? secure_malloc(h, bytes, 1) : NULL;
-        if (likely(p != NULL)) {
-            do_chores(h);
-            return p;
-        }
-    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB) &&
-               (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes)))) {
-        uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
-        do_chores(h);
-        if (likely(block != 0))
-            return block_word(block);
     }
+    if (h->number == HEAP_NONE)
+        return allocate_any(bytes);
+    if (option(OPT_SECURE))
+        return allocate_secure(h, bytes);
+    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) &&
+        (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes))))
+        return allocate_tiny(h, bytes);
     return allocate_any(bytes);
 }
 
@@ -391,7 +408,12 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
             fail_bad_pointer("free", p, "", s->bytes);
         break;
     case KIND_SAMPLED: guard_free(s, p); break;
-    case KIND_SECURE: secure_free(h, s, p); break;
+    case KIND_SECURE:
+        if (likely(h != NULL))
+            secure_free(h, s, p);
+        else
+            secure_free_homeless(s, p);
+        break;
     case KIND_GUARDED: guarded_free(any, s, p); break;
     case KIND_FREE: alloc_free_slow(p); break;
     }

@@ -32,6 +32,15 @@
 /* On the type of a variable that is made read-only once it is filled in: it has its pages to itself. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MOST)))
 
+/* A function that may only be called where HAK_HAS_WIDE: it has vectors of 32 bytes. */
+#if defined(__x86_64__)
+#define HAK_WIDE __attribute__((target("avx2")))
+#define HAK_HAS_WIDE() (__builtin_cpu_supports("avx2") != 0)
+#else
+#define HAK_WIDE
+#define HAK_HAS_WIDE() false
+#endif
+
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)

@@ -21,113 +21,75 @@
 #include "spans.h"
 #include "tiers.h"
 
-#include <string.h>
-
 #define TINY_FIFO 64
 #define TINY_POOL 48
 #define MID_FIFO 16
 #define MID_POOL 16
-#define POOL_BYTES (32 * KIB) /* of a class in a heap, but 4 blocks at least */
+#define POOL_BYTES (32 * KIB)
 
-enum { SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
-
-struct secure_entry {
-    uintptr_t block; /* 0: none */
-    _Atomic uint16_t *state;
-};
-
-/* What a heap has of a class. */
-struct secure_cache {
-    struct secure_span *span; /* claimed: blocks are taken from it */
-    uint16_t fifo_at, fifo_room;
-    uint16_t pool_blocks, pool_room;
-    struct secure_entry entry[]; /* the pool, then the quarantine, a ring */
-};
-#define CACHE_BYTES(blocks) (sizeof(struct secure_cache) + (blocks) * sizeof(struct secure_entry))
-
-/* At the end of a heap's memory; zero at first. The caches follow one another as they are first used. */
-struct secure_heap {
-    uint64_t random;
-    size_t used_bytes; /* behind this */
-    struct secure_cache *cache[CLASSES];
-};
-_Static_assert(sizeof(struct secure_heap) + TINY_CLASSES * CACHE_BYTES(TINY_FIFO + TINY_POOL) +
-                       MID_CLASSES * CACHE_BYTES(MID_FIFO + MID_POOL) <=
+_Static_assert(sizeof(struct secure_heap) +
+                       sizeof(struct secure_entry) *
+                           ((TINY_CLASSES - 1) * (TINY_FIFO + TINY_POOL) + MID_CLASSES * (MID_FIFO + MID_POOL)) <=
                    HEAP_SECURE_BYTES,
                "room in a heap");
-
-static struct secure_heap *secure_of(struct heap *h) {
-    return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
-}
-
-HAK_NOINLINE static struct secure_cache *make_cache(struct heap *h, unsigned c) {
-    struct secure_heap *sh = secure_of(h);
-    size_t bytes = size_classes[c].block_bytes;
-    bool tiny = c < TINY_CLASSES;
-    struct secure_cache *cache = (struct secure_cache *)(void *)((char *)(sh + 1) + sh->used_bytes);
-    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
-    cache->fifo_room =
-        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
-    sh->used_bytes += CACHE_BYTES((size_t)cache->pool_room + cache->fifo_room);
-    return sh->cache[c] = cache;
-}
-
-static struct secure_cache *cache_of(struct heap *h, unsigned c) {
-    struct secure_cache *cache = secure_of(h)->cache[c];
-    return likely(cache != NULL) ? cache : make_cache(h, c);
-}
-
-/* ---- secrets ---- */
-
-static uint64_t fold(uint64_t a, uint64_t b) {
-    __uint128_t product = (__uint128_t)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-uint64_t secure_canary(uintptr_t block) { return fold(block ^ hak_region.key, hak_region.second_key); }
 
 uint64_t secure_random(struct heap *h) {
     struct secure_heap *sh = secure_of(h);
     if (unlikely(sh->random == 0))
-        sh->random = fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
-    sh->random += 0xa0761d6478bd642f;
-    return fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
+        sh->random = secure_fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
+    return secure_next_random(sh);
+}
+
+static void make_cache(struct heap *h, unsigned c) {
+    struct secure_heap *sh = secure_of(h);
+    struct secure_cache *cache = &sh->cache[c];
+    size_t bytes = block_bytes_of(c);
+    bool tiny = c < TINY_CLASSES;
+    secure_random(h); /* it is seeded from now on */
+    cache->pool = (struct secure_entry *)(void *)((char *)(sh + 1) + sh->used_bytes);
+    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
+    cache->pool_least = (uint16_t)max_size(cache->pool_room / 8u, 1);
+    cache->fifo_room =
+        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+    cache->block_bytes = (uint32_t)bytes;
+    sh->used_bytes += ((size_t)cache->pool_room + cache->fifo_room) * sizeof(struct secure_entry);
+}
+
+static struct secure_cache *cache_of(struct heap *h, unsigned c) {
+    struct secure_cache *cache = &secure_of(h)->cache[c];
+    if (unlikely(cache->pool_room == 0))
+        make_cache(h, c);
+    return cache;
 }
 
 /* ---- blocks ---- */
 
-typedef uint64_t vector __attribute__((vector_size(16), may_alias));
-
-static bool is_zero(uintptr_t block, size_t bytes) {                /* a multiple of 16 */
-    const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
-    vector a = {0, 0}, b = {0, 0};
-    for (; v + 4 <= end; v += 4)
-        a |= v[0] | v[1], b |= v[2] | v[3];
-    for (; v < end; v++)
-        a |= *v;
+/* Four vectors a round; the last round may overlap the one before. */
+#define IS_ZERO(type)                                                                                                  \
+    const type *v = (const type *)block, *last = (const type *)(block + bytes) - 4;                                    \
+    type a = last[0] | last[1], b = last[2] | last[3];                                                                 \
+    for (; v < last; v += 4)                                                                                           \
+        a |= v[0] | v[1], b |= v[2] | v[3];                                                                            \
     a |= b;
-    return (a[0] | a[1]) == 0;
+
+typedef uint64_t wide_vector __attribute__((vector_size(32), may_alias, aligned(16)));
+
+HAK_WIDE static bool wide_is_zero(uintptr_t block, size_t bytes) {
+    IS_ZERO(wide_vector)
+    return (a[0] | a[1] | a[2] | a[3]) == 0;
 }
 
-static void clear(uintptr_t block, size_t bytes) {
-    if (bytes > 256) {
-        memset(block_word(block), 0, bytes);
-        return;
-    }
-    vector *v = (vector *)block, *end = v + (bytes + 15) / 16; /* NOLINT: blocks are addresses */
-    for (; v < end; v++)
-        *v = (vector){0, 0};
+static bool is_zero(uintptr_t block, size_t bytes) {
+    if (bytes <= NARROW_MOST)
+        return narrow_is_zero(block, bytes);
+    if (likely(HAK_HAS_WIDE()))
+        return wide_is_zero(block, bytes);
+    IS_ZERO(vector)
+    return (a[0] | a[1]) == 0;
 }
 
 static size_t size_of_state(size_t block_bytes, uint16_t state) {
     return block_bytes - CANARY_BYTES - ((state & ~STATE_FREED) - 1u);
-}
-static uint16_t state_of_size(size_t block_bytes, size_t bytes) {
-    return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
-}
-static void put_canary(uintptr_t block, size_t bytes) {
-    uint64_t canary = secure_canary(block);
-    memcpy((char *)block_word(block) + bytes, &canary, CANARY_BYTES);
 }
 static bool has_canary(uintptr_t block, size_t bytes) {
     uint64_t found;
@@ -137,11 +99,12 @@ static bool has_canary(uintptr_t block, size_t bytes) {
 
 /* A child of a program with threads may have the block as another thread had it already: then that is nobody's fault, and
  * the block is lost. */
-HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes, uint16_t before, bool zero) {
+HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes) {
+    uint16_t before = load_relaxed(e.state);
     size_t bytes = before != 0 ? size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
     if (purge_forked_with_threads())
         return false;
-    if (zero) /* two threads freed it at the same moment */
+    if (state_is_live(before) || is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
         fail_double_free(block_word(e.block), bytes);
     else
         fail_damage("write after free", block_word(e.block), bytes);
@@ -149,15 +112,9 @@ HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes, ui
     return true;
 }
 
-/* NULL: not this one. */
-static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
-    uint16_t before = load_relaxed(e.state);
-    bool live = before != 0 && !(before & STATE_FREED), zero = is_zero(e.block, block_bytes);
-    if (unlikely(live || !zero) && !fail_hand_out(e, block_bytes, before, zero || live))
-        return NULL;
-    store_relaxed(e.state, state_of_size(block_bytes, bytes));
-    put_canary(e.block, bytes);
-    return block_word(e.block);
+void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
+    bool bad = state_is_live(load_relaxed(e.state)) || !is_zero(e.block, block_bytes);
+    return likely(!bad) || fail_hand_out(e, block_bytes) ? secure_finish(e, block_bytes, bytes) : NULL;
 }
 
 /* ---- slabs ---- */
@@ -165,10 +122,29 @@ static void *hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 
 static void set_kind(struct slab *s, enum slab_kind kind) {
-    for (unsigned i = 0; i < s->slots; i++) {
-        s[i].first_offset = (uint8_t)i;
+    for (unsigned i = 0; i < s->slots; i++)
         store_relaxed(&s[i].kind, (uint8_t)kind);
+}
+
+/* All that free has to know is in the record of every slot. */
+static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
+    uint32_t bytes = (uint32_t)block_bytes_of(c), odd = bytes >> lowest_bit(bytes), inverse = odd;
+    for (unsigned right = 3; right < 32; right *= 2) /* bits that are right */
+        inverse *= 2 - odd * inverse;
+    for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
+        s[i].start = (uintptr_t)slab_address(s);
+        s[i].block_bytes = bytes;
+        s[i].divisor = inverse;
+        s[i].shift = (uint8_t)lowest_bit(bytes);
+        s[i].blocks = blocks_of(c);
+        s[i].slots = (uint8_t)(1u << order_of_class(c));
+        s[i].first_offset = (uint8_t)i;
+        s[i].secure = span;
+        store_relaxed(&s[i].class_id, (uint8_t)c);
     }
+}
+static unsigned index_of(const struct slab *part, uintptr_t block) {
+    return tiny_block_index(part->divisor, part->shift, (uint32_t)(block - part->start));
 }
 
 /* A new slab, of which `taken` blocks are reserved for the caller. */
@@ -179,13 +155,7 @@ static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken
         return NULL;
     struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
     struct slab *s = slab_of_slot(slot);
-    s->start = (uintptr_t)slot_address(slot);
-    s->block_bytes = size_classes[c].block_bytes;
-    s->divisor = UINT32_MAX / s->block_bytes + 1;
-    s->blocks = blocks;
-    s->slots = (uint8_t)(1u << order);
-    s->secure = span;
-    store_relaxed(&s->class_id, (uint8_t)c);
+    set_records(s, span, c);
     memset((void *)span->state, 0, span->used * sizeof span->state[0]);
     span->used = blocks;
     for (unsigned i = 0; i < blocks; i += 64)
@@ -245,13 +215,14 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
         }
         vain = 0;
         some = some != 0 ? some : free & -free;
-        while (count_bits(some) > n)
-            some &= some - 1;
+        uint64_t rest = some;
+        for (unsigned taken = 0; rest != 0 && taken < n; taken++)
+            rest &= rest - 1;
+        some &= ~rest;
         some &= rmw_and(&span->free[at], ~some); /* pairs with return_blocks */
-        n -= count_bits(some);
-        for (; some != 0; some &= some - 1) {
+        for (; some != 0; some &= some - 1, n--) {
             unsigned i = at * 64 + lowest_bit(some);
-            cache->entry[cache->pool_blocks++] = (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
+            cache->pool[cache->pool_blocks++] = (struct secure_entry){start + i * block_bytes_of(c), &span->state[i]};
         }
     }
     return cache->pool_blocks != before;
@@ -335,38 +306,32 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     return true;
 }
 
-HAK_NOINLINE static void spill(struct heap *h, struct secure_cache *cache) {
-    unsigned n = cache->pool_blocks / 2u;
-    cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
-    return_blocks(h, cache->entry + cache->pool_blocks, n);
-}
-
-static void quarantine(struct heap *h, struct secure_cache *cache, struct secure_entry e) {
-    struct secure_entry *place = &cache->entry[cache->pool_room + cache->fifo_at], oldest = *place;
+HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entry e) {
+    struct secure_entry *place = &cache->pool[cache->pool_room + cache->fifo_at];
+    bool waited = place->block != 0;
+    secure_entry_copy(&cache->pool[cache->pool_blocks], place);
     *place = e;
     cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
-    if (oldest.block == 0)
-        return;
-    if (unlikely(cache->pool_blocks == cache->pool_room))
-        spill(h, cache);
-    cache->entry[cache->pool_blocks++] = oldest;
+    cache->pool_blocks = (uint16_t)(cache->pool_blocks + waited);
 }
 
-/* The newest, which was chosen at random before; block 0 if there is none. */
-HAK_INLINE struct secure_entry take_from_pool(struct heap *h, struct secure_cache *cache) {
-    if (unlikely(cache->pool_blocks == 0))
-        return (struct secure_entry){0, NULL};
-    unsigned n = --cache->pool_blocks;
-    struct secure_entry e = cache->entry[n];
-    if (likely(n > 1)) { /* the next one is chosen now, and on its way to the cache meanwhile */
-        unsigned i = random_below(h, n);
-        struct secure_entry next = cache->entry[i];
-        cache->entry[i] = cache->entry[n - 1];
-        cache->entry[n - 1] = next;
-        __builtin_prefetch(block_word(next.block), 1);
-        __builtin_prefetch((void *)next.state, 1);
-    }
-    return e;
+/* The pool is full, or there is none yet. */
+HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct secure_entry e) {
+    struct secure_cache *cache = cache_of(h, c);
+    unsigned n = cache->pool_blocks / 2u;
+    cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
+    if (n != 0)
+        cache->pool_next = (uint16_t)random_below(h, cache->pool_blocks);
+    return_blocks(h, cache->pool + cache->pool_blocks, n);
+    add_to_quarantine(cache, e);
+}
+
+HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
+    struct secure_cache *cache = &secure_of(h)->cache[c];
+    if (likely(cache->pool_blocks != cache->pool_room))
+        add_to_quarantine(cache, e);
+    else
+        quarantine_slowly(h, c, e);
 }
 
 void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
@@ -380,10 +345,11 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
         return guarded_malloc(h, bytes, alignment);
     struct secure_cache *cache = cache_of(h, c);
     for (;;) {
-        if (unlikely(cache->pool_blocks <= cache->pool_room / 8u) && !refill(h, cache, c) && cache->pool_blocks == 0)
+        if (cache->pool_blocks <= cache->pool_least && !refill(h, cache, c) && cache->pool_blocks == 0)
             return NULL;
-        struct secure_entry e = take_from_pool(h, cache);
-        void *p = likely(e.block != 0) ? hand_out(e, block_bytes_of(c), bytes) : NULL;
+        if (unlikely(cache->pool_blocks == 0))
+            continue;
+        void *p = secure_hand_out(secure_next(h, cache), block_bytes_of(c), bytes);
         if (likely(p != NULL))
             return p;
     }
@@ -393,9 +359,9 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
 
 enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
     const struct slab *s = mid_first(part);
-    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
-    bool starts = i * s->block_bytes == offset && i < s->blocks;
-    i = starts ? i : (uint32_t)min_size(offset / s->block_bytes, s->blocks - 1);
+    unsigned i = index_of(s, (uintptr_t)p);
+    bool starts = i < s->blocks;
+    i = starts ? i : (unsigned)min_size(((uintptr_t)p - s->start) / s->block_bytes, s->blocks - 1);
     uint16_t state = load_relaxed(&s->secure->state[i]);
     *bytes = state != 0 ? size_of_state(s->block_bytes, state) : s->block_bytes - CANARY_BYTES;
     if (!starts)
@@ -414,30 +380,60 @@ HAK_COLD static void fail_free(struct slab *s, const void *p) {
     }
 }
 
-void secure_free(struct heap *h, struct slab *part, void *p) {
-    struct slab *s = mid_first(part);
-    uint32_t offset = (uint32_t)((uintptr_t)p - s->start), i = (uint32_t)((uint64_t)offset * s->divisor >> 32);
-    if (unlikely(i * s->block_bytes != offset || i >= s->blocks)) {
-        fail_free(s, p);
-        return;
+/* The block p is freed, if it is one. Block 0: it is not. */
+HAK_INLINE struct secure_entry take_back(struct slab *s, void *p, size_t *bytes) {
+    struct secure_entry e = {(uintptr_t)p, NULL};
+    unsigned i = index_of(s, e.block);
+    uint16_t state = 0;
+    if (likely(i < s->blocks)) {
+        e.state = &s->secure->state[i];
+        state = load_relaxed(e.state);
     }
-    struct secure_entry e = {(uintptr_t)p, &s->secure->state[i]};
-    uint16_t state = load_relaxed(e.state);
-    if (unlikely(state == 0 || state & STATE_FREED)) {
+    if (unlikely(!state_is_live(state))) {
         fail_free(s, p);
-        return;
+        return (struct secure_entry){0, NULL};
     }
     store_relaxed(e.state, state | STATE_FREED);
-    size_t bytes = size_of_state(s->block_bytes, state);
-    if (unlikely(!has_canary(e.block, bytes))) {
-        fail_damage("overflow", p, bytes);
-        bytes = s->block_bytes - CANARY_BYTES; /* it may have gone on behind the canary */
+    *bytes = size_of_state(s->block_bytes, state);
+    return e;
+}
+
+/* Any block, with its canary overwritten or not. */
+static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes) {
+    if (likely(has_canary(block, bytes))) {
+        memset(block_word(block), 0, bytes + CANARY_BYTES);
+        return;
     }
-    clear(e.block, bytes + CANARY_BYTES);
-    if (likely(h != NULL))
-        quarantine(h, cache_of(h, slab_class(s)), e);
-    else
-        return_blocks(&heap_afterlife, &e, 1);
+    fail_damage("overflow", block_word(block), bytes);
+    memset(block_word(block), 0, s->block_bytes); /* it may have gone on behind the canary */
+}
+
+HAK_NOINLINE static void free_wide(struct heap *h, struct slab *s, struct secure_entry e, size_t bytes) {
+    check_and_clear(s, e.block, bytes);
+    quarantine(h, slab_class(s), e);
+}
+
+/* The hit path of free. */
+void secure_free(struct heap *h, struct slab *s, void *p) {
+    size_t bytes;
+    struct secure_entry e = take_back(s, p, &bytes);
+    if (unlikely(e.block == 0))
+        return;
+    if (bytes > NARROW_MOST - CANARY_BYTES || unlikely(!has_canary(e.block, bytes))) {
+        free_wide(h, s, e, bytes);
+        return;
+    }
+    narrow_clear(e.block, round_up(bytes + CANARY_BYTES, 16));
+    quarantine(h, slab_class(s), e);
+}
+
+void secure_free_homeless(struct slab *s, void *p) {
+    size_t bytes;
+    struct secure_entry e = take_back(s, p, &bytes);
+    if (e.block == 0)
+        return;
+    check_and_clear(s, e.block, bytes);
+    return_blocks(&heap_afterlife, &e, 1);
 }
 
 bool secure_resize(struct slab *part, void *p, size_t bytes) {
@@ -449,8 +445,8 @@ bool secure_resize(struct slab *part, void *p, size_t bytes) {
         fail_damage("overflow", p, had);
     size_t from = min_size(had, bytes);
     memset((char *)p + from, 0, had + CANARY_BYTES - from);
-    store_relaxed(&s->secure->state[((uintptr_t)p - s->start) / s->block_bytes], state_of_size(s->block_bytes, bytes));
-    put_canary((uintptr_t)p, bytes);
+    store_relaxed(&s->secure->state[index_of(s, (uintptr_t)p)], state_of_size(s->block_bytes, bytes));
+    secure_put_canary((uintptr_t)p, bytes);
     return true;
 }
 
@@ -458,13 +454,11 @@ bool secure_resize(struct slab *part, void *p, size_t bytes) {
 
 void secure_empty(struct heap *h) {
     for (unsigned c = 1; c < CLASSES; c++) {
-        struct secure_cache *cache = secure_of(h)->cache[c];
-        if (cache == NULL)
-            continue;
+        struct secure_cache *cache = &secure_of(h)->cache[c];
         unsigned n = cache->pool_blocks;
-        cache->pool_blocks = 0;
-        return_blocks(h, cache->entry, n);
-        return_blocks(h, cache->entry + cache->pool_room, cache->fifo_room);
+        cache->pool_blocks = cache->pool_next = 0;
+        return_blocks(h, cache->pool, n);
+        return_blocks(h, cache->pool + cache->pool_room, cache->fifo_room);
         unclaim(cache, c);
     }
 }

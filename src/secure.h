@@ -6,19 +6,140 @@
  *
  * Both keep of each block the size that was asked for, outside the blocks: it is the usable size, the canary begins right
  * behind it, and a sized free must name it. The lists and rings of heaps stay empty, so that malloc and free always come
- * to the slow paths of alloc.c, which ask the option or the kind of the slab there. */
+ * to the slow paths of alloc.c, which ask the option or the kind of the slab there. From there the hit path of secure
+ * mode's malloc is inlined, and that of free is one jump away. */
 #ifndef HAK_SECURE_H
 #define HAK_SECURE_H
 
-#include "heap.h"
 #include "os.h"
+#include "spans.h"
+#include "slab.h"
+
+#include <string.h>
 
 #define CANARY_BYTES 8
 
+/* ---- what a heap has ---- */
+
+typedef uint64_t vector __attribute__((vector_size(16), may_alias));
+struct secure_entry {
+    _Alignas(vector) uintptr_t block; /* 0: none */
+    _Atomic uint16_t *state; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the canary's end, + 1 */
+};
+/* In one piece, as they are read: of two stores a load of both would have to wait. */
+HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_entry *from) {
+    *(vector *)(void *)to = *(const vector *)(const void *)from;
+}
+enum { SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
+
+/* Of a class. All zero before its first use: no blocks, no room. */
+struct secure_cache {
+    uint16_t pool_blocks;
+    uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
+    uint16_t pool_room;
+    uint16_t fifo_room;
+    uint16_t fifo_at;
+    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint32_t block_bytes;
+    struct secure_entry *pool; /* behind it the quarantine, a ring */
+    struct secure_span *span;  /* claimed: blocks are taken from it */
+};
+
+/* At the end of a heap's memory; zero at first. The entries follow as classes are first used. */
+struct secure_heap {
+    uint64_t random;
+    size_t used_bytes; /* behind this */
+    struct secure_cache cache[CLASSES];
+};
+HAK_INLINE struct secure_heap *secure_of(struct heap *h) {
+    return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
+}
+
+/* ---- secrets ---- */
+
+HAK_INLINE uint64_t secure_fold(uint64_t a, uint64_t b) {
+    __uint128_t product = (__uint128_t)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+/* Depends on two secrets and the block's address; from it they can't be told. */
+HAK_INLINE uint64_t secure_canary(uintptr_t block) {
+    return secure_fold(block ^ hak_region.key, hak_region.second_key);
+}
+/* Not for ciphers: fast. Of a heap that has a cache. */
+HAK_INLINE uint64_t secure_next_random(struct secure_heap *sh) {
+    sh->random += 0xa0761d6478bd642f;
+    return secure_fold(sh->random, sh->random ^ 0xe7037ed1a0b428db);
+}
+uint64_t secure_random(struct heap *h); /* of any */
+HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
+
+/* ---- blocks ---- */
+
+#define NARROW_MOST 128 /* bytes of a block that is cleared and looked at here, without a call */
+
+/* Of a multiple of 16 bytes. From both ends, which may overlap: no loop, whose end would come as a surprise. */
+HAK_INLINE bool narrow_is_zero(uintptr_t block, size_t bytes) {
+    const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
+    vector all = v[0] | end[-1];
+    if (bytes > 32)
+        all |= v[1] | end[-2];
+    if (bytes > 64)
+        all |= v[2] | v[3] | end[-3] | end[-4];
+    return (all[0] | all[1]) == 0;
+}
+HAK_INLINE void narrow_clear(uintptr_t block, size_t bytes) {
+    vector *v = (vector *)block, *end = v + bytes / 16, zero = {0, 0}; /* NOLINT: blocks are addresses */
+    v[0] = end[-1] = zero;
+    if (bytes > 32)
+        v[1] = end[-2] = zero;
+    if (bytes > 64)
+        v[2] = v[3] = end[-3] = end[-4] = zero;
+}
+
+HAK_INLINE bool state_is_live(uint16_t state) { return (uint16_t)(state - 1) < STATE_FREED - 1; }
+HAK_INLINE uint16_t state_of_size(size_t block_bytes, size_t bytes) {
+    return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
+}
+HAK_INLINE void secure_put_canary(uintptr_t block, size_t bytes) {
+    uint64_t canary = secure_canary(block);
+    memcpy((char *)block_word(block) + bytes, &canary, CANARY_BYTES);
+}
+
+/* ---- the hit path of malloc ----
+ * For sizes that classes have blocks of. What it does not know of is for secure_hand_out and secure_malloc. */
+
+HAK_INLINE struct secure_cache *secure_cache_for(struct heap *h, size_t bytes) {
+    size_t units = (bytes + CANARY_BYTES + 15) / 16; /* 0 bytes fit into a block of 16 */
+    unsigned c = units <= TINY_BYTES_MAX / 16 ? tiny_class_table[units * 2] : mid_class_table[(units - 1) / 8];
+    return &secure_of(h)->cache[c];
+}
+HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache->pool_blocks > cache->pool_least; }
+/* It was chosen the last time, and is in the cache by now. */
+HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *cache) {
+    unsigned left = cache->pool_blocks - 1u, next = (unsigned)((secure_next_random(secure_of(h)) >> 32) * left >> 32);
+    struct secure_entry *pool = cache->pool, *chosen = &pool[cache->pool_next], e = *chosen;
+    secure_entry_copy(chosen, &pool[left]);
+    cache->pool_blocks = (uint16_t)left;
+    cache->pool_next = (uint16_t)next;
+    prefetch(pool[next].block);
+    return e;
+}
+HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
+    return block_bytes <= NARROW_MOST && !state_is_live(load_relaxed(e.state)) && narrow_is_zero(e.block, block_bytes);
+}
+HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t bytes) {
+    store_relaxed(e.state, state_of_size(block_bytes, bytes));
+    secure_put_canary(e.block, bytes);
+    return block_word(e.block);
+}
+/* Looks at any block. NULL: not this one. */
+void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes);
+
 /* A block, zero but for its canary; NULL without memory. */
 void *secure_malloc(struct heap *h, size_t bytes, size_t alignment);
-/* `s` is the record of the slot p lies in. h: NULL without memory for one. */
+/* `s` is the record of the slot p lies in. */
 void secure_free(struct heap *h, struct slab *s, void *p);
+void secure_free_homeless(struct slab *s, void *p); /* there is no memory for a heap */
 /* In place, if there is room and not too much of it. Only of live blocks. */
 bool secure_resize(struct slab *s, void *p, size_t bytes);
 /* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
@@ -41,10 +162,5 @@ void guarded_free(struct heap *h, struct slab *s, void *p);
 bool guarded_resize(struct slab *s, size_t bytes);
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes);
 void guarded_empty(struct heap *h); /* the quarantine, which all threads share */
-
-/* Depends on two secrets and the block's address; from it they can't be told. */
-uint64_t secure_canary(uintptr_t block);
-uint64_t secure_random(struct heap *h); /* not for ciphers: fast */
-HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
 
 #endif

@@ -23,6 +23,11 @@ struct slab *span_slab(const struct secure_span *span, unsigned c) {
     return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
 }
 
+struct region_range span_table(void) {
+    char *begin = load_acquire(&table);
+    return (struct region_range){begin, begin != NULL ? load_relaxed(&hak_region_use.superslabs) * table_row_bytes() : 0};
+}
+
 /* The reservation begins and ends with a guard. */
 static bool reserve_table(void) {
     size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;

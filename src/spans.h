@@ -48,5 +48,7 @@ void span_give(struct heap *h, size_t slot, unsigned order); /* zero again */
 /* What is known of the blocks in a span, and whose record that is. */
 struct secure_span *span_at(size_t superslab, unsigned index);
 struct slab *span_slab(const struct secure_span *span, unsigned c);
+/* The table, as far as it may have memory; for the statistics. */
+struct region_range span_table(void);
 
 #endif

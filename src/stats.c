@@ -7,6 +7,7 @@
 #include "os.h"
 #include "purge.h"
 #include "secure.h"
+#include "spans.h"
 #include "tiers.h"
 
 #include <string.h>
@@ -194,6 +195,8 @@ void stats_collect(struct heap_report *r) {
     struct region_range tables[3];
     for (unsigned i = region_tables(tables); i-- > 0;)
         r->metadata += (int64_t)resident_in(tables[i].begin, tables[i].bytes);
+    struct region_range secure = span_table();
+    r->metadata += (int64_t)resident_in(secure.begin, secure.bytes);
     r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
                r->huge_rounding + r->metadata;
 #ifdef HAK_CHECKED

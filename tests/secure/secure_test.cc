@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "../surface.h"
 
@@ -339,6 +340,22 @@ void many_large_blocks() {
         S.free(block);
 }
 
+/* What is known of the blocks takes 2 bytes of each: a tenth of a heap of small ones, which the statistics must name. */
+void the_table_is_metadata() {
+    constexpr size_t kBlocks = 400000;
+    double before = heap_stats()["rss_bytes"]["metadata"].number;
+    for (size_t i = 0; i < kBlocks; i++)
+        *hidden(S.alloc(8)) = 1;
+    Json rss = heap_stats()["rss_bytes"];
+    double grown = rss["metadata"].number - before;
+    check(grown >= 2.0 * kBlocks, "the table of block data is not counted");
+    check(grown <= 4.0 * kBlocks, "more is counted as metadata than there can be");
+    double sum = 0;
+    for (auto &term : rss.members)
+        sum += term.first == "total" ? -term.second.number : term.second.number;
+    check(sum == 0, "the terms do not add up to the total");
+}
+
 struct Fine {
     const char *name;
     void (*run)();
@@ -349,7 +366,8 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
                       {"sized_frees_that_fit", sized_frees_that_fit},
                       {"print_places", print_places},
-                      {"many_large_blocks", many_large_blocks}};
+                      {"many_large_blocks", many_large_blocks},
+                      {"the_table_is_metadata", the_table_is_metadata}};
 
 class SecureFine : public testing::TestWithParam<Fine> {};
 
