@@ -3,9 +3,11 @@
 const SLOTS = 32, FIELDS = 5, NONE = -1; // a slot: kind, blocks used, owner, resident bytes, slots back
 const by = (id) => document.getElementById(id);
 const canvas = by("map"), pen = canvas.getContext("2d"), dark = matchMedia("(prefers-color-scheme:dark)");
+const CHIPS = 18; // classes that can be picked before "more" is pressed
 const chosen = new Set(); // names of the classes the reader picked; none: all
 let data = JSON.parse(by("data").textContent);
 let place = null; // how the tiles lie
+let allChips = false;
 let at = null; // the slot under the cursor, counted over all tiles
 
 // ---- words and elements ----
@@ -115,20 +117,33 @@ function showChips() {
       slots.set(name, (slots.get(name) ?? 0) + 1);
     }
   const names = [...slots.keys()].sort((a, b) => rank(a) - rank(b) || slots.get(b) - slots.get(a));
-  by("chips").replaceChildren(...names.map((name) => {
+  const ink = colours();
+  const shown = allChips ? names : names.slice(0, CHIPS);
+  by("chips").replaceChildren(...shown.map((name) => {
     const swatch = element("span", { class: "swatch" });
-    swatch.style.background = colours()[name];
+    swatch.style.background = ink[name];
     const button = element("button", { type: "button", "aria-pressed": chosen.has(name), "data-name": name });
     button.append(swatch, name, element("small", { "data-value": slots.get(name) }, count(slots.get(name))));
     button.addEventListener("click", () => choose(name));
     return element("li", {}, button);
-  }), element("li", {}, allButton()));
+  }), element("li", {}, moreButton(names.length - shown.length), allButton()));
 }
 
-const rank = (name) => ["EMPTY", "UNUSED"].indexOf(name);
+// EMPTY and UNUSED first.
+const rank = (name) => (["EMPTY", "UNUSED"].includes(name) ? 0 : 1);
+
+function moreButton(hidden) {
+  const button = element("button", { type: "button", class: "all" }, `${hidden} more`);
+  button.hidden = hidden === 0;
+  button.addEventListener("click", () => {
+    allChips = true;
+    showChips();
+  });
+  return button;
+}
 
 function allButton() {
-  const button = element("button", { type: "button", class: "all" }, "show all");
+  const button = element("button", { type: "button", class: "all", id: "all" }, "show all");
   button.hidden = chosen.size === 0;
   button.addEventListener("click", () => choose(null));
   return button;
@@ -139,7 +154,7 @@ function choose(name) {
   else if (!chosen.delete(name)) chosen.add(name);
   for (const button of by("chips").querySelectorAll("[data-name]"))
     button.setAttribute("aria-pressed", chosen.has(button.dataset.name));
-  by("chips").querySelector(".all").hidden = chosen.size === 0;
+  by("chips").querySelector("#all").hidden = chosen.size === 0;
   draw();
 }
 
@@ -148,9 +163,9 @@ function choose(name) {
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function colours() {
-  const found = { UNUSED: styleOf("--unused") };
+  const found = {};
   for (const [name, look] of Object.entries(data.looks)) found[name] = dark.matches ? look.dark : look.light;
-  return found;
+  return { ...found, EMPTY: styleOf("--one"), UNUSED: styleOf("--unused") };
 }
 
 // The largest cells with which the map stays on about two screens.

@@ -150,7 +150,13 @@ impl Legend {
         let fill = if self.color { "▁ to █: blocks used" } else { "upper case: half of the blocks or more used" };
         let states = [fill, "░ EMPTY", "· UNUSED (purged or never used)"];
         let states = states.map(|text| (text.to_string(), text.chars().count()));
-        wrap(states.into_iter(), width) + &wrap(self.kinds.iter().map(name), width)
+        let named = LETTERS.len().min(self.kinds.len());
+        let others = &self.kinds[named..];
+        let rest = others.iter().map(|(_, count)| *count as u64 * SLOT_BYTES).sum::<u64>() as f64;
+        let sign = if self.color { "" } else { "z " };
+        let rest = format!("{sign}{} more {}", others.len(), say::bytes(rest));
+        let rest = (!others.is_empty()).then(|| (rest.clone(), rest.len()));
+        wrap(states.into_iter(), width) + &wrap(self.kinds[..named].iter().map(name).chain(rest), width)
     }
 }
 
@@ -174,7 +180,7 @@ fn wrap(texts: impl Iterator<Item = (String, usize)>, width: usize) -> String {
 fn text(snapshot: &Snapshot, style: Style, rows: usize) -> String {
     let legend = Legend::new(snapshot, style.color);
     let superslabs = &snapshot.superslabs;
-    let width = style.width.min(200);
+    let width = style.width.min(120);
     let mut text = picture::headline(snapshot) + "\n";
     let part = |part: picture::Part| {
         let text = format!("{} {}", part.name, say::bytes(part.bytes as f64));
@@ -186,7 +192,7 @@ fn text(snapshot: &Snapshot, style: Style, rows: usize) -> String {
     let digits = superslabs.last().map_or(1, |last| last.number.to_string().len()).max(3);
     // Several rows beside one another where there is room; a file has one column.
     let room = digits + 1 + 32 + 10;
-    let columns = if style.width == usize::MAX { 1 } else { ((width + 2) / (room + 2)).max(1) };
+    let columns = if style.width == usize::MAX { 1 } else { ((style.width + 2) / (room + 2)).max(1) };
     let each = superslabs.len().div_ceil(rows.saturating_mul(columns).max(1)).max(1);
     if each > 1 {
         let _ = writeln!(text, "each row {each} SuperSlabs, each cell what most of {each} slots are; --all shows each");

@@ -38,7 +38,7 @@ pub fn parts(snapshot: &Snapshot) -> Vec<Part> {
         ("EMPTY", "free slots, still resident", heap.empty_slots, 255.0, 0.015),
         ("huge rounding", "resident because huge pages are", heap.huge_rounding, 180.0, 0.1),
         ("metadata", "the heap's own tables", heap.metadata, 25.0, 0.13),
-        ("not the heap", "stacks, files, other mappings", rest, 110.0, 0.06),
+        ("not the heap", "stacks, files, other mappings", rest, 110.0, 0.03),
     ];
     let part = |(name, help, bytes, hue, chroma)| Part {
         name,
@@ -90,12 +90,23 @@ pub fn slots(snapshot: &Snapshot) -> [usize; 3] {
     [State::Active, State::Empty, State::Unused].map(|state| all().filter(|slot| slot.state == state).count())
 }
 
+/// A command line without its directory, cut to a readable length.
+pub fn name(process: &Process) -> String {
+    let (program, arguments) = process.command.split_once(' ').unwrap_or((&process.command, ""));
+    let program = program.rsplit('/').next().unwrap_or(program);
+    let text = format!("{program} {arguments}");
+    match text.char_indices().nth(48) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text.trim_end().to_string(),
+    }
+}
+
 /// The process and its memory, in a line.
 pub fn headline(snapshot: &Snapshot) -> String {
     let process = &snapshot.process;
     format!(
         "{} ({}): {} resident, {} of it the heap in {}",
-        process.command,
+        name(process),
         process.pid,
         say::bytes(process.rss as f64),
         say::bytes(snapshot.heap.total as f64),
@@ -314,6 +325,14 @@ pub mod tests {
             options: Vec::new(),
             rounding_waste: None,
         }
+    }
+
+    #[test]
+    fn names_are_short() {
+        let name = |command: &str| name(&Process { command: command.into(), ..snapshot(0).process });
+        assert_eq!(name("/usr/bin/python3 /x/y.py"), "python3 /x/y.py");
+        assert_eq!([name("redis-server"), name("/opt/a/")], ["redis-server", ""]);
+        assert_eq!(name(&format!("/bin/sh -c {}", "ü".repeat(99))), format!("sh -c {}…", "ü".repeat(42)));
     }
 
     #[test]

@@ -9,9 +9,12 @@ for a look.
 import argparse
 import json
 import math
+import os
 import pathlib
 import random
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -239,7 +242,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.run("""[...document.querySelectorAll("#chips [aria-pressed=true]")]
             .map((one) => one.dataset.name)"""), ["96"])
         self.assertTrue(self.browser.run(look) != before, "nothing has become fainter")
-        self.browser.run("document.querySelector('#chips .all').click()")
+        self.browser.run("document.querySelector('#all').click()")
         self.assertTrue(self.browser.run(look) == before, "not all is as it was")
 
     def test_the_browser_has_nothing_to_complain_of(self):
@@ -309,6 +312,166 @@ class Page(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(wanted, done.stderr)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+PROGRAM = """
+import sys
+keep = [bytes(90) for _ in range(50000)] + [bytes(20000) for _ in range(300)]
+print("ready", flush=True)
+for line in sys.stdin:
+    keep = keep + [bytes(700) for _ in range(int(line))] if int(line) else []
+    print("done", flush=True)
+"""
+UNTIL = """new Promise((done, fail) => {
+    const begun = Date.now(), look = setInterval(() => {
+        if (%s) { clearInterval(look); done(true); }
+        else if (Date.now() - begun > 60000) { clearInterval(look); fail(new Error("not within a minute")); }
+    }, 20);
+})"""
+
+
+class Live(unittest.TestCase):
+    """The page of `view`, on a real program."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.place = pathlib.Path(Page.keep or tempfile.gettempdir())
+        cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        cls.browser = Browser(cls.profile.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.profile.cleanup()
+
+    def setUp(self):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        place = {**os.environ, "LD_PRELOAD": str(pathlib.Path(Page.library).resolve()), "PYTHONMALLOC": "malloc"}
+        place.pop("HAKMEM_LIBRARY", None)
+        self.program = subprocess.Popen(["/usr/bin/python3", "-c", PROGRAM], env=place, **pipes)
+        self.addCleanup(self.stop, self.program)
+        self.assertEqual(self.program.stdout.readline(), "ready\n")
+        self.server = subprocess.Popen([Page.hakmem, "view", str(self.program.pid)], **pipes)
+        self.addCleanup(self.stop, self.server)
+        self.address = self.server.stdout.readline().strip()
+        self.port, self.secret = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([0-9a-f]{32})/", self.address).groups()
+
+    def stop(self, process):
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+    def tell(self, number):
+        self.program.stdin.write(f"{number}\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "done\n")
+
+    def wait(self, condition):
+        self.browser.settle(UNTIL % condition)
+
+    def ask(self, method="GET", path=None, host=None, to="127.0.0.1", **headers):
+        """Status and text of an answer, spoken to without a browser's manners."""
+        path = f"/{self.secret}/" if path is None else path
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {host or '127.0.0.1:' + self.port}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        with socket.create_connection((to, int(self.port)), timeout=60) as connection:
+            connection.sendall("\r\n".join(lines + ["", ""]).encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        return int(answer.split()[1]), answer.split(b"\r\n\r\n", 1)[1].decode()
+
+    # Blocks of a class; bytes(700) takes 733.
+    BLOCKS = "data.classes.find((one) => one.block_bytes === %d).live_blocks"
+
+    def test_the_page_follows_the_program(self):
+        self.browser.open(self.address)
+        self.wait("past.length > 1")
+        printed = json.loads(Page.map(self.program.pid, "--json").stdout)
+        for one in printed["classes"]:
+            if one["live_blocks"] > 100:
+                self.assertEqual(self.browser.run(self.BLOCKS % one["block_bytes"]), one["live_blocks"], one)
+        self.assertEqual(self.browser.run("data.superslabs.length"), len(printed["superslabs"]))
+        before = self.browser.run(self.BLOCKS % 768)
+        self.tell(8000)
+        self.wait(self.BLOCKS % 768 + f" >= {before} + 8000")
+        shown = self.browser.run("""[...by("classes").tBodies[0].rows].find((row) => row.cells[0].textContent === "768")
+            .cells[2].textContent""")
+        self.assertGreaterEqual(int(shown.replace(",", "")), before + 8000)
+        self.assertIn("768", self.browser.run("by('chips').innerText"))
+        # Something was refilled meanwhile, and the terms are drawn.
+        fast = "[...by('rates').querySelectorAll('.spark')].filter((one) => / [0-9.]*[1-9]/.test(one.getAttribute('d')))"
+        self.assertGreater(self.browser.run(f"{fast}.length"), 0)
+        self.assertEqual(self.browser.run("by('wave').children.length"), 7)
+        self.assertEqual(self.browser.complaints(), [])
+        for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 360, False)):
+            self.browser.open(self.address, width=width, dark=dark)
+            self.wait("past.length > 1")
+            self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
+            self.browser.screenshot(self.place / f"view-{name}.png", whole=False)
+
+    def test_pause_keeps_the_picture(self):
+        self.browser.open(self.address)
+        self.browser.run("by('pause').click()")
+        before = self.browser.run(self.BLOCKS % 768)
+        self.tell(5000)
+        self.browser.run("performance.clearResourceTimings()")
+        self.wait("performance.getEntriesByType('resource').length > 1")
+        self.assertEqual(self.browser.run(self.BLOCKS % 768), before)
+        self.assertEqual(self.browser.run("by('status').textContent"), "Paused")
+        self.browser.run("by('pause').click()")
+        self.wait(self.BLOCKS % 768 + f" >= {before} + 5000")
+
+    def test_purge_gives_back(self):
+        self.browser.open(self.address)
+        self.browser.run("by('purge').click()")
+        self.wait("by('said').textContent")
+        self.assertRegex(self.browser.run("by('said').textContent"), "given back|will give back")
+        status, text = self.ask("POST", f"/{self.secret}/purge", X_Hakmem_Token=self.secret)
+        self.assertEqual(status, 200, text)
+
+    def test_the_end_of_the_program_is_told(self):
+        self.browser.open(self.address)
+        self.wait("past.length > 1")
+        self.program.stdin.close()
+        self.program.wait()
+        self.wait("/has ended; this is the last picture/.test(by('status').textContent)")
+        self.assertTrue(self.browser.run("by('purge').disabled && data.superslabs.length > 0"))
+        self.assertIn(f"Process {self.program.pid} has ended", self.server.stdout.read())
+        self.assertEqual(self.server.wait(), 0)
+
+    def test_ctrl_c_ends_it(self):
+        self.browser.open(self.address)
+        self.server.send_signal(signal.SIGINT)
+        self.assertEqual(self.server.wait(), 0)
+        self.wait("/hakmem view has ended/.test(by('status').textContent)")
+
+    def test_strangers_get_nothing(self):
+        """Pages of other sites, other users of the machine, and the network."""
+        status, text = self.ask()
+        self.assertEqual(status, 200)
+        self.assertIn(self.secret, text)
+        purge = f"/{self.secret}/purge"
+        for wanted, request in [
+            (403, {"host": "evil.example"}), (403, {"host": f"evil.example:{self.port}"}),
+            (403, {"Origin": "http://evil.example"}), (403, {"Sec_Fetch_Site": "cross-site"}),
+            (404, {"path": "/"}), (404, {"path": "/snapshot.json"}), (404, {"path": "/" + "0" * 32 + "/"}),
+            (403, {"method": "POST", "path": purge}), (404, {"path": purge}),
+            (403, {"method": "POST", "path": purge, "X_Hakmem_Token": "0" * 32}),
+            (403, {"method": "POST", "path": purge, "X_Hakmem_Token": self.secret, "Origin": "http://evil.example"}),
+        ]:
+            status, text = self.ask(**request)
+            self.assertEqual(status, wanted, request)
+            self.assertNotIn("headline", text)
+        with self.assertRaises(ConnectionRefusedError):
+            self.ask(to="127.0.0.2")
+        # A page of another origin, in a browser.
+        self.browser.open("about:blank")
+        self.assertTrue(self.browser.settle(f"fetch('{self.address}snapshot.json').then(() => false, () => true)"))
+
+    def test_a_process_that_is_not_ours(self):
+        done = subprocess.run([Page.hakmem, "view", str(self.server.pid)], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ class Browser:
                   mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", media="screen",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        address = str(path) if str(path).startswith("http:") else pathlib.Path(path).resolve().as_uri()
+        address = str(path) if str(path).startswith(("http:", "about:")) else pathlib.Path(path).resolve().as_uri()
         self.call("Page.navigate", url=address)
         self.wait("Page.loadEventFired")
 

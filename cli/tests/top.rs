@@ -31,7 +31,11 @@ impl Program {
             return None;
         };
         let mut python = Command::new("python3");
-        python.args(["-c", PROGRAM]).env("LD_PRELOAD", library).env("PYTHONMALLOC", "malloc");
+        python
+            .args(["-c", PROGRAM])
+            .env("LD_PRELOAD", library)
+            .env("PYTHONMALLOC", "malloc")
+            .env_remove("HAKMEM_LIBRARY");
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

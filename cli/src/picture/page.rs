@@ -14,7 +14,7 @@ const LIVE: &str = include_str!("../../assets/live.js");
 const BODY: &str = include_str!("../../assets/map.html");
 
 /// Of map.js and live.js. If one is another's, the browser refuses the script and names the right one.
-const MAP_HASH: &str = "sha256-IvzHK5WJDolAIYdZ0jg0TAPNZMaNwPh/4FUXCRliyUs=";
+const MAP_HASH: &str = "sha256-Mw/IMHeympOD4pHydR6S2ixxT9GGSMYlwvaYNrYwBq0=";
 const LIVE_HASH: &str = "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=";
 
 /// `token`: of the live page, which its requests carry.
@@ -43,7 +43,7 @@ form-action 'none'">
 <script>{TABLES}</script><script>{MAP}</script>{live_script}</body></html>
 "#,
         escape(token.unwrap_or_default()),
-        escape(&format!("{} ({}): heap", picture.process.command, picture.process.pid)),
+        escape(&format!("{} ({}): heap", super::name(picture.process), picture.process.pid)),
         svg::STYLE,
         BODY.replace("LIVE", live).replace("HEADLINE", &escape(&picture.headline)),
     )

@@ -177,7 +177,7 @@ impl Screen {
     fn draw_tiny(&self, frame: &mut Frame, snapshot: &Snapshot) {
         let state = if self.ended { ", has ended" } else { "" };
         let lines = [
-            format!("{} ({}){state}", snapshot.process.command, snapshot.process.pid),
+            format!("{} ({}){state}", picture::name(&snapshot.process), snapshot.process.pid),
             format!("RSS {}", say::bytes(snapshot.process.rss as f64)),
             format!("heap {}", say::bytes(snapshot.heap.total as f64)),
             format!("live {}", say::bytes(snapshot.heap.live as f64)),
@@ -193,7 +193,7 @@ impl Screen {
             (_, true) => " paused ".black().on_yellow(),
             _ => format!("every {}", say::seconds(self.interval.as_secs_f64())).dim(),
         };
-        let name = format!("{} ({})", process.command, process.pid);
+        let name = format!("{} ({})", picture::name(process), process.pid);
         Line::from(vec![name.bold(), format!("  HAKMEM {}  ", process.version).into(), state])
     }
 
@@ -282,7 +282,8 @@ impl Screen {
 }
 
 fn titled(title: &str) -> Block<'_> {
-    Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title.bold())
+    let title = Line::from(format!("{title} ")).bold();
+    Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title)
 }
 
 fn draw_heaps(frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
