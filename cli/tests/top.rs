@@ -1,6 +1,6 @@
 //! `hakmem top` as a user sees it: on a terminal (a pseudo-terminal that the vt100 crate interprets), on a real program.
 //!
-//! The program is python3 under the library that HAKMEM_LIBRARY names; without that variable nothing is tested.
+//! The program is Debian's python3 under the library that HAKMEM_LIBRARY names; without that variable nothing is tested.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,7 +30,7 @@ impl Program {
             eprintln!("skipped: HAKMEM_LIBRARY does not name the library");
             return None;
         };
-        let mut python = Command::new("python3");
+        let mut python = Command::new("/usr/bin/python3");
         python
             .args(["-c", PROGRAM])
             .env("LD_PRELOAD", library)

@@ -1,7 +1,8 @@
 //! How the parts of a heap are called and coloured: the same in the terminal, on the page and in `top`.
 //!
 //! A class's colour follows from its tier and size alone, so that it stays while the heap changes: tiny from blue to
-//! green, mid from yellow to red, large violet, huge pink; the larger the block, the further along.
+//! green, mid from yellow to red, large violet, huge pink; the larger the block, the further along. Neighbouring classes
+//! differ in how light they are.
 
 use crate::heap::model::{Class, Slot, State, Tier};
 
@@ -48,8 +49,18 @@ impl Kind {
         }
     }
 
+    /// Darker, middle, lighter: in turn from class to class, which lie 16 bytes apart or eight to a doubling.
+    fn tone(&self) -> f64 {
+        let place = match self.block_bytes {
+            0 => 1,
+            bytes if bytes <= 256 => bytes / 16,
+            bytes => 8 * u64::from(bytes.ilog2()) + (bytes * 8 >> bytes.ilog2()) - 56,
+        };
+        [-0.1, 0.0, 0.1][(place % 3) as usize]
+    }
+
     pub fn colour(&self) -> Colour {
-        Colour { hue: self.hue(), chroma: 0.13 }
+        Colour { hue: self.hue(), chroma: 0.13, tone: self.tone() }
     }
 }
 
@@ -58,11 +69,13 @@ impl Kind {
 pub struct Colour {
     hue: f64,
     chroma: f64,
+    /// Added to its lightness.
+    tone: f64,
 }
 
 impl Colour {
     pub const fn new(hue: f64, chroma: f64) -> Colour {
-        Colour { hue, chroma }
+        Colour { hue, chroma, tone: 0.0 }
     }
 
     pub fn on_light(&self) -> String {
@@ -74,13 +87,13 @@ impl Colour {
     }
 
     fn hex(&self, lightness: f64) -> String {
-        let [red, green, blue] = self.rgb(lightness).map(|part| (part * 255.0).round() as u8);
+        let [red, green, blue] = self.rgb(lightness + self.tone).map(|part| (part * 255.0).round() as u8);
         format!("#{red:02x}{green:02x}{blue:02x}")
     }
 
     /// The nearest of the 216 colours that terminals have behind number 16.
     pub fn in_terminal(&self) -> u8 {
-        let steps = self.rgb(0.68).map(|part| match part * 255.0 {
+        let steps = self.rgb(0.68 + self.tone).map(|part| match part * 255.0 {
             level if level < 48.0 => 0,
             level if level < 115.0 => 1,
             level => ((level - 35.0) / 40.0) as u8,
@@ -121,6 +134,18 @@ mod tests {
                 assert_ne!(one.colour().in_terminal(), other.colour().in_terminal(), "{one:?} {other:?}");
                 let apart = (one.hue() - other.hue()).abs();
                 assert!(apart.min(360.0 - apart) > 35.0, "{one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_do_not_look_alike() {
+        let tiny = (1..=16).map(|n| n * 16).chain((9..=16).map(|n| n * 32)).chain((9..=16).map(|n| n * 64));
+        let mid = (0..6).flat_map(|doubling| (9..=16).map(move |n| n << (7 + doubling)));
+        for (tier, sizes) in [(Tier::Tiny, tiny.collect::<Vec<u64>>()), (Tier::Mid, mid.collect())] {
+            for pair in sizes.windows(2) {
+                let [one, other] = [pair[0], pair[1]].map(|bytes| Kind::new(tier, bytes).tone());
+                assert_ne!(one, other, "{pair:?}");
             }
         }
     }
