@@ -83,7 +83,7 @@ impl Terminal {
     fn start(arguments: &[&str], columns: u16, lines: u16) -> Terminal {
         let (mut master, mut slave) = (0, 0);
         let null = std::ptr::null_mut();
-        let opened = unsafe { libc::openpty(&mut master, &mut slave, null, null.cast(), &mut size(columns, lines)) };
+        let opened = unsafe { libc::openpty(&mut master, &mut slave, null, null.cast(), &size(columns, lines)) };
         assert_eq!(opened, 0);
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };

@@ -54,7 +54,7 @@ impl Kind {
         let place = match self.block_bytes {
             0 => 1,
             bytes if bytes <= 256 => bytes / 16,
-            bytes => 8 * u64::from(bytes.ilog2()) + (bytes * 8 >> bytes.ilog2()) - 56,
+            bytes => 8 * u64::from(bytes.ilog2()) + (bytes >> (bytes.ilog2() - 3)) - 56,
         };
         [-0.1, 0.0, 0.1][(place % 3) as usize]
     }
