@@ -302,6 +302,7 @@ mod tests {
         let (tiny, empty, unused) = (&slots[1], &slots[23], &slots[28]);
         assert_eq!(cell(&[unused, unused, empty]), Cell::Unused);
         assert_eq!(cell(&[unused, empty, empty]), Cell::Empty);
+        assert_eq!(cell(&[tiny, unused, unused]), Cell::Unused);
         assert!(matches!(cell(&[tiny, tiny, empty]), Cell::Active(Some(_), _)));
         assert!(matches!(cell(&[&slots[23], tiny]), Cell::Active(..)));
     }

@@ -188,11 +188,12 @@ class Page(unittest.TestCase):
     def test_a_slot_tells_about_itself(self):
         for width in (1280, 360):
             self.browser.open(self.page, width=width)
-            for tile in (0, 7, 39):
+            for tile in (0, 6, 39):
                 for slot in (0, 9, 31):
                     wanted = self.document["superslabs"][tile]["slots"][slot]
                     text = self.hover(tile, slot)
-                    self.assertIn(f"SuperSlab {tile}", text)
+                    huge = ", a huge page" if self.document["superslabs"][tile]["huge_page"] else ""
+                    self.assertIn(f"SuperSlab {tile}{huge}, ", text)
                     self.assertIn(f"slot {slot}\n", text)
                     if wanted["state"] != "active":
                         self.assertTrue(text.startswith(wanted["state"].upper()), text)

@@ -399,6 +399,8 @@ mod tests {
         for (width, height) in [(1, 1), (10, 3), (39, 40), (40, 10), (60, 15), (80, 24), (200, 60), (300, 9)] {
             let text = lines(&screen(), width, height).join("\n");
             assert!(width < 10 || text.contains("RSS 46.5"), "{width} x {height}:\n{text}");
+            let tiny = width < 40 || (4..10).contains(&height);
+            assert!(height < 5 || text.contains(if tiny { "q quits" } else { "q quit  p" }), "{text}");
         }
         let text = lines(&screen(), 80, 24).join("\n");
         for part in ["live", "partly used slabs", "not the heap", "classes", "q quit"] {
