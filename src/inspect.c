@@ -42,7 +42,7 @@ C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
-    FIELDS(FIELD)
+    FIELDS(FIELD) /* NOLINT(bugprone-sizeof-expression): sizes of pointers, too */
 #undef FIELD
 #define SIZE(type) {"sizeof " #type, sizeof(struct type), 0},
     SIZES(SIZE)
