@@ -17,6 +17,7 @@ mod measure;
 mod options;
 mod output;
 mod proc;
+mod profile;
 mod progress;
 mod purge;
 mod report;
@@ -51,6 +52,12 @@ enum Subcommands {
     Set(options::Set),
     /// Have a running program give back to the system what it does not use
     Purge(purge::Options),
+    /// Sample which code of a running program allocates what: start, stop, or write down what was sampled so far
+    Profile(profile::ProfileOptions),
+    /// Show a heap profile: as text, flame graph, page, or in the format of another tool
+    Flame(profile::FlameOptions),
+    /// Say what grew and what shrank between two heap profiles
+    Diff(profile::DiffOptions),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +68,9 @@ fn main() -> ExitCode {
         Subcommands::Options(options) => options::command(&options),
         Subcommands::Set(options) => options::set(&options),
         Subcommands::Purge(options) => purge::command(&options),
+        Subcommands::Profile(options) => profile::profile(&options),
+        Subcommands::Flame(options) => profile::flame(&options),
+        Subcommands::Diff(options) => profile::diff(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("hakmem: {error:#}");
