@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Variables of this command; programs do not get them, where the library would take them for options.
+pub const OWN_VARIABLES: [&str; 2] = ["HAKMEM_LIBRARY", "HAKMEM_PEERS"];
 pub const SYSTEM: &str = "system";
 pub const HAKMEM: &str = "hakmem";
 
@@ -221,6 +223,17 @@ fn scudo_library() -> Option<PathBuf> {
         version.split('.').next()?.parse::<u32>().ok()
     };
     versions.max_by_key(number)
+}
+
+/// A program to be run under the library, before anything else that is preloaded.
+pub fn under(library: &str, program: &str) -> Command {
+    let mut command = Command::new(program);
+    let before = std::env::var("LD_PRELOAD").ok().filter(|text| !text.is_empty());
+    command.env("LD_PRELOAD", before.map_or(library.to_string(), |before| format!("{library}:{before}")));
+    for name in OWN_VARIABLES {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// The library as LD_PRELOAD takes it.

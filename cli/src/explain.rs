@@ -1,13 +1,16 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
 
+use crate::allocator;
 use crate::heap::advice::{advice, Advice};
 use crate::heap::{Class, Snapshot, Target, Terms, Tier};
+use crate::peak::{self, Watched};
 use crate::proc::Pid;
 use crate::table::{self, count, size, Style};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Of what is not the heap, named one by one.
@@ -17,10 +20,18 @@ const CLASS_LEAST_SHARE: i64 = 100;
 
 #[derive(Args)]
 pub struct Options {
-    pid: Pid,
-    /// Print JSON
+    /// A running process
+    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    pid: Option<Pid>,
+    /// Or a program to run under HAKMEM: explained is its peak, or its end if that is about as large
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+    /// Print JSON; what PROGRAM prints goes to stderr then
     #[arg(long)]
     json: bool,
+    /// The library to run PROGRAM under
+    #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
+    hakmem: Option<PathBuf>,
 }
 
 /// The snapshot without the picture of each slot, and what follows from it.
@@ -32,8 +43,25 @@ struct Explanation<'a> {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    let snapshot = Target::attach(options.pid)?.snapshot()?;
-    print(snapshot, "", options.json)
+    if let Some(pid) = options.pid {
+        return print(Target::attach(pid)?.snapshot()?, "", options.json);
+    }
+    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let Watched { snapshot, after, failure } = peak::run(&options.program, &library, options.json)?;
+    let when = match after {
+        Some(after) => format!(" {} after its start", table::seconds(after.as_secs_f64())),
+        None => " when it ended".to_string(),
+    };
+    let process = &snapshot.process;
+    if process.rss < process.rss_peak / 5 * 4 {
+        let (peak, rss) = (size(process.rss_peak), size(process.rss));
+        eprintln!("hakmem: it had {peak} for too short a time: read when it had {rss}");
+    }
+    let code = print(snapshot, &when, options.json)?;
+    if let Some(failure) = failure {
+        eprintln!("hakmem: {}: {failure}", options.program[0]);
+    }
+    Ok(code)
 }
 
 fn print(mut snapshot: Snapshot, when: &str, json: bool) -> Result<ExitCode> {
@@ -124,12 +152,8 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
     rows.push(row(&more, others as i64, "not the heap"));
     rows.push(row("= resident", snapshot.process.rss as i64, ""));
     let rows: Vec<_> = rows.into_iter().flatten().collect();
-    align_left(&table::plain(["", "bytes", "share", ""], &rows, style))
-}
-
-/// The last column is a remark.
-fn align_left(table: &str) -> String {
-    table.lines().skip(1).map(|line| line.to_string() + "\n").collect()
+    let table = table::plain(["", "", "", ""], &rows, style);
+    table.lines().skip(1).map(|line| line.to_string() + "\n").collect() // there are no titles
 }
 
 // ---- classes ----
@@ -146,14 +170,12 @@ fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
     let least = snapshot.heap.total / CLASS_LEAST_SHARE;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
     let row = |class: &Class| {
-        let all = class.live_blocks + class.cached_blocks + class.free_blocks;
-        let full = (100 * class.live_blocks).checked_div(all).unwrap_or(0);
         [
             class_name(class),
             count(class.slabs),
             signed(class.live),
             count(class.live_blocks),
-            format!("{full} %"),
+            format!("{} %", class.percent_full()),
             signed(class.free),
             signed(class.cached),
             size(class.resident),

@@ -8,6 +8,7 @@
 
 mod allocator;
 mod compare;
+mod doctor;
 mod elf;
 mod explain;
 mod heap;
@@ -16,6 +17,7 @@ mod machine;
 mod measure;
 mod options;
 mod output;
+mod peak;
 mod proc;
 mod profile;
 mod progress;
@@ -46,6 +48,8 @@ enum Subcommands {
     Report(report::Options),
     /// Say where the memory of a running program is, and what would save some
     Explain(explain::Options),
+    /// Check that HAKMEM is loaded and serves malloc, and what on this machine costs it speed or memory
+    Doctor(doctor::Options),
     /// List HAKMEM's options: those of a running program, or of the library that would be preloaded
     Options(options::Options),
     /// Change an option of a running program
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Subcommands::Compare(options) => compare::command(&options),
         Subcommands::Report(options) => report::command(&options),
         Subcommands::Explain(options) => explain::command(&options),
+        Subcommands::Doctor(options) => doctor::command(&options),
         Subcommands::Options(options) => options::command(&options),
         Subcommands::Set(options) => options::set(&options),
         Subcommands::Purge(options) => purge::command(&options),

@@ -8,6 +8,7 @@
 //!    fails twice in a row is not tried again. If that is the baseline, the workload ends.
 //! 4. Only complete rounds count. Each workload gets its share of --max-time, but at least one round.
 
+use crate::allocator;
 use crate::launch::{self, Cost, End, Job};
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -21,9 +22,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub const DEFAULT_ROUNDS: usize = 5;
-
-/// Variables of this command, and of a preload that is not ours; programs do not get them.
-const NOT_PASSED_ON: [&str; 3] = ["LD_PRELOAD", "HAKMEM_LIBRARY", "HAKMEM_PEERS"];
 
 /// File names of allocators that a program may be linked with.
 const LINKED: [&str; 6] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "librpmalloc"];
@@ -385,7 +383,7 @@ fn order(places: usize, round: usize) -> Vec<usize> {
 /// The environment of a program under an allocator, or under none.
 fn environment(allocator: Option<&Allocator>, spec: &Spec) -> Vec<OsString> {
     let mut all: HashMap<OsString, OsString> = std::env::vars_os().collect();
-    all.retain(|name, _| !NOT_PASSED_ON.iter().any(|own| name == own));
+    all.retain(|name, _| name != "LD_PRELOAD" && !allocator::OWN_VARIABLES.iter().any(|own| name == own));
     all.extend(spec.environment.iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(allocator) = allocator {
         all.extend(allocator.environment.iter().map(|(name, value)| (name.into(), value.into())));

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 
 #[derive(Args)]
 pub struct Options {
@@ -88,8 +88,8 @@ pub struct Probe(Child);
 
 impl Probe {
     pub fn start(library: &str) -> Result<Probe> {
-        let mut command = Command::new("cat");
-        command.env("LD_PRELOAD", library).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut command = allocator::under(library, "cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut probe = Probe(command.spawn().context("cat")?);
         // It is in its main function when it answers.
         let (input, output) = (probe.0.stdin.as_mut(), probe.0.stdout.as_mut());

@@ -89,6 +89,13 @@ pub fn about(pid: Pid) -> Option<About> {
     })
 }
 
+/// Is it a thread of the kernel?
+pub fn is_of_kernel(pid: Pid) -> bool {
+    const PF_KTHREAD: u64 = 0x20_0000;
+    let flags = stat(pid).and_then(|fields| fields.get(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 /// CPU time of the main thread so far, in seconds.
 pub fn cpu(pid: Pid) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();

@@ -142,11 +142,27 @@ fn table(mut columns: Vec<Column>, style: Style) -> String {
     }
 }
 
-/// Rows under titles, the first column on the left.
+/// Rows under titles: words on the left, figures on the right. A column is of words if its last cell does not begin with
+/// a figure.
 pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Style) -> String {
-    let column = |place: usize| rows.iter().map(|row| Cell::new(&row[place])).collect();
-    let columns = titles.iter().enumerate().map(|(place, title)| Column::new(*title, 0, column(place)));
-    table(columns.collect(), style) + "\n"
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if style.color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(titles.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    for row in rows {
+        table.add_row(row.iter().map(Cell::new));
+    }
+    for (place, column) in table.column_iter_mut().enumerate() {
+        let is_figure = |cell: &String| cell.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
+        let figures = place > 0 && rows.last().is_some_and(|row| is_figure(&row[place]));
+        column.set_padding((0, 2));
+        column.set_cell_alignment(if figures { CellAlignment::Right } else { CellAlignment::Left });
+    }
+    table.lines().map(|line| line.trim_end().to_string() + "\n").collect()
 }
 
 fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {

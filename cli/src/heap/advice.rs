@@ -76,14 +76,13 @@ fn fragmented(snapshot: &Snapshot, worth: u64) -> Vec<Advice> {
 }
 
 fn fragmented_class(snapshot: &Snapshot, class: &Class) -> String {
-    let all = class.live_blocks + class.cached_blocks + class.free_blocks;
     let mut text = format!(
         "{} is free in partly used slabs of class {}: {} live blocks are spread over {} slabs that are {} % full",
         size(class.free as u64),
         class.block_bytes,
         count(class.live_blocks),
         count(class.slabs),
-        (100 * class.live_blocks).checked_div(all).unwrap_or(0)
+        class.percent_full()
     );
     if class.free_pages >= LEAST {
         let pid = snapshot.process.pid;

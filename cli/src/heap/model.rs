@@ -93,6 +93,14 @@ pub struct Class {
     pub free_pages: u64,
 }
 
+impl Class {
+    /// How many of the blocks in its slabs the program holds.
+    pub fn percent_full(&self) -> u64 {
+        let all = self.live_blocks + self.cached_blocks + self.free_blocks;
+        (100 * self.live_blocks + all / 2).checked_div(all).unwrap_or(0)
+    }
+}
+
 /// Those handed out so far, but those inside a huge block of which nothing is resident.
 #[derive(Debug, Clone, Serialize)]
 pub struct SuperSlab {

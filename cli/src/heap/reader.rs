@@ -5,16 +5,20 @@
 
 use super::layout::{word, Layout};
 use super::model::*;
-use super::remote::{Area, Remote};
+use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
 use super::spans::{facts, Census, Region, SizeClass, SlabFacts};
 use super::{finding, rest, steer};
 use crate::proc::{self, Pid};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::time::Duration;
 
 const HEAPS_MOST: usize = 1 << 17;
 const SUPERSLABS_PER_ROW: usize = 64;
+/// At a program whose start is not over: the dynamic linker needs some milliseconds.
+const ATTEMPTS: usize = 20;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
 facts! {
     /// What is needed of `struct heap` and its like.
@@ -30,7 +34,7 @@ facts! {
 
 facts! {
     RegionFacts {
-        fields: base = "region.base", frontier = "region.frontier", slabs = "region.slabs", key = "region.key",
+        fields: base = "region.base", window = "region.window", slabs = "region.slabs", key = "region.key",
             rows = "region.rows", heaps = "region.heaps", superslabs_max = "region.superslabs_max",
             superslabs = "region.superslabs", word = "superslab.word", huge = "superslab.huge";
         constants: superslab_size = "sizeof superslab", row_size = "sizeof superslab_row";
@@ -60,6 +64,16 @@ pub(super) struct HeapRecord {
 impl Target {
     /// Finds HAKMEM in the process.
     pub fn attach(pid: Pid) -> Result<Target> {
+        for _ in 0..ATTEMPTS {
+            match Target::find(pid) {
+                Err(error) if error.is::<Moving>() => std::thread::sleep(BETWEEN_ATTEMPTS),
+                outcome => return outcome,
+            }
+        }
+        Target::find(pid)
+    }
+
+    fn find(pid: Pid) -> Result<Target> {
         let remote = Remote::open(pid)?;
         let areas = remote.mappings(false)?;
         if let Some(area) = areas.iter().find(|area| area.access.starts_with('r')) {
@@ -120,7 +134,6 @@ impl Target {
         let facts = &self.region_facts;
         Ok(Region {
             base: facts.base.of(&bytes),
-            frontier: facts.frontier.of(&bytes),
             slabs: facts.slabs.of(&bytes),
             key: facts.key.of(&bytes),
             rows: facts.rows.of(&bytes),
@@ -128,6 +141,12 @@ impl Target {
             superslabs: facts.superslabs.of(&bytes).min(facts.superslabs_max.of(&bytes)) as usize,
             superslabs_max: facts.superslabs_max.of(&bytes),
         })
+    }
+
+    /// Is nothing reserved, so that SuperSlabs are mapped one by one?
+    pub fn is_window(&self) -> Result<bool> {
+        let window = self.region_facts.window;
+        Ok(window.of(&self.remote.read_vec(self.layout.place("region")?, self.layout.size("sizeof region")?)?) != 0)
     }
 
     /// Lowest and highest address of region and tables.

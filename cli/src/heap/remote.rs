@@ -1,6 +1,6 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 
-use crate::proc::{kilobytes, Pid};
+use crate::proc::{self, kilobytes, Pid};
 use anyhow::{bail, Result};
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -8,6 +8,18 @@ use std::os::unix::fs::MetadataExt;
 
 /// Ranges in one call: the kernel's IOV_MAX.
 const PIECES_MOST: usize = 1024;
+
+/// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
+#[derive(Debug)]
+pub struct Moving(Pid);
+
+impl std::fmt::Display for Moving {
+    fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(to, "PID {} is just starting or ending: its memory changes while it is read", self.0)
+    }
+}
+
+impl std::error::Error for Moving {}
 
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {
@@ -20,7 +32,7 @@ impl Remote {
         let remote = Remote { pid };
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             Err(error) => Err(remote.failure(error)),
-            Ok(maps) if maps.is_empty() && !remote.has_ended() => {
+            Ok(maps) if maps.is_empty() && proc::is_of_kernel(pid) => {
                 bail!("PID {pid} is the kernel's own: it has no malloc")
             }
             Ok(maps) if maps.is_empty() => Err(remote.ended()),
@@ -45,6 +57,7 @@ impl Remote {
             Some(libc::EPERM | libc::EACCES) => self.forbidden(),
             _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("no process {pid}"),
             _ if self.has_ended() => self.ended(),
+            Some(libc::EFAULT) => Moving(pid).into(),
             _ => anyhow::anyhow!("PID {pid} cannot be read: {error}"),
         }
     }
@@ -99,7 +112,7 @@ impl Remote {
             let local = piece(now.as_mut_ptr() as usize, wanted);
             // SAFETY: `local` is `now`, which is exclusively ours.
             let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), remote.len() as u64, 0) };
-            self.check(got, wanted, some[0].0)?;
+            self.check(got, wanted)?;
             buffer = later;
         }
         Ok(())
@@ -109,20 +122,17 @@ impl Remote {
         let (local, remote) = (piece(bytes.as_ptr() as usize, bytes.len()), piece(address as usize, bytes.len()));
         // SAFETY: reads `bytes` only.
         let got = unsafe { libc::process_vm_writev(self.pid, &local, 1, &remote, 1, 0) };
-        self.check(got, bytes.len(), address)
+        self.check(got, bytes.len())
     }
 
-    fn check(&self, got: isize, wanted: usize, address: u64) -> Result<()> {
+    fn check(&self, got: isize, wanted: usize) -> Result<()> {
         if got < 0 {
             return Err(self.failure(Error::last_os_error()));
         }
         if got as usize == wanted {
             return Ok(());
         }
-        if self.has_ended() {
-            return Err(self.ended());
-        }
-        bail!("PID {}: of {wanted} bytes at {address:#x} only {got} are there", self.pid)
+        Err(self.failure(Error::from_raw_os_error(libc::EFAULT)))
     }
 
     /// A text that ends with a NUL, or is cut.
@@ -238,7 +248,7 @@ mod tests {
         assert_eq!(me.text(text.as_ptr() as u64).unwrap(), "x".repeat(600));
         me.write(&*word as *const u64 as u64, &7u64.to_ne_bytes()).unwrap();
         assert_eq!(std::hint::black_box(&mut word).as_ref(), &7);
-        assert!(me.number(8).unwrap_err().to_string().contains("cannot be read"));
+        assert!(me.number(8).unwrap_err().to_string().contains("its memory changes"));
     }
 
     #[test]

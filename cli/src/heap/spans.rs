@@ -68,7 +68,6 @@ pub struct SizeClass {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Region {
     pub base: u64,
-    pub frontier: u64,
     pub slabs: u64,
     pub key: u64,
     pub rows: u64,

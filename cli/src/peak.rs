@@ -1,0 +1,147 @@
+//! Runs a program under HAKMEM and reads its heap when it was largest.
+//!
+//!  1. It is traced: it stops for its exec, its signals and its end only. At the last stop its memory is still there.
+//!  2. Its Rss is looked at every few milliseconds; whenever it is well above that of the last snapshot another one is
+//!     taken, while the program runs on. All of them together take a tenth of the time at most, once it runs for long.
+//!  3. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
+
+use crate::allocator;
+use crate::heap::{Snapshot, Target};
+use crate::proc::{self, Pid};
+use anyhow::{bail, Context, Result};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const STEP_BYTES: u64 = 256 << 10;
+/// Snapshots may cost a tenth of the time, and so much more.
+const SHARE: u32 = 10;
+const FREE: Duration = Duration::from_millis(200);
+
+pub struct Watched {
+    pub snapshot: Snapshot,
+    /// Of the program's life at which it was taken; None: its end.
+    pub after: Option<Duration>,
+    /// How the program ended, if not well.
+    pub failure: Option<String>,
+}
+
+struct Watch {
+    pid: Pid,
+    begun: Instant,
+    statm: Option<proc::Statm>,
+    best: Option<(Snapshot, Option<Duration>)>,
+    cost: Duration,
+    /// Rss at most, known at the end.
+    peak: u64,
+    error: Option<anyhow::Error>,
+}
+
+/// `quiet`: what the program prints goes to stderr.
+pub fn run(program: &[String], library: &str, quiet: bool) -> Result<Watched> {
+    let mut command = allocator::under(library, &program[0]);
+    command.args(&program[1..]);
+    if quiet {
+        command.stdout(Stdio::from(std::io::stderr()));
+    }
+    // SAFETY: a system call, and nothing else between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let child = command.spawn().with_context(|| program[0].clone())?;
+    // SAFETY: the terminal's signals are the program's; this process ends when it does.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    let (pid, begun) = (child.id() as Pid, Instant::now());
+    let mut watch = Watch { pid, begun, statm: None, best: None, cost: Duration::ZERO, peak: 0, error: None };
+    let failure = watch.until_end()?;
+    match (watch.best, watch.error) {
+        (Some((mut snapshot, after)), _) => {
+            snapshot.process.rss_peak = snapshot.process.rss_peak.max(watch.peak);
+            Ok(Watched { snapshot, after, failure })
+        }
+        (None, Some(error)) => Err(error),
+        (None, None) => bail!("{} ended before it could be read", program[0]),
+    }
+}
+
+impl Watch {
+    /// Says how it ended, if not well.
+    fn until_end(&mut self) -> Result<Option<String>> {
+        let mut prepared = false;
+        loop {
+            let mut status = 0;
+            // SAFETY: of the child that was just made.
+            let got = unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG | libc::__WALL) };
+            if got < 0 {
+                bail!("waiting for PID {}: {}", self.pid, std::io::Error::last_os_error());
+            }
+            if got == 0 {
+                std::thread::sleep(LOOK_EVERY);
+                self.look();
+            } else if libc::WIFEXITED(status) {
+                let code = libc::WEXITSTATUS(status);
+                return Ok((code != 0).then(|| format!("it ended with status {code}")));
+            } else if libc::WIFSIGNALED(status) {
+                return Ok(Some(format!("signal {} ended it", libc::WTERMSIG(status))));
+            } else if !prepared {
+                prepared = true; // the stop at its exec
+                let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
+                ptrace(libc::PTRACE_SETOPTIONS, self.pid, options as usize);
+                self.statm = proc::Statm::open(self.pid);
+                ptrace(libc::PTRACE_CONT, self.pid, 0);
+            } else {
+                self.stopped(status);
+            }
+        }
+    }
+
+    fn stopped(&mut self, status: i32) {
+        let event = status >> 16;
+        if event == libc::PTRACE_EVENT_EXIT {
+            self.look_at_end();
+        } else if event == libc::PTRACE_EVENT_EXEC {
+            self.statm = proc::Statm::open(self.pid);
+        }
+        let signal = if event == 0 { libc::WSTOPSIG(status) } else { 0 };
+        ptrace(libc::PTRACE_CONT, self.pid, signal as usize);
+    }
+
+    fn rss(&self) -> u64 {
+        self.statm.as_ref().and_then(proc::Statm::rss).unwrap_or(0)
+    }
+
+    fn look(&mut self) {
+        let best = self.best.as_ref().map_or(0, |(snapshot, _)| snapshot.process.rss);
+        if self.cost <= self.begun.elapsed() / SHARE + FREE && self.rss() > best + best / 20 + STEP_BYTES {
+            let after = Some(self.begun.elapsed());
+            self.take(after, best);
+        }
+    }
+
+    fn look_at_end(&mut self) {
+        self.peak = proc::rss_and_peak(self.pid).map_or(0, |(_, peak)| peak);
+        let best = self.best.as_ref().map_or(0, |(snapshot, _)| snapshot.process.rss);
+        if self.rss() >= best - best / 20 {
+            self.take(None, best - best / 20);
+        }
+    }
+
+    fn take(&mut self, after: Option<Duration>, least: u64) {
+        let begun = Instant::now();
+        match Target::attach(self.pid).and_then(|target| target.snapshot()) {
+            Ok(snapshot) if snapshot.process.rss >= least => self.best = Some((snapshot, after)),
+            Ok(_) => {}
+            Err(error) => self.error = Some(error),
+        }
+        self.cost += begun.elapsed();
+    }
+}
+
+fn ptrace(request: libc::c_uint, pid: Pid, data: usize) {
+    // SAFETY: no memory of ours is involved. It fails when the process is gone, which waitpid tells.
+    unsafe { libc::ptrace(request, pid, 0usize, data) };
+}

@@ -1,0 +1,574 @@
+//! `hakmem explain`, `options`, `set`, `purge` and `doctor` as a user runs them, on real programs and on one whose heap is
+//! known. HAKMEM_LIBRARY names libhakmem.so; libhakmem.a is to lie beside it.
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+const MIB: i64 = 1 << 20;
+
+// ---- what the tests run ----
+
+/// None: the tests have nothing to preload, and say so.
+fn library() -> Option<PathBuf> {
+    let library = std::env::var_os("HAKMEM_LIBRARY").map(PathBuf::from);
+    if library.is_none() {
+        eprintln!("skipped: HAKMEM_LIBRARY names no libhakmem.so");
+    }
+    library.map(|path| fs::canonicalize(path).expect("HAKMEM_LIBRARY is a file"))
+}
+
+fn directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
+        fs::create_dir_all(&directory).unwrap();
+        let directory = fs::canonicalize(directory).unwrap();
+        compile(&directory, "program", "program", &["-pthread"]);
+        compile(&directory, "program", "plain-static", &["-pthread", "-static"]);
+        compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
+        if let Some(archive) = library().map(|library| library.with_file_name("libhakmem.a")) {
+            let whole = format!("-Wl,--whole-archive,{},--no-whole-archive", archive.display());
+            compile(&directory, "program", "static", &["-pthread", "-static", &whole]);
+            let stripped = Command::new("strip").args(["-o", "stripped", "static"]).current_dir(&directory).status();
+            assert!(stripped.expect("the tests need strip").success());
+        }
+        directory
+    })
+}
+
+fn compile(directory: &Path, source: &str, target: &str, flags: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/heap").join(source).with_extension("c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-fno-builtin", "-w", "-o"]).arg(directory.join(target)).arg(source).args(flags);
+    assert!(cc.status().expect("the tests need cc").success());
+}
+
+/// A program that answers each line it is sent; it ends with the test.
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Program {
+        let mut child =
+            command.env_remove("HAKMEM_LIBRARY").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Program { child, input, output }
+    }
+
+    /// The known one, preloaded.
+    fn known(library: &Path, environment: &[(&str, &str)]) -> Program {
+        let mut command = Command::new(directory().join("program"));
+        Program::start(command.env("LD_PRELOAD", library).envs(environment.iter().copied()))
+    }
+
+    /// Sends a line, returns what comes back up to `end`.
+    fn ask(&mut self, line: &str, end: &str) -> Vec<String> {
+        writeln!(self.input, "{line}").unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let mut answer = String::new();
+            assert!(self.output.read_line(&mut answer).unwrap() > 0, "the program ended");
+            if answer.trim() == end {
+                return lines;
+            }
+            lines.push(answer.trim().to_string());
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        self.ask(line, "done");
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn hakmem(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(arguments).env_remove("LD_PRELOAD").stdin(Stdio::null()).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = hakmem(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+fn explain(pid: &str) -> Value {
+    json(&["explain", pid, "--json"])
+}
+
+/// What the command says when it refuses.
+fn refusal(arguments: &[&str]) -> String {
+    let output = hakmem(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap().trim_end().to_string()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = hakmem(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+// ---- what is to hold of every explanation ----
+
+fn term(explanation: &Value, name: &str) -> i64 {
+    explanation["heap"][name].as_i64().unwrap_or_else(|| panic!("no {name} in {}", explanation["heap"]))
+}
+
+fn sum_of(list: &Value, field: &str) -> i64 {
+    list.as_array().unwrap().iter().map(|entry| entry[field].as_i64().unwrap()).sum()
+}
+
+fn near(a: i64, b: i64, slack: i64) -> bool {
+    (a - b).abs() <= b.abs() / 50 + slack
+}
+
+/// The terms, the classes and the process add up. `slack`: for a program that runs meanwhile.
+fn adds_up(explanation: &Value, slack: i64) {
+    let names =
+        ["live", "untouched_live", "partly_used_slabs", "thread_caches", "empty_slots", "huge_rounding", "metadata"];
+    let total = term(explanation, "total");
+    assert_eq!(names.iter().map(|name| term(explanation, name)).sum::<i64>(), total, "the terms");
+    assert!(near(total, term(explanation, "mapped_rss"), slack), "within 2 % of smaps: {}", explanation["heap"]);
+    for (field, name) in [("live", "live"), ("free", "partly_used_slabs"), ("cached", "thread_caches")] {
+        assert_eq!(sum_of(&explanation["classes"], field), term(explanation, name), "{field} by class");
+    }
+    let rss = explanation["process"]["rss"].as_i64().unwrap();
+    assert_eq!(total + sum_of(&explanation["rest"], "rss"), rss, "heap and the rest are all there is");
+}
+
+/// The kernel's own figure for the whole process.
+fn agrees_with_the_kernel(pid: &str, explanation: &Value) {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let rss = line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024;
+    assert!(near(explanation["process"]["rss"].as_i64().unwrap(), rss, 64 << 10), "{rss} by the kernel");
+}
+
+fn class(explanation: &Value, block_bytes: u64) -> Value {
+    let classes = explanation["classes"].as_array().unwrap();
+    classes.iter().find(|class| class["block_bytes"] == block_bytes).cloned().unwrap_or(Value::Null)
+}
+
+// ---- explain ----
+
+/// Else the user is told of memory that is not there, or not told of what is.
+#[test]
+fn a_known_heap_is_told_exactly() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("blocks 3 50000 400");
+    program.tell("touch 67108864");
+    let explanation = explain(&program.pid());
+    adds_up(&explanation, 64 << 10);
+    agrees_with_the_kernel(&program.pid(), &explanation);
+    let known = class(&explanation, 416);
+    assert_eq!(known["live_blocks"], 150_000, "{known}");
+    assert_eq!(known["live"], 150_000 * 416);
+    assert!(near(term(&explanation, "untouched_live"), -64 * MIB, MIB), "{}", explanation["heap"]);
+    assert!(explanation["process"]["threads"].as_i64().unwrap() >= 4);
+    let stacks = explanation["rest"].as_array().unwrap().iter().find(|mapping| mapping["name"] == "stacks").unwrap();
+    assert!(stacks["rss"].as_i64().unwrap() >= 4 * 4096, "{stacks}");
+}
+
+/// Else the user of the commonest programs has no answer.
+#[test]
+fn real_programs_are_explained() {
+    let Some(library) = library() else { return };
+    let mut python = Command::new("python3");
+    python.args([
+        "-u",
+        "-c",
+        "import sys\nfor line in sys.stdin:\n  x = [str(i) for i in range(300000)]; print('done')",
+    ]);
+    python.env("PYTHONMALLOC", "malloc");
+    let mut sqlite = Command::new("sqlite3");
+    sqlite.args(["-batch", ":memory:"]);
+    let table = "create table t as with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) \
+        select i, hex(randomblob(100)) h from n; select 'done';";
+    for (mut command, line) in [(python, "go"), (sqlite, table)] {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let mut program = Program::start(command.env("LD_PRELOAD", &library));
+        program.ask(line, "done");
+        let explanation = explain(&program.pid());
+        adds_up(&explanation, 64 << 10);
+        agrees_with_the_kernel(&program.pid(), &explanation);
+        assert!(term(&explanation, "live") > 3 * MIB, "{name}: {}", explanation["heap"]);
+    }
+}
+
+/// Else it works on the developer's build only, and not on what is shipped.
+#[test]
+fn static_stripped_and_deleted_files_are_read() {
+    let Some(library) = library() else { return };
+    let stripped = directory().join("stripped.so");
+    let strip = Command::new("strip").arg("-o").arg(&stripped).arg(&library).status().unwrap();
+    assert!(strip.success());
+    let of = |program: &str| Command::new(directory().join(program));
+    let mut preloaded = of("program");
+    preloaded.env("LD_PRELOAD", &stripped);
+    for (mut command, delete) in [(of("static"), false), (of("stripped"), false), (preloaded, true)] {
+        let mut program = Program::start(&mut command);
+        program.tell("blocks 2 10000 100");
+        if delete {
+            fs::remove_file(&stripped).unwrap();
+        }
+        let explanation = explain(&program.pid());
+        adds_up(&explanation, 64 << 10);
+        let blocks = class(&explanation, 112)["live_blocks"].as_i64().unwrap();
+        assert!((20_000..20_010).contains(&blocks), "{blocks}, some of them libc's: {command:?}");
+    }
+}
+
+/// Else the figures of each worker of a pre-forking server are wrong: their pages are shared.
+#[test]
+fn a_forked_child_is_read() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("spread 100000 200 1");
+    let child = program.ask("fork", "done").remove(0);
+    let explanation = explain(&child);
+    let _ = Command::new("kill").arg(&child).status();
+    adds_up(&explanation, 256 << 10);
+    assert_eq!(class(&explanation, 208)["live_blocks"], 100_000);
+}
+
+/// Else the command fails, or hangs, on just those programs that are busy.
+#[test]
+fn a_moving_target_is_read() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("churn 3");
+    for _ in 0..5 {
+        adds_up(&explain(&program.pid()), 2 * MIB);
+    }
+}
+
+/// Else the one thing the user came for is not said.
+#[test]
+fn planted_fragmentation_is_named() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("spread 400000 96 50");
+    let explanation = explain(&program.pid());
+    adds_up(&explanation, 64 << 10);
+    let first = &explanation["advice"][0];
+    let said = first["text"].as_str().unwrap();
+    assert!(said.contains("is free in partly used slabs of class 96: 8,0") && said.contains("2 % full"), "{said}");
+    assert!(first["saves"].as_i64().unwrap() > 20 * MIB, "{first}");
+    let printed = text(&["explain", &program.pid()]);
+    assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
+}
+
+/// Else every user is told to change something.
+#[test]
+fn nothing_is_wrong_is_said() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("blocks 1 400000 100");
+    assert_eq!(explain(&program.pid())["advice"].as_array().unwrap().len(), 0, "{}", explain(&program.pid()));
+    assert!(text(&["explain", &program.pid()]).contains("Nothing is wrong"));
+}
+
+/// Else a program that ends by itself can't be explained.
+#[test]
+fn a_program_is_explained_at_its_peak() {
+    let Some(library) = library() else { return };
+    let (program, library) = (directory().join("program"), library.display().to_string());
+    let run = |line: &str| json(&["explain", "--json", "--hakmem", &library, "--", program.to_str().unwrap(), line]);
+    let held = run("spread 200000 200 1");
+    adds_up(&held, 64 << 10);
+    assert_eq!(class(&held, 208)["live_blocks"], 200_000, "read when it ended");
+    let freed = run("free 2000000 48");
+    assert!(freed["process"]["rss"].as_i64().unwrap() > 20 * MIB, "read before it freed: {}", freed["process"]);
+    assert!(freed["process"]["rss_peak"].as_i64().unwrap() > 90 * MIB, "{}", freed["process"]);
+    let missing = refusal(&["explain", "--hakmem", &library, "--", "/nowhere/program"]);
+    assert!(missing.contains("/nowhere/program: No such file"), "{missing}");
+}
+
+/// Else many processes can't be looked at in turn, as the metrics do.
+#[test]
+fn a_hundred_processes_are_explained() {
+    let Some(library) = library() else { return };
+    let start = |_| Program::start(Command::new("cat").env("LD_PRELOAD", &library));
+    let mut programs: Vec<Program> = (0..100).map(start).collect();
+    for program in &mut programs {
+        program.ask("done", "done");
+        adds_up(&explain(&program.pid()), 64 << 10);
+    }
+}
+
+// ---- what cannot be read ----
+
+/// Else the user does not know what is wrong, or believes figures that are none.
+#[test]
+fn what_is_not_ours_is_told() {
+    let mut cat = Program::start(&mut Command::new("cat"));
+    cat.ask("done", "done");
+    let pid = cat.pid();
+    assert_eq!(refusal(&["explain", &pid]), format!("hakmem: PID {pid} does not run HAKMEM: its malloc is glibc's"));
+    let mut fixed = Program::start(&mut Command::new(directory().join("plain-static")));
+    fixed.tell("work");
+    assert!(refusal(&["explain", &fixed.pid()]).ends_with("it is a static program, and no HAKMEM is in it"));
+    assert_eq!(refusal(&["purge", "2147483647"]), "hakmem: no process 2147483647");
+    match fs::read_to_string("/proc/2/comm") {
+        Ok(name) if name.trim() == "kthreadd" => {
+            assert_eq!(refusal(&["explain", "2"]), "hakmem: PID 2 is the kernel's own: it has no malloc");
+        }
+        _ => eprintln!("skipped: PID 2 is no thread of the kernel here"),
+    }
+}
+
+/// Another malloc by its library's name; what the file holds does not matter.
+#[test]
+fn other_mallocs_are_named() {
+    for (file, whose) in [("libjemalloc.so.2", "jemalloc's"), ("libtcmalloc_minimal.so.4", "tcmalloc's")] {
+        compile(directory(), "shim", file, &["-shared", "-fPIC"]);
+        let mut cat = Program::start(Command::new("cat").env("LD_PRELOAD", directory().join(file)));
+        cat.ask("done", "done");
+        assert!(refusal(&["explain", &cat.pid()]).ends_with(&format!("its malloc is {whose}")));
+    }
+}
+
+/// Else a race with the program's end looks like a bug of the command.
+#[test]
+fn a_process_that_ends_meanwhile_is_told() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("work");
+    let pid = program.pid();
+    program.child.kill().unwrap();
+    let ended = format!("hakmem: PID {pid} has just ended");
+    loop {
+        let output = hakmem(&["explain", &pid]);
+        if output.status.code() == Some(2) {
+            assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end(), ended, "it is a zombie");
+            break;
+        }
+    }
+    program.child.wait().unwrap();
+    assert_eq!(refusal(&["explain", &pid]), format!("hakmem: no process {pid}"));
+    for _ in 0..20 {
+        let mut short = Command::new("true").env("LD_PRELOAD", &library).spawn().unwrap();
+        let output = hakmem(&["explain", &short.id().to_string(), "--json"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let known = ["has just ended", "no process", "does not run HAKMEM"].iter().any(|text| said.contains(text));
+        assert!(output.status.success() || known, "{said}");
+        short.wait().unwrap();
+    }
+}
+
+/// Else the user does not learn that sudo is all it takes.
+#[test]
+fn wrong_permissions_are_told() {
+    let Some(library) = library() else { return };
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root can become another user");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = directory.path().join("hakmem");
+    fs::copy(env!("CARGO_BIN_EXE_hakmem"), &tool).unwrap();
+    let mut program = Program::known(&library, &[]);
+    program.tell("work");
+    for command in ["explain", "purge", "options"] {
+        let mut other = Command::new("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&tool).args([command, &program.pid()]);
+        let Ok(output) = other.output() else { return eprintln!("skipped: there is no setpriv") };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let wanted = format!("PID {} is another user's (user 0): run `sudo hakmem …`", program.pid());
+        assert!(said.contains(&wanted), "{said}");
+    }
+}
+
+/// Else an old command reads a new library's tables wrongly.
+#[test]
+fn an_unknown_version_is_refused() {
+    let Some(library) = library() else { return };
+    let mut bytes = fs::read(&library).unwrap();
+    let magic = b"hakmem inspect\0\0\x01\0\0\0";
+    let place = bytes.windows(magic.len()).position(|window| window == magic).unwrap();
+    bytes[place + 16] = 7;
+    let other = directory().join("version7.so");
+    fs::write(&other, bytes).unwrap();
+    let mut program = Program::known(&other, &[]);
+    program.tell("work");
+    let said = refusal(&["explain", &program.pid()]);
+    let wanted = "whose tables have version 7; this command knows version 1: update it";
+    assert!(
+        said.starts_with(&format!("hakmem: PID {} runs HAKMEM ", program.pid())) && said.ends_with(wanted),
+        "{said}"
+    );
+}
+
+/// Else nobody but root can look inside where Yama is on, whatever the program's owner wishes.
+#[test]
+fn the_program_may_allow_readers() {
+    let Some(library) = library() else { return };
+    let preload = format!("{}:{}", directory().join("shim.so").display(), library.display());
+    let said = |inspect: &str| {
+        let mut program = Command::new(directory().join("program"));
+        program.env_remove("HAKMEM_LIBRARY");
+        let output = program.arg("work").env("LD_PRELOAD", &preload).env("HAKMEM_INSPECT", inspect).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!((said("1").as_str(), said("0").as_str()), ("any reader\n", ""));
+}
+
+// ---- options, set, purge, doctor ----
+
+/// Else what the user sets is not what the program does.
+#[test]
+fn options_are_set() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PURGE", "never"), ("HAKMEM_STATS_FILE", "/dev/null")]);
+    let pid = program.pid();
+    program.tell("free 3000 16000");
+    let value = |name: &str| {
+        let options = json(&["options", &pid, "--json"]);
+        let options = options.as_array().unwrap();
+        let option = options.iter().find(|option| option["name"] == name).unwrap();
+        (option["value"].as_str().unwrap().to_string(), option["live"].as_bool().unwrap())
+    };
+    assert_eq!((value("PURGE").0.as_str(), value("STATS_FILE").0.as_str()), ("never", "/dev/null"));
+    let kept = term(&explain(&pid), "empty_slots");
+    assert!(kept > 30 * MIB, "{kept} EMPTY");
+    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "L2_RING_CAP=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
+    assert!(
+        printed.contains("PURGE: never -> eager\n") && printed.contains("RETAIN_BYTES: 1 MiB -> 3 MiB"),
+        "{printed}"
+    );
+    assert_eq!((value("PURGE").0.as_str(), value("L2_RING_CAP").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
+    program.tell("free 3000 16000");
+    let kept = term(&explain(&pid), "empty_slots");
+    assert!(kept < 4 * MIB, "it goes back now: {kept} EMPTY");
+
+    let said = |setting: &str| refusal(&["set", &pid, setting]);
+    assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
+    assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
+    assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
+    assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("it is OPTION=VALUE"));
+    assert_eq!(value("SECURE"), ("0".to_string(), false), "what was refused is not done");
+}
+
+/// Else the user can't learn which options there are without starting a program.
+#[test]
+fn options_of_the_library_are_listed() {
+    let Some(library) = library() else { return };
+    let output = Command::new(env!("CARGO_BIN_EXE_hakmem"))
+        .args(["options", "--hakmem"])
+        .arg(library)
+        .env("HAKMEM_RETAIN_PERCENT", "12")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let line = printed.lines().find(|line| line.starts_with("RETAIN_PERCENT")).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>()[..4], ["RETAIN_PERCENT", "12*", "10", "live"], "{line}");
+    assert!(printed.lines().count() > 30, "{printed}");
+}
+
+/// Else `hakmem purge` does nothing for a program that never allocates again.
+#[test]
+fn a_parked_purger_is_woken() {
+    let Some(library) = library() else { return };
+    let keep =
+        [("HAKMEM_RETAIN_BYTES", "256m"), ("HAKMEM_DECAY_MS", "100000000"), ("HAKMEM_SS_CACHE_AGE_MS", "100000000")];
+    let mut program = Program::known(&library, &keep);
+    program.tell("blocks 2 3000 400");
+    program.tell("free 3000 16000");
+    let pid = program.pid();
+    let futex = libc::SYS_futex.to_string();
+    let purger_is_parked = || {
+        // The two threads pause, the main one reads: who waits for a futex is the purger.
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let calls = tasks.map(|task| fs::read_to_string(task.path().join("syscall")).unwrap_or_default());
+        calls.filter(|call| call.starts_with(&format!("{futex} "))).count() == 1
+    };
+    while !purger_is_parked() {
+        std::thread::yield_now();
+    }
+    assert!(term(&explain(&pid), "empty_slots") > 30 * MIB);
+    let purged = json(&["purge", &pid, "--json"]);
+    assert!(purged["given_back"].as_i64().unwrap() > 30 * MIB, "{purged}");
+    assert!(term(&explain(&pid), "empty_slots") < MIB);
+    assert!(purged["rss_after"].as_i64().unwrap() + 30 * MIB < purged["rss_before"].as_i64().unwrap(), "{purged}");
+    program.tell("work"); // it has not come to harm
+}
+
+/// Else the user of a program without threads thinks that it has been done, or never will.
+#[test]
+fn a_program_without_threads_purges_when_it_allocates() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PURGE", "never")]);
+    program.tell("free 3000 16000");
+    let pid = program.pid();
+    assert!(text(&["purge", &pid]).contains("at its next allocation"));
+    assert!(term(&explain(&pid), "empty_slots") > 30 * MIB);
+    program.tell("work");
+    assert!(term(&explain(&pid), "empty_slots") < 4 * MIB, "{}", explain(&pid)["heap"]);
+}
+
+/// Else a program that only seems to run under HAKMEM is measured, or blamed.
+#[test]
+fn the_doctor_finds_what_is_wrong() {
+    let Some(library) = library() else { return };
+    let lines = |arguments: &[&str]| {
+        let output = hakmem(arguments);
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, said) = lines(&["doctor", "--hakmem", library.to_str().unwrap()]);
+    assert!(code == 0 && said.contains("a program that preloads it allocates from HAKMEM"), "{said}");
+    for name in ["RLIMIT_AS", "huge pages", "overcommit", "vm.max_map_count", "Yama", "membarrier", "MADV_POPULATE"] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
+    let mut program = Program::known(&library, &[("HAKMEM_RETAIN_PERCENT", "3"), ("HAKMEM_REGION_BYTES", "0")]);
+    program.tell("work");
+    let (code, said) = lines(&["doctor", &program.pid()]);
+    assert!(code == 0 && said.contains("it serves malloc") && said.contains("RETAIN_PERCENT=3"), "{said}");
+    assert!(said.contains("SuperSlabs are mapped one by one"), "{said}");
+    let mut fixed = Program::start(Command::new(directory().join("plain-static")).env("LD_PRELOAD", &library));
+    fixed.tell("work");
+    let (code, said) = lines(&["doctor", &fixed.pid()]);
+    assert!(code == 1 && said.contains("is statically linked") && said.contains("PROBLEM"), "{said}");
+    let (code, said) = lines(&["doctor", "--hakmem", "/nowhere.so", "--json"]);
+    assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
+}
+
+/// Else secure mode, or a limit on addresses, is a blind spot.
+#[test]
+fn other_modes_add_up() {
+    let Some(library) = library() else { return };
+    for mode in [("HAKMEM_SECURE", "1"), ("HAKMEM_REGION_BYTES", "0"), ("HAKMEM_HUGE_PAGES", "always")] {
+        let mut program = Program::known(&library, &[mode]);
+        program.tell("blocks 2 20000 200");
+        program.tell("spread 2000 20000 3");
+        program.tell("touch 3000000");
+        let explanation = explain(&program.pid());
+        adds_up(&explanation, 128 << 10);
+        agrees_with_the_kernel(&program.pid(), &explanation);
+        let live = 40_000 * 200 + 667 * 20_000 + 3_000_000;
+        assert!(term(&explanation, "live") >= live, "{mode:?}: {}", explanation["heap"]);
+        assert!(term(&explanation, "live") <= live * 6 / 5 + MIB, "{mode:?}: {}", explanation["heap"]);
+    }
+}

@@ -1,0 +1,117 @@
+/* A program with a heap that is known: it does what its standard input says, a line each, and answers "done".
+ *
+ *   blocks THREADS COUNT BYTES   so many threads allocate so many blocks each, write them, and wait for ever
+ *   spread COUNT BYTES KEEP      allocates, frees all but every KEEP-th
+ *   free COUNT BYTES             allocates, writes, frees all
+ *   touch BYTES                  one block of which nothing is written
+ *   churn THREADS                threads that replace blocks for ever
+ *   work                         leaves the fast path of malloc in many classes
+ *   fork                         a child that waits for ever; prints its number before "done" */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHURN_BLOCKS = 2000 };
+
+static size_t number[3];
+static pthread_barrier_t ready;
+
+static void *allocate(size_t bytes) {
+    void *block = malloc(bytes);
+    if (block == NULL)
+        abort();
+    memset(block, 1, bytes);
+    return block;
+}
+
+static void *hold_blocks(void *unused) {
+    (void)unused;
+    void **held = allocate(number[1] * sizeof *held);
+    for (size_t i = 0; i < number[1]; i++)
+        held[i] = allocate(number[2]);
+    pthread_barrier_wait(&ready);
+    for (;;)
+        pause();
+    return held;
+}
+
+static void *churn(void *unused) {
+    void *held[CHURN_BLOCKS] = {0};
+    unsigned dice = (unsigned)(size_t)&unused;
+    pthread_barrier_wait(&ready);
+    for (;;) {
+        dice = dice * 1664525 + 1013904223;
+        void **place = &held[(dice >> 8) % CHURN_BLOCKS];
+        free(*place);
+        *place = allocate(16 + (dice >> 20));
+    }
+    return NULL;
+}
+
+static void start(size_t threads, void *(*run)(void *)) {
+    pthread_barrier_init(&ready, NULL, (unsigned)threads + 1);
+    for (size_t i = 0; i < threads; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, run, NULL) != 0)
+            abort();
+    }
+    pthread_barrier_wait(&ready);
+}
+
+static void spread(size_t count, size_t bytes, size_t keep) {
+    void **held = allocate(count * sizeof *held);
+    for (size_t i = 0; i < count; i++)
+        held[i] = allocate(bytes);
+    for (size_t i = 0; i < count; i++)
+        if (keep == 0 || i % keep != 0)
+            free(held[i]);
+    if (keep == 0)
+        free(held);
+}
+
+static void work(void) {
+    static void *held[64][64];
+    for (size_t round = 0; round < 2; round++)
+        for (size_t i = 0; i < 64; i++)
+            for (size_t k = 0; k < 64; k++) {
+                free(held[i][k]);
+                held[i][k] = allocate(16 * (i + 1));
+            }
+}
+
+static void do_line(const char *line) {
+    char word[16] = "";
+    sscanf(line, "%15s %zu %zu %zu", word, &number[0], &number[1], &number[2]);
+    if (strcmp(word, "blocks") == 0)
+        start(number[0], hold_blocks);
+    else if (strcmp(word, "spread") == 0)
+        spread(number[0], number[1], number[2]);
+    else if (strcmp(word, "free") == 0)
+        spread(number[0], number[1], 0);
+    else if (strcmp(word, "touch") == 0 && malloc(number[0]) == NULL)
+        abort();
+    else if (strcmp(word, "churn") == 0)
+        start(number[0], churn);
+    else if (strcmp(word, "work") == 0)
+        work();
+    else if (strcmp(word, "fork") == 0) {
+        pid_t child = fork();
+        while (child == 0)
+            pause();
+        printf("%d\n", (int)child);
+    }
+}
+
+int main(int argc, char **argv) {
+    char line[256];
+    for (int i = 1; i < argc; i++) /* arguments: lines, too */
+        do_line(argv[i]);
+    setbuf(stdout, NULL);
+    while (argc == 1 && fgets(line, sizeof line, stdin) != NULL) {
+        do_line(line);
+        puts("done");
+    }
+    return 0;
+}
