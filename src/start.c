@@ -5,6 +5,7 @@
 #include "log.h"
 #include "options.h"
 #include "os.h"
+#include "sample.h"
 #include "start.h"
 #include "stats.h"
 
@@ -62,6 +63,8 @@ __attribute__((constructor(101))) void start_library(void) {
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
+    if (option(OPT_PROFILE))
+        sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG))
         catch_crashes();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
