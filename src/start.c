@@ -63,7 +63,7 @@ __attribute__((constructor(101))) void start_library(void) {
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
-    if (option(OPT_PROFILE))
+    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG))
         catch_crashes();
@@ -71,4 +71,7 @@ __attribute__((constructor(101))) void start_library(void) {
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
 }
 
-__attribute__((destructor(101))) static void at_end(void) { stats_at_exit(); }
+__attribute__((destructor(101))) static void at_end(void) {
+    stats_at_exit();
+    profile_at_exit();
+}

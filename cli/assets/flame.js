@@ -5,7 +5,8 @@ const tools = document.querySelector(".tools");
 const status = document.querySelector(".status");
 const open = [];
 const frames = [...flame.children].map((element, number) => {
-  const frame = { element, number, depth: Number(element.dataset.depth), values: element.dataset.values.split(" ").map(Number) };
+  const values = element.dataset.values.split(" ").map(Number);
+  const frame = { element, number, depth: Number(element.dataset.depth), values };
   open.length = frame.depth;
   frame.parent = open[frame.depth - 1] ?? null;
   open.push(frame);

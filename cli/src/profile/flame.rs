@@ -39,6 +39,7 @@ fn options<'a>(title: String, subtitle: String, metric: Metric) -> flamegraph::O
     options.subtitle = Some(subtitle);
     options.colors = Palette::Basic(BasicPalette::Mem);
     options.deterministic = true;
+    options.text_truncate_direction = flamegraph::TextTruncateDirection::Right;
     options.count_name = if metric.is_space() { "bytes" } else { "blocks" }.into();
     options
 }

@@ -19,7 +19,7 @@ const FLAME_STYLE: &str = include_str!("../../assets/flame.css");
 const FLAME_SCRIPT: &str = include_str!("../../assets/flame.js");
 
 /// Of flame.js. If it is another's, the browser refuses the script and names the right one.
-const FLAME_SCRIPT_HASH: &str = "sha256-trj2+QJE5SLTOmSgGFiVNkf2wTIZJbGHK4BD5VKRLDc=";
+const FLAME_SCRIPT_HASH: &str = "sha256-1UvtvCrP+XKNSJoHtePXYq1mCzBM7H5t0j7LYHwCXyo=";
 
 /// Rows of a table at most.
 const ROWS: usize = 200;

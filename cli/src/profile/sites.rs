@@ -39,6 +39,12 @@ fn is_container(frame: &Frame) -> bool {
     NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
 }
 
+/// What calls main and the first function of a thread: the same for every stack.
+fn is_start(frame: &Frame) -> bool {
+    const NAMES: [&str; 5] = ["_start", "start_thread", "clone", "clone3", "__clone3"];
+    NAMES.contains(&frame.function.as_str()) || frame.function.starts_with("__libc_start_")
+}
+
 /// "malloc", "operator new(unsigned long)" …: a function that programs call to allocate.
 fn is_allocator(function: &str) -> bool {
     const NAMES: [&str; 18] = [
@@ -115,7 +121,8 @@ pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
         let value = stack.value(metric);
         if value > *most || site.callers.is_empty() {
             *most = value;
-            site.callers = frames.into_iter().skip(at + 1).map(|(frame, _)| frame).collect();
+            let callers = frames.into_iter().skip(at + 1).map(|(frame, _)| frame);
+            site.callers = callers.take_while(|frame| !is_start(frame)).collect();
         }
     }
     let mut sites: Vec<Site> = sites.into_values().map(|(site, _)| site).collect();

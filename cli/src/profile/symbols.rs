@@ -151,7 +151,9 @@ impl Names {
     fn symbol(&self, address: u64) -> Option<String> {
         let at = self.symbols.partition_point(|symbol| symbol.start <= address).checked_sub(1)?;
         let symbol = self.symbols.get(at).filter(|symbol| address < symbol.end)?;
-        Some(demangle_auto(Cow::Borrowed(&symbol.name), None).into_owned())
+        let name = demangle_auto(Cow::Borrowed(&symbol.name), None);
+        // What a compiler made of it: " [clone .isra.0]".
+        Some(name.split(" [clone ").next().unwrap_or(&name).to_string())
     }
 
     /// The functions at an offset of the file, the inmost first.

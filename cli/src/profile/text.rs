@@ -187,12 +187,12 @@ pub fn signed(metric: Metric, growth: i64) -> String {
 pub fn difference_headline(before: &Profile, after: &Profile, metric: Metric) -> String {
     let (old, new) = (before.total(metric), after.total(metric));
     let growth = new as i64 - old as i64;
-    let words = match growth {
-        0 => "is what it was".to_string(),
-        _ if growth > 0 => format!("grew by {}", metric.text(growth.unsigned_abs())),
-        _ => format!("shrank by {}", metric.text(growth.unsigned_abs())),
-    };
-    format!("{}: {} {words}, from {} to {}", after.subject(), metric.title(), metric.text(old), metric.text(new))
+    let (subject, title) = (after.subject(), metric.title());
+    if growth == 0 {
+        return format!("{subject}: {title} as before, {}", metric.text(new));
+    }
+    let (verb, by) = (if growth > 0 { "grew" } else { "shrank" }, metric.text(growth.unsigned_abs()));
+    format!("{subject}: {title} {verb} by {by}, from {} to {}", metric.text(old), metric.text(new))
 }
 
 pub fn difference(before: &Profile, after: &Profile, metric: Metric, top: usize, style: Style) -> String {
