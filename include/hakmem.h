@@ -100,6 +100,16 @@ HAK_EXPORT size_t hak_option_get(const char *name, char *buffer, size_t bytes) H
  * such option, no such value) or EPERM (the option is read once, at the start). */
 HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 
+/* ---- the heap profile ---- */
+
+/* From now on one allocation every `mean_bytes` bytes on average is sampled, with its call stack; 0: every PROFILE_BYTES. If
+ * that is so already only the mean changes. Threads notice at their next call that is not served from their own free blocks.
+ * What was sampled before stays in the profile. Read it with the `hakmem` command. Returns 0, or ENOTSUP in secure mode. */
+HAK_EXPORT int hak_profile_start(size_t mean_bytes) HAK_NOEXCEPT;
+
+/* No more samples. Frees of sampled blocks are still told to the profile. */
+HAK_EXPORT void hak_profile_stop(void) HAK_NOEXCEPT;
+
 /* "0.1.0": the version of the library that runs, which may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 

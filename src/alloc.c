@@ -10,6 +10,7 @@
 #include "os.h"
 #include "purger.h"
 #include "remote.h"
+#include "sample.h"
 #include "secure.h"
 #include "tiers.h"
 
@@ -77,11 +78,12 @@ HAK_INLINE void do_chores(struct heap *h) {
         give_back_as_asked(h);
 }
 
-static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    *zero = option(OPT_SECURE);
-    if (*zero)
-        return secure_malloc(h, bytes, alignment);
-    bool small = bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
+static bool is_small(size_t bytes, size_t alignment) {
+    return bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
+}
+
+static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bool small = is_small(bytes, alignment);
     if (small && bytes <= TINY_BYTES_MAX)
         return block_word(tiny_refill(h, tiny_class_of(bytes)));
     if (small) {
@@ -92,6 +94,56 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
         return large_malloc(h, max_size(bytes, 1), alignment, zero);
     return huge_malloc(h, max_size(bytes, 1), alignment, zero);
+}
+
+/* ---- sampling ---- */
+
+static _Atomic uint8_t *state_at(const void *p) {
+    struct slab *s = slab_at_offset(region_offset(p));
+    if (slab_kind(s) != KIND_MID)
+        return &s->state[0];
+    s = mid_first(s);
+    return &s->state[mid_block_at(s, p)];
+}
+
+static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
+    bool added = profile_add(p, bytes, chance);
+    count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
+    if (added)
+        store_relaxed(state_at(p), BLOCK_LIVE | BLOCK_SAMPLED);
+}
+
+/* While there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
+HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bool tiny = bytes <= TINY_BYTES_MAX && is_small(bytes, alignment);
+    unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
+    size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
+    struct sample sample = sample_due(h, of_bytes, c);
+    if (likely(sample.kinds == 0))
+        return take_from_tier(h, bytes, alignment, zero);
+    size_t in_mid = round_up(TINY_BYTES_MAX + 1, of_bytes & -of_bytes);
+    void *p = take_from_tier(h, tiny ? in_mid : bytes, alignment, zero);
+    if (p != NULL && sample.kinds & SAMPLE_PROFILE)
+        add_sample(h, p, bytes, sample.chance);
+    return p;
+}
+
+/* The block at p has another size now, and so another chance: as if it were freed and allocated. */
+static void resample(struct heap *h, const void *p, size_t bytes) {
+    block_unsample(state_at(p), p);
+    struct sample sample = {0, 0};
+    if (sample_wanted(h))
+        sample = sample_due(h, bytes, TINY_CLASSES);
+    if (sample.kinds & SAMPLE_PROFILE)
+        add_sample(h, p, bytes, sample.chance);
+}
+
+static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    *zero = option(OPT_SECURE);
+    if (*zero)
+        return secure_malloc(h, bytes, alignment);
+    return unlikely(sample_wanted(h)) ? take_sampled(h, bytes, alignment, zero)
+                                      : take_from_tier(h, bytes, alignment, zero);
 }
 
 static void *allocate(size_t bytes, size_t alignment, bool *zero) {
@@ -121,7 +173,8 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        struct ring_entry cached = ring_pop(h, ring_of_class(mid_class_of(bytes)));
+        unsigned index = ring_of_class(mid_class_of(bytes));
+        struct ring_entry cached = ring_pop_unsampled(h, index, bytes);
         if (likely(cached.block != 0)) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return block_word(cached.block);
@@ -132,7 +185,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
             do_chores(h);
             return p;
         }
-    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB)) {
+    } else if (bytes <= TINY_BYTES_MAX && h->number != HEAP_NONE && option(OPT_SUPERSLAB) &&
+               (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes)))) {
         uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
         do_chores(h);
         if (likely(block != 0))
@@ -178,6 +232,12 @@ struct block {
     const char *why; /* NULL: the pointer is the start of a block */
 };
 
+/* What a sampled block would have if it were not: all calls are to do the same with both. */
+static size_t unsampled_bytes(const void *p, size_t bytes) {
+    size_t asked = profile_bytes(p);
+    return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
+}
+
 /* Whose block is it? Does not tell whether a tiny block is free. */
 static struct block find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
@@ -197,8 +257,11 @@ static struct block find(const void *p) {
         break;
     case KIND_MID:
         b.bytes = size_classes[slab_class(b.slab)].block_bytes;
-        if (mid_block_at(b.slab, p) < size_classes[slab_class(b.slab)].blocks)
-            b.why = NULL;
+        if (mid_block_at(b.slab, p) >= size_classes[slab_class(b.slab)].blocks)
+            break;
+        b.why = NULL;
+        if (unlikely(load_relaxed(state_at(p)) == (BLOCK_LIVE | BLOCK_SAMPLED)))
+            b.bytes = unsampled_bytes(p, b.bytes);
         break;
     case KIND_LARGE:
     case KIND_HUGE:
@@ -246,8 +309,8 @@ static bool is_free(const struct block *b, const void *p) {
     if (kind == KIND_GUARDED)
         return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
     if (kind == KIND_MID)
-        return load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) != BLOCK_LIVE;
-    return kind == KIND_LARGE && load_relaxed(&b->slab->state[0]) != BLOCK_LIVE;
+        return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
+    return kind == KIND_LARGE && (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
 /* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. */
@@ -365,13 +428,17 @@ size_t alloc_good_size(size_t bytes) {
 }
 
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
+    bool done = false;
     switch ((enum slab_kind)slab_kind(b->slab)) {
-    case KIND_LARGE: return large_resize(h, b->slab, bytes);
-    case KIND_HUGE: return huge_resize(h, b->slab, bytes);
+    case KIND_LARGE: done = large_resize(h, b->slab, bytes); break;
+    case KIND_HUGE: done = huge_resize(h, b->slab, bytes); break;
     case KIND_SECURE: return secure_resize(b->slab, p, bytes);
     case KIND_GUARDED: return guarded_resize(b->slab, bytes);
-    default: return false;
+    default: break;
     }
+    if (done)
+        resample(h, p, bytes);
+    return done;
 }
 
 bool alloc_expand(void *p, size_t bytes) {
@@ -394,8 +461,12 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     if (h == NULL)
         return NULL;
     void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
-    if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE)
+    if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE) {
+        block_unsample(&b->slab->state[0], p); /* before its address is another block's */
         moved = huge_move(h, b->slab, bytes);
+        if (moved != NULL)
+            resample(h, moved, bytes);
+    }
     heap_leave(h);
     return moved;
 }

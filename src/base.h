@@ -21,6 +21,8 @@
 #define HAK_WEAK __attribute__((weak))
 /* On functions that read what other threads are writing, and can live with either value. */
 #define HAK_RACY __attribute__((no_sanitize("thread")))
+/* On functions that read memory without knowing whose it is. */
+#define HAK_STRAY __attribute__((no_sanitize("thread", "address", "undefined")))
 #define HAK_LINE 64 /* bytes of a cache line */
 
 #define KIB ((size_t)1 << 10)
@@ -85,5 +87,48 @@ HAK_INLINE size_t round_down(size_t x, size_t power_of_two) { return x & ~(power
 HAK_INLINE bool is_power_of_two(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
 HAK_INLINE size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+/* ---- registers, by the numbers that DWARF gives them ----
+ * CALLEE_SAVED are those that a function hands back as it found them, and last the one with its return address.
+ * SIGNAL_RETURN_CODE is what a signal handler returns to where no unwind table tells of it (0: there always is one): the
+ * interrupted registers, then stack pointer and address, lie SIGNAL_FRAME_BYTES above its stack pointer. */
+#if defined(__x86_64__)
+enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
+#define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16
+#define SIGNAL_RETURN_CODE ((uint64_t)0)
+/* Those of the place where this is expanded that a caller's frame may be found by; returns the place. */
+HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
+    uintptr_t here;
+    __asm__ volatile("movq %%rbx, 24(%1)\n\tmovq %%rbp, 48(%1)\n\tmovq %%rsp, 56(%1)\n\t"
+                     "movq %%r12, 96(%1)\n\tmovq %%r13, 104(%1)\n\tmovq %%r14, 112(%1)\n\tmovq %%r15, 120(%1)\n\t"
+                     "leaq 0(%%rip), %0"
+                     : "=&r"(here)
+                     : "r"(registers)
+                     : "memory");
+    return here;
+}
+HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* without what the machine adds to a return address */
+#elif defined(__aarch64__)
+enum { REGISTERS = 32, REGISTER_STACK = 31, REGISTER_RETURN = 30, SIGNAL_FRAME_BYTES = 128 + 176 + 8 };
+#define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+#define SIGNAL_RETURN_CODE ((uint64_t)0xd4000001d2801168) /* mov x8, #139; svc #0 */
+HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
+    uintptr_t here;
+    __asm__ volatile("stp x19, x20, [%1, #152]\n\tstp x21, x22, [%1, #168]\n\tstp x23, x24, [%1, #184]\n\t"
+                     "stp x25, x26, [%1, #200]\n\tstp x27, x28, [%1, #216]\n\tstp x29, x30, [%1, #232]\n\t"
+                     "mov %0, sp\n\tstr %0, [%1, #248]\n\tadr %0, ."
+                     : "=&r"(here)
+                     : "r"(registers)
+                     : "memory");
+    return here;
+}
+HAK_INLINE uintptr_t code_address(uintptr_t x) { /* signatures of pointers are taken off; a no-op on older machines */
+    register uintptr_t link __asm__("x30") = x;
+    __asm__("hint #7" : "+r"(link));
+    return link;
+}
+#else
+#error "HAKMEM is for x86-64 and aarch64"
+#endif
 
 #endif

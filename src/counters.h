@@ -51,6 +51,8 @@ X(huge_runs,                "huge blocks made") \
 X(huge_grown_in_place,      "huge and large blocks that grew in place") \
 X(huge_moved_pages,         "huge blocks that grew by moving pages") \
 X(realloc_copied,           "reallocations that copied") \
+X(samples_taken,            "blocks that came into the profile") \
+X(samples_dropped,          "blocks that found no place in the profile") \
 X(heaps_born,               "heaps begun by a thread") \
 X(heaps_ended,              "heaps ended by a thread") \
 X(afterlife_calls,          "calls by threads whose heap had ended already") \

@@ -2,6 +2,7 @@
 #include "hakmem.h"
 #include "alloc.h"
 #include "options.h"
+#include "sample.h"
 #include "start.h"
 #include "stats.h"
 
@@ -38,5 +39,14 @@ void hak_stats_print(int fd) { stats_print(fd); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
 int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
+
+int hak_profile_start(size_t mean_bytes) {
+    if (option(OPT_SECURE))
+        return ENOTSUP;
+    sample_switch(mean_bytes != 0 ? mean_bytes : option(OPT_PROFILE_BYTES));
+    return 0;
+}
+
+void hak_profile_stop(void) { sample_switch(0); }
 
 const char *hak_version(void) { return HAKMEM_VERSION; }

@@ -79,6 +79,7 @@ static struct heap *make_heap(void) {
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     store_relaxed(&h->in_use, true);
     h->drain_countdown = 1;
+    store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLED : 0);
     struct heap *head = load_relaxed(&heap_newest_made);
     do
         h->next = head;
@@ -352,8 +353,8 @@ unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
 }
 
 bool caches_freeze(struct heap *h) {
-    store_relaxed(&h->caches_frozen, true);
+    rmw_or(&h->caches_flags, CACHES_FROZEN);
     return os_fence_threads() && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its rings */
 }
 
-void caches_thaw(struct heap *h) { store_release(&h->caches_frozen, false); }
+void caches_thaw(struct heap *h) { rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN); }

@@ -9,7 +9,7 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's but `in_use`, and `caches_frozen`, `caches_seen`, which are the purger's; counters may
+ * All fields are the owning thread's but `in_use`, `caches_flags`, and `caches_seen`, which is the purger's; counters may
  * be read by any. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
@@ -46,6 +46,25 @@ struct ring {
     struct ring_entry entry[];
 };
 
+/* When the next allocation is sampled: sample.c's, all of it the owner's but `rest`, which others read. */
+struct sampler {
+    uint64_t wanted; /* the profile's wanted_bytes when this was last set up */
+    double mean_bytes;        /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
+    double profile_mean_bytes; /* between samples for the profile; 0: none */
+    double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
+    unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
+    uint32_t batch, batch_ms;  /* samples since, the clock then */
+    int64_t bytes_left;       /* until the next sample among blocks that are not tiny */
+    uint64_t random;          /* state of the generator */
+    struct sampler_class {
+        uintptr_t rest;    /* free blocks of the class that were cut off the heap's list; 0: none */
+        uint32_t left;     /* blocks that may still be handed out before the one to be sampled */
+        uint32_t seen;     /* the current slab's countdown when it was last looked at */
+        uint32_t deferred; /* frees that its countdown shall go on for when it ends */
+        uint32_t had;      /* blocks in the heap's list then */
+    } tiny[TINY_CLASSES];
+};
+
 struct heap {
     /* hit path */
     uintptr_t list[TINY_CLASSES];                /* free blocks; an odd value: none */
@@ -68,8 +87,8 @@ struct heap {
     uint32_t outbox_blocks; /* in all entries */
     /* mid and large, and who is at the caches */
     _Atomic bool
-        caches_busy; /* the thread is at its rings or outbox. Pairs with caches_frozen through os_fence_threads */
-    _Atomic bool caches_frozen; /* the purger is at them: the thread does without meanwhile */
+        caches_busy; /* the thread is at its rings or outbox. Pairs with caches_flags through os_fence_threads */
+    _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
     uint32_t caches_seen;       /* the purger's: caches_use when it last looked */
     uint32_t ring_top;          /* bytes of the heap's memory that are in use, rings included */
     uint32_t ring_hand;         /* the ring to look at next */
@@ -82,6 +101,7 @@ struct heap {
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
     struct heap *next;   /* every heap there ever was, newest first; constant */
+    struct sampler sample;
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
@@ -117,11 +137,16 @@ extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
  * The purger's fence stands in for the one the thread lacks between its store and its load: either the thread sees frozen,
  * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without them until
  * it has a purger of its own. */
-HAK_INLINE bool caches_enter(struct heap *h) {
+enum caches_flag {
+    CACHES_FROZEN = 1,  /* the purger is at them: the thread does without meanwhile */
+    CACHES_SAMPLED = 2, /* allocations are being sampled, or shall be: none is a hit of a ring */
+};
+HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     store_relaxed(&h->caches_busy, true);
     atomic_signal_fence(memory_order_seq_cst);
-    return !load_acquire(&h->caches_frozen); /* acquire: what the purger took is gone */
+    return !(load_acquire(&h->caches_flags) & flags); /* acquire: what the purger took is gone */
 }
+HAK_INLINE bool caches_enter(struct heap *h) { return caches_enter_unless(h, CACHES_FROZEN); }
 HAK_INLINE void caches_leave(struct heap *h) { store_release(&h->caches_busy, false); }
 
 /* The purger's side. A number that changes when the thread uses its caches; 0: there is nothing in them. */

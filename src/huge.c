@@ -17,6 +17,7 @@ static size_t first_superslab(const struct slab *s) { return slot_of(s) / SUPERS
 static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes) {
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
     s->bytes = round_up(bytes, os_page_bytes());
+    store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->kind, KIND_HUGE);
     count(&h->pool.counters, COUNT_huge_runs);
     return s;
@@ -46,7 +47,10 @@ static void give_run(struct heap *h, struct slab *s, bool resident) {
     pool_give_run(&h->pool, superslab, n, resident);
 }
 
-void huge_free(struct heap *h, struct slab *s) { give_run(h, s, true); }
+void huge_free(struct heap *h, struct slab *s) {
+    block_unsample(&s->state[0], slab_address(s));
+    give_run(h, s, true);
+}
 
 bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);

@@ -46,7 +46,7 @@ void large_free(struct heap *h, struct slab *s, void *p) {
         fail_bad_pointer("free", p, "", block_bytes);
         return;
     }
-    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE)) {
+    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
         fail_double_free(p, block_bytes);
         return;
     }

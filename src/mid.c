@@ -204,9 +204,11 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     return_blocks(h, s, (uint64_t)1 << i);
 }
 
-void mid_fail(const struct slab *s, unsigned i, const void *p) {
+void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
     if (mid_block_at(s, p) != i || i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
+    else if (block_unsample(&s->state[i], p))
+        mid_free(h, s, p);
     else
         fail_double_free(p, s->block_bytes);
 }

@@ -41,9 +41,26 @@ bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
+uint32_t os_thread(void);      /* the kernel's number of this thread */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
+/* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
+bool os_readable(uintptr_t address, size_t bytes);
+/* What is loaded as one: the program, a library. */
+struct os_module {
+    uintptr_t begin, end;        /* the addresses it lies in; there may be gaps */
+    uintptr_t base;              /* how far its own addresses were moved */
+    const char *path;            /* as the dynamic linker names it: "" for the program. While it stays loaded */
+    const uint8_t *unwind_table; /* its .eh_frame_hdr, NULL if it has none */
+};
+/* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
+ * in a signal handler, too, and while libraries are loaded and unloaded. */
+bool os_find_module(uintptr_t address, struct os_module *module);
+/* A number that differs if another module lies where this one did: of its segments and its build id. */
+uint64_t os_module_identity(const struct os_module *module);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
+void os_copy_file(int fd, const char *path);             /* appends what it reads there, as far as it can */
+void os_close(int fd);
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
 
+enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
+enum { SEGMENTS_MOST = 64, NOTE_WORDS_MOST = 32 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
@@ -181,6 +184,8 @@ uint32_t os_now_ms(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
+uint32_t os_thread(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0); }
+
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
     const void *bytes = (const void *)getauxval(AT_RANDOM);
@@ -190,6 +195,99 @@ uint64_t os_random(void) {
     uint64_t x = words[0] ^ (words[1] << 32 | words[1] >> 32);
     x ^= x >> 30, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 27, x *= 0x94d049bb133111ebu;
     return x ^ x >> 31;
+}
+
+/* The kernel reads a signal mask of 8 bytes, then finds that there is nothing of the kind to be done with it. */
+static bool page_readable(uintptr_t page) {
+    enum { REMEMBERED = 1024, NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
+    static _Atomic uintptr_t remembered[REMEMBERED]; /* pages that were readable; pairs with itself: they are hints */
+    _Atomic uintptr_t *place = &remembered[page % REMEMBERED];
+    if (load_relaxed(place) == page)
+        return true;
+    int saved = errno;
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, NULL, MASK_BYTES);
+    bool readable = errno == EINVAL;
+    errno = saved;
+    if (readable)
+        store_relaxed(place, page);
+    return readable;
+}
+
+bool os_readable(uintptr_t address, size_t bytes) {
+    if (address + bytes < address || address >> PROBE_SHIFT == 0)
+        return false;
+    for (uintptr_t page = address >> PROBE_SHIFT; page <= (address + bytes - 1) >> PROBE_SHIFT; page++)
+        if (!page_readable(page))
+            return false;
+    return true;
+}
+
+/* glibc's struct dl_find_object. The name is bound without a version, so that the library loads where there is none. */
+struct found_object {
+    uint64_t flags;
+    void *begin, *end;
+    struct link_map *link_map;
+    void *unwind_table;
+    uint64_t reserved[7];
+};
+__asm__(".symver hak_find_object, _dl_find_object@");
+extern int hak_find_object(void *address, struct found_object *found) HAK_WEAK;
+extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
+
+/* What begins with this header, if the address is in it. */
+static bool module_at(const ElfW(Ehdr) * header, const char *path, uintptr_t address, struct os_module *module) {
+    uintptr_t begin = (uintptr_t)header, first = UINTPTR_MAX, end = 0, table = 0;
+    if (header == NULL || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+        return false;
+    const ElfW(Phdr) *segment = (const void *)(begin + header->e_phoff);
+    for (unsigned i = 0; i < header->e_phnum; i++) {
+        if (segment[i].p_type == PT_LOAD) {
+            first = min_size(first, segment[i].p_vaddr - segment[i].p_offset);
+            end = max_size(end, segment[i].p_vaddr + segment[i].p_memsz);
+        }
+        if (segment[i].p_type == PT_GNU_EH_FRAME)
+            table = segment[i].p_vaddr;
+    }
+    uintptr_t base = begin - first;
+    *module = (struct os_module){begin, base + end, base, path, table != 0 ? (const uint8_t *)(base + table) : NULL};
+    return address >= begin && address < module->end;
+}
+
+bool os_find_module(uintptr_t address, struct os_module *module) {
+    struct found_object found;
+    if (hak_find_object != NULL) {
+        if (hak_find_object((void *)address, &found) != 0)
+            return false;
+        *module = (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, found.link_map->l_addr,
+                                     found.link_map->l_name, found.unwind_table};
+        return true;
+    }
+    uintptr_t segments = getauxval(AT_PHDR);
+    bool behind_header = (segments & (PROBE_BYTES - 1)) == sizeof(ElfW(Ehdr));
+    return (behind_header && module_at((const void *)(segments - sizeof(ElfW(Ehdr))), "", address, module)) ||
+           module_at(&__ehdr_start, "libhakmem.so", address, module);
+}
+
+static uint64_t identity_add(uint64_t identity, uint64_t word) {
+    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
+    return identity ^ identity >> 32;
+}
+
+HAK_STRAY uint64_t os_module_identity(const struct os_module *module) {
+    const ElfW(Ehdr) *header = (const void *)module->begin;
+    const ElfW(Phdr) *segment = (const void *)(module->begin + sizeof *header); /* where every linker has them */
+    uint64_t identity = module->begin;
+    if (!os_readable(module->begin, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
+        return identity;
+    for (unsigned i = 0; i < header->e_phnum; i++) {
+        identity = identity_add(identity, segment[i].p_vaddr + (segment[i].p_memsz << 32));
+        const uint64_t *note = (const void *)(module->base + segment[i].p_vaddr);
+        if (segment[i].p_type == PT_NOTE && os_readable((uintptr_t)note, segment[i].p_memsz))
+            for (unsigned word = 0; word < segment[i].p_memsz / sizeof *note && word < NOTE_WORDS_MOST; word++)
+                identity = identity_add(identity, note[word]);
+    }
+    return identity;
 }
 
 size_t os_write(int fd, const char *text, size_t bytes) {
@@ -221,6 +319,22 @@ int os_keep_output(int fd) {
     return kept;
 }
 
+void os_close(int fd) {
+    int saved = errno;
+    close(fd);
+    errno = saved;
+}
+void os_copy_file(int fd, const char *path) {
+    int saved = errno;
+    int from = open(path, O_RDONLY | O_CLOEXEC);
+    char piece[4096];
+    ssize_t n = 0;
+    while (from >= 0 && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
+        os_write(fd, piece, n > 0 ? (size_t)n : 0);
+    if (from >= 0)
+        close(from);
+    errno = saved;
+}
 size_t os_read_file(const char *path, char *buffer, size_t bytes) {
     int saved = errno;
     size_t got = 0;

@@ -12,7 +12,7 @@
  * adopted in doing so are let go: this thread allocates from none. */
 static void empty_unused_rings(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        if (load_relaxed(&h->caches_frozen))
+        if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
             caches_thaw(h); /* by a purger that a fork has left behind */
         uint32_t use = h != own ? caches_use(h) : 0;
         bool unused = use != 0 && use == h->caches_seen;

@@ -89,7 +89,7 @@ struct slab {
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; large: [0] */
+        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; large, huge: [0] */
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */

@@ -26,8 +26,9 @@ static uint64_t push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t b
 
 void inbox_push_one(struct slab *s, uintptr_t block) { push(s, block, block, 1); }
 
-uintptr_t inbox_take(struct slab *s) {
+uintptr_t inbox_take(struct slab *s, unsigned *blocks) {
     uint64_t word = load_relaxed(&s->inbox) != 0 ? rmw_swap(&s->inbox, 0) : 0;
+    *blocks = (unsigned)inbox_blocks(word);
     return word != 0 ? inbox_newest(s, word) : slab_terminator(s);
 }
 
@@ -191,8 +192,8 @@ HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
         return true;
     if (chain_has(s, s->list, block))
         return true;
-    for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
-        if (chain_has(s, h->list[c], block)) /* that of the current slab, or blocks out of an inbox */
+    for (const struct heap *h = heap_newest(); h != NULL; h = h->next) /* that of the current slab, or out of an inbox */
+        if (chain_has(s, h->list[c], block) || chain_has(s, h->sample.tiny[c].rest, block))
             return true;
     return chain_has(s, s->list, block);
 }

@@ -3,11 +3,13 @@
 #include "fail.h"
 #include "options.h"
 #include "remote.h"
+#include "sample.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 /* `latency`: with 16 and slabs of any number of blocks P99.99 of free was 5-9 us, and 0.5-0.9 us before there were looks. */
 #define LOOK_FREES_A_BLOCK 64
 #define LOOK_BLOCKS_MOST 512
+#define LOOK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
 #define CREDIT_MOST 512     /* slabs, 32 MiB */
 #define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MOST 4096
@@ -107,8 +109,11 @@ static void release(struct heap *h, struct slab *s) {
  * the program goes up and down. */
 static bool look_at_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
+    if (unlikely(sample_wanted(h)) && sample_look(h, c))
+        return false;
     if (size_classes[c].blocks > LOOK_BLOCKS_MOST) { /* it stays: the walk would be the slowest thing free ever does */
-        slab_look_after(s, UINT32_MAX);
+        slab_look_after(h, s, LOOK_LATER_FREES);
+        sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
     unsigned listed = list_length(s, &h->list[c]), out = slab_used(s) - listed;
@@ -120,7 +125,8 @@ static bool look_at_current(struct heap *h, struct slab *s) {
         return true;
     }
     h->looks_left[c] = (uint8_t)(h->looks_left[c] - empty);
-    slab_look_after(s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    slab_look_after(h, s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    sample_refilled(h, c, listed);
     return false;
 }
 
@@ -170,20 +176,23 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]) && s->floor == 0);
+    unsigned listed = slab_listed(s);
     uintptr_t list = s->list;
     h->current[c] = s;
     s->list = slab_terminator(s); /* its blocks are elsewhere: block_is_listed must not meet them here */
     s->free_to = &h->list[c];
-    slab_look_after(s, s->countdown);
+    slab_look_after(h, s, s->countdown);
     s->place |= PLACE_CURRENT;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
     h->list[c] = list;
+    sample_refilled(h, c, listed);
 }
 
 struct slab *slab_leave_current(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (s == NULL)
         return NULL;
+    sample_emptied(h, c);
     uintptr_t list = h->list[c];
     h->list[c] = slab_terminator(s);
     atomic_signal_fence(memory_order_seq_cst); /* as above */

@@ -5,6 +5,7 @@
 #include "log.h"
 #include "options.h"
 #include "os.h"
+#include "sample.h"
 #include "start.h"
 #include "stats.h"
 
@@ -62,10 +63,15 @@ __attribute__((constructor(101))) void start_library(void) {
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
+    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0')
+        sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG))
         catch_crashes();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
 }
 
-__attribute__((destructor(101))) static void at_end(void) { stats_at_exit(); }
+__attribute__((destructor(101))) static void at_end(void) {
+    stats_at_exit();
+    profile_at_exit();
+}

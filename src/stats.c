@@ -137,6 +137,18 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
     return slots;
 }
 
+HAK_RACY static size_t listed_blocks(uintptr_t block, size_t most) {
+    size_t blocks = 0;
+    while (!is_terminator(block) && region_has(block_word(block)) && blocks < most) {
+        uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
+        blocks++;
+        if (!same_slot(next, block))
+            break;
+        block = next;
+    }
+    return blocks;
+}
+
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
 HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
@@ -145,15 +157,9 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        size_t bytes = size_classes[c].block_bytes, blocks = 0;
-        uintptr_t block = *(const volatile uintptr_t *)&h->list[c];
-        while (!is_terminator(block) && region_has(block_word(block)) && blocks < size_classes[c].blocks) {
-            uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
-            blocks++;
-            if (!same_slot(next, block))
-                break;
-            block = next;
-        }
+        size_t bytes = size_classes[c].block_bytes;
+        size_t blocks = listed_blocks(*(const volatile uintptr_t *)&h->list[c], size_classes[c].blocks) +
+                        listed_blocks(*(const volatile uintptr_t *)&h->sample.tiny[c].rest, size_classes[c].blocks);
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
@@ -337,20 +343,9 @@ size_t stats_xml(char *buffer, size_t bytes) {
 static int exit_fd = -1; /* kept from the start: programs close the standard error */
 
 static void open_stats_file(void) {
-    char path[512];
-    struct text t = {path, sizeof path - 1, 0, -1};
-    for (const char *s = option_text(OPT_STATS_FILE); *s != '\0'; s++) {
-        if (s[0] == '%' && s[1] == 'p') {
-            text_number(&t, (uint64_t)getpid());
-            s++;
-        } else {
-            text_put(&t, s, 1);
-        }
-    }
-    path[min_size(t.length, sizeof path - 1)] = '\0';
-    exit_fd = os_open_output(path);
+    exit_fd = text_open_output(option_text(OPT_STATS_FILE));
     if (exit_fd < 0)
-        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", path);
+        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", option_text(OPT_STATS_FILE));
 }
 
 void stats_init(void) {

@@ -6,9 +6,25 @@
 #ifndef HAK_TIERS_H
 #define HAK_TIERS_H
 
-#include "slab.h"
+#include "sample.h"
 
-enum mid_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_CACHED, BLOCK_STATE = 3, BLOCK_CLEAN = 4 /* never handed out, zero */ };
+enum mid_state {
+    BLOCK_FREE,
+    BLOCK_LIVE,
+    BLOCK_CACHED,
+    BLOCK_STATE = 3,   /* mask of these */
+    BLOCK_CLEAN = 4,   /* never handed out, zero */
+    BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
+};
+
+/* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */
+HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
+    if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_SAMPLED)))
+        return false;
+    profile_remove(p);
+    store_relaxed(state, BLOCK_LIVE);
+    return true;
+}
 
 /* tiny: the heap's list of the class is empty. A block, its first word cleared; 0 without memory. */
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
@@ -25,6 +41,18 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
         if (likely(ring != NULL && ring->blocks != 0))
             e = ring->entry[--ring->blocks];
     }
+    caches_leave(h);
+    return e;
+}
+/* The same if the next block of so many bytes is not to be sampled: then it is counted. */
+HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
+    struct ring_entry e = {0, NULL};
+    struct ring *ring = h->ring[index];
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED);
+    if (unlikely(!mine))
+        mine = caches_enter(h) && ring != NULL && ring->blocks != 0 && sample_passes(h, bytes);
+    if (likely(mine && ring != NULL && ring->blocks != 0))
+        e = ring->entry[--ring->blocks];
     caches_leave(h);
     return e;
 }
@@ -53,13 +81,13 @@ void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
 #define mid_first(s) ((s) - (s)->first_offset)
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p); /* the ring is full, or there is none yet */
-HAK_COLD void mid_fail(const struct slab *s, unsigned i, const void *p);
+void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p);    /* it is sampled, or bad */
 HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
     struct slab *s = mid_first(part);
     uint32_t offset = (uint32_t)((uintptr_t)p - s->start);
     unsigned i = (unsigned)((uint64_t)(offset >> 7) * s->divisor >> 32);
     if (unlikely(i * s->block_bytes != offset || i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
-        mid_fail(s, i, p);
+        mid_free_odd(h, s, i, p);
     else if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
         mid_free_slowly(h, s, i, p);
 }

@@ -12,6 +12,7 @@
 #include "options.h"
 #include "os.h"
 #include "remote.h"
+#include "sample.h"
 #include "tiers.h"
 
 #include <string.h>
@@ -28,11 +29,14 @@ static uintptr_t pop(struct heap *h, unsigned c) {
     return block;
 }
 
-static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, enum counter how) {
+/* The list becomes the heap's; `blocks` it has, SAMPLE_UNCOUNTED will do. */
+static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
     h->list[c] = list;
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
-    return pop(h, c);
+    uintptr_t block = pop(h, c);
+    sample_handed_out(h, c, blocks);
+    return block;
 }
 
 /* ---- blocks from a slab the heap owns ---- */
@@ -52,7 +56,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = s->carved;
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
-    slab_look_after(s, slab_used(s)); /* all that were carved before are out */
+    slab_look_after(h, s, slab_used(s)); /* all that were carved before are out */
     __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
     slab_set_hits(s);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
@@ -60,7 +64,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
         s->place &= (uint8_t)~PLACE_FRESH;
     }
     slab_refilled(h, end - first, false);
-    return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_by_carving);
+    return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_by_carving);
 }
 
 /* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
@@ -73,18 +77,19 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
     slab_set_hits(s);
-    return hand_out(h, c, link_blocks(s, first, end), COUNT_refill_from_purged);
+    return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
 
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (!is_terminator(h->list[c]))
-        return hand_out(h, c, h->list[c], COUNT_refill_from_slab);
+        return hand_out(h, c, h->list[c], h->sample.tiny[c].had, COUNT_refill_from_slab);
+    unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
-        uintptr_t list = inbox_take(s);
+        uintptr_t list = inbox_take(s, &blocks);
         if (!is_terminator(list))
-            return hand_out(h, c, list, COUNT_refill_from_inbox);
+            return hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
     return s->purged_pages != 0 ? take_purged(h, c, s) : 0;
 }
@@ -152,12 +157,13 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     for (size_t slot; (slot = pool_take_inbox_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
-        uintptr_t list = inbox_take(s);
+        unsigned blocks;
+        uintptr_t list = inbox_take(s, &blocks);
         if (is_terminator(list))
             continue;
         if (slab_class(s) == c) { /* its blocks are in our hands, so it can't change any more */
             leave_current(h, c);  /* what is freed into that one must not get among these */
-            return hand_out(h, c, list, COUNT_refill_from_stale_inbox);
+            return hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
@@ -247,6 +253,7 @@ static void check_end(struct heap *h, unsigned c) {
 
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
     check_end(h, c);
+    sample_rejoin(h, c);
     struct slab *current = h->current[c], *fresh = h->fresh[c];
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
     uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
@@ -295,6 +302,7 @@ void tiny_empty(struct heap *h) {
         struct slab *current = slab_leave_current(h, c);
         if (current != NULL)
             slab_let_go(h, current);
+        sample_emptied(h, c);
         while (!is_no_block(h->list[c])) {
             uintptr_t block = pop(h, c);
             struct slab *s = slab_of_block(block);

@@ -107,7 +107,7 @@ tests_of() {
 # Those in which the page size shows. Without the statistics: qemu's mincore answers in pages of the host whatever it told
 # the program, and so writes more than there is room for.
 page_tests=(pool_test sizes_test std_test machine_test machine_static_test order_static_test)
-more_tests=(stats_test contents_hak_test order_test bitset_test classes_test api_hak_test api_std_test bad_std_test fork_test threads_test loading_test
+more_tests=(stats_test contents_hak_test stack_test stack_static_test order_test bitset_test classes_test api_hak_test api_std_test bad_std_test fork_test threads_test loading_test
   order_archive_test order_preload_test dlopen_test)
 targets=(test_plugin)
 
@@ -153,6 +153,8 @@ musl_tests() {
     "$here/shared"
     "$here/static"
   done
+  musl_cc "$ROOT/tests/unit/stack_static.c" -I"$ROOT/src" -o "$here/stack" -static "$here/libhakmem.a" -Wl,--eh-frame-hdr
+  "$here/stack"
 }
 
 # Every workload in C that needs no file, small, with the library preloaded; they check what they allocate.

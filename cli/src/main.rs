@@ -23,6 +23,7 @@ mod output;
 mod peak;
 mod picture;
 mod proc;
+mod profile;
 mod progress;
 mod purge;
 mod report;
@@ -67,6 +68,12 @@ enum Subcommands {
     View(view::Options),
     /// Show on the terminal what a process's memory consists of, and what its heap does, as it runs
     Top(top::Options),
+    /// Sample which code of a running program allocates what: start, stop, or write down what was sampled so far
+    Profile(profile::ProfileOptions),
+    /// Show a heap profile: as text, flame graph, page, or in the format of another tool
+    Flame(profile::FlameOptions),
+    /// Say what grew and what shrank between two heap profiles
+    Diff(profile::DiffOptions),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +88,9 @@ fn main() -> ExitCode {
         Subcommands::Map(options) => map::command(&options),
         Subcommands::View(options) => view::command(&options),
         Subcommands::Top(options) => top::command(&options),
+        Subcommands::Profile(options) => profile::profile(&options),
+        Subcommands::Flame(options) => profile::flame(&options),
+        Subcommands::Diff(options) => profile::diff(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("hakmem: {error:#}");

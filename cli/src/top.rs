@@ -46,6 +46,9 @@ fn interval(text: &str) -> Result<f64, String> {
 /// How long a signal or the end of the process may wait for the next frame.
 const FRAME: Duration = Duration::from_millis(200);
 
+/// As of `hakmem profile start`.
+const SAMPLE_BYTES: u64 = 512 << 10;
+
 /// Of a frame that is printed.
 const ONCE: (u16, u16) = (110, 40);
 
@@ -68,6 +71,20 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let outcome = follow(&mut terminal, &target, &process, &mut screen);
     ratatui::restore();
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn told(outcome: Result<String>) -> String {
+    outcome.unwrap_or_else(|error| format!("{error:#}"))
+}
+
+/// Begins to sample allocations, or ends it.
+fn switch_profile(target: &Target) -> Result<String> {
+    if target.sampled_every()? != 0 {
+        target.sample_every(0)?;
+        return Ok(format!("no longer sampling; `hakmem flame {}` shows what was", target.pid()));
+    }
+    target.sample_every(SAMPLE_BYTES)?;
+    Ok(format!("sampling allocations; `hakmem flame {}` shows them", target.pid()))
 }
 
 fn frame_text(screen: &Screen) -> Result<String> {
@@ -104,10 +121,8 @@ fn follow(terminal: &mut DefaultTerminal, target: &Target, process: &Watched, sc
         match screen.press(key) {
             Action::None => {}
             Action::Quit => return Ok(()),
-            Action::Purge => {
-                let said = purge::said(target);
-                screen.say(said.unwrap_or_else(|error| format!("{error:#}")));
-            }
+            Action::Purge => screen.say(told(purge::said(target))),
+            Action::Profile => screen.say(told(switch_profile(target))),
         }
     }
     Ok(())

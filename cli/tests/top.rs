@@ -198,6 +198,10 @@ fn the_screen_tells_and_keys_work() {
     top.wait_for("help is closed", |screen| !screen.contains("any key closes it"));
     top.press("P");
     top.shows("given back");
+    top.press("t");
+    top.shows("sampling allocations");
+    top.press("t");
+    top.shows("no longer sampling");
     top.press("q");
     assert_eq!(top.finish().code(), Some(0));
 }

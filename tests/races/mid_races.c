@@ -212,7 +212,7 @@ static void rings_account(unsigned live) {
     }
     unsigned out = size_classes[class_id].blocks - count_bits(load_relaxed(&slab->free_blocks));
     race_expect(n == out - live);
-    race_expect(!load_relaxed(&kit_heap[1]->caches_busy) && !load_relaxed(&kit_heap[1]->caches_frozen));
+    race_expect(!load_relaxed(&kit_heap[1]->caches_busy) && !load_relaxed(&kit_heap[1]->caches_flags));
 }
 static void rings_check(void) {
     rings_account(2);

@@ -94,7 +94,8 @@ SEEDS = {
     ),
     # rings
     "freeze_no_fence": ("heap.c", "return os_fence_threads() && !load", "return !load"),
-    "thaw_relaxed": ("heap.c", "store_release(&h->caches_frozen, false)", "store_relaxed(&h->caches_frozen, false)"),
+    "thaw_relaxed": ("heap.c", "rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)",
+                     "atomic_fetch_and_explicit(&h->caches_flags, (uint8_t)~CACHES_FROZEN, memory_order_relaxed)"),
     "leave_relaxed": ("heap.h", "store_release(&h->caches_busy, false)", "store_relaxed(&h->caches_busy, false)"),
 }
 

@@ -8,6 +8,7 @@
 #include "options.h"
 #include "heap.h"
 #include "pool.h"
+#include "profile.h"
 
 struct family {
     struct bitset_family bitset;
@@ -94,6 +95,27 @@ const unsigned inside_options = OPTION_COUNT;
 struct inside_option inside_option_at(unsigned option_id) {
     return options[option_id];
 }
+
+static struct inside_profile_total total_of(const struct profile_total *t) {
+    return (struct inside_profile_total){load_relaxed(&t->samples), load_relaxed(&t->bytes),
+                                         load_relaxed(&t->estimated_bytes), load_relaxed(&t->estimated_objects)};
+}
+unsigned inside_profile_stacks(void) { return (unsigned)min_size(load_relaxed(&hak_profile.stacks_used), PROFILE_STACKS); }
+struct inside_profile_stack inside_profile_stack_at(unsigned number) {
+    struct profile_stack *s = &load_acquire(&hak_profile.stacks)[number];
+    uint64_t lifetimes = 0;
+    for (unsigned i = 0; i < PROFILE_LIFETIMES; i++)
+        lifetimes += load_relaxed(&s->lifetimes[i]);
+    return (struct inside_profile_stack){s->callers, load_acquire(&s->depth), total_of(&s->allocated),
+                                         total_of(&s->freed), lifetimes};
+}
+size_t inside_profile_live(void) {
+    size_t live = 0;
+    for (unsigned i = 0; load_acquire(&hak_profile.stacks) != NULL && i < PROFILE_SAMPLES; i++)
+        live += load_relaxed(&hak_profile.samples[i].address) != 0;
+    return live;
+}
+uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped); }
 
 const size_t inside_no_slot = BITSET_NONE;
 void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct pool_client)) : NULL; }

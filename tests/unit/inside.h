@@ -50,6 +50,21 @@ void *inside_heap(void);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
 
+/* profile.h: what has been sampled. */
+struct inside_profile_total {
+    uint64_t samples, bytes, estimated_bytes, estimated_objects;
+};
+struct inside_profile_stack {
+    const uintptr_t *callers;
+    unsigned depth;
+    struct inside_profile_total allocated, freed;
+    uint64_t lifetimes; /* all of them */
+};
+unsigned inside_profile_stacks(void);
+struct inside_profile_stack inside_profile_stack_at(unsigned number);
+size_t inside_profile_live(void); /* samples in the table */
+uint64_t inside_profile_dropped(void);
+
 /* pool.h: spans and runs, by slot number, in a region of this process. */
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };
 extern const size_t inside_no_slot;

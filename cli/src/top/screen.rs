@@ -22,6 +22,7 @@ pub enum Action {
     None,
     Quit,
     Purge,
+    Profile,
 }
 
 /// The column that classes are sorted by, largest first.
@@ -130,8 +131,9 @@ impl Screen {
         match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Action::Quit,
             KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
-            KeyCode::Char('P') if self.ended => {}
+            KeyCode::Char('P' | 't') if self.ended => {}
             KeyCode::Char('P') => return Action::Purge,
+            KeyCode::Char('t') => return Action::Profile,
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('h') | KeyCode::Char('?') => self.help = true,
@@ -277,7 +279,7 @@ impl Screen {
         if !self.said.is_empty() {
             return Line::from(self.said.clone()).bold();
         }
-        Line::from("q quit  p pause  s sort  P purge  h help").dim()
+        Line::from("q quit  p pause  s sort  P purge  t profile  h help").dim()
     }
 }
 
@@ -307,6 +309,7 @@ fn draw_help(frame: &mut Frame, area: Rect) {
         "p        pause, go on",
         "s        sort classes by live, free, cached, resident, class",
         "P        purge: ask the process to give back what it can",
+        "t        begin to sample allocations, or end it (hakmem flame)",
         "h        this help; any key closes it",
         "",
         "live: blocks the program holds, as far as it touched them",
@@ -391,6 +394,7 @@ mod tests {
         assert!(lines(&screen, 80, 24).join("\n").contains("any key closes it"));
         assert!(matches!(press(&mut screen, 'q'), Action::None), "the first key closes the help");
         assert!(matches!(press(&mut screen, 'P'), Action::Purge));
+        assert!(matches!(press(&mut screen, 't'), Action::Profile));
         assert!(matches!(press(&mut screen, 'q'), Action::Quit));
     }
 

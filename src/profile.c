@@ -1,0 +1,191 @@
+/* See profile.h. */
+#include "profile.h"
+#include "os.h"
+#include "probes.h"
+#include "stack.h"
+
+#include <string.h>
+
+#define PROBES 8 /* places of each level in which a sample may be */
+#define INDEX_PLACES (2u * PROFILE_STACKS)
+#define SCALE 65536 /* of estimated objects */
+
+struct profile hak_profile;
+
+/* ---- memory ---- */
+
+static size_t table_bytes(void) {
+    return round_up(PROFILE_STACKS * sizeof(struct profile_stack) + PROFILE_SAMPLES * sizeof(struct profile_sample) +
+                        INDEX_PLACES * sizeof(uint32_t),
+                    os_page_bytes());
+}
+
+/* NULL: no memory. Two threads that make it at once agree on one. */
+static struct profile_stack *tables(void) {
+    static _Atomic(char *) made;
+    struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
+    if (likely(stacks != NULL))
+        return stacks;
+    char *memory = load_acquire(&made);
+    if (memory == NULL) {
+        char *mine = os_map(OS_RESERVE, NULL, table_bytes());
+        if (mine == NULL)
+            return NULL;
+        if (!os_commit(mine, table_bytes()) || !rmw_cas(&made, &memory, mine))
+            os_unmap(mine, table_bytes());
+        else
+            memory = mine;
+        if (memory == NULL)
+            return NULL;
+        os_advise(OS_NO_HUGE, memory, table_bytes());
+    }
+    stacks = (struct profile_stack *)(void *)memory;
+    struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);
+    __atomic_store_n(&hak_profile.samples, samples, __ATOMIC_RELAXED);
+    __atomic_store_n(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES), __ATOMIC_RELAXED);
+    uint32_t none = 0;
+    rmw_cas(&hak_profile.stacks_used, &none, 1);
+    store_release(&hak_profile.stacks, stacks);
+    return stacks;
+}
+
+void profile_want(uint64_t bytes) {
+    if (bytes != 0)
+        tables();
+    store_relaxed(&hak_profile.wanted_bytes, bytes);
+}
+
+static uint64_t mixed(uint64_t x) {
+    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
+    return x ^ x >> 29;
+}
+
+/* ---- stacks ---- */
+
+static uint64_t hash_of(const uintptr_t *callers, unsigned depth) {
+    uint64_t hash = depth;
+    for (unsigned i = 0; i < depth; i++)
+        hash = mixed(hash + callers[i]);
+    return hash;
+}
+
+static bool is_stack(const struct profile_stack *s, uint64_t hash, const uintptr_t *callers, unsigned depth) {
+    return s->hash == hash && load_relaxed(&s->depth) == depth &&
+           memcmp(s->callers, callers, depth * sizeof *callers) == 0;
+}
+
+/* A new entry; 0: there is none left. */
+static uint32_t add_stack(struct profile_stack *stacks, uint64_t hash, const uintptr_t *callers, unsigned depth) {
+    uint32_t n = load_relaxed(&hak_profile.stacks_used);
+    if (n < PROFILE_STACKS)
+        n = rmw_add(&hak_profile.stacks_used, 1);
+    if (n >= PROFILE_STACKS)
+        return 0;
+    stacks[n].hash = hash;
+    memcpy(stacks[n].callers, callers, depth * sizeof *callers);
+    store_release(&stacks[n].depth, depth);
+    return n;
+}
+
+static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, unsigned depth) {
+    uint64_t hash = hash_of(callers, depth);
+    uint32_t mine = 0;
+    if (depth == 0)
+        return 0;
+    for (unsigned i = 0; i < INDEX_PLACES; i++) {
+        _Atomic uint32_t *place = &hak_profile.index[(hash + i) % INDEX_PLACES];
+        uint32_t number = load_acquire(place);
+        if (number == 0) {
+            if (mine == 0)
+                mine = add_stack(stacks, hash, callers, depth);
+            if (mine == 0 || rmw_cas(place, &number, mine)) /* pairs with the load above */
+                return mine;
+        }
+        if (is_stack(&stacks[number], hash, callers, depth)) {
+            if (mine != 0)
+                store_relaxed(&stacks[mine].depth, 0); /* another thread was faster: the entry stays unused */
+            return number;
+        }
+    }
+    return 0;
+}
+
+/* ---- samples ---- */
+
+/* The i-th place in which the address may be, level by level. */
+static struct profile_sample *place_of(uintptr_t address, unsigned i) {
+    unsigned level = i / PROBES;
+    uint64_t size = (uint64_t)PROFILE_LEAST_SAMPLES << level, first = size - PROFILE_LEAST_SAMPLES;
+    return &hak_profile.samples[first + (mixed(address >> 4) + i % PROBES) % size];
+}
+
+static struct profile_sample *claim(uintptr_t address) {
+    for (unsigned i = 0; i < PROBES * PROFILE_LEVELS; i++) {
+        struct profile_sample *sample = place_of(address, i);
+        uintptr_t unused = 0;
+        if (load_relaxed(&sample->address) != 0 || !rmw_cas(&sample->address, &unused, 1)) /* pairs with profile_remove */
+            continue;
+        uint32_t used = load_relaxed(&hak_profile.levels_used);
+        while (used <= i / PROBES && !rmw_cas(&hak_profile.levels_used, &used, i / PROBES + 1))
+            ;
+        return sample;
+    }
+    return NULL;
+}
+
+static struct profile_sample *find(const void *p) {
+    unsigned places = load_acquire(&hak_profile.stacks) != NULL ? PROBES * load_acquire(&hak_profile.levels_used) : 0;
+    for (unsigned i = 0; i < places; i++) {
+        struct profile_sample *sample = place_of((uintptr_t)p, i);
+        if (load_acquire(&sample->address) == (uintptr_t)p)
+            return sample;
+    }
+    return NULL;
+}
+
+static void add_to(struct profile_total *total, const struct profile_sample *sample) {
+    rmw_add(&total->samples, 1);
+    rmw_add(&total->bytes, sample->bytes);
+    rmw_add(&total->estimated_bytes, sample->estimated_bytes);
+    rmw_add(&total->estimated_objects, sample->estimated_objects);
+}
+
+bool profile_add(const void *p, size_t bytes, double chance) {
+    uintptr_t callers[PROFILE_CALLERS];
+    struct profile_stack *stacks = tables();
+    struct profile_sample *sample = stacks != NULL ? claim((uintptr_t)p) : NULL;
+    if (sample == NULL) {
+        rmw_add(&hak_profile.dropped, 1);
+        return false;
+    }
+    unsigned depth = stack_capture(callers, PROFILE_CALLERS);
+    sample->bytes = bytes;
+    sample->estimated_bytes = (uint64_t)((double)bytes / chance + 0.5);
+    sample->estimated_objects = (uint64_t)(SCALE / chance + 0.5);
+    sample->stack = intern(stacks, callers, depth);
+    sample->birth_ms = os_now_ms();
+    sample->thread = os_thread();
+    add_to(&stacks[sample->stack].allocated, sample);
+    store_release(&sample->address, (uintptr_t)p);
+    if (probe_alloc_wanted())
+        probe_alloc(p, bytes, sample->estimated_bytes);
+    return true;
+}
+
+void profile_remove(const void *p) {
+    struct profile_sample *sample = find(p);
+    if (sample == NULL)
+        return;
+    struct profile_stack *stack = &load_acquire(&hak_profile.stacks)[sample->stack];
+    uint32_t ms = os_now_ms() - sample->birth_ms;
+    unsigned lifetime = ms != 0 ? highest_bit(ms) + 1 : 0;
+    rmw_add(&stack->lifetimes[min_size(lifetime, PROFILE_LIFETIMES - 1)], 1);
+    add_to(&stack->freed, sample);
+    store_release(&sample->address, 0); /* pairs with claim */
+    probe_free(p);
+}
+
+size_t profile_bytes(const void *p) {
+    const struct profile_sample *sample = find(p);
+    return sample != NULL ? sample->bytes : SIZE_MAX;
+}

@@ -1,0 +1,79 @@
+/* The heap profile: what was sampled, by call stack. Read by the program, and by other processes at any moment.
+ *
+ *  1. Stacks: an index by hash leads to entries that are only ever added. Each holds the callers and the totals of what was
+ *     allocated and freed there: what was sampled, and what that stands for: a sample whose chance was p stands for 1 / p objects.
+ *  2. Samples: what is live of them, found by the block's address. Levels, each twice as large as the last: few samples touch
+ *     few pages. Claimed by compare-and-swap, filled, then published by the address.
+ *  3. Nothing is ever waited for, so a fork or a signal at any point leaves at most an entry that nobody uses.
+ *
+ * Memory is a mapping of its own, made when first wanted, of fixed size and touched as it fills. What finds no place in it is
+ * dropped and counted. Any thread calls anything. */
+#ifndef HAK_PROFILE_H
+#define HAK_PROFILE_H
+
+#include "base.h"
+
+enum {
+    PROFILE_CALLERS = 64,
+    PROFILE_LIFETIMES = 16,
+    PROFILE_STACKS = 8192,
+    PROFILE_LEAST_SAMPLES = 256, /* in level 0 */
+    PROFILE_LEVELS = 9,
+    PROFILE_SAMPLES = PROFILE_LEAST_SAMPLES * ((1 << PROFILE_LEVELS) - 1),
+};
+
+struct profile_total {
+    _Atomic uint64_t samples;
+    _Atomic uint64_t bytes;             /* that these were asked for with */
+    _Atomic uint64_t estimated_bytes;   /* what they stand for */
+    _Atomic uint64_t estimated_objects; /* in 1 / 65536 */
+};
+
+struct profile_stack {
+    _Atomic uint32_t depth; /* callers; 0: not in use, but for the first entry, which is all stacks that found no place */
+    uint32_t unused;
+    uint64_t hash;                                   /* constant once depth is set, as are the callers */
+    struct profile_total allocated, freed;           /* any thread; live is the difference */
+    _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];   /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
+    uintptr_t callers[PROFILE_CALLERS];              /* innermost first */
+};
+
+struct profile_sample {
+    _Atomic uintptr_t address; /* 0: unused, 1: being filled; pairs with itself, for the rest */
+    uint64_t bytes, estimated_bytes, estimated_objects;
+    uint32_t stack; /* index */
+    uint32_t birth_ms;
+    uint32_t thread; /* the kernel's number */
+    uint32_t unused;
+};
+
+struct profile {
+    _Atomic uint64_t wanted_bytes; /* mean between samples; 0: none. Who may write here switches the profile on or off */
+    _Atomic uint64_t told_bytes;   /* sample.c's: of which all heaps have been told */
+    _Atomic uint64_t dropped;      /* samples without a place */
+    _Atomic(struct profile_stack *) stacks; /* NULL: never wanted; then constant */
+    struct profile_sample *samples;         /* PROFILE_SAMPLES; constant once stacks is set */
+    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS; a stack's number, 0: none; likewise */
+    _Atomic uint32_t stacks_used;           /* entries given out; may exceed PROFILE_STACKS */
+    _Atomic uint32_t levels_used;           /* of samples */
+};
+extern HAK_HIDDEN struct profile hak_profile;
+
+/* From the next slow path of each thread on: a sample every `bytes` on average; 0: none. */
+void profile_want(uint64_t bytes);
+
+/* A block was allocated with this chance to be in the profile. False: it is not in there. */
+bool profile_add(const void *p, size_t bytes, double chance);
+/* It is about to be freed; nothing happens if it is not in there. */
+void profile_remove(const void *p);
+/* How many bytes it was asked for with; SIZE_MAX if it is not in there. */
+size_t profile_bytes(const void *p);
+
+/* ---- as a text (profile_file.c) ---- */
+
+/* Writes it to the file of that name, in which %p stands for the process id. False: that cannot be opened. */
+bool profile_write(const char *pattern);
+/* If PROFILE_FILE asks for it. */
+void profile_at_exit(void);
+
+#endif

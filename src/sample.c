@@ -1,0 +1,256 @@
+/* See sample.h. */
+#include "sample.h"
+#include "options.h"
+#include "os.h"
+
+#define LEFT_MOST INT32_MAX
+#define RATE_BATCH 64
+#define STRETCH_MOST 16
+
+/* ---- chances, without libm ---- */
+
+/* 1 - exp(-x): halved until a few terms do, then doubled: 1 - (1 - q)^2 = q (2 - q). */
+static double chance_of(double x) {
+    unsigned doublings = 0;
+    if (x > 40)
+        return 1;
+    for (; x > 1.0 / 64; x /= 2)
+        doublings++;
+    double q = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
+    for (; doublings > 0; doublings--)
+        q *= 2 - q;
+    return q;
+}
+
+/* -ln u, for 0 < u <= 1: doubled until it is near 1, then -ln u = 2 artanh((1 - u) / (1 + u)). */
+static double minus_log(double u) {
+    double doublings = 0, sum = 0;
+    for (; u < 0.7071; u *= 2)
+        doublings++;
+    double s = (1 - u) / (1 + u), power = s;
+    for (int k = 1; k < 20; k += 2, power *= s * s)
+        sum += power / k;
+    return 2 * sum + doublings * 0.693147180559945309;
+}
+
+static double random_unit(struct sampler *r) {
+    uint64_t z = r->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (double)(((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
+}
+
+static double draw_bytes(struct sampler *r) { return minus_log(random_unit(r)) * r->mean_bytes; }
+static uint32_t draw_blocks(struct sampler *r, unsigned c) {
+    double blocks = draw_bytes(r) / size_classes[c].block_bytes;
+    return blocks < LEFT_MOST ? (uint32_t)blocks : LEFT_MOST;
+}
+
+static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
+
+/* Which kind a sample is of, or both: each has its own chance. */
+static unsigned kinds(struct sampler *r, double profile, double guard) {
+    if (guard == 0)
+        return SAMPLE_PROFILE;
+    double dice = random_unit(r) * (profile + guard - profile * guard);
+    if (dice > profile)
+        return SAMPLE_GUARD;
+    return dice > profile - profile * guard ? SAMPLE_PROFILE | SAMPLE_GUARD : SAMPLE_PROFILE;
+}
+
+/* ---- the list of a class ---- */
+
+/* The blocks of a chain, up to `most`, and the last of these. It may have been overwritten: then it ends there. */
+static unsigned walk(uintptr_t block, unsigned most, uintptr_t *last) {
+    unsigned n = 0;
+    uintptr_t slot = block;
+    for (; n < most && !is_no_block(block) && same_slot(block, slot) && region_has(block_word(block)); n++) {
+        *last = block;
+        block = block_next(block);
+    }
+    return n;
+}
+
+/* Counts the blocks that were handed out since. */
+static void settle(struct heap *h, unsigned c) {
+    struct sampler_class *t = &h->sample.tiny[c];
+    const struct slab *s = h->current[c];
+    uintptr_t last;
+    uint32_t listed = is_no_block(h->list[c]) ? 0 : walk(h->list[c], size_classes[c].blocks, &last);
+    uint32_t in = t->had + (s != NULL ? t->seen - s->countdown : 0);
+    uint32_t out = in > listed ? in - listed : 0;
+    t->left -= out < t->left ? out : t->left;
+    t->had = listed;
+    if (s != NULL)
+        t->seen = s->countdown;
+}
+
+/* The list becomes whole. First it is not what was cut off any more, then it is linked: a child forked in between by a
+ * signal's handler loses blocks, no more. */
+static void join(struct heap *h, unsigned c) {
+    uintptr_t rest = h->sample.tiny[c].rest, last;
+    if (rest == 0)
+        return;
+    h->sample.tiny[c].rest = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (is_no_block(h->list[c]))
+        h->list[c] = rest;
+    else if (walk(h->list[c], size_classes[c].blocks, &last) != 0)
+        block_link(last, rest);
+}
+
+/* All but the first `keep` blocks of the list go to the rest. Returns how many blocks it has then. */
+static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
+    uintptr_t last = 0, end, first = h->list[c], *rest = &h->sample.tiny[c].rest;
+    unsigned n = walk(first, keep, &last);
+    uintptr_t off = n != 0 ? block_next(last) : first, terminator = (first & ~(uintptr_t)(SLOT_BYTES - 1)) | 1;
+    if (n < keep || is_no_block(off) || !same_slot(off, first))
+        return n;
+    if (n != 0)
+        block_link(last, terminator);
+    else
+        h->list[c] = terminator;
+    atomic_signal_fence(memory_order_seq_cst); /* as above */
+    if (*rest != 0 && walk(off, size_classes[c].blocks, &end) != 0)
+        block_link(end, *rest);
+    *rest = off;
+    return n;
+}
+
+void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
+    struct sampler_class *t = &h->sample.tiny[c];
+    struct slab *s = h->current[c];
+    unsigned most = t->left / 2 + t->left % 2;
+    t->had = blocks > most ? cut(h, c, most) : blocks;
+    if (s == NULL)
+        return;
+    /* As many pushes, the last of which is not popped yet when the countdown ends. */
+    uint32_t frees = t->left - t->had + 1, whole = s->countdown + t->deferred;
+    t->deferred = whole > frees ? whole - frees : 0;
+    t->seen = s->countdown = whole - t->deferred;
+}
+
+void sample_take_back(struct heap *h, unsigned c) {
+    settle(h, c);
+    join(h, c);
+    h->sample.tiny[c].had = 0;
+}
+
+/* ---- on and off ---- */
+
+/* Rings that are neither empty nor full have no slow path, unless this is set. */
+static void tell_all(void) {
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        rmw_or(&h->caches_flags, CACHES_SAMPLED);
+}
+
+/* From now on this heap does as the profile's word says. */
+static void begin_anew(struct heap *h) {
+    struct sampler *r = &h->sample;
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        join(h, c);
+        if (h->current[c] != NULL)
+            h->current[c]->countdown += r->tiny[c].deferred;
+        r->tiny[c].deferred = 0;
+    }
+    r->wanted = load_relaxed(&hak_profile.wanted_bytes);
+    r->profile_mean_bytes = (double)r->wanted * (double)((uint64_t)1 << r->stretch);
+    r->guard_mean_bytes = (double)option(OPT_GUARD_SAMPLE_BYTES);
+    double often = 0;
+    if (r->wanted != 0)
+        often += 1 / r->profile_mean_bytes;
+    if (r->guard_mean_bytes != 0)
+        often += 1 / r->guard_mean_bytes;
+    if (often == 0 || option(OPT_SECURE)) {
+        r->mean_bytes = 0, r->bytes_left = 0;
+        rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLED);
+        return;
+    }
+    r->mean_bytes = 1 / often;
+    if (r->random == 0)
+        r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
+    r->bytes_left = (int64_t)draw_bytes(r);
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        r->tiny[c].left = draw_blocks(r, c);
+        sample_cut(h, c, SAMPLE_UNCOUNTED);
+    }
+    rmw_or(&h->caches_flags, CACHES_SAMPLED);
+    if (rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted)
+        tell_all();
+}
+
+void sample_switch(uint64_t mean_bytes) {
+    profile_want(mean_bytes);
+    rmw_swap(&hak_profile.told_bytes, mean_bytes);
+    if (mean_bytes != 0)
+        tell_all();
+}
+
+bool sample_is_far_in_class(struct heap *h, unsigned c) {
+    if (!sample_is_set_up(h))
+        return false;
+    settle(h, c);
+    return h->sample.tiny[c].left != 0;
+}
+
+/* A sample costs a microsecond or more: a thread that takes them too fast takes half as many, which count twice. When that is
+ * decided nothing is known of the next sample, so it is no bias. */
+static void keep_rate(struct heap *h) {
+    struct sampler *r = &h->sample;
+    uint64_t most = option(OPT_PROFILE_RATE);
+    if (++r->batch < RATE_BATCH)
+        return;
+    uint32_t now = os_now_ms(), ms = now - r->batch_ms, least = most != 0 ? (uint32_t)(RATE_BATCH * 1000 / most) : 0;
+    unsigned stretch = r->stretch;
+    r->batch = 0, r->batch_ms = now;
+    if (ms < least && stretch < STRETCH_MOST)
+        r->stretch++;
+    else if (stretch != 0 && ms >= 4 * least)
+        r->stretch--;
+    if (r->stretch != stretch)
+        begin_anew(h);
+}
+
+/* One block of so many bytes: is it the one? */
+static bool comes(struct heap *h, size_t bytes, unsigned c) {
+    struct sampler *r = &h->sample;
+    if (c == TINY_CLASSES) {
+        r->bytes_left -= (int64_t)bytes;
+        if (r->bytes_left >= 0)
+            return false;
+        r->bytes_left = (int64_t)draw_bytes(r);
+        return true;
+    }
+    settle(h, c);
+    if (r->tiny[c].left != 0)
+        return false;
+    r->tiny[c].left = draw_blocks(r, c);
+    sample_cut(h, c, r->tiny[c].had);
+    return true;
+}
+
+struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
+    struct sampler *r = &h->sample;
+    struct sample sample = {0, 0};
+    if (!sample_is_set_up(h))
+        begin_anew(h);
+    if (!sample_on(h) || likely(!comes(h, bytes, c)))
+        return sample;
+    sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
+    sample.kinds = kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
+    if (sample.kinds & SAMPLE_PROFILE)
+        keep_rate(h);
+    return sample;
+}
+
+bool sample_look(struct heap *h, unsigned c) {
+    bool early = h->sample.tiny[c].deferred != 0;
+    if (!sample_is_set_up(h)) {
+        begin_anew(h);
+        return early;
+    }
+    sample_take_back(h, c);
+    if (early)
+        sample_cut(h, c, SAMPLE_UNCOUNTED);
+    return early;
+}

@@ -1,0 +1,181 @@
+/* The call stack: see stack.h.
+ *
+ *  1. A frame is where a function goes on and the registers it has then. cfi.h's row for the place leads to its caller's frame.
+ *  2. Packed rows are kept in a cache by place, so that a frame usually costs a look there and a few loads.
+ *  3. A walk ends where nothing is known of the code, where the row says that nobody called, and where the stack does
+ *     not go up. Every address is asked for first whether it can be read.
+ *
+ * The cache is any thread's, by relaxed loads and stores: an entry of which two threads wrote one half each does not fit its
+ * key. The key has the module's identity in it, for libraries loaded where another one was. */
+#include "stack.h"
+
+#include "cfi.h"
+
+enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12 };
+
+struct frame {
+    uintptr_t code; /* where it goes on */
+    uintptr_t registers[REGISTERS];
+    bool is_interrupted;     /* here, not behind a call */
+    struct os_module module; /* that of `code`, if it lies in it */
+    uint64_t identity;       /* the module's */
+    uintptr_t page;          /* 4 KiB of the stack that can be read */
+};
+
+/* A place's row. `key` fits the place and the words; each pairs with itself. */
+struct cached {
+    _Atomic uint64_t key, word[2];
+};
+static struct cached cache[CACHE_ENTRIES];
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
+    return x ^ x >> 29;
+}
+static uint64_t entry_key(uint64_t place, const union cfi_packed *row) {
+    return place ^ mix(row->word[0] + mix(row->word[1]));
+}
+
+static bool cache_get(uint64_t place, union cfi_packed *row) {
+    struct cached *entry = &cache[place % CACHE_ENTRIES];
+    row->word[0] = load_relaxed(&entry->word[0]);
+    row->word[1] = load_relaxed(&entry->word[1]);
+    return load_relaxed(&entry->key) == entry_key(place, row);
+}
+
+static void cache_put(uint64_t place, const union cfi_packed *row) {
+    struct cached *entry = &cache[place % CACHE_ENTRIES];
+    store_relaxed(&entry->word[0], row->word[0]);
+    store_relaxed(&entry->word[1], row->word[1]);
+    store_relaxed(&entry->key, entry_key(place, row));
+}
+
+/* ---- one frame ---- */
+
+/* The caller of a function that was interrupted, or that is the first, may have the same stack pointer. */
+static bool goes_up(const struct frame *f, uintptr_t cfa) {
+    uintptr_t stack = f->registers[REGISTER_STACK];
+    return cfa > stack || (cfa == stack && f->is_interrupted);
+}
+
+/* The registers whose bytes in this word are not zero, the first of which belongs to kept[first]. */
+HAK_STRAY static bool load_saved(struct frame *f, uint64_t word, unsigned first, uintptr_t cfa) {
+    static const uint8_t kept[PACKED_CFA_REGISTER] = {CALLEE_SAVED};
+    while (word != 0) {
+        unsigned shift = lowest_bit(word) & ~7u;
+        uintptr_t at = cfa - (word >> shift & 255) * sizeof at;
+        if (at >> PAGE_SHIFT != f->page && !os_readable(at, sizeof at))
+            return false;
+        f->page = at >> PAGE_SHIFT;
+        f->registers[kept[first + shift / 8]] = *(const volatile uintptr_t *)at;
+        word &= ~((uint64_t)255 << shift);
+    }
+    return true;
+}
+
+static bool step_packed(struct frame *f, const union cfi_packed *row) {
+    uintptr_t cfa = f->registers[row->byte[PACKED_CFA_REGISTER]] + (uintptr_t)packed_cfa_offset(row);
+    unsigned of_return = row->byte[PACKED_RETURN];
+    if (!goes_up(f, cfa) || of_return == PACKED_UNDEFINED || (of_return == PACKED_SAME && !f->is_interrupted))
+        return false;
+    if (cfa % sizeof cfa != 0 || !load_saved(f, row->word[0], 0, cfa) || !load_saved(f, (uint32_t)row->word[1], 8, cfa))
+        return false;
+    f->registers[REGISTER_STACK] = cfa;
+    f->code = code_address(f->registers[REGISTER_RETURN]);
+    f->is_interrupted = false;
+    return true;
+}
+
+/* One register of the caller; `before` are the callee's. */
+static bool recover(const struct cfi *cfi, unsigned number, const uintptr_t *before, uintptr_t cfa, uintptr_t *value) {
+    intptr_t operand = cfi->row.value[number];
+    switch (cfi->row.kind[number]) {
+    case CFI_SAVED: return cfi_load(cfa + (uintptr_t)operand, value);
+    case CFI_OFFSET: *value = cfa + (uintptr_t)operand; return true;
+    case CFI_REGISTER:
+        if ((size_t)operand >= REGISTERS)
+            return false;
+        *value = before[operand];
+        return true;
+    case CFI_EXPRESSION: return cfi_expression(cfi->base + operand, before, cfa, value);
+    case CFI_SAVED_AT_EXPRESSION:
+        return cfi_expression(cfi->base + operand, before, cfa, value) && cfi_load(*value, value);
+    default: return true;
+    }
+}
+
+static bool step_row(struct frame *f, const struct cfi *cfi) {
+    const struct cfi_row *row = &cfi->row;
+    uintptr_t before[REGISTERS], cfa = f->registers[row->cfa_register] + (uintptr_t)(intptr_t)row->cfa_value;
+    for (unsigned i = 0; i < REGISTERS; i++)
+        before[i] = f->registers[i];
+    if (row->cfa_by_expression && !cfi_expression(cfi->base + row->cfa_value, before, 0, &cfa))
+        return false;
+    if ((!goes_up(f, cfa) && !cfi->is_interrupted) || row->kind[cfi->return_register] == CFI_UNDEFINED)
+        return false;
+    f->registers[REGISTER_STACK] = cfa;
+    for (unsigned i = 0; i < REGISTERS; i++)
+        if (!recover(cfi, i, before, cfa, &f->registers[i]))
+            return false;
+    f->code = code_address(f->registers[cfi->return_register]);
+    f->is_interrupted = cfi->is_interrupted;
+    return true;
+}
+
+HAK_STRAY static bool is_signal_return(uintptr_t code) {
+    const volatile uint32_t *instruction = (const volatile uint32_t *)code;
+    return SIGNAL_RETURN_CODE != 0 && code % 4 == 0 && os_readable(code, 8) &&
+           instruction[0] == (uint32_t)SIGNAL_RETURN_CODE && instruction[1] == SIGNAL_RETURN_CODE >> 32;
+}
+
+/* From the code that a signal handler returns to, where no table tells of it, to what was interrupted. */
+static bool step_signal(struct frame *f) {
+    uintptr_t at = f->registers[REGISTER_STACK] + SIGNAL_FRAME_BYTES;
+    if (!is_signal_return(f->code))
+        return false;
+    for (unsigned i = 0; i < REGISTERS; i++)
+        if (!cfi_load(at + i * sizeof at, &f->registers[i]))
+            return false;
+    f->is_interrupted = true;
+    return cfi_load(at + REGISTERS * sizeof at, &f->code);
+}
+
+/* To the caller. */
+static bool step(struct frame *f) {
+    uintptr_t place = f->is_interrupted ? f->code : f->code - 1; /* a call may be its function's last instruction */
+    if (place - f->module.begin >= f->module.end - f->module.begin) {
+        if (!os_find_module(place, &f->module))
+            return step_signal(f);
+        f->identity = os_module_identity(&f->module);
+    }
+    union cfi_packed packed;
+    uint64_t key = mix(place ^ f->identity);
+    if (cache_get(key, &packed))
+        return step_packed(f, &packed);
+    struct cfi cfi;
+    if (!cfi_find(&f->module, place, &cfi))
+        return step_signal(f);
+    if (!cfi_pack(&cfi, &packed))
+        return step_row(f, &cfi);
+    cache_put(key, &packed);
+    return step_packed(f, &packed);
+}
+
+HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned most) {
+    struct frame f = {.is_interrupted = true};
+    f.code = registers_read(f.registers);
+    f.page = f.registers[REGISTER_STACK] >> PAGE_SHIFT;
+    unsigned n = 0;
+    while (n < most && step(&f) && f.code != 0)
+        callers[n++] = f.code;
+    return n;
+}
+
+bool stack_module(uintptr_t address, const char **path, uintptr_t *base) {
+    struct os_module module;
+    if (!os_find_module(address, &module))
+        return false;
+    *path = module.path;
+    *base = module.base;
+    return true;
+}

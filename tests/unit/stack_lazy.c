@@ -1,0 +1,17 @@
+/* A library whose function is chosen by a function of its own, when it is first called: so that, by the dynamic linker, is
+ * called from the middle of a call. */
+#include "stack_shapes.h"
+
+#include <stddef.h>
+
+static stack_bottom hook;
+void lazy_hook(stack_bottom bottom) { hook = bottom; }
+
+static int the_function(int x) { return x + 1; }
+
+__attribute__((used)) static int (*choose(void))(int) {
+    if (hook != NULL)
+        hook();
+    return the_function;
+}
+int lazy_function(int x) __attribute__((ifunc("choose")));

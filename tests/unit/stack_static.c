@@ -1,0 +1,53 @@
+/* The stack in a program that is linked statically, or with a libc that does not tell of its libraries: there is no other
+ * unwinder to compare with, so every function says itself where it returns to. If it fails, profiles of such programs are
+ * empty. */
+#include "stack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH = 20, MOST = 64 };
+static uintptr_t returns[MOST]; /* outermost first */
+static unsigned depth;
+static int checked;
+
+__attribute__((noinline)) static void check(void) {
+    uintptr_t callers[MOST];
+    unsigned n = stack_capture(callers, MOST);
+    const char *path = NULL;
+    uintptr_t base = 0;
+    if (n < depth + 2 || !stack_module(callers[0], &path, &base) || strcmp(path, "") != 0) {
+        printf("%u frames of more than %u, module %s\n", n, depth, path == NULL ? "unknown" : path);
+        exit(1);
+    }
+    for (unsigned i = 0; i < depth; i++)
+        if (callers[i + 2] != returns[depth - 1 - i]) {
+            printf("frame %u is %#lx, not %#lx\n", i + 2, (unsigned long)callers[i + 2],
+                   (unsigned long)returns[depth - 1 - i]);
+            exit(1);
+        }
+    checked++;
+}
+
+__attribute__((noinline)) static int at_the_end(void) {
+    returns[depth++] = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+    check();
+    return (int)--depth; /* so that it is called, not jumped to */
+}
+
+__attribute__((noinline)) static int descend(int left) {
+    volatile char some[64];
+    some[0] = (char)left;
+    returns[depth++] = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+    int sum = left == 0 ? at_the_end() : descend(left - 1);
+    depth--;
+    return sum + some[0];
+}
+
+int main(void) {
+    for (int i = 0; i < 3; i++) /* the later ones by the cache */
+        descend(DEPTH);
+    printf("%s\n", checked == 3 ? "ok" : "not checked");
+    return checked == 3 ? 0 : 1;
+}

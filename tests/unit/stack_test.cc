@@ -1,0 +1,426 @@
+/* The call stack (stack.h), against the unwinder of the compiler's runtime. If it fails, profiles name the wrong functions,
+ * or a program that is profiled crashes. */
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unwind.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "../support.h"
+#include "stack_shapes.h"
+
+extern "C" {
+#include "stack.h"
+}
+
+namespace {
+
+constexpr unsigned kMost = 200;
+
+struct Seen {
+    uintptr_t mine[kMost], theirs[kMost];
+    unsigned n, m;
+
+    /* The first is in look() itself, where the two are called at different places. */
+    bool same() const { return n == m && std::equal(mine + 1, mine + n, theirs + 1); }
+    bool has_module(const char *part) const {
+        const char *path;
+        uintptr_t base;
+        return std::any_of(mine, mine + n, [&](uintptr_t address) {
+            return stack_module(address, &path, &base) && strstr(path, part) != nullptr;
+        });
+    }
+};
+
+_Unwind_Reason_Code take(_Unwind_Context *context, void *argument) {
+    auto *seen = static_cast<Seen *>(argument);
+    uintptr_t address = _Unwind_GetIP(context);
+    if (seen->m == kMost || address == 0)
+        return _URC_END_OF_STACK;
+    seen->theirs[seen->m++] = address;
+    return _URC_NO_REASON;
+}
+
+thread_local Seen seen_here; /* by look() */
+
+__attribute__((noinline)) void look() {
+    seen_here.n = stack_capture(seen_here.mine, kMost);
+    seen_here.m = 0;
+    _Unwind_Backtrace(take, &seen_here);
+    __asm__ volatile("" ::: "memory"); /* so that it is called, not jumped to */
+}
+
+std::string frame_text(uintptr_t address) {
+    Dl_info info;
+    char text[64];
+    snprintf(text, sizeof text, "%#zx ", address);
+    if (dladdr(reinterpret_cast<void *>(address), &info) == 0)
+        return std::string(text) + "in no module";
+    snprintf(text + strlen(text), 30, "+%#zx ", address - reinterpret_cast<uintptr_t>(info.dli_fbase));
+    return std::string(text) + info.dli_fname + " " + (info.dli_sname != nullptr ? info.dli_sname : "");
+}
+
+void expect_same(const Seen &seen, unsigned least) {
+    EXPECT_GE(seen.n, least);
+    EXPECT_TRUE(seen.same());
+    for (unsigned i = 1; !seen.same() && i < std::max(seen.n, seen.m); i++)
+        if (i >= seen.n || i >= seen.m || seen.mine[i] != seen.theirs[i]) {
+            ADD_FAILURE() << "of " << seen.n << " and " << seen.m << " frames the first that differs is " << i << ": "
+                          << (i < seen.n ? frame_text(seen.mine[i]) : "none") << ", not "
+                          << (i < seen.m ? frame_text(seen.theirs[i]) : "none") << ", called by "
+                          << (i > 1 ? frame_text(seen.mine[i - 1]) : "look()");
+            break;
+        }
+}
+
+/* Twice: once with what is in the cache of other tests, once with what the first left there. */
+template <class Function> const Seen &expect_same_in(unsigned least, Function &&function) {
+    for (int round = 0; round < 2; round++) {
+        seen_here = {};
+        function();
+        expect_same(seen_here, least);
+    }
+    return seen_here;
+}
+
+using Shape = int (*)(int, stack_bottom);
+constexpr struct {
+    const char *name;
+    Shape shape;
+    int depth, frames; /* and how many frames that are certain to be there */
+} kShapes[] = {{"recursion", shape_recursion, 100, 101},
+               {"alloca", shape_alloca, 30, 31},
+               {"aligned", shape_aligned, 30, 31},
+               {"registers", shape_registers, 30, 31},
+               {"tail calls", shape_tail, 30, 1},
+               {"qsort", shape_qsort, 3, 12},
+               {"large", shape_large, 10, 11}};
+
+TEST(Stack, FramesOfManyShapes) {
+    for (auto &one : kShapes) {
+        SCOPED_TRACE(one.name);
+        expect_same_in(static_cast<unsigned>(one.frames), [&] { one.shape(one.depth, look); });
+        expect_same_in(2, [&] { one.shape(0, look); });
+    }
+    EXPECT_TRUE(expect_same_in(5, [] { shape_qsort(2, look); }).has_module("libc"));
+}
+
+/* One above the other, so that what one keeps in registers is found through all the others. */
+TEST(Stack, ShapesTogether) {
+    expect_same_in(20, [] {
+        shape_registers(2, [] {
+            shape_aligned(2, [] {
+                shape_qsort(1, [] { shape_alloca(2, [] { shape_registers(2, [] { shape_aligned(2, look); }); }); });
+            });
+        });
+    });
+}
+
+TEST(Stack, AtMostAsManyAsWanted) {
+    static uintptr_t callers[8];
+    static unsigned n, wanted;
+    for (wanted = 0; wanted < 8; wanted++) {
+        std::fill(callers, callers + 8, 1);
+        shape_recursion(20, [] { n = stack_capture(callers, wanted); });
+        EXPECT_EQ(n, wanted);
+        EXPECT_EQ(std::count(callers, callers + 8, 1u), 8 - wanted);
+    }
+}
+
+struct LooksAtItsEnd {
+    ~LooksAtItsEnd() { look(); }
+};
+__attribute__((noinline)) int throws(int depth) {
+    LooksAtItsEnd one;
+    if (depth == 0)
+        throw 1;
+    return throws(depth - 1) + 1;
+}
+
+TEST(Stack, WhileAnExceptionIsThrown) {
+    expect_same_in(5, [] {
+        try {
+            throws(3);
+        } catch (int) {
+        }
+    });
+}
+
+/* ---- signals ---- */
+
+void nothing() {}
+void look_on_signal(int) { look(); }
+
+class Handler {
+  public:
+    Handler(int signal_number, void (*handler)(int), int flags) : number_(signal_number) {
+        struct sigaction action {};
+        action.sa_handler = handler;
+        action.sa_flags = flags;
+        sigaction(signal_number, &action, &before_);
+    }
+    ~Handler() { sigaction(number_, &before_, nullptr); }
+
+  private:
+    int number_;
+    struct sigaction before_;
+};
+
+TEST(Stack, SignalHandler) {
+    Handler handler(SIGUSR1, look_on_signal, 0);
+    const Seen &seen = expect_same_in(25, [] { shape_recursion(20, [] { raise(SIGUSR1); }); });
+    EXPECT_TRUE(seen.has_module("libc"));
+}
+
+TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
+    std::vector<char> memory(kMiB);
+    stack_t stack{}, before;
+    stack.ss_sp = memory.data();
+    stack.ss_size = memory.size();
+    ASSERT_EQ(sigaltstack(&stack, &before), 0);
+    {
+        Handler handler(SIGUSR1, look_on_signal, SA_ONSTACK);
+        expect_same_in(25, [] { shape_recursion(20, [] { raise(SIGUSR1); }); });
+    }
+    sigaltstack(&before, nullptr);
+}
+
+#if defined(__x86_64__)
+/* The processor's trap flag. */
+#define STEPPING(name, change)                                                                                         \
+    extern "C" void name();                                                                                            \
+    __asm__(#name ":\n\t.cfi_startproc\n\tpushfq\n\t.cfi_adjust_cfa_offset 8\n\t" change                               \
+                  ", (%rsp)\n\tpopfq\n\t.cfi_adjust_cfa_offset -8\n\tret\n\t.cfi_endproc")
+STEPPING(stepping_begin, "orl $256");
+STEPPING(stepping_end, "andl $~256");
+
+unsigned steps, steps_different;
+Seen first_different;
+
+void on_step(int) {
+    look();
+    steps++;
+    if (!seen_here.same() && steps_different++ == 0)
+        first_different = seen_here;
+}
+
+/* The processor stops after every instruction: in the middle of prologues, in stubs of the procedure linkage table, in the
+ * dynamic linker while it binds a function. */
+template <class Function> void expect_same_at_each_step(const char *name, unsigned least, Function &&function) {
+    SCOPED_TRACE(name);
+    Handler handler(SIGTRAP, on_step, 0);
+    steps = steps_different = 0;
+    stepping_begin();
+    function();
+    stepping_end();
+    EXPECT_GE(steps, least);
+    EXPECT_EQ(steps_different, 0u) << "of " << steps;
+    if (steps_different != 0)
+        expect_same(first_different, 5);
+}
+
+TEST(Stack, AtEveryInstruction) {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    GTEST_SKIP() << "the sanitizer puts signals off";
+#endif
+#endif
+    for (auto &one : kShapes)
+        if (one.shape != shape_large)
+            expect_same_at_each_step(one.name, 10, [&] { one.shape(2, nothing); });
+    expect_same_at_each_step("binding", 100, [] { lazy_function(1); });
+    expect_same_at_each_step("linkage stub", 5, [] { lazy_function(1); });
+    expect_same_at_each_step("snprintf", 100, [] {
+        char text[64];
+        snprintf(text, sizeof text, "%s %g", "a", 1.5);
+    });
+    expect_same_at_each_step("sorting", 100, [] {
+        int numbers[] = {3, 1, 2, 5, 4};
+        qsort(numbers, 5, 4,
+              [](const void *a, const void *b) { return *static_cast<const int *>(a) - *static_cast<const int *>(b); });
+    });
+}
+
+#else
+TEST(Stack, AtEveryInstruction) { GTEST_SKIP() << "stepping through instructions is x86's"; }
+#endif
+
+/* ---- threads, libraries ---- */
+
+TEST(Stack, InAThread) {
+    Seen seen;
+    pthread_t thread;
+    auto start = [](void *argument) -> void * {
+        look();
+        *static_cast<Seen *>(argument) = seen_here;
+        return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&thread, nullptr, start, &seen), 0);
+    pthread_join(thread, nullptr);
+    expect_same(seen, 3);
+}
+
+Seen seen_before_main;
+__attribute__((constructor)) void early() {
+    look();
+    seen_before_main = seen_here;
+}
+TEST(Stack, BeforeMain) { expect_same(seen_before_main, 3); }
+
+/* glibc's table of the code that binds is wrong on aarch64: the compiler's unwinder crashes there. */
+#if defined(__aarch64__)
+constexpr bool kBindingHasTables = false;
+#else
+constexpr bool kBindingHasTables = true;
+#endif
+void look_alone() { seen_here.n = stack_capture(seen_here.mine, kMost); }
+
+/* Runs before AtEveryInstruction binds the function, in a process of its own. */
+TEST(Stack, BindingAFunctionChild) {
+    if (getenv("HAK_TEST_BINDING") == nullptr)
+        GTEST_SKIP() << "runs as a child of the next";
+    lazy_hook(kBindingHasTables ? look : look_alone);
+    EXPECT_EQ(lazy_function(1), 2);
+    lazy_hook(nullptr);
+    if (kBindingHasTables)
+        expect_same(seen_here, 5);
+    EXPECT_GE(seen_here.n, 4u);
+    EXPECT_TRUE(seen_here.has_module("ld-linux")) << "it was bound before";
+}
+TEST(Stack, BindingAFunction) {
+    Outcome outcome = run_self({"--gtest_filter=Stack.BindingAFunctionChild"}, {"HAK_TEST_BINDING=1"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+struct Plugin {
+    explicit Plugin(const char *path) : library(dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+        EXPECT_NE(library, nullptr) << dlerror();
+        through = reinterpret_cast<Shape>(dlsym(library, "plugin_through"));
+        EXPECT_NE(through, nullptr);
+    }
+    ~Plugin() { dlclose(library); }
+    void *library;
+    Shape through;
+};
+
+/* The second library lies where the first was, its code at the same addresses: what was known of that is no longer true. */
+TEST(Stack, AnotherLibraryInTheSamePlace) {
+    Shape before = nullptr;
+    int same_place = 0;
+    for (int i = 0; i < 10; i++) {
+        Plugin plugin(i % 2 == 0 ? HAK_TEST_PLUGIN_A : HAK_TEST_PLUGIN_B);
+        same_place += plugin.through == before;
+        before = plugin.through;
+        expect_same_in(12, [&] { plugin.through(10, look); });
+    }
+    if (same_place == 0)
+        printf("the libraries never came to lie in the same place: not tried\n");
+}
+
+std::atomic<unsigned> handled, handled_different;
+void on_loading(int) {
+    look();
+    handled_different += !seen_here.same();
+    handled++;
+}
+
+/* One thread loads and unloads, and is interrupted meanwhile; another one looks, too. */
+TEST(Stack, WhileLibrariesAreLoaded) {
+    const int rounds = 300 / kShorter;
+    Handler handler(SIGUSR1, on_loading, SA_RESTART);
+    std::atomic<bool> ends{false};
+    handled = handled_different = 0;
+    std::thread loader([&] {
+        while (!ends) {
+            Plugin plugin(HAK_TEST_PLUGIN_B);
+            plugin.through(3, nothing);
+        }
+    });
+    {
+        Plugin plugin(HAK_TEST_PLUGIN_A);
+        for (int i = 0; i < rounds || handled == 0; i++) {
+            pthread_kill(loader.native_handle(), SIGUSR1);
+            plugin.through(10, look);
+            expect_same(seen_here, 12);
+        }
+    }
+    ends = true;
+    loader.join();
+    EXPECT_GT(handled, 0u);
+    EXPECT_EQ(handled_different, 0u);
+}
+
+TEST(Stack, ModulesOfAddresses) {
+    const char *path = nullptr;
+    uintptr_t base = 0;
+    Dl_info info;
+    auto code = [](auto function) { return reinterpret_cast<uintptr_t>(function); };
+    ASSERT_TRUE(stack_module(code(look), &path, &base));
+    EXPECT_STREQ(path, "");
+    uintptr_t in_libc = code(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+    ASSERT_NE(dladdr(reinterpret_cast<void *>(in_libc), &info), 0);
+    ASSERT_TRUE(stack_module(in_libc, &path, &base));
+    EXPECT_STREQ(path, info.dli_fname);
+    EXPECT_EQ(base, code(info.dli_fbase));
+    EXPECT_FALSE(stack_module(0, &path, &base));
+    EXPECT_FALSE(stack_module(UINTPTR_MAX, &path, &base));
+    EXPECT_FALSE(stack_module(code(&path), &path, &base)) << "the stack is in no module";
+}
+
+/* ---- stacks that lead nowhere ---- */
+
+uintptr_t false_frame;
+uintptr_t callers_seen[kMost];
+unsigned callers_count;
+
+/* Its caller's frame pointer, by which the caller's frame is found, is not what it was. */
+__attribute__((noinline)) void damage() {
+    auto *frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    uintptr_t before = frame[0];
+    frame[0] = false_frame;
+    errno = 12345;
+    callers_count = stack_capture(callers_seen, kMost);
+    EXPECT_EQ(errno, 12345);
+    frame[0] = before;
+}
+
+TEST(Stack, DamagedFramesEndIt) {
+    void *forbidden = mmap(nullptr, 3 * 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto page = reinterpret_cast<uintptr_t>(forbidden);
+    auto here = reinterpret_cast<uintptr_t>(&page);
+    for (uintptr_t value :
+         {uintptr_t{0}, uintptr_t{1}, uintptr_t{8}, page, page + 65536 - 8, page + 3, here - 65536, here + 1,
+          here | 0xffff000000000000u, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX - 15, uintptr_t{1} << 63}) {
+        false_frame = value;
+        callers_count = 0;
+        shape_alloca(3, damage);
+        EXPECT_GE(callers_count, 2u) << value;
+        EXPECT_LT(callers_count, kMost) << value;
+    }
+    munmap(forbidden, 3 * 65536);
+}
+
+/* Code made at run time, of which no table tells: the walk comes to it and ends. */
+TEST(Stack, CodeWithoutTablesEndsIt) {
+#if defined(__x86_64__)
+    const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push, mov, call *rdi, pop, ret */
+#else
+    const uint32_t code[] = {0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd,
+                             0xd65f03c0}; /* stp, mov, blr x0, ldp, ret */
+#endif
+    void *memory = mmap(nullptr, 65536, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    memcpy(memory, code, sizeof code);
+    __builtin___clear_cache(static_cast<char *>(memory), static_cast<char *>(memory) + sizeof code);
+    auto made = reinterpret_cast<void (*)(stack_bottom)>(memory);
+    const Seen &seen = expect_same_in(2, [&] { made(look); });
+    EXPECT_EQ(seen.n, 2u);
+    munmap(memory, 65536);
+}
+
+} // namespace
