@@ -2,6 +2,7 @@
 #include "inspect.h"
 #include "hakmem.h"
 #include "options.h"
+#include "profile.h"
 #include "purge.h"
 #include "secure.h"
 #include "spans.h"
@@ -26,9 +27,12 @@ F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, least) F(option_entry, most) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
-F(fork_page, purger) F(inspect, purge_wanted)
+F(fork_page, purger) F(inspect, purge_wanted) \
+F(profile, wanted_bytes) F(profile, dropped) F(profile, stacks) F(profile, stacks_used) \
+F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, lifetimes) F(profile_stack, callers) \
+F(profile_total, estimated_bytes) F(profile_total, estimated_objects)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -39,7 +43,8 @@ C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES)
+C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
@@ -69,6 +74,7 @@ static const struct inspect_place places[] = {
     {"live_options", live_options},
     {"option_texts", option_texts},
     {"option_l2_caps", option_l2_caps},
+    {"profile", &hak_profile},
 };
 // clang-format on
 

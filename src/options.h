@@ -53,6 +53,7 @@ X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead 
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between samples, from the next start of the profile on") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "samples a thread takes a second, about, at most: if there would be more each counts for more; 0: unlimited") \
+X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process id; implies PROFILE=1") \
 X(GUARD_SAMPLE_BYTES, BYTES, START, 0, 0, 256 * GIB, "", "mean bytes between blocks that are put between guard pages, to find overflows and uses after free in production; 0: none; not with SECURE=1") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table at the start") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (hakmem explain PID) where Yama's ptrace_scope 1 forbids it") \

@@ -64,6 +64,8 @@ bool os_find_module(uintptr_t address, struct os_module *module);
 const char *os_fault_access(const void *context);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
+void os_copy_file(int fd, const char *path);             /* appends what it reads there, as far as it can */
+void os_close(int fd);
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */
 

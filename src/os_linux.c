@@ -348,6 +348,22 @@ int os_keep_output(int fd) {
     return kept;
 }
 
+void os_close(int fd) {
+    int saved = errno;
+    close(fd);
+    errno = saved;
+}
+void os_copy_file(int fd, const char *path) {
+    int saved = errno;
+    int from = open(path, O_RDONLY | O_CLOEXEC);
+    char piece[4096];
+    ssize_t n = 0;
+    while (from >= 0 && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
+        os_write(fd, piece, n > 0 ? (size_t)n : 0);
+    if (from >= 0)
+        close(from);
+    errno = saved;
+}
 size_t os_read_file(const char *path, char *buffer, size_t bytes) {
     int saved = errno;
     size_t got = 0;

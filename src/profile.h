@@ -72,4 +72,11 @@ void profile_remove(const void *p);
 /* How many bytes it was asked for with; SIZE_MAX if it is not in there. */
 size_t profile_bytes(const void *p);
 
+/* ---- as a text (profile_file.c) ---- */
+
+/* Writes it to the file of that name, in which %p stands for the process id. False: that cannot be opened. */
+bool profile_write(const char *pattern);
+/* If PROFILE_FILE asks for it. */
+void profile_at_exit(void);
+
 #endif

@@ -40,7 +40,7 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     const void *at = signal_number == SIGABRT ? NULL : info->si_addr;
     if (at != NULL)
         guard_report(at, os_fault_access(context));
-    if (option(OPT_CRASH_LOG))
+    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)getpid(), (uintptr_t)at,
                   at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(), (uint64_t)pool_clients());
@@ -68,7 +68,7 @@ __attribute__((constructor(101))) void start_library(void) {
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
-    if (option(OPT_PROFILE))
+    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         catch_crashes();
@@ -78,4 +78,7 @@ __attribute__((constructor(101))) void start_library(void) {
     region_freeze();
 }
 
-__attribute__((destructor(101))) static void at_end(void) { stats_at_exit(); }
+__attribute__((destructor(101))) static void at_end(void) {
+    stats_at_exit();
+    profile_at_exit();
+}

@@ -347,20 +347,9 @@ size_t stats_xml(char *buffer, size_t bytes) {
 static int exit_fd = -1; /* kept from the start: programs close the standard error */
 
 static void open_stats_file(void) {
-    char path[512];
-    struct text t = {path, sizeof path - 1, 0, -1};
-    for (const char *s = option_text(OPT_STATS_FILE); *s != '\0'; s++) {
-        if (s[0] == '%' && s[1] == 'p') {
-            text_number(&t, (uint64_t)getpid());
-            s++;
-        } else {
-            text_put(&t, s, 1);
-        }
-    }
-    path[min_size(t.length, sizeof path - 1)] = '\0';
-    exit_fd = os_open_output(path);
+    exit_fd = text_open_output(option_text(OPT_STATS_FILE));
     if (exit_fd < 0)
-        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", path);
+        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", option_text(OPT_STATS_FILE));
 }
 
 void stats_init(void) {

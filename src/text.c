@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 void text_flush(struct text *t) {
     if (t->fd >= 0) {
@@ -82,6 +83,21 @@ void text_format(struct text *t, const char *format, ...) {
     va_start(values, format);
     text_format_list(t, format, values);
     va_end(values);
+}
+
+int text_open_output(const char *pattern) {
+    char path[512];
+    struct text t = {path, sizeof path - 1, 0, -1};
+    for (const char *s = pattern; *s != '\0'; s++) {
+        if (s[0] == '%' && s[1] == 'p') {
+            text_number(&t, (uint64_t)getpid());
+            s++;
+        } else {
+            text_put(&t, s, 1);
+        }
+    }
+    path[min_size(t.length, sizeof path - 1)] = '\0';
+    return os_open_output(path);
 }
 
 void text_line(const char *format, ...) {

@@ -22,6 +22,9 @@ void text_pad(struct text *t, size_t from, size_t width); /* spaces until `width
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);
 
+/* Opens the file of that name, in which %p stands for the process id; -1 on failure. */
+int text_open_output(const char *pattern);
+
 /* Puts one formatted line on the standard error. */
 void text_line(const char *format, ...);
 

@@ -197,6 +197,8 @@ stage_cli() {
   step clippy in_cli clippy --all-targets -- -D warnings
   step "tests of the command" in_cli test
   step "report in a browser" python3 "$ROOT/cli/tests/report_browser.py" "$TOOL"
+  step "map and live page in a browser" python3 "$ROOT/cli/tests/map_browser.py" "$TOOL" "$HAKMEM_LIBRARY"
+  step "heap profiles" python3 "$ROOT/cli/tests/profile_test.py" "$TOOL" "$HAKMEM_LIBRARY"
   step recorder python3 "$ROOT/bench/traces/test_record.py" "$BENCH/bench/replay"
   for name in $(suite_names); do
     step "suite $name" read_suite "$ROOT/bench/suites/$name.toml"

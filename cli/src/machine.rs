@@ -36,10 +36,14 @@ pub fn describe() -> Machine {
 
 /// Now, UTC, ISO 8601.
 pub fn now() -> String {
+    date(unsafe { libc::time(std::ptr::null_mut()) })
+}
+
+/// Seconds since 1970, UTC, ISO 8601.
+pub fn date(seconds: i64) -> String {
     let mut parts = MaybeUninit::<libc::tm>::zeroed();
     let parts = unsafe {
-        let now = libc::time(std::ptr::null_mut());
-        libc::gmtime_r(&now, parts.as_mut_ptr());
+        libc::gmtime_r(&seconds, parts.as_mut_ptr());
         parts.assume_init()
     };
     format!(
@@ -60,5 +64,6 @@ mod tests {
         let machine = super::describe();
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20 && !machine.kernel.is_empty());
         assert!(super::now().starts_with("20") && super::now().len() == 20);
+        assert_eq!(super::date(951_782_400), "2000-02-29T00:00:00Z");
     }
 }

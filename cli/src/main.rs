@@ -4,7 +4,8 @@
 //! interleaved rounds (measure.rs), each started and watched by launch.rs and proc.rs → medians, ratios and verdicts
 //! (statistics.rs) → one `results::Comparison`, which table.rs prints and report.rs draws.
 //!
-//! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs.
+//! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
+//! `top` show it: picture.rs.
 
 mod allocator;
 mod compare;
@@ -12,13 +13,17 @@ mod doctor;
 mod elf;
 mod explain;
 mod heap;
+mod http;
 mod launch;
 mod machine;
+mod map;
 mod measure;
 mod options;
 mod output;
 mod peak;
+mod picture;
 mod proc;
+mod profile;
 mod progress;
 mod purge;
 mod report;
@@ -27,6 +32,8 @@ mod signals;
 mod statistics;
 mod suite;
 mod table;
+mod top;
+mod view;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +62,18 @@ enum Subcommands {
     Set(options::Set),
     /// Have a running program give back to the system what it does not use
     Purge(purge::Options),
+    /// Draw the heap of a running process, slot by slot, in the terminal or as a page
+    Map(map::Options),
+    /// Serve the map of a running process as a page that follows it, on this machine only
+    View(view::Options),
+    /// Show on the terminal what a process's memory consists of, and what its heap does, as it runs
+    Top(top::Options),
+    /// Sample which code of a running program allocates what: start, stop, or write down what was sampled so far
+    Profile(profile::ProfileOptions),
+    /// Show a heap profile: as text, flame graph, page, or in the format of another tool
+    Flame(profile::FlameOptions),
+    /// Say what grew and what shrank between two heap profiles
+    Diff(profile::DiffOptions),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +85,12 @@ fn main() -> ExitCode {
         Subcommands::Options(options) => options::command(&options),
         Subcommands::Set(options) => options::set(&options),
         Subcommands::Purge(options) => purge::command(&options),
+        Subcommands::Map(options) => map::command(&options),
+        Subcommands::View(options) => view::command(&options),
+        Subcommands::Top(options) => top::command(&options),
+        Subcommands::Profile(options) => profile::profile(&options),
+        Subcommands::Flame(options) => profile::flame(&options),
+        Subcommands::Diff(options) => profile::diff(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("hakmem: {error:#}");

@@ -2,8 +2,10 @@
 //!
 //! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables.
 
+use anyhow::{ensure, Result};
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
@@ -34,6 +36,26 @@ impl Statm {
         let length = self.0.read_at(&mut text, 0).ok()?;
         let pages: u64 = std::str::from_utf8(&text[..length]).ok()?.split(' ').nth(1)?.parse().ok()?;
         (pages > 0).then_some(pages * page_bytes())
+    }
+}
+
+/// A process to which something is to happen only while it runs: another that has got its number is not it.
+pub struct Watched {
+    pub pid: Pid,
+    descriptor: OwnedFd,
+}
+
+impl Watched {
+    pub fn new(pid: Pid) -> Result<Watched> {
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int;
+        ensure!(descriptor >= 0, "PID {pid} cannot be watched: {}", std::io::Error::last_os_error());
+        Ok(Watched { pid, descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
+    }
+
+    /// Also while nobody has waited for it.
+    pub fn has_ended(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 }
 
@@ -153,6 +175,19 @@ mod tests {
         let text = "Rss:     12 kB\nPss_Dirty:  3 kB\nPss:   5 kB\n";
         assert_eq!(kilobytes(text, "Pss"), Some(5 * 1024));
         assert_eq!(kilobytes(text, "VmHWM"), None);
+    }
+
+    #[test]
+    fn an_end_is_seen_before_anybody_waits() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let watched = Watched::new(child.id() as Pid).unwrap();
+        assert!(!watched.has_ended());
+        drop(child.stdin.take());
+        while !watched.has_ended() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(watched.has_ended());
     }
 
     #[test]

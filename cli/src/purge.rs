@@ -16,10 +16,7 @@ pub struct Options {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    let rss = || proc::rss_and_peak(options.pid).map_or(0, |(rss, _)| rss);
-    let before = rss();
-    let purged = Target::attach(options.pid)?.purge()?;
-    let after = rss();
+    let (purged, before, after) = purge(&Target::attach(options.pid)?)?;
     if options.json {
         let Purged { bytes, done, waiting, .. } = purged;
         let value = serde_json::json!({"given_back": bytes, "rss_before": before, "rss_after": after,
@@ -29,6 +26,20 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         println!("{}", sentence(&purged, before, after));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was purged, and the RSS before and after.
+fn purge(target: &Target) -> Result<(Purged, u64, u64)> {
+    let rss = || proc::rss_and_peak(target.pid()).map_or(0, |(rss, _)| rss);
+    let before = rss();
+    let purged = target.purge()?;
+    Ok((purged, before, rss()))
+}
+
+/// Has the program purge, and says what came of it.
+pub fn said(target: &Target) -> Result<String> {
+    let (purged, before, after) = purge(target)?;
+    Ok(sentence(&purged, before, after))
 }
 
 fn sentence(purged: &Purged, before: u64, after: u64) -> String {

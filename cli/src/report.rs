@@ -6,14 +6,14 @@
 //!
 //! All ratios are to the baseline; below 1 is better. A peer's ratio r to HAKMEM is HAKMEM's 1/r to the peer.
 
-mod html;
+pub mod html;
 mod lines;
 mod markdown;
 mod marker;
-mod say;
+pub mod say;
 mod scale;
 mod scatter;
-mod svg;
+pub mod svg;
 
 use crate::results::*;
 use crate::statistics::{reach, standings};

@@ -19,20 +19,21 @@ pub struct Style {
 impl Style {
     pub fn of_stdout() -> Style {
         let terminal = std::io::stdout().is_terminal();
-        let width = if terminal { terminal_width() } else { usize::MAX };
+        let width = if terminal { terminal_size().map_or(80, |size| size.0) } else { usize::MAX };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Style { color: terminal && !plain, width }
     }
 }
 
-fn terminal_width() -> usize {
+/// Columns and lines, if stdout is a terminal that knows.
+fn terminal_size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    let known = unsafe { libc::ioctl(1, libc::TIOCGWINSZ, &mut size) } == 0 && size.ws_col > 0;
-    if known {
-        size.ws_col.into()
-    } else {
-        80
-    }
+    let known = unsafe { libc::ioctl(1, libc::TIOCGWINSZ, &mut size) } == 0 && size.ws_col > 0 && size.ws_row > 0;
+    known.then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+pub fn terminal_height() -> Option<usize> {
+    std::io::stdout().is_terminal().then(|| terminal_size().map_or(24, |size| size.1))
 }
 
 // ---- numbers ----

@@ -200,11 +200,16 @@ class Browser:
                   mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", media="screen",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
+        address = str(path) if str(path).startswith(("http:", "about:")) else pathlib.Path(path).resolve().as_uri()
+        self.call("Page.navigate", url=address)
         self.wait("Page.loadEventFired")
 
-    def run(self, script):
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+    def settle(self, script):
+        """What a promise becomes."""
+        return self.run(script, wait=True)
+
+    def run(self, script, wait=False):
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=wait)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
         return answer["result"].get("value")

@@ -5,6 +5,7 @@
 //!  3. reader.rs takes a `Snapshot` (model.rs): all slab records in bulk, with the kernel's word on which pages are
 //!     resident (residency.rs), counted as src/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
+//!  5. samples.rs reads the tables of the heap profile and switches it.
 //!
 //! The process runs on meanwhile: every value may be torn or old, so every walk is bounded and every index checked.
 
@@ -16,6 +17,7 @@ pub mod reader;
 pub mod remote;
 pub mod residency;
 pub mod rest;
+pub mod samples;
 pub mod spans;
 pub mod steer;
 

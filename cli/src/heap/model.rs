@@ -4,9 +4,9 @@
 //! one, and the terms of a sum are made to add up by the residency the kernel reports.
 
 use crate::proc::Pid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
     pub process: Process,
     /// Resident bytes of the heap, split so that they add up to `heap.total`.
@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub rounding_waste: Option<u64>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Process {
     pub pid: Pid,
     pub command: String,
@@ -37,7 +37,7 @@ pub struct Process {
 }
 
 /// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Terms {
     pub live: i64,
     pub untouched_live: i64,
@@ -52,14 +52,14 @@ pub struct Terms {
 }
 
 /// A mapping, or several of the same name together, outside the region.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Mapping {
     /// "stacks", "heap of another malloc", "libc.so.6", "/path/file (mapped)", "anonymous" …
     pub name: String,
     pub rss: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     Tiny,
@@ -71,7 +71,7 @@ pub enum Tier {
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
 /// `live`, `cached`, `free` and `untouched` are this class's part of the term of that name, so they add up to them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,
     pub block_bytes: u64,
@@ -102,7 +102,7 @@ impl Class {
 }
 
 /// Those handed out so far, but those inside a huge block of which nothing is resident.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SuperSlab {
     pub number: u64,
     pub address: u64,
@@ -110,7 +110,7 @@ pub struct SuperSlab {
     pub slots: Vec<Slot>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Unused,
@@ -118,7 +118,7 @@ pub enum State {
     Active,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slot {
     pub state: State,
     /// Of ACTIVE slots.
@@ -134,7 +134,7 @@ pub struct Slot {
     pub back: u32,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ThreadHeap {
     pub number: u32,
     pub in_use: bool,
@@ -143,14 +143,14 @@ pub struct ThreadHeap {
     pub owned_slabs: u32,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Counter {
     pub name: String,
     pub help: String,
     pub value: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OptionValue {
     pub name: String,
     pub kind: String,

@@ -204,7 +204,7 @@ impl Area {
     }
 }
 
-fn areas(text: &str) -> Vec<Area> {
+pub fn areas(text: &str) -> Vec<Area> {
     let mut all: Vec<Area> = Vec::new();
     for line in text.lines() {
         // Values begin with a capital letter, addresses are in small hexadecimal digits.

@@ -133,7 +133,7 @@ fn bytes_text(bytes: u64) -> String {
 }
 
 /// "64", "64k", "64 MiB": as in the environment.
-fn parse_number(text: &str) -> Option<u64> {
+pub fn parse_number(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number: u64 = text[..digits].parse().ok()?;
     let unit = text[digits..].trim_start().to_ascii_lowercase();

@@ -14,11 +14,11 @@ use super::{say, Measure, HAKMEM};
 use crate::results::*;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("../../assets/report.css");
-const SCRIPT: &str = include_str!("../../assets/report.js");
+pub const STYLE: &str = include_str!("../../assets/report.css");
+pub const SCRIPT: &str = include_str!("../../assets/report.js");
 
 /// Of report.js. If it is another's, the browser refuses the script and names the right one.
-const SCRIPT_HASH: &str = "sha256-1ubFZWV/lm6AeBxtIKGZU/N2Kd9Akd6POrpP6WuQ2XM=";
+pub const SCRIPT_HASH: &str = "sha256-1ubFZWV/lm6AeBxtIKGZU/N2Kd9Akd6POrpP6WuQ2XM=";
 
 pub fn html(comparison: &Comparison) -> String {
     let page = Page { comparison, names: comparison.allocators.iter().map(|one| one.name.as_str()).collect() };

@@ -1,0 +1,229 @@
+//! Sampled heap profiles: which code allocated what a program holds, and what it has held.
+//!
+//!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses, totals,
+//!     mapped files. Allocator functions are cut off.
+//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
+//!  3. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
+//!  4. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
+//!  5. command.rs has the commands `profile`, `flame` and `diff`.
+//!
+//! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
+
+mod command;
+mod flame;
+mod page;
+mod pprof;
+mod read;
+mod sites;
+mod symbols;
+mod text;
+mod tree;
+
+use serde::Serialize;
+use std::ops::AddAssign;
+
+pub use command::{diff, flame, profile, DiffOptions, FlameOptions, ProfileOptions};
+pub use read::{Sampled, SampledStack};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.objects = self.objects.saturating_add(other.objects);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What a stack is weighed by. The names are pprof's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Metric {
+    InuseSpace,
+    InuseObjects,
+    AllocSpace,
+    AllocObjects,
+}
+
+impl Metric {
+    pub const ALL: [Metric; 4] = [Metric::InuseSpace, Metric::InuseObjects, Metric::AllocSpace, Metric::AllocObjects];
+
+    pub fn name(self) -> &'static str {
+        ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects"][self as usize]
+    }
+
+    pub fn unit(self) -> &'static str {
+        if self.is_space() {
+            "bytes"
+        } else {
+            "count"
+        }
+    }
+
+    pub fn is_space(self) -> bool {
+        matches!(self, Metric::InuseSpace | Metric::AllocSpace)
+    }
+
+    pub fn title(self) -> &'static str {
+        ["bytes in use", "blocks in use", "bytes allocated", "blocks allocated"][self as usize]
+    }
+
+    /// As a person reads it.
+    pub fn text(self, value: u64) -> String {
+        use crate::report::say;
+        if self.is_space() {
+            say::bytes(value as f64)
+        } else {
+            say::number(value as f64)
+        }
+    }
+}
+
+/// A mapped file with code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Module {
+    pub start: u64,
+    pub end: u64,
+    /// Where in the file `start` is.
+    pub offset: u64,
+    pub path: String,
+    /// In hexadecimal digits; empty: it has none.
+    pub build_id: String,
+}
+
+impl Module {
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Frame {
+    pub function: String,
+    /// Empty: not known.
+    pub file: String,
+    pub line: u64,
+}
+
+/// A place in the code, in the call instruction: a return address less one.
+#[derive(Debug, Clone, Serialize)]
+pub struct Place {
+    pub address: u64,
+    pub module: Option<usize>,
+    /// The function called by the others in it stands first: more than one where calls were inlined. Empty: no name known.
+    pub frames: Vec<Frame>,
+}
+
+/// Freed blocks that lived this long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lifetime {
+    /// The lower end of a range, which ends where the next one begins. None: not known.
+    pub at_least_ns: Option<u64>,
+    pub freed: Totals,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Stack {
+    /// Places, the one that allocated first.
+    pub places: Vec<usize>,
+    pub live: Totals,
+    /// In order, each range once.
+    pub lifetimes: Vec<Lifetime>,
+}
+
+impl Stack {
+    pub fn allocated(&self) -> Totals {
+        let mut sum = self.live;
+        self.lifetimes.iter().for_each(|lifetime| sum += lifetime.freed);
+        sum
+    }
+
+    pub fn value(&self, metric: Metric) -> u64 {
+        match metric {
+            Metric::InuseSpace => self.live.bytes,
+            Metric::InuseObjects => self.live.objects,
+            Metric::AllocSpace => self.allocated().bytes,
+            Metric::AllocObjects => self.allocated().objects,
+        }
+    }
+}
+
+/// Adds the ranges of one to those of the other.
+pub fn add_lifetimes(sum: &mut Vec<Lifetime>, more: &[Lifetime]) {
+    for one in more {
+        match sum.binary_search_by_key(&one.at_least_ns, |known| known.at_least_ns) {
+            Ok(at) => sum[at].freed += one.freed,
+            Err(at) => sum.insert(at, *one),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Profile {
+    pub command: String,
+    pub pid: u64,
+    /// Of the reading, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// For how long allocations had been sampled; 0: not known.
+    pub duration_ns: i64,
+    /// One sample in so many bytes, on average.
+    pub interval: u64,
+    /// The program had ended: what was in use then is leaked.
+    pub at_exit: bool,
+    /// What the reader should know: samples that were lost, files that could not be read.
+    pub notes: Vec<String>,
+    pub modules: Vec<Module>,
+    pub places: Vec<Place>,
+    pub stacks: Vec<Stack>,
+}
+
+impl Profile {
+    pub fn total(&self, metric: Metric) -> u64 {
+        self.stacks.iter().map(|stack| stack.value(metric)).fold(0, u64::saturating_add)
+    }
+
+    pub fn lifetimes(&self) -> Vec<Lifetime> {
+        let mut sum = Vec::new();
+        self.stacks.iter().for_each(|stack| add_lifetimes(&mut sum, &stack.lifetimes));
+        sum
+    }
+
+    pub fn module(&self, place: &Place) -> Option<&Module> {
+        self.modules.get(place.module?)
+    }
+
+    /// A place without a name: its file and offset, or its address.
+    pub fn unnamed(&self, place: &Place) -> Frame {
+        let function = match self.module(place) {
+            Some(module) => format!("{}+{:#x}", module.name(), place.address - module.start + module.offset),
+            None => format!("{:#x}", place.address),
+        };
+        Frame { function, file: String::new(), line: 0 }
+    }
+
+    /// The calls of a stack, the one that allocated first, each with its module.
+    pub fn frames(&self, stack: &Stack) -> Vec<(Frame, Option<usize>)> {
+        let mut frames = Vec::new();
+        for place in stack.places.iter().map(|&number| &self.places[number]) {
+            if place.frames.is_empty() {
+                frames.push((self.unnamed(place), place.module));
+            }
+            frames.extend(place.frames.iter().map(|frame| (frame.clone(), place.module)));
+        }
+        frames
+    }
+
+    /// "python3 (process 12)"
+    pub fn subject(&self) -> String {
+        let name = if self.command.is_empty() { "a program" } else { &self.command };
+        if self.pid == 0 {
+            name.to_string()
+        } else {
+            format!("{name} (process {})", self.pid)
+        }
+    }
+}

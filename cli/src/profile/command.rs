@@ -1,0 +1,256 @@
+//! The commands `hakmem profile`, `hakmem flame` and `hakmem diff`.
+//!
+//! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; what is written is
+//! told by the name of the output.
+
+use super::{flame as formats, page, pprof, read, text, Metric, Profile};
+use crate::heap::steer::parse_number;
+use crate::proc::Pid;
+use crate::table::Style;
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct ProfileOptions {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Begin to sample: what is allocated from now on
+    Start {
+        pid: Pid,
+        /// One sample in so many bytes, on average
+        #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
+        bytes: u64,
+    },
+    /// End sampling; what was sampled is kept, and its frees are still seen
+    Stop { pid: Pid },
+    /// Write what was sampled so far
+    Dump {
+        #[command(flatten)]
+        source: Source,
+        /// .pb.gz (pprof), .folded, .speedscope.json, .svg, .html or .txt [PROGRAM.PID.pb.gz]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Source {
+    /// A process that runs HAKMEM, or a file: what `profile dump` or a program with HAKMEM_PROFILE_FILE wrote
+    #[arg(value_name = "PID|FILE")]
+    source: String,
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+#[derive(clap::Args)]
+struct Symbols {
+    /// Where separate debug files are; may be given several times
+    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/debug")]
+    debug_directory: Vec<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Look {
+    /// What is drawn, and what sites are sorted by
+    #[arg(long, value_enum, default_value_t = Metric::InuseSpace)]
+    metric: Metric,
+    /// Sites of a text at most
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// Print all of it as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct FlameOptions {
+    #[command(flatten)]
+    source: Source,
+    /// .svg, .html, .folded, .speedscope.json, .pb.gz (pprof) or .txt; may be given several times [a text on stdout]
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(clap::Args)]
+pub struct DiffOptions {
+    /// The profile before: a process or a file
+    #[arg(value_name = "BEFORE")]
+    before: String,
+    /// The profile after
+    #[arg(value_name = "AFTER")]
+    after: String,
+    #[command(flatten)]
+    symbols: Symbols,
+    /// .svg, .html or .txt; may be given several times [a text on stdout]
+    #[arg(short, long, value_name = "FILE")]
+    output: Vec<PathBuf>,
+    #[command(flatten)]
+    look: Look,
+}
+
+/// The library's own bounds (PROFILE_BYTES).
+fn interval(text: &str) -> Result<u64> {
+    let bytes = parse_number(text).context("a size is a number, and k, m or g")?;
+    ensure!((1..=256 << 20).contains(&bytes), "one sample in 1 byte to 256 MiB");
+    Ok(bytes)
+}
+
+impl Source {
+    fn read(&self) -> Result<Profile> {
+        read_profile(&self.source, &self.symbols)
+    }
+}
+
+/// A number is a process, unless there is such a file and no such process.
+fn read_profile(source: &str, symbols: &Symbols) -> Result<Profile> {
+    let directories = &symbols.debug_directory;
+    match source.parse::<Pid>() {
+        Ok(pid) if !Path::new(source).exists() || Path::new(&format!("/proc/{pid}")).exists() => {
+            read::process(pid, directories)
+        }
+        _ => read::file(Path::new(source), directories).with_context(|| source.to_string()),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// By the end of the name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Format {
+    Pprof,
+    Folded,
+    Speedscope,
+    Svg,
+    Html,
+    Text,
+}
+
+const FORMATS: [(&str, Format); 8] = [
+    (".pb.gz", Format::Pprof),
+    (".pprof", Format::Pprof),
+    (".folded", Format::Folded),
+    (".speedscope.json", Format::Speedscope),
+    (".svg", Format::Svg),
+    (".html", Format::Html),
+    (".htm", Format::Html),
+    (".txt", Format::Text),
+];
+
+fn format_of(path: &Path) -> Result<Format> {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    let found = FORMATS.iter().find(|(end, _)| name.ends_with(end));
+    let unknown = || {
+        format!(
+            "{}: the name tells no format; it ends in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt",
+            path.display()
+        )
+    };
+    Ok(found.with_context(unknown)?.1)
+}
+
+fn formatted(profile: &Profile, format: Format, look: (Metric, usize)) -> Result<Vec<u8>> {
+    let (metric, top) = look;
+    Ok(match format {
+        Format::Pprof => pprof::write(profile)?,
+        Format::Folded => formats::folded(profile, metric).into(),
+        Format::Speedscope => formats::speedscope(profile, metric).to_string().into(),
+        Format::Svg => formats::svg(profile, metric)?,
+        Format::Html => page::profile(profile, metric).into(),
+        Format::Text => text::text(profile, metric, top, Style { color: false, width: usize::MAX }).into(),
+    })
+}
+
+/// All outputs, or the text on stdout. Names without a format are refused before anything is read.
+pub fn flame(options: &FlameOptions) -> Result<ExitCode> {
+    let formats = options.output.iter().map(|path| format_of(path)).collect::<Result<Vec<_>>>()?;
+    let profile = options.source.read()?;
+    let look = &options.look;
+    for (path, format) in options.output.iter().zip(formats) {
+        write(path, &formatted(&profile, format, (look.metric, look.top))?)?;
+    }
+    if look.json {
+        let totals = Metric::ALL.map(|metric| (metric.name().to_string(), json!(profile.total(metric))));
+        let sites = super::sites::sites(&profile, look.metric);
+        let totals: serde_json::Map<_, _> = totals.into_iter().collect();
+        println!("{}", json!({ "totals": totals, "sites": sites, "profile": profile }));
+    } else if options.output.is_empty() {
+        print!("{}", text::text(&profile, look.metric, look.top, Style::of_stdout()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn diff(options: &DiffOptions) -> Result<ExitCode> {
+    let formats = options.output.iter().map(|path| format_of(path)).collect::<Result<Vec<_>>>()?;
+    let (before, after) =
+        (read_profile(&options.before, &options.symbols)?, read_profile(&options.after, &options.symbols)?);
+    let (metric, top) = (options.look.metric, options.look.top);
+    for (path, format) in options.output.iter().zip(formats) {
+        let bytes = match format {
+            Format::Svg => formats::difference_svg(&before, &after, metric)?,
+            Format::Html => page::difference(&before, &after, metric).into(),
+            Format::Text => {
+                text::difference(&before, &after, metric, top, Style { color: false, width: usize::MAX }).into()
+            }
+            _ => bail!("{}: a difference is written as .svg, .html or .txt", path.display()),
+        };
+        write(path, &bytes)?;
+    }
+    if options.look.json {
+        let (old, new) = (before.total(metric), after.total(metric));
+        let changes = super::sites::changes(&before, &after, metric);
+        println!("{}", json!({ "metric": metric, "before": old, "after": new, "changes": changes }));
+    } else if options.output.is_empty() {
+        print!("{}", text::difference(&before, &after, metric, top, Style::of_stdout()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn profile(options: &ProfileOptions) -> Result<ExitCode> {
+    match &options.action {
+        Action::Start { pid, bytes } => read::switch(*pid, *bytes)?,
+        Action::Stop { pid } => read::switch(*pid, 0)?,
+        Action::Dump { source, output } => {
+            let format = output.as_deref().map_or(Ok(Format::Pprof), format_of)?;
+            let profile = source.read()?;
+            let name = profile.command.split(['/', ' ']).next().filter(|name| !name.is_empty()).unwrap_or("program");
+            let path = output.clone().unwrap_or_else(|| format!("{name}.{}.pb.gz", profile.pid).into());
+            write(&path, &formatted(&profile, format, (Metric::InuseSpace, 20))?)?;
+            eprintln!("{}: {}", path.display(), text::headline(&profile));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals() {
+        assert_eq!(
+            (interval("4096").unwrap(), interval("64k").unwrap(), interval("2MiB").unwrap()),
+            (4096, 65_536, 2 << 20)
+        );
+        for wrong in ["", "0", "x", "1T", "-1", "257m"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_name_tells_the_format() {
+        assert_eq!(format_of(Path::new("a.b.pb.gz")).unwrap(), Format::Pprof);
+        assert_eq!(format_of(Path::new("A.SVG")).unwrap(), Format::Svg);
+        assert!(format_of(Path::new("x.json")).unwrap_err().to_string().contains(".speedscope.json"));
+    }
+}

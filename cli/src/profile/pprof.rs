@@ -1,0 +1,420 @@
+//! The file format of profiles: pprof's protobuf, gzip.
+//!
+//! Sample types are alloc_objects, alloc_space, inuse_objects and inuse_space, as Go's and gperftools' heap profiles have
+//! them. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
+//! a numeric label "lifetime" in nanoseconds: the lower end of the range. What pprof has no field for is in comments.
+//! Profiles of others are read as far as they have these sample types.
+
+use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
+use anyhow::{bail, ensure, Context, Result};
+use flate2::{read::MultiGzDecoder, write::GzEncoder, Compression};
+use prost::Message;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+
+/// profile.proto, as far as it is used.
+mod proto {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub sample_type: Vec<ValueType>,
+        #[prost(message, repeated, tag = "2")]
+        pub sample: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub mapping: Vec<Mapping>,
+        #[prost(message, repeated, tag = "4")]
+        pub location: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        pub function: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        pub string_table: Vec<String>,
+        #[prost(int64, tag = "9")]
+        pub time_nanos: i64,
+        #[prost(int64, tag = "10")]
+        pub duration_nanos: i64,
+        #[prost(message, optional, tag = "11")]
+        pub period_type: Option<ValueType>,
+        #[prost(int64, tag = "12")]
+        pub period: i64,
+        #[prost(int64, repeated, tag = "13")]
+        pub comment: Vec<i64>,
+        #[prost(int64, tag = "14")]
+        pub default_sample_type: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub r#type: i64,
+        #[prost(int64, tag = "2")]
+        pub unit: i64,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub location_id: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub value: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub label: Vec<Label>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub struct Label {
+        #[prost(int64, tag = "1")]
+        pub key: i64,
+        #[prost(int64, tag = "3")]
+        pub num: i64,
+        #[prost(int64, tag = "4")]
+        pub num_unit: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub memory_start: u64,
+        #[prost(uint64, tag = "3")]
+        pub memory_limit: u64,
+        #[prost(uint64, tag = "4")]
+        pub file_offset: u64,
+        #[prost(int64, tag = "5")]
+        pub filename: i64,
+        #[prost(int64, tag = "6")]
+        pub build_id: i64,
+        #[prost(bool, tag = "7")]
+        pub has_functions: bool,
+        #[prost(bool, tag = "8")]
+        pub has_filenames: bool,
+        #[prost(bool, tag = "9")]
+        pub has_line_numbers: bool,
+        #[prost(bool, tag = "10")]
+        pub has_inline_frames: bool,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub struct Location {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub mapping_id: u64,
+        #[prost(uint64, tag = "3")]
+        pub address: u64,
+        #[prost(message, repeated, tag = "4")]
+        pub line: Vec<Line>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub struct Line {
+        #[prost(uint64, tag = "1")]
+        pub function_id: u64,
+        #[prost(int64, tag = "2")]
+        pub line: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub struct Function {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(int64, tag = "2")]
+        pub name: i64,
+        #[prost(int64, tag = "3")]
+        pub system_name: i64,
+        #[prost(int64, tag = "4")]
+        pub filename: i64,
+    }
+}
+
+/// In the order they are written.
+const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
+const LIFETIME: &str = "lifetime";
+
+pub fn is_pprof(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b])
+}
+
+// ---- writing ----
+
+/// Strings and functions, each once.
+#[derive(Default)]
+struct Tables {
+    strings: Vec<String>,
+    numbers: HashMap<String, i64>,
+    functions: HashMap<(i64, i64), u64>,
+}
+
+impl Tables {
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        let number = self.strings.len() as i64;
+        self.strings.push(text.to_string());
+        self.numbers.insert(text.to_string(), number);
+        number
+    }
+
+    fn function(&mut self, frame: &Frame) -> u64 {
+        let key = (self.string(&frame.function), self.string(&frame.file));
+        let next = self.functions.len() as u64 + 1;
+        *self.functions.entry(key).or_insert(next)
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> proto::ValueType {
+        proto::ValueType { r#type: self.string(name), unit: self.string(unit) }
+    }
+}
+
+pub fn write(profile: &Profile) -> Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(&encode(profile).encode_to_vec())?;
+    Ok(packed.finish()?)
+}
+
+fn encode(profile: &Profile) -> proto::Profile {
+    let mut tables = Tables::default();
+    tables.string("");
+    let mut comments = vec![format!("command: {}", profile.command), format!("pid: {}", profile.pid)];
+    comments.extend(profile.at_exit.then(|| "at exit".to_string()));
+    comments.extend(profile.notes.iter().map(|note| format!("note: {note}")));
+    let mut out = proto::Profile {
+        sample_type: TYPES.iter().map(|one| tables.value_type(one.name(), one.unit())).collect(),
+        sample: profile.stacks.iter().flat_map(|stack| samples(stack, &mut tables)).collect(),
+        mapping: mappings(profile, &mut tables),
+        location: locations(profile, &mut tables),
+        time_nanos: profile.time_ns,
+        duration_nanos: profile.duration_ns,
+        period_type: Some(tables.value_type("space", "bytes")),
+        period: profile.interval as i64,
+        comment: comments.iter().map(|text| tables.string(text)).collect(),
+        default_sample_type: tables.string(Metric::InuseSpace.name()),
+        ..Default::default()
+    };
+    let mut functions: Vec<_> = tables.functions.into_iter().collect();
+    functions.sort_by_key(|function| function.1);
+    let function = |((name, filename), id)| proto::Function { id, name, system_name: name, filename };
+    out.function = functions.into_iter().map(function).collect();
+    out.string_table = tables.strings;
+    out
+}
+
+fn samples(stack: &Stack, tables: &mut Tables) -> Vec<proto::Sample> {
+    let location_id: Vec<u64> = stack.places.iter().map(|place| *place as u64 + 1).collect();
+    let number = |value: u64| value.min(i64::MAX as u64) as i64;
+    let mut samples = Vec::new();
+    if stack.live != Totals::default() {
+        let (objects, bytes) = (number(stack.live.objects), number(stack.live.bytes));
+        let value = vec![objects, bytes, objects, bytes];
+        samples.push(proto::Sample { location_id: location_id.clone(), value, label: Vec::new() });
+    }
+    for lifetime in &stack.lifetimes {
+        let label = lifetime.at_least_ns.map(|at_least_ns| proto::Label {
+            key: tables.string(LIFETIME),
+            num: number(at_least_ns),
+            num_unit: tables.string("nanoseconds"),
+        });
+        samples.push(proto::Sample {
+            location_id: location_id.clone(),
+            value: vec![number(lifetime.freed.objects), number(lifetime.freed.bytes), 0, 0],
+            label: label.into_iter().collect(),
+        });
+    }
+    samples
+}
+
+fn mappings(profile: &Profile, tables: &mut Tables) -> Vec<proto::Mapping> {
+    let mapping = |(number, module): (usize, &Module)| {
+        let frames = || profile.places.iter().filter(|place| place.module == Some(number)).flat_map(|one| &one.frames);
+        let named = frames().next().is_some();
+        proto::Mapping {
+            id: number as u64 + 1,
+            memory_start: module.start,
+            memory_limit: module.end,
+            file_offset: module.offset,
+            filename: tables.string(&module.path),
+            build_id: tables.string(&module.build_id),
+            has_functions: named,
+            has_filenames: frames().any(|frame| !frame.file.is_empty()),
+            has_line_numbers: frames().any(|frame| frame.line > 0),
+            has_inline_frames: named,
+        }
+    };
+    profile.modules.iter().enumerate().map(mapping).collect()
+}
+
+fn locations(profile: &Profile, tables: &mut Tables) -> Vec<proto::Location> {
+    let location = |(number, place): (usize, &Place)| proto::Location {
+        id: number as u64 + 1,
+        mapping_id: place.module.map_or(0, |module| module as u64 + 1),
+        address: place.address,
+        line: place
+            .frames
+            .iter()
+            .map(|frame| proto::Line { function_id: tables.function(frame), line: frame.line as i64 })
+            .collect(),
+    };
+    profile.places.iter().enumerate().map(location).collect()
+}
+
+// ---- reading ----
+
+pub fn read(bytes: &[u8]) -> Result<Profile> {
+    let mut plain = Vec::new();
+    MultiGzDecoder::new(bytes).read_to_end(&mut plain).context("is damaged")?;
+    decode(&proto::Profile::decode(plain.as_slice()).context("is not a pprof profile")?)
+}
+
+/// Where the numbers of a sample are, and of its values which is which.
+struct Reader<'a> {
+    from: &'a proto::Profile,
+    values: [usize; 4],
+    places: HashMap<u64, usize>,
+}
+
+fn text(from: &proto::Profile, number: i64) -> &str {
+    usize::try_from(number).ok().and_then(|number| from.string_table.get(number)).map_or("", String::as_str)
+}
+
+fn decode(from: &proto::Profile) -> Result<Profile> {
+    let mut values = [0; 4];
+    for (value, metric) in values.iter_mut().zip(TYPES) {
+        let at = from.sample_type.iter().position(|one| text(from, one.r#type) == metric.name());
+        *value = at.with_context(|| format!("is no heap profile: it has no {}", metric.name()))?;
+    }
+    let mut profile = Profile {
+        time_ns: from.time_nanos,
+        duration_ns: from.duration_nanos,
+        interval: from.period.max(0) as u64,
+        ..Default::default()
+    };
+    for comment in from.comment.iter().map(|&number| text(from, number)) {
+        match comment.split_once(": ") {
+            Some(("command", command)) => profile.command = command.to_string(),
+            Some(("pid", pid)) => profile.pid = pid.parse().unwrap_or(0),
+            Some(("note", note)) => profile.notes.push(note.to_string()),
+            _ => profile.at_exit |= comment == "at exit",
+        }
+    }
+    let module = |one: &proto::Mapping| Module {
+        start: one.memory_start,
+        end: one.memory_limit,
+        offset: one.file_offset,
+        path: text(from, one.filename).to_string(),
+        build_id: text(from, one.build_id).to_string(),
+    };
+    profile.modules = from.mapping.iter().map(module).collect();
+    let modules: HashMap<u64, usize> = from.mapping.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
+    let functions: HashMap<u64, &proto::Function> = from.function.iter().map(|one| (one.id, one)).collect();
+    let frame = |line: &proto::Line| {
+        let function = functions.get(&line.function_id);
+        let of = |number: fn(&proto::Function) -> i64| function.map_or("", |one| text(from, number(one))).to_string();
+        Frame { function: of(|one| one.name), file: of(|one| one.filename), line: line.line.max(0) as u64 }
+    };
+    let place = |one: &proto::Location| Place {
+        address: one.address,
+        module: modules.get(&one.mapping_id).copied().filter(|&at| profile.modules[at].start <= one.address),
+        frames: one.line.iter().map(frame).collect(),
+    };
+    profile.places = from.location.iter().map(place).collect();
+    let places = from.location.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
+    profile.stacks = Reader { from, values, places }.stacks()?;
+    Ok(profile)
+}
+
+impl Reader<'_> {
+    /// Samples of one stack come together again.
+    fn stacks(&self) -> Result<Vec<Stack>> {
+        let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::new());
+        for sample in &self.from.sample {
+            let place = |id: &u64| self.places.get(id).copied().with_context(|| format!("has no location {id}"));
+            let places = sample.location_id.iter().map(place).collect::<Result<Vec<_>>>()?;
+            let at = *known.entry(places.clone()).or_insert_with(|| {
+                stacks.push(Stack { places, live: Totals::default(), lifetimes: Vec::new() });
+                stacks.len() - 1
+            });
+            let [objects, bytes, live_objects, live_bytes] = self.numbers(sample)?;
+            stacks[at].live += Totals { objects: live_objects, bytes: live_bytes };
+            let freed =
+                Totals { objects: objects.saturating_sub(live_objects), bytes: bytes.saturating_sub(live_bytes) };
+            if freed != Totals::default() {
+                let label = sample.label.iter().find(|label| text(self.from, label.key) == LIFETIME);
+                let at_least_ns = label.map(|label| label.num.max(0) as u64);
+                add_lifetimes(&mut stacks[at].lifetimes, &[Lifetime { at_least_ns, freed }]);
+            }
+        }
+        Ok(stacks)
+    }
+
+    fn numbers(&self, sample: &proto::Sample) -> Result<[u64; 4]> {
+        ensure!(sample.value.len() == self.from.sample_type.len(), "has a sample of {} values", sample.value.len());
+        let numbers = self.values.map(|at| sample.value[at]);
+        if numbers.iter().any(|&number| number < 0) {
+            bail!("has a negative value; it is a difference, not a profile");
+        }
+        Ok(numbers.map(|number| number as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, line: u64) -> Frame {
+        Frame { function: function.into(), file: "a \u{e4}.cc".into(), line }
+    }
+
+    fn example() -> Profile {
+        let totals = |objects, bytes| Totals { objects, bytes };
+        Profile {
+            command: "x: y".into(),
+            pid: 12,
+            time_ns: 5,
+            duration_ns: 6,
+            interval: 524_288,
+            at_exit: true,
+            notes: vec!["one: two".into()],
+            modules: vec![Module { start: 4096, end: 8192, offset: 0, path: "/a/b".into(), build_id: "00ff".into() }],
+            places: vec![
+                Place { address: 5000, module: Some(0), frames: vec![frame("inner", 3), frame("outer<int, 2>", 9)] },
+                Place { address: 9, module: None, frames: vec![] },
+            ],
+            stacks: vec![
+                Stack {
+                    places: vec![0, 1],
+                    live: totals(3, 300),
+                    lifetimes: vec![
+                        Lifetime { at_least_ns: Some(0), freed: totals(1, 10) },
+                        Lifetime { at_least_ns: Some(1000), freed: totals(2, 20) },
+                    ],
+                },
+                Stack { places: vec![1], live: totals(1, u64::MAX >> 1), lifetimes: vec![] },
+            ],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (written, packed) = (example(), write(&example()).unwrap());
+        assert!(is_pprof(&packed));
+        let read = read(&packed).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(&written).unwrap());
+    }
+
+    #[test]
+    fn other_profiles_are_refused_in_words() {
+        let mut other = encode(&example());
+        other.sample_type[3].r#type = 0;
+        assert!(decode(&other).unwrap_err().to_string().contains("it has no inuse_space"));
+        let mut broken = encode(&example());
+        broken.sample[0].location_id[0] = 77;
+        assert!(decode(&broken).unwrap_err().to_string().contains("no location 77"));
+        let mut difference = encode(&example());
+        difference.sample[0].value[0] = -1;
+        assert!(decode(&difference).unwrap_err().to_string().contains("negative"));
+        assert!(read(&write(&example()).unwrap()[..40]).is_err());
+    }
+}

@@ -1,0 +1,269 @@
+//! Profiles from where they come from: a live process, a file of our own format, or the text that a program left at its end
+//! (HAKMEM_PROFILE_FILE).
+//!
+//! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
+//! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
+
+use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+use crate::heap::remote::{areas, Area};
+use crate::heap::Target;
+use crate::proc::Pid;
+use anyhow::{ensure, Context, Result};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const HEADER: &str = "hakmem profile 1\n";
+/// Estimated objects are counted in this part of one.
+const OBJECT: u64 = 65536;
+
+/// The library's tables (src/profile.h).
+#[derive(Debug, Default)]
+pub struct Sampled {
+    /// Mean bytes between samples; 0: there are none any more.
+    pub interval: u64,
+    /// Samples that found no place in the tables.
+    pub dropped: u64,
+    pub stacks: Vec<SampledStack>,
+    pub areas: Vec<Area>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SampledStack {
+    /// Objects are in parts of one.
+    pub allocated: Totals,
+    pub freed: Totals,
+    /// Samples that lived less than 1, 2, 4, … ms.
+    pub lifetimes: Vec<u64>,
+    /// Return addresses, the inmost first.
+    pub callers: Vec<u64>,
+}
+
+// ---- from the tables to a profile ----
+
+fn whole(totals: Totals) -> Totals {
+    Totals { objects: (totals.objects + OBJECT / 2) / OBJECT, bytes: totals.bytes }
+}
+
+/// What was freed, divided as the samples are.
+fn lifetimes(freed: Totals, samples: &[u64]) -> Vec<Lifetime> {
+    let all: u64 = samples.iter().sum();
+    if all == 0 {
+        let unknown = Lifetime { at_least_ns: None, freed };
+        return Some(unknown).filter(|_| freed != Totals::default()).into_iter().collect();
+    }
+    let part = |value: u64, upto: u64| (u128::from(value) * u128::from(upto) / u128::from(all)) as u64;
+    let (mut upto, mut found) = (0, Vec::new());
+    for (number, &samples) in samples.iter().enumerate().filter(|(_, &samples)| samples > 0) {
+        let of = |value| part(value, upto + samples) - part(value, upto);
+        let freed = Totals { objects: of(freed.objects), bytes: of(freed.bytes) };
+        let at_least_ms = if number == 0 { 0 } else { 1u64 << (number - 1).min(40) };
+        found.push(Lifetime { at_least_ns: Some(at_least_ms * 1_000_000), freed });
+        upto += samples;
+    }
+    found
+}
+
+/// Files with code, and the kernel's page with functions.
+fn modules(areas: &[Area]) -> Vec<Module> {
+    let has_code = |area: &&Area| area.access.contains('x') && (area.inode != 0 || area.name == "[vdso]");
+    let module = |area: &Area| Module {
+        start: area.start,
+        end: area.end,
+        offset: area.offset,
+        path: area.name.strip_suffix(" (deleted)").unwrap_or(&area.name).to_string(),
+        build_id: String::new(),
+    };
+    areas.iter().filter(has_code).map(module).collect()
+}
+
+/// Without names yet.
+fn profile_of(sampled: Sampled) -> Profile {
+    let mut profile = Profile { interval: sampled.interval, modules: modules(&sampled.areas), ..Default::default() };
+    if sampled.dropped > 0 {
+        profile
+            .notes
+            .push(format!("{} samples found no place in the library's tables and are missing", sampled.dropped));
+    }
+    let mut known = HashMap::new();
+    for stack in sampled.stacks {
+        let mut place = |caller: &u64| {
+            let address = caller.saturating_sub(1);
+            *known.entry(address).or_insert_with(|| {
+                let module = profile.modules.iter().position(|one| (one.start..one.end).contains(&address));
+                profile.places.push(Place { address, module, frames: Vec::new() });
+                profile.places.len() - 1
+            })
+        };
+        let places = stack.callers.iter().map(&mut place).collect();
+        let freed = Totals {
+            objects: stack.freed.objects.min(stack.allocated.objects),
+            bytes: stack.freed.bytes.min(stack.allocated.bytes),
+        };
+        let live =
+            Totals { objects: stack.allocated.objects - freed.objects, bytes: stack.allocated.bytes - freed.bytes };
+        let lifetimes = lifetimes(whole(freed), &stack.lifetimes);
+        profile.stacks.push(Stack { places, live: whole(live), lifetimes });
+    }
+    profile
+}
+
+/// Only modules that a stack goes through, by their new numbers.
+fn drop_unused(profile: &mut Profile) {
+    let used: HashSet<usize> = profile.stacks.iter().flat_map(|stack| stack.places.iter().copied()).collect();
+    let modules: HashSet<usize> = used.iter().filter_map(|&place| profile.places[place].module).collect();
+    let renumber = |count: usize, is_used: &HashSet<usize>| {
+        let mut next = 0;
+        let number = |old: usize| {
+            next += usize::from(is_used.contains(&old));
+            next.wrapping_sub(1)
+        };
+        (0..count).map(number).collect::<Vec<usize>>()
+    };
+    let (places, files) = (renumber(profile.places.len(), &used), renumber(profile.modules.len(), &modules));
+    for place in profile.stacks.iter_mut().flat_map(|stack| &mut stack.places) {
+        *place = places[*place];
+    }
+    for module in profile.places.iter_mut().filter_map(|place| place.module.as_mut()) {
+        *module = files[*module];
+    }
+    let mut number = 0..;
+    profile.places.retain(|_| number.next().is_some_and(|number| used.contains(&number)));
+    let mut number = 0..;
+    profile.modules.retain(|_| number.next().is_some_and(|number| modules.contains(&number)));
+}
+
+fn now_ns(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+}
+
+// ---- from a process ----
+
+/// Where the file that is mapped there can be read: what was mapped, if this may be read; else what has its name now.
+fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
+    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", module.start, module.end));
+    let same = [PathBuf::from(format!("/proc/{pid}/root{}", module.path)), PathBuf::from(&module.path)];
+    [mapped].into_iter().chain(same).find(|path| fs::File::open(path).is_ok_and(|file| file.metadata().is_ok()))
+}
+
+pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
+    let sampled = Target::attach(pid)?.samples()?;
+    let mut profile = profile_of(sampled);
+    profile.pid = pid as u64;
+    profile.command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
+    profile.time_ns = now_ns(SystemTime::now());
+    symbols::name(&mut profile, &|module| file_in_process(pid, module), directories);
+    sites::cut_allocator(&mut profile);
+    drop_unused(&mut profile);
+    Ok(profile)
+}
+
+/// Begins to sample, or ends it (0).
+pub fn switch(pid: Pid, bytes: u64) -> Result<()> {
+    Target::attach(pid)?.sample_every(bytes)
+}
+
+// ---- from a file ----
+
+/// A line "stack ALLOCATED ALLOCATED_BYTES FREED FREED_BYTES N,N,… ADDRESS…".
+fn stack_of(line: &str) -> Option<SampledStack> {
+    let mut words = line.split(' ');
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let allocated = Totals { objects: number()?, bytes: number()? };
+    let freed = Totals { objects: number()?, bytes: number()? };
+    let lifetimes = words.next()?.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?;
+    let callers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect::<Option<_>>()?;
+    Some(SampledStack { allocated, freed, lifetimes, callers })
+}
+
+/// What a program wrote at its end.
+fn parse(text: &str) -> Result<Profile> {
+    let rest = text.strip_prefix(HEADER).context("is of another version of HAKMEM")?;
+    let (tables, maps) = rest.split_once("\nmaps\n").context("is cut short")?;
+    let (mut sampled, mut command, mut pid) = (Sampled::default(), String::new(), 0);
+    for line in tables.lines() {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || value.parse::<u64>().with_context(|| format!("is damaged: {line}"));
+        match key {
+            "command" => command = value.to_string(),
+            "pid" => pid = number()?,
+            "interval" => sampled.interval = number()?,
+            "dropped" => sampled.dropped = number()?,
+            "stack" => sampled.stacks.push(stack_of(value).with_context(|| format!("is damaged: {line}"))?),
+            _ => {} // a later version's, or of a command's name with line breaks
+        }
+    }
+    sampled.areas = areas(maps);
+    ensure!(!sampled.areas.is_empty(), "is cut short: it has no mappings");
+    let profile = profile_of(sampled);
+    Ok(Profile { command, pid, at_exit: true, ..profile })
+}
+
+fn changed_since(module: &Module, time: SystemTime) -> bool {
+    let changed = fs::metadata(&module.path).and_then(|data| data.modified());
+    changed.is_ok_and(|changed| changed > time)
+}
+
+pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
+    let bytes = fs::read(path).context("cannot be read")?;
+    let is_there = |module: &Module| Some(PathBuf::from(&module.path)).filter(|path| path.exists());
+    if pprof::is_pprof(&bytes) {
+        let mut profile = pprof::read(&bytes)?;
+        symbols::name(&mut profile, &is_there, directories);
+        return Ok(profile);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    ensure!(text.starts_with("hakmem profile"), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
+    let mut profile = parse(&text)?;
+    let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
+    profile.time_ns = now_ns(written);
+    symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
+    sites::cut_allocator(&mut profile);
+    drop_unused(&mut profile);
+    let changed = profile.modules.iter().filter(|module| changed_since(module, written));
+    let notes: Vec<_> =
+        changed.map(|one| format!("{} has changed since, so its names are not known", one.path)).collect();
+    profile.notes.extend(notes);
+    Ok(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "hakmem profile 1\ncommand a b\npid 7\ninterval 1000\ndropped 2\n\
+        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\nstack 0 0 65536 10 0\nmaps\n\
+        1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
+        2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
+        7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";
+
+    #[test]
+    fn a_text_becomes_a_profile() {
+        let mut profile = parse(TEXT).unwrap();
+        assert_eq!((profile.command.as_str(), profile.pid, profile.interval, profile.at_exit), ("a b", 7, 1000, true));
+        assert!(profile.notes[0].starts_with("2 samples"));
+        let stack = &profile.stacks[0];
+        assert_eq!(stack.live, Totals { objects: 1, bytes: 2000 });
+        let quarter = Lifetime { at_least_ns: Some(0), freed: Totals { objects: 0, bytes: 250 } };
+        let rest = Lifetime { at_least_ns: Some(2_000_000), freed: Totals { objects: 2, bytes: 750 } };
+        assert_eq!(stack.lifetimes, [quarter, rest]);
+        assert_eq!(stack.allocated(), Totals { objects: 3, bytes: 3000 });
+        assert_eq!(profile.stacks[1].live, Totals::default(), "more freed than allocated: read at different moments");
+        let place = &profile.places[stack.places[0]];
+        assert_eq!((place.address, place.module), (0x1010, Some(0)));
+        assert_eq!(profile.unnamed(place).function, "program+0x410");
+        assert_eq!(profile.unnamed(&profile.places[stack.places[1]]).function, "0x2020");
+        drop_unused(&mut profile);
+        assert_eq!((profile.modules.len(), profile.places.len()), (1, 2));
+        assert_eq!(profile.places[profile.stacks[0].places[0]].address, 0x1010);
+    }
+
+    #[test]
+    fn damaged_texts_are_refused() {
+        for (from, to) in [("196608", "x"), ("0x1011", "1011"), ("profile 1\n", "profile 2\n"), ("\nmaps\n", "\n")] {
+            assert!(parse(&TEXT.replacen(from, to, 1)).is_err(), "{from} to {to}");
+        }
+        assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
+    }
+}

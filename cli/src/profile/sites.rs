@@ -1,0 +1,172 @@
+//! Sums by site: the innermost line of the program that is not the allocator's and not that of a standard container.
+//!
+//! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
+
+use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Profile, Stack, Totals};
+use serde::Serialize;
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Site {
+    #[serde(flatten)]
+    pub frame: Frame,
+    pub module: String,
+    pub in_use: Totals,
+    pub allocated: Totals,
+    pub lifetimes: Vec<Lifetime>,
+    /// The callers in the stack that weighs most, the nearest first.
+    pub callers: Vec<Frame>,
+}
+
+impl Site {
+    pub fn value(&self, metric: Metric) -> u64 {
+        match metric {
+            Metric::InuseSpace => self.in_use.bytes,
+            Metric::InuseObjects => self.in_use.objects,
+            Metric::AllocSpace => self.allocated.bytes,
+            Metric::AllocObjects => self.allocated.objects,
+        }
+    }
+}
+
+/// A function that stands between the program and the allocator, in the standard libraries of C++ and Rust.
+fn is_container(frame: &Frame) -> bool {
+    const NAMES: [&str; 8] =
+        ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
+    const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
+    // A template's name may begin with its return type: "void std::vector<int>::push_back(…)".
+    let name = frame.function.strip_prefix("void ").unwrap_or(&frame.function);
+    NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+}
+
+/// What calls main and the first function of a thread: the same for every stack.
+fn is_start(frame: &Frame) -> bool {
+    const NAMES: [&str; 5] = ["_start", "start_thread", "clone", "clone3", "__clone3"];
+    NAMES.contains(&frame.function.as_str()) || frame.function.starts_with("__libc_start_")
+}
+
+/// "malloc", "operator new(unsigned long)" …: a function that programs call to allocate.
+fn is_allocator(function: &str) -> bool {
+    const NAMES: [&str; 18] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "reallocarray",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "operator new",
+        "operator new[]",
+        "__rust_alloc",
+        "__rust_alloc_zeroed",
+        "__rust_realloc",
+        "__libc_malloc",
+        "__libc_calloc",
+        "__libc_realloc",
+    ];
+    let name = function.split(['(', '@']).next().unwrap_or(function);
+    let rust = name.strip_suffix("::__rust_alloc").is_some() || name.contains("__rustc::__r");
+    NAMES.contains(&name) || name.starts_with("hak_") || rust
+}
+
+/// Allocator functions are that near the top.
+const TOP: usize = 24;
+
+/// Cuts what is the allocator's off the top of stacks, and joins stacks that are equal then.
+pub fn cut_allocator(profile: &mut Profile) {
+    let own = |module: Option<&Module>| module.is_some_and(|module| module.name().starts_with("libhakmem"));
+    let is_cut: Vec<bool> = (profile.places.iter())
+        .map(|place| own(profile.module(place)) || place.frames.iter().any(|frame| is_allocator(&frame.function)))
+        .collect();
+    let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::<Vec<usize>, usize>::new());
+    for mut stack in std::mem::take(&mut profile.stacks) {
+        let top = stack.places.len().min(TOP);
+        let cut = stack.places[..top].iter().rposition(|&place| is_cut[place]).map_or(0, |at| at + 1);
+        stack.places.drain(..cut);
+        match known.get(&stack.places) {
+            Some(&at) => {
+                let same: &mut Stack = &mut stacks[at];
+                same.live += stack.live;
+                add_lifetimes(&mut same.lifetimes, &stack.lifetimes);
+            }
+            None => {
+                known.insert(stack.places.clone(), stacks.len());
+                stacks.push(stack);
+            }
+        }
+    }
+    profile.stacks = stacks;
+}
+
+/// Largest first.
+pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
+    let mut sites: HashMap<(String, String, u64), (Site, u64)> = HashMap::new();
+    for stack in &profile.stacks {
+        let frames = profile.frames(stack);
+        let at = frames.iter().position(|(frame, _)| !is_container(frame)).unwrap_or(0);
+        let none = || (Frame { function: "(no call stack)".into(), file: String::new(), line: 0 }, None);
+        let (frame, module) = frames.get(at).cloned().unwrap_or_else(none);
+        let key = (frame.function.clone(), frame.file.clone(), frame.line);
+        let module = module.map_or(String::new(), |number| profile.modules[number].name().to_string());
+        let (site, most) = sites.entry(key).or_insert_with(|| {
+            let (in_use, allocated) = (Totals::default(), Totals::default());
+            (Site { frame, module, in_use, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
+        });
+        site.in_use += stack.live;
+        site.allocated += stack.allocated();
+        add_lifetimes(&mut site.lifetimes, &stack.lifetimes);
+        let value = stack.value(metric);
+        if value > *most || site.callers.is_empty() {
+            *most = value;
+            let callers = frames.into_iter().skip(at + 1).map(|(frame, _)| frame);
+            site.callers = callers.take_while(|frame| !is_start(frame)).collect();
+        }
+    }
+    let mut sites: Vec<Site> = sites.into_values().map(|(site, _)| site).collect();
+    sites.sort_by(|a, b| {
+        (b.value(metric), &a.frame.function, a.frame.line).cmp(&(a.value(metric), &b.frame.function, b.frame.line))
+    });
+    sites
+}
+
+/// What a site had before and after.
+#[derive(Debug, Clone, Serialize)]
+pub struct Change {
+    #[serde(flatten)]
+    pub frame: Frame,
+    pub before: u64,
+    pub after: u64,
+    pub callers: Vec<Frame>,
+}
+
+impl Change {
+    pub fn growth(&self) -> i64 {
+        self.after as i64 - self.before as i64
+    }
+}
+
+/// The sites that changed, the largest change first.
+pub fn changes(before: &Profile, after: &Profile, metric: Metric) -> Vec<Change> {
+    let mut changes: HashMap<(String, String, u64), Change> = HashMap::new();
+    for (is_after, profile) in [(true, after), (false, before)] {
+        for site in sites(profile, metric) {
+            let key = (site.frame.function.clone(), site.frame.file.clone(), site.frame.line);
+            let value = site.value(metric);
+            let new = Change { frame: site.frame, before: 0, after: 0, callers: site.callers };
+            let change = changes.entry(key).or_insert(new);
+            *(if is_after { &mut change.after } else { &mut change.before }) += value;
+        }
+    }
+    let mut changes: Vec<Change> = changes.into_values().filter(|change| change.growth() != 0).collect();
+    changes.sort_by(|a, b| {
+        (b.growth().unsigned_abs(), &a.frame.function, a.frame.line).cmp(&(
+            a.growth().unsigned_abs(),
+            &b.frame.function,
+            b.frame.line,
+        ))
+    });
+    changes
+}

@@ -1,0 +1,424 @@
+//! What `top` shows: the samples so far, the last snapshot, and how they are laid out in the room there is.
+//!
+//! From the top: the process, terms over time with their sizes, rates, classes beside threads' heaps, keys. What matters
+//! less is left out first where the terminal is small.
+
+use super::stack::Stack;
+use crate::heap::model::*;
+use crate::picture::{self, Kind, Part, Rate};
+use crate::report::say;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
+use ratatui::Frame;
+use std::time::{Duration, Instant};
+
+/// Samples that are kept: no terminal is wider.
+const SAMPLES_MOST: usize = 1000;
+
+pub enum Action {
+    None,
+    Quit,
+    Purge,
+    Profile,
+}
+
+/// The column that classes are sorted by, largest first.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Sort {
+    Live,
+    Free,
+    Cached,
+    Resident,
+    Class,
+}
+
+impl Sort {
+    const ALL: [Sort; 5] = [Sort::Live, Sort::Free, Sort::Cached, Sort::Resident, Sort::Class];
+
+    fn next(self) -> Sort {
+        Sort::ALL[(self as usize + 1) % Sort::ALL.len()]
+    }
+
+    fn title(self) -> &'static str {
+        ["live", "free", "cached", "resident", "class"][self as usize]
+    }
+
+    fn of(self, class: &Class) -> i64 {
+        match self {
+            Sort::Live => class.live,
+            Sort::Free => class.free,
+            Sort::Cached => class.cached,
+            Sort::Resident => class.resident as i64,
+            // The smallest first.
+            Sort::Class => -(((class.tier as i64) << 32) + class.block_bytes as i64),
+        }
+    }
+}
+
+pub struct Screen {
+    pub interval: Duration,
+    last: Option<Snapshot>,
+    /// When it came.
+    at: Instant,
+    parts: Vec<Vec<u64>>,
+    counts: Vec<Rate>,
+    /// A second, as of the last two snapshots.
+    speeds: Option<Vec<f64>>,
+    sort: Sort,
+    paused: bool,
+    ended: bool,
+    help: bool,
+    said: String,
+}
+
+impl Screen {
+    pub fn new(interval: Duration) -> Screen {
+        Screen {
+            interval,
+            last: None,
+            at: Instant::now(),
+            parts: Vec::new(),
+            counts: Vec::new(),
+            speeds: None,
+            sort: Sort::Live,
+            paused: false,
+            ended: false,
+            help: false,
+            said: String::new(),
+        }
+    }
+
+    pub fn add(&mut self, snapshot: Snapshot) {
+        let counts = picture::rates(&snapshot);
+        let before = self.last.as_ref().map(|last| last.process.age_ms);
+        if let Some(ms) = before.and_then(|before| snapshot.process.age_ms.checked_sub(before)).filter(|ms| *ms > 0) {
+            let speed = |(now, then): (&Rate, &Rate)| now.count.saturating_sub(then.count) as f64 * 1000.0 / ms as f64;
+            self.speeds = Some(counts.iter().zip(&self.counts).map(speed).collect());
+        }
+        self.counts = counts;
+        self.parts.push(picture::parts(&snapshot).iter().map(|part| part.bytes).collect());
+        if self.parts.len() > SAMPLES_MOST {
+            self.parts.remove(0);
+        }
+        self.last = Some(snapshot);
+        self.at = Instant::now();
+    }
+
+    pub fn say(&mut self, text: String) {
+        self.said = text;
+    }
+
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub fn is_following(&self) -> bool {
+        !self.paused && !self.ended
+    }
+
+    pub fn press(&mut self, key: KeyEvent) -> Action {
+        if std::mem::take(&mut self.help) {
+            return Action::None;
+        }
+        self.said.clear();
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Action::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
+            KeyCode::Char('P' | 't') if self.ended => {}
+            KeyCode::Char('P') => return Action::Purge,
+            KeyCode::Char('t') => return Action::Profile,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('h') | KeyCode::Char('?') => self.help = true,
+            _ => {}
+        }
+        Action::None
+    }
+
+    // ---- drawing ----
+
+    pub fn draw(&self, frame: &mut Frame) {
+        let area = frame.area();
+        let Some(snapshot) = &self.last else { return };
+        if area.width < 40 || area.height < 10 {
+            return self.draw_tiny(frame, snapshot);
+        }
+        let rates = self.rates(area.width);
+        let parts = picture::parts(snapshot);
+        let rest = area.height - 3;
+        // The chart has as many lines as there are terms, the classes at least four.
+        let chart = (parts.len() as u16 + 1).min(rest);
+        let shown_rates = if rest >= chart + rates.len() as u16 + 7 { rates.len() as u16 + 2 } else { 0 };
+        let [head, memory, slow, tables, foot] = Layout::vertical([
+            Constraint::Length(2),
+            Constraint::Length(if rest > chart + 12 + shown_rates { chart + 4 } else { chart }),
+            Constraint::Length(shown_rates),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+        frame.render_widget(Text::from(vec![self.title(snapshot), self.summary(snapshot)]), head);
+        self.draw_memory(frame, memory, &parts);
+        if shown_rates > 0 {
+            frame.render_widget(Paragraph::new(rates).block(titled("slow paths a second")), slow);
+        }
+        self.draw_tables(frame, tables, snapshot);
+        frame.render_widget(self.foot(), foot);
+        if self.help {
+            draw_help(frame, area);
+        }
+    }
+
+    fn draw_tiny(&self, frame: &mut Frame, snapshot: &Snapshot) {
+        let state = if self.ended { ", has ended" } else { "" };
+        let lines = [
+            format!("{} ({}){state}", picture::name(&snapshot.process), snapshot.process.pid),
+            format!("RSS {}", say::bytes(snapshot.process.rss as f64)),
+            format!("heap {}", say::bytes(snapshot.heap.total as f64)),
+            format!("live {}", say::bytes(snapshot.heap.live as f64)),
+            "q quits".to_string(),
+        ];
+        frame.render_widget(Text::from_iter(lines.map(Line::from)), frame.area());
+    }
+
+    fn title(&self, snapshot: &Snapshot) -> Line<'static> {
+        let process = &snapshot.process;
+        let state = match (self.ended, self.paused) {
+            (true, _) => " has ended ".black().on_red(),
+            (_, true) => " paused ".black().on_yellow(),
+            _ => format!("every {}", say::seconds(self.interval.as_secs_f64())).dim(),
+        };
+        let name = format!("{} ({})", picture::name(process), process.pid);
+        Line::from(vec![name.bold(), format!("  HAKMEM {}  ", process.version).into(), state])
+    }
+
+    fn summary(&self, snapshot: &Snapshot) -> Line<'static> {
+        let process = &snapshot.process;
+        let [active, empty, unused] = picture::slots(snapshot);
+        let (rss, peak) = (say::bytes(process.rss as f64), say::bytes(process.rss_peak as f64));
+        let threads = say::count(process.threads as usize, "thread");
+        let superslabs = say::count(snapshot.superslabs.len(), "SuperSlab");
+        Line::from(format!(
+            "RSS {rss}, peak {peak}, {threads}, {superslabs}: {active} slots ACTIVE, {empty} EMPTY, {unused} UNUSED"
+        ))
+    }
+
+    fn draw_memory(&self, frame: &mut Frame, area: Rect, parts: &[Part]) {
+        let block = titled("resident");
+        let inside = block.inner(area);
+        frame.render_widget(block, area);
+        let colours: Vec<Color> = parts.iter().map(|part| Color::Indexed(part.colour.in_terminal())).collect();
+        let [chart, _, legend] =
+            Layout::horizontal([Constraint::Min(0), Constraint::Length(1), Constraint::Length(36)]).areas(inside);
+        frame.render_widget(Stack { samples: &self.parts, colours: &colours }, chart);
+        let sum: u64 = parts.iter().map(|part| part.bytes).sum::<u64>().max(1);
+        let lines = parts.iter().zip(&colours).map(|(part, colour)| {
+            let share = 100.0 * part.bytes as f64 / sum as f64;
+            let text = format!(" {:<17} {:>9} {share:>3.0} %", part.name, say::bytes(part.bytes as f64));
+            Line::from(vec![Span::styled("█", Style::new().fg(*colour)), text.into()])
+        });
+        // The first is the lowest of the chart.
+        frame.render_widget(Text::from_iter(lines.rev()), legend);
+    }
+
+    fn rates(&self, width: u16) -> Vec<Line<'static>> {
+        let wide = 26;
+        let columns = usize::from(width / wide).max(1);
+        let text = |(number, rate): (usize, &Rate)| {
+            let speed = self.speeds.as_ref().map_or("–".into(), |speeds| say::number(speeds[number].round()));
+            Span::raw(format!("{:<15} {speed:>7}   ", rate.name))
+        };
+        let all: Vec<Span> = self.counts.iter().enumerate().map(text).collect();
+        // Down the columns.
+        let lines = all.len().div_ceil(columns);
+        (0..lines).map(|line| all.iter().skip(line).step_by(lines).cloned().collect()).collect()
+    }
+
+    fn draw_tables(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
+        let beside = area.width >= 104;
+        let heaps_width = if beside { 38 } else { 0 };
+        let [classes, heaps] = Layout::horizontal([Constraint::Min(0), Constraint::Length(heaps_width)]).areas(area);
+        self.draw_classes(frame, classes, snapshot);
+        if beside {
+            draw_heaps(frame, heaps, snapshot);
+        }
+    }
+
+    fn draw_classes(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
+        let mut classes: Vec<&Class> = snapshot.classes.iter().collect();
+        classes.sort_by_key(|class| std::cmp::Reverse(self.sort.of(class)));
+        let row = |class: &&Class| {
+            let sizes =
+                [class.live, class.free, class.cached, class.resident as i64].map(|size| say::bytes(size as f64));
+            let mut cells = vec![Kind::of_class(class).name(), say::number(class.slabs as f64)];
+            cells.push(say::number(class.live_blocks as f64));
+            cells.extend(sizes);
+            Row::new(cells.into_iter().map(|cell| Line::from(cell).right_aligned()))
+        };
+        let titles = ["class", "slabs", "blocks", "live", "free", "cached", "resident"];
+        let title = |title: &str| match title == self.sort.title() {
+            true => Line::from(format!("▼{title}")).right_aligned().bold(),
+            false => Line::from(title.to_string()).right_aligned().dim(),
+        };
+        let widths = [7, 7, 7, 9, 9, 9, 9].map(Constraint::Length);
+        let table = Table::new(classes.iter().map(row), widths).header(Row::new(titles.map(title)));
+        frame.render_widget(table.block(titled("classes")), area);
+    }
+
+    fn foot(&self) -> Line<'static> {
+        if self.ended {
+            return Line::from("The process has ended; this was its heap. q quits".to_string()).bold();
+        }
+        if !self.said.is_empty() {
+            return Line::from(self.said.clone()).bold();
+        }
+        Line::from("q quit  p pause  s sort  P purge  t profile  h help").dim()
+    }
+}
+
+fn titled(title: &str) -> Block<'_> {
+    let title = Line::from(format!("{title} ")).bold();
+    Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title)
+}
+
+fn draw_heaps(frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
+    let mut heaps: Vec<&ThreadHeap> = snapshot.heaps.iter().collect();
+    heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.cached)));
+    let right = |text: String| Line::from(text).right_aligned();
+    let row = |heap: &&ThreadHeap| {
+        let state = if heap.in_use { "" } else { "free" };
+        let owned = say::number(f64::from(heap.owned_slabs));
+        Row::new([right(heap.number.to_string()), right(say::bytes(heap.cached as f64)), right(owned), state.into()])
+    };
+    let widths = [6, 10, 7, 5].map(Constraint::Length);
+    let titles = ["heap", "cached", "slabs"].map(|title| right(title.to_string()).dim());
+    let table = Table::new(heaps.iter().map(row), widths).header(Row::new(titles)).column_spacing(1);
+    frame.render_widget(table.block(titled("threads' heaps")), area);
+}
+
+fn draw_help(frame: &mut Frame, area: Rect) {
+    let text = [
+        "q, Esc   quit",
+        "p        pause, go on",
+        "s        sort classes by live, free, cached, resident, class",
+        "P        purge: ask the process to give back what it can",
+        "t        begin to sample allocations, or end it (hakmem flame)",
+        "h        this help; any key closes it",
+        "",
+        "live: blocks the program holds, as far as it touched them",
+        "partly used slabs: free blocks beside live ones",
+        "EMPTY: free slots that are still resident",
+    ];
+    let (width, height) = ((64).min(area.width), (text.len() as u16 + 2).min(area.height));
+    let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
+    frame.render_widget(Clear, place);
+    frame.render_widget(Paragraph::new(Text::from_iter(text)).block(Block::bordered().title(" hakmem top ")), place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::snapshot;
+    use ratatui::backend::TestBackend;
+    use ratatui::Terminal;
+
+    fn screen() -> Screen {
+        let mut screen = Screen::new(Duration::from_secs(1));
+        // The second is 10 s older, with twice the counts.
+        screen.add(snapshot(10));
+        screen.add(snapshot(20));
+        screen
+    }
+
+    fn lines(screen: &Screen, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let frame = terminal.draw(|frame| screen.draw(frame)).unwrap();
+        let rows = frame.buffer.content.chunks(width.into());
+        rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>()).collect()
+    }
+
+    fn press(screen: &mut Screen, letter: char) -> Action {
+        screen.press(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE))
+    }
+
+    /// The line that has this word, as words.
+    fn words(lines: &[String], word: &str) -> Vec<String> {
+        let line = lines.iter().find(|line| line.split_whitespace().any(|one| one == word));
+        line.unwrap_or_else(|| panic!("no {word} in {lines:#?}")).split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_snapshot() {
+        let lines = lines(&screen(), 120, 40);
+        let text = lines.join("\n");
+        for wanted in [
+            "a program (4321)  HAKMEM 1.2.3",
+            "RSS 46.5 MiB, peak 52.5 MiB, 3 threads, 20 SuperSlabs: 460 slots ACTIVE, 100 EMPTY, 80 UNUSED",
+            " live                 30 MiB  65 %",
+            " EMPTY              6.25 MiB  13 %",
+            // Ten SuperSlabs' worth in 10 s: 3,000 of each.
+            "tiny refills       3000",
+            "page faults         777",
+        ] {
+            assert!(text.contains(wanted), "{wanted} in\n{text}");
+        }
+        assert_eq!(words(&lines, "24576")[..7], ["24576", "1", "60", "1.41", "MiB", "480", "KiB"]);
+        assert!(text.contains('█'), "no chart");
+    }
+
+    #[test]
+    fn keys_sort_pause_and_quit() {
+        let mut screen = screen();
+        let order = |screen: &Screen| {
+            let lines = lines(screen, 100, 40);
+            let from = lines.iter().position(|line| line.contains("▼")).unwrap();
+            lines[from + 1..from + 4].iter().map(|line| line.split_whitespace().next().unwrap().to_string()).collect()
+        };
+        let by_live: Vec<String> = order(&screen);
+        assert_eq!(by_live, ["large", "24576", "96"]);
+        press(&mut screen, 's');
+        let by_free: Vec<String> = order(&screen);
+        assert_eq!(by_free, ["24576", "96", "large"]);
+        press(&mut screen, 'p');
+        assert!(!screen.is_following() && lines(&screen, 80, 24)[0].contains("paused"));
+        press(&mut screen, 'p');
+        assert!(screen.is_following());
+        press(&mut screen, 'h');
+        assert!(lines(&screen, 80, 24).join("\n").contains("any key closes it"));
+        assert!(matches!(press(&mut screen, 'q'), Action::None), "the first key closes the help");
+        assert!(matches!(press(&mut screen, 'P'), Action::Purge));
+        assert!(matches!(press(&mut screen, 't'), Action::Profile));
+        assert!(matches!(press(&mut screen, 'q'), Action::Quit));
+    }
+
+    #[test]
+    fn any_size_has_room_for_the_rss() {
+        for (width, height) in [(1, 1), (10, 3), (39, 40), (40, 10), (60, 15), (80, 24), (200, 60), (300, 9)] {
+            let text = lines(&screen(), width, height).join("\n");
+            assert!(width < 10 || text.contains("RSS 46.5"), "{width} x {height}:\n{text}");
+            let tiny = width < 40 || (4..10).contains(&height);
+            assert!(height < 5 || text.contains(if tiny { "q quits" } else { "q quit  p" }), "{text}");
+        }
+        let text = lines(&screen(), 80, 24).join("\n");
+        for part in ["live", "partly used slabs", "not the heap", "classes", "q quit"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_process_is_told() {
+        let mut screen = screen();
+        screen.end();
+        assert!(!screen.is_following());
+        let text = lines(&screen, 80, 24).join("\n");
+        assert!(text.contains(" has ended ") && text.contains("RSS 46.5 MiB"), "{text}");
+        assert!(matches!(press(&mut screen, 'P'), Action::None));
+    }
+}

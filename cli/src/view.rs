@@ -1,0 +1,127 @@
+//! `hakmem view`: the map as a page that follows the process, served to this machine's browser alone.
+//!
+//! 1. The address holds a secret, so that other users of the machine find nothing; http.rs refuses other sites' pages.
+//! 2. The page fetches a picture every second; its button asks for a purge, which takes the secret as a header too.
+//! 3. When the process ends, the page is told so with the answer to its next fetch, then the server ends.
+
+use crate::heap::Target;
+use crate::http::{self, Request, Response};
+use crate::picture::page;
+use crate::proc::{Pid, Watched};
+use crate::purge;
+use crate::signals::{self, Event};
+use anyhow::{Context, Result};
+use std::io::Read;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// A process that runs HAKMEM
+    pid: Pid,
+    /// The port on 127.0.0.1; any that is free if not given
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    port: u16,
+    /// Opens the page in the browser, whose command line then shows its address to other users of the machine
+    #[arg(long)]
+    open: bool,
+}
+
+/// How often the process is looked at, and how long a page may take to hear that it has ended.
+const LOOK: Duration = Duration::from_millis(200);
+const FAREWELL: Duration = Duration::from_secs(5);
+
+struct View {
+    target: Target,
+    process: Watched,
+    secret: String,
+    /// A page has asked for pictures.
+    asked: AtomicBool,
+    /// A page knows that the process has ended.
+    told: AtomicBool,
+}
+
+pub fn command(options: &Options) -> Result<ExitCode> {
+    let _blocked = signals::Blocked::new();
+    let target = Target::attach(options.pid)?;
+    let process = Watched::new(options.pid)?;
+    target.snapshot()?;
+    let (asked, told) = Default::default();
+    let view = Arc::new(View { target, process, secret: secret()?, asked, told });
+    let listener = http::listen(options.port)?;
+    let address = format!("http://{}/{}/", listener.local_addr()?, view.secret);
+    let shared = view.clone();
+    http::serve(listener, move |request| shared.answer(request))?;
+    println!("{address}\nThe page follows process {}; Ctrl-C ends it.", options.pid);
+    if options.open {
+        let open = Command::new("xdg-open").arg(&address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        open.context("cannot open a browser: xdg-open is not there")?;
+    }
+    view.wait();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn secret() -> Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl View {
+    fn answer(&self, request: &Request) -> Response {
+        let Some(path) = request.path.strip_prefix(&format!("/{}/", self.secret)) else {
+            return Response::text("404 Not Found", "Nothing is here: use the address that `hakmem view` printed.\n");
+        };
+        match (request.method.as_str(), path) {
+            ("GET", "") => self.picture("text/html; charset=utf-8", |heap| page::html(heap, Some(&self.secret))),
+            ("GET", "snapshot.json") => self.picture("application/json", page::json),
+            ("POST", "purge") if request.header("x-hakmem-token") == Some(&self.secret) => self.purge(),
+            ("POST", "purge") => Response::text("403 Forbidden", "The request lacks the page's token.\n"),
+            _ => Response::text("404 Not Found", "Nothing is here.\n"),
+        }
+    }
+
+    fn picture(&self, kind: &'static str, text: impl Fn(&crate::heap::Snapshot) -> String) -> Response {
+        self.asked.store(true, Ordering::Relaxed);
+        match self.target.snapshot() {
+            Ok(snapshot) if !self.process.has_ended() => Response::new("200 OK", kind, text(&snapshot)),
+            Err(error) if !self.process.has_ended() => {
+                Response::text("500 Internal Server Error", format!("{error:#}"))
+            }
+            _ => {
+                self.told.store(true, Ordering::Relaxed);
+                let text = format!("Process {} has ended; this is the last picture.", self.process.pid);
+                Response::text("410 Gone", text)
+            }
+        }
+    }
+
+    fn purge(&self) -> Response {
+        match purge::said(&self.target) {
+            Ok(said) => Response::text("200 OK", said),
+            Err(error) => Response::text("500 Internal Server Error", format!("{error:#}")),
+        }
+    }
+
+    /// Until Ctrl-C, or the process has ended and its page knows.
+    fn wait(&self) {
+        let mut end: Option<Instant> = None;
+        loop {
+            if let Event::Interrupt = signals::wait(Instant::now() + LOOK) {
+                return;
+            }
+            if end.is_none() && self.process.has_ended() {
+                println!("Process {} has ended.", self.process.pid);
+                end = Some(Instant::now() + FAREWELL);
+            }
+            let told = self.told.load(Ordering::Relaxed) || !self.asked.load(Ordering::Relaxed);
+            if end.is_some_and(|end| told || Instant::now() > end) {
+                // The answer may still be on its way.
+                signals::wait(Instant::now() + LOOK);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,514 @@
+#!/usr/bin/env python3
+"""`hakmem profile`, `flame` and `diff` from outside, on programs whose allocations are known.
+
+    profile_test.py HAKMEM LIBRARY [--keep DIRECTORY]
+
+HAKMEM is the built command, LIBRARY is libhakmem.so. Profiles are read here by a decoder of our own, so that the
+command cannot agree with itself; by Go's pprof as well where there is one. Pages are opened in headless Chromium.
+"""
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from report_browser import Browser
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE / "profile" / "planted.cc"
+INTERVAL = 8192
+GROWTH = 8 << 20 # of LEAK, between the second and the third profile
+# Bytes allocated and in use by the line's mark; blocks are as large as asked for.
+KNOWN = {"LEAK": (4000 * 4096, 4000 * 4096, 4096), "INLINED": (2000 * 2000, 2000 * 2000, 2000),
+         "TEMPORARY": (20000 * 1600, 0, 1600), "LONG": (3000 * 1000, 0, 1000), "THREAD": (500 * 8192, 500 * 8192, 8192)}
+
+
+def line_of(mark):
+    lines = SOURCE.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"// {mark}"))
+
+
+# ---- pprof's protobuf, by the wire format alone ----
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data):
+    """(number, value) of a message: numbers as int, the rest as bytes."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        elif key & 7 == 2:
+            size, at = varint(data, at)
+            value, at = data[at:at + size], at + size
+            assert len(value) == size, "cut short"
+        else:
+            raise AssertionError(f"wire type {key & 7} is not pprof's")
+        yield key >> 3, value
+
+
+def numbers(values):
+    """Of a repeated number, packed or not."""
+    for value in values:
+        at = 0
+        while isinstance(value, bytes) and at < len(value):
+            number, at = varint(value, at)
+            yield number
+        if isinstance(value, int):
+            yield value
+
+
+def message(data):
+    found = {}
+    for number, value in fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def decode(path):
+    """A profile: types, samples as (frames, values, labels), mappings as (file, build id)."""
+    whole = message(gzip.decompress(pathlib.Path(path).read_bytes()))
+    texts = [text.decode() for text in whole[6]]
+    assert texts[0] == "", "the first string is empty, as the format wants"
+
+    def one(entry, number):
+        return entry.get(number, [0])[0]
+    types = [tuple(texts[one(message(entry), at)] for at in (1, 2)) for entry in whole[1]]
+    functions = {one(entry, 1): entry for entry in map(message, whole.get(5, []))}
+    mappings = {one(entry, 1): entry for entry in map(message, whole.get(3, []))}
+    places = {}
+    for entry in map(message, whole.get(4, [])):
+        frames = []
+        for line in map(message, entry.get(4, [])):
+            function = functions[one(line, 1)]
+            frames.append((texts[one(function, 2)], texts[one(function, 4)], one(line, 2)))
+        mapping = mappings.get(one(entry, 2))
+        if mapping:
+            assert one(mapping, 2) <= one(entry, 3) < one(mapping, 3), "an address lies in its mapping"
+        places[one(entry, 1)] = frames or [(hex(one(entry, 3)), "", 0)]
+    samples = []
+    for entry in map(message, whole.get(2, [])):
+        frames = [frame for place in numbers(entry.get(1, [])) for frame in places[place]]
+        labels = [(texts[one(label, 1)], one(label, 3), texts[one(label, 4)])
+                  for label in map(message, entry.get(3, []))]
+        values = list(numbers(entry[2]))
+        assert len(values) == len(types)
+        samples.append((frames, dict(zip([name for name, _ in types], values)), labels))
+    files = {texts[one(entry, 5)]: texts[one(entry, 6)] for entry in mappings.values()}
+    return {"types": types, "samples": samples, "files": files, "period": one(whole, 12),
+            "default": texts[one(whole, 14)], "comments": [texts[number] for number in numbers(whole.get(13, []))]}
+
+
+class Planted:
+    """The program, at its first stop."""
+
+    def __init__(self, program, growth=0, **options):
+        self.process = run_under(program, growth, options)
+        self.expect("ready")
+
+    def expect(self, word):
+        line = self.process.stdout.readline().strip()
+        if line != word:
+            raise AssertionError(f"the program said {line!r}, not {word!r}")
+
+    def grow(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.expect("grown")
+
+    def end(self):
+        self.process.stdin.close()
+        if self.process.wait() != 0:
+            raise AssertionError(f"the program ended with {self.process.returncode}")
+        self.process.stdout.close()
+
+    @property
+    def pid(self):
+        return str(self.process.pid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.process.stdin, self.process.stdout):
+            end.close()
+
+
+def run_under(program, growth, options):
+    environment = {**os.environ, "LD_PRELOAD": Profiles.library,
+                   **{f"HAKMEM_{name}": str(value) for name, value in {"PROFILE_RATE": 0, **options}.items()}}
+    return subprocess.Popen([program, str(growth)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True)
+
+
+class Profiles(unittest.TestCase):
+    hakmem = library = keep = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.place = pathlib.Path(cls.keep or cls.directory.name).resolve()
+        cls.place.mkdir(parents=True, exist_ok=True)
+        cls.program = cls.place / "planted"
+        subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-pthread", "-Wl,--build-id", "-o", cls.program, SOURCE],
+                       check=True)
+        # Of one run: the live process twice, and what it left at its end.
+        cls.live, cls.grown, cls.at_exit = (cls.place / name for name in ("live.pb.gz", "grown.pb.gz", "exit.txt"))
+        pattern = cls.place / "exit-%p.txt"
+        with Planted(cls.program, GROWTH >> 10, PROFILE_BYTES=INTERVAL, PROFILE_FILE=pattern) as planted:
+            cls.run_tool("profile", "dump", planted.pid, "-o", cls.live)
+            planted.grow()
+            cls.run_tool("profile", "dump", planted.pid, "-o", cls.grown)
+            planted.end()
+        (cls.place / f"exit-{planted.pid}.txt").rename(cls.at_exit)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.directory.cleanup()
+
+    @classmethod
+    def run_tool(cls, *arguments, status=0):
+        done = subprocess.run([cls.hakmem, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                              cwd=cls.place)
+        if done.returncode != status:
+            raise AssertionError(f"hakmem {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stderr}")
+        return done.stderr if status else done.stdout
+
+    def sites(self, source, *options):
+        """From --json: the sites by the mark of their line."""
+        found = json.loads(self.run_tool("flame", source, "--json", *options))
+        marks = {line_of(mark): mark for mark in [*KNOWN, "CONTAINER", "INLINER"]}
+        return {marks[site["line"]]: site for site in found["sites"]
+                if site["file"].endswith("planted.cc") and site["line"] in marks}, found
+
+    def assert_near(self, estimate, truth, block, what):
+        """Within 5 standard errors of the truth, so that chance has no part in a failure."""
+        chance = 1 - 2.718281828 ** (-block / INTERVAL)
+        error = block * ((truth / block) * (1 - chance) / chance) ** 0.5
+        self.assertLess(abs(estimate - truth), 5 * error + block, f"{what}: {estimate}, is {truth}, error {error:.0f}")
+
+    def test_known_allocations_are_found_at_their_lines(self):
+        for source in (self.live, self.at_exit):
+            found, whole = self.sites(source)
+            self.assertEqual(next(iter(found)), "LEAK", "most is in use where it leaks")
+            for mark, (allocated, in_use, block) in KNOWN.items():
+                if mark == "LEAK" and source == self.at_exit:
+                    allocated, in_use = allocated + GROWTH, in_use + GROWTH
+                self.assertIn(mark, found, f"{source}: no site at the line of {mark}")
+                self.assert_near(found[mark]["allocated"]["bytes"], allocated, block, f"{mark} allocated")
+                if in_use:
+                    self.assert_near(found[mark]["in_use"]["bytes"], in_use, block, f"{mark} in use")
+                    blocks = found[mark]["in_use"]["objects"] * block
+                    self.assert_near(blocks, in_use, block, f"{mark}, blocks in use")
+                else:
+                    self.assertEqual(found[mark]["in_use"], {"objects": 0, "bytes": 0}, f"{mark}: all was freed")
+            self.assertEqual(found["LEAK"]["function"], "Cache::leak(unsigned long, int)")
+            self.assertEqual(whole["profile"]["at_exit"], source == self.at_exit)
+            self.assertIn("main", [frame["function"] for frame in found["LEAK"]["callers"]])
+
+    def test_inlined_functions_and_containers_are_named(self):
+        found, whole = self.sites(self.live)
+        self.assertEqual(found["INLINED"]["function"], "grab", "it has no symbol of its own")
+        self.assertEqual(found["INLINED"]["callers"][0]["line"], line_of("INLINER"))
+        # What a vector and its strings allocate counts for the line that fills them; the way there stays in the stack.
+        self.assertTrue(found["CONTAINER"]["function"].startswith("fill("))
+        self.assertGreater(found["CONTAINER"]["in_use"]["bytes"], 4000 * 900 * 0.7)
+        names = {frame["function"] for place in whole["profile"]["places"] for frame in place["frames"]}
+        self.assertTrue(any("basic_string" in name for name in names))
+        for name in ("malloc", "calloc", "aligned_alloc", "operator new(unsigned long)", "hak_malloc", "free"):
+            self.assertNotIn(name, names, "allocator functions are cut off")
+
+    def test_lifetimes_tell_short_from_long(self):
+        found, _ = self.sites(self.live, "--metric", "alloc_space")
+        short = sum(one["freed"]["bytes"] for one in found["TEMPORARY"]["lifetimes"] if one["at_least_ns"] <= 16e6)
+        self.assertGreater(short, found["TEMPORARY"]["allocated"]["bytes"] * 0.5)
+        self.assertTrue(found["LONG"]["lifetimes"])
+        for one in found["LONG"]["lifetimes"]:
+            self.assertGreaterEqual(one["at_least_ns"], 64e6, "these live 80 ms at least")
+
+    def test_files_are_what_pprof_reads(self):
+        profile = decode(self.live)
+        self.assertEqual(profile["types"], [("alloc_objects", "count"), ("alloc_space", "bytes"),
+                                            ("inuse_objects", "count"), ("inuse_space", "bytes")])
+        self.assertEqual((profile["period"], profile["default"]), (INTERVAL, "inuse_space"))
+        self.assertIn("command: planted", profile["comments"])
+        self.assertRegex(profile["files"][str(self.program)], "^[0-9a-f]{40}$")
+        leaked = sum(values["inuse_space"] for frames, values, _ in profile["samples"]
+                     if frames[0][2] == line_of("LEAK") and frames[0][1] == str(SOURCE))
+        self.assert_near(leaked, *KNOWN["LEAK"][1:], "LEAK in pprof's file")
+        for frames, values, labels in profile["samples"]:
+            if labels:
+                self.assertEqual((labels[0][0], labels[0][2], values["inuse_space"]), ("lifetime", "nanoseconds", 0))
+            else:
+                self.assertEqual(values["inuse_space"], values["alloc_space"])
+        again = self.place / "again.pb.gz"
+        self.run_tool("flame", self.live, "-o", again)
+        self.assertEqual(decode(again), profile, "what is read and written again says the same")
+
+    def test_real_pprof_agrees(self):
+        pprof = shutil.which("pprof")
+        if not pprof:
+            self.skipTest("no pprof in PATH (go install github.com/google/pprof@latest)")
+        done = subprocess.run([pprof, "-top", "-lines", "-sample_index=inuse_space", self.live], text=True,
+                              capture_output=True, check=True)
+        first = done.stdout.split("flat%", 1)[1].splitlines()[1]
+        self.assertIn("Cache::leak", first)
+        self.assertIn(f"planted.cc:{line_of('LEAK')}", first)
+
+    def test_stripped_programs_and_debug_files(self):
+        stripped, debug = self.place / "stripped", self.place / "debug"
+        shutil.copy(self.program, stripped)
+        identity = subprocess.run(["readelf", "-n", self.program], capture_output=True, text=True, check=True).stdout
+        identity = re.search("Build ID: ([0-9a-f]+)", identity).group(1)
+        apart = debug / ".build-id" / identity[:2] / f"{identity[2:]}.debug"
+        apart.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["objcopy", "--only-keep-debug", self.program, apart], check=True)
+        none = self.place / "no-debug"
+        none.mkdir(exist_ok=True)
+
+        def functions(debug_directory, program):
+            path = self.place / "names.pb.gz"
+            with Planted(program, PROFILE=1, PROFILE_BYTES=INTERVAL) as planted:
+                self.run_tool("profile", "dump", planted.pid, "-o", path, "--debug-directory", debug_directory)
+                planted.end()
+            heaviest = max(decode(path)["samples"], key=lambda sample: sample[1]["inuse_space"])
+            return path, heaviest[0][0]
+        subprocess.run(["strip", "--strip-debug", stripped], check=True)
+        _, frame = functions(none, stripped)
+        self.assertEqual(frame, ("Cache::leak(unsigned long, int)", "", 0), "the symbol table's name")
+        subprocess.run(["strip", "--strip-all", stripped], check=True)
+        path, frame = functions(none, stripped)
+        path = path.rename(self.place / "unnamed.pb.gz")
+        self.assertRegex(frame[0], "^0x[0-9a-f]+$", "no name, rather than a wrong one")
+        self.assertRegex(self.run_tool("flame", path, "--debug-directory", none), r"stripped\+0x[0-9a-f]+")
+        # Names may come later, from a debug file on another day; or at once.
+        self.assertIn(f"Cache::leak at planted.cc:{line_of('LEAK')}",
+                      self.run_tool("flame", path, "--debug-directory", debug))
+        _, frame = functions(debug, stripped)
+        self.assertEqual((frame[0], frame[2]), ("Cache::leak(unsigned long, int)", line_of("LEAK")))
+        # A debug file that does not belong to it is not taken.
+        other = self.place / "other.cc"
+        other.write_text("int main() { return 0; }\n")
+        subprocess.run(["g++", "-g", "-o", apart, other], check=True)
+        self.assertRegex(self.run_tool("flame", path, "--debug-directory", debug), r"stripped\+0x[0-9a-f]+")
+
+    def test_formats_of_other_tools(self):
+        folded, scope = self.place / "live.folded", self.place / "live.speedscope.json"
+        self.run_tool("flame", self.live, "-o", folded, "-o", scope)
+        lines = dict(line.rsplit(" ", 1) for line in folded.read_text().splitlines())
+        leaked = sum(int(value) for names, value in lines.items() if names.endswith(";Cache::leak(unsigned long, int)"))
+        self.assert_near(leaked, *KNOWN["LEAK"][1:], "LEAK in folded stacks")
+        document = json.loads(scope.read_text())
+        check_speedscope(self, document)
+        chosen = document["profiles"][document["activeProfileIndex"]]
+        self.assertEqual((chosen["name"], chosen["unit"]), ("bytes in use", "bytes"))
+        self.assertEqual(sum(chosen["weights"]), sum(map(int, lines.values())))
+
+    def test_differences_name_what_grew(self):
+        before, after = self.live, self.grown
+        found = json.loads(self.run_tool("diff", before, after, "--json"))
+        first = found["changes"][0]
+        self.assertEqual((first["function"], first["line"]), ("Cache::leak(unsigned long, int)", line_of("LEAK")))
+        self.assert_near(first["after"] - first["before"], GROWTH, 4096, "growth")
+        self.assertEqual(len(found["changes"]), 1, "nothing else has changed")
+        text = self.run_tool("diff", before, after)
+        self.assertRegex(text, r"bytes in use grew by [789].* MiB, from")
+        self.assertRegex(text, rf"\+[789]\S* MiB .*Cache::leak at planted.cc:{line_of('LEAK')}")
+        self.assertRegex(self.run_tool("diff", after, before), r"shrank by(?s:.*)−[789]\S* MiB .*Cache::leak")
+        self.assertIn("No site changed", self.run_tool("diff", before, before))
+        drawing = self.place / "diff.svg"
+        self.run_tool("diff", before, after, "-o", drawing)
+        self.assertIn("Cache::leak", drawing.read_text())
+        self.assertTrue(xml.etree.ElementTree.parse(drawing).getroot().tag.endswith("svg"))
+
+    def test_sampling_is_switched_on_in_programs_that_run(self):
+        work = """import sys
+print('ready', flush=True)
+for line in sys.stdin:
+    kept = [bytes(5000) for _ in range(4000)]
+    print('done', flush=True)
+"""
+        table = "create table t(x); select 'ready';\n"
+        rows = """with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)
+            insert into t select randomblob(500) from n; select 'done';\n"""
+        programs = {"python3": (["/usr/bin/python3", "-c", work], "", "\n", "Py"),
+                    "sqlite3": (["sqlite3", ":memory:"], table, rows, "sqlite3")}
+        for name, (command, greeting, request, part) in programs.items():
+            if not shutil.which(command[0]):
+                print(f"left out: {name} is not installed")
+                continue
+            with self.subTest(name):
+                environment = {**os.environ, "LD_PRELOAD": self.library, "PYTHONMALLOC": "malloc"}
+                process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                           text=True)
+                pid = str(process.pid)
+
+                def read():
+                    return self.run_tool("flame", pid, "--json", "--debug-directory", self.place / "absent")
+
+                def talk(request, answer):
+                    process.stdin.write(request)
+                    process.stdin.flush()
+                    while (line := process.stdout.readline().strip()) != answer:
+                        self.assertTrue(line, f"{name} ended")
+                try:
+                    talk(greeting, "ready")
+                    self.assertIn("profile start", self.run_tool("flame", pid, status=2))
+                    self.run_tool("profile", "start", pid, "--bytes", "16K")
+                    talk(request, "done")
+                    found = json.loads(read())
+                    self.assertGreater(found["totals"]["alloc_space"], 5 << 20)
+                    names = [frame["function"] for place in found["profile"]["places"] for frame in place["frames"]]
+                    self.run_tool("profile", "stop", pid)
+                    talk(request, "done")
+                    self.assertEqual(json.loads(read())["totals"]["alloc_space"], found["totals"]["alloc_space"],
+                                     "nothing is sampled after stop")
+                finally:
+                    process.stdin.close()
+                    process.wait()
+                    process.stdout.close()
+                self.assertTrue(any(name.startswith(part) for name in names), names)
+
+    def test_refuses_in_one_line(self):
+        (self.place / "text").write_text("nothing\n")
+        (self.place / "short.pb.gz").write_bytes(self.live.read_bytes()[:200])
+        (self.place / "cut.txt").write_text(self.at_exit.read_text().split("\nmaps\n")[0])
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        for arguments, wanted in {
+            ("flame", "absent"): "absent: cannot be read",
+            ("flame", "text"): "neither a pprof profile nor",
+            ("flame", "short.pb.gz"): "is damaged",
+            ("flame", "cut.txt"): "is cut short",
+            ("flame", str(os.getpid())): f"PID {os.getpid()} does not run HAKMEM",
+            ("profile", "dump", str(ended.pid)): f"no process {ended.pid}",
+            ("profile", "start", str(ended.pid)): f"no process {ended.pid}",
+            ("flame", str(self.live), "-o", "x.json"): "the name tells no format",
+            ("diff", str(self.live), str(self.live), "-o", "x.folded"): "a difference is written as",
+        }.items():
+            text = self.run_tool(*arguments, status=2)
+            self.assertIn(wanted, text)
+            self.assertEqual(len(text.strip().splitlines()), 1, text)
+
+    def test_a_file_that_cannot_be_written_is_told(self):
+        path = self.place / "absent" / "file"
+        environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_FILE": str(path)}
+        done = subprocess.run(["true"], env=environment, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, f"hakmem: cannot write HAKMEM_PROFILE_FILE={path}\n"))
+
+    def test_a_program_that_ends_meanwhile(self):
+        """Whatever moment it ends at: a profile or one line, nothing else."""
+        for _ in range(5):
+            with Planted(self.program, PROFILE=1, PROFILE_BYTES=INTERVAL) as planted:
+                tool = subprocess.Popen([self.hakmem, "flame", planted.pid], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+                planted.process.kill()
+                out, error = tool.communicate(timeout=120)
+            if tool.returncode == 0:
+                self.assertIn("in use", out)
+            else:
+                self.assertEqual((tool.returncode, len(error.strip().splitlines())), (2, 1), error)
+
+    def test_pages_in_a_browser(self):
+        page, other, drawing = self.place / "live.html", self.place / "diff.html", self.place / "live.svg"
+        self.run_tool("flame", self.live, "-o", page, "-o", drawing)
+        self.run_tool("diff", self.live, self.grown, "-o", other)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+            browser = Browser(profile)
+            try:
+                self.look_at(browser, page, other, drawing)
+            finally:
+                browser.close()
+
+    def look_at(self, browser, page, other, drawing):
+        for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 360, False)):
+            browser.open(page, width=width, dark=dark)
+            self.assertEqual(browser.complaints(), [])
+            browser.screenshot(self.place / f"{name}.png")
+            wide = browser.run("document.documentElement.scrollWidth - innerWidth")
+            self.assertLessEqual(wide, 0, f"{name}: the page does not scroll sideways")
+        browser.open(page)
+        self.assertEqual([one for one in browser.addresses() if not one.startswith("file:")], [])
+        width = """(part) => { const one = [...document.querySelectorAll(".flame > *")].find((one) =>
+            one.title.includes(part)); const of = one.parentElement.getBoundingClientRect();
+            return one.hidden ? 0 : one.getBoundingClientRect().width / of.width; }"""
+        found, whole = self.sites(self.live)
+        total = whole["totals"]
+        share = found["LEAK"]["in_use"]["bytes"] / total["inuse_space"]
+        self.assertAlmostEqual(browser.run(f"({width})('Cache::leak')"), share, delta=0.01)
+        self.assertEqual(browser.run(f"({width})('temporary')"), 0, "nothing of it is in use")
+        browser.run("""(() => { const select = document.querySelector(".tools select"); select.value = "2";
+            select.dispatchEvent(new Event("change")); })()""")
+        share = found["TEMPORARY"]["allocated"]["bytes"] / total["alloc_space"]
+        self.assertAlmostEqual(browser.run(f"({width})('temporary')"), share, delta=0.01)
+        browser.run("""[...document.querySelectorAll(".flame > *")].find((one) =>
+            one.title.includes("temporary")).click()""")
+        self.assertAlmostEqual(browser.run(f"({width})('temporary')"), 1, delta=0.01)
+        self.assertIn("temporary", browser.run("document.querySelector('.status').textContent"))
+        browser.run("document.querySelector('.tools button').click()")
+        self.assertAlmostEqual(browser.run(f"({width})('temporary')"), share, delta=0.01)
+        row = browser.run("""[...document.querySelector("table.sites").tBodies[0].rows[0].cells].map((one) =>
+            [one.textContent, Number(one.dataset.value)])""")
+        self.assertIn(f"planted.cc:{line_of('LEAK')}", row[0][0])
+        self.assertEqual(row[2][1], found["LEAK"]["in_use"]["bytes"])
+        browser.open(other)
+        self.assertEqual(browser.complaints(), [])
+        browser.screenshot(self.place / "diff.png")
+        browser.open(drawing)
+        self.assertEqual(browser.complaints(), [])
+        browser.screenshot(self.place / "svg.png")
+        self.assertIn("Cache::leak", browser.run("document.documentElement.textContent"))
+        browser.call("Emulation.setScriptExecutionDisabled", value=True)
+        browser.open(page)
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+        self.assertEqual(browser.complaints(), [])
+        self.assertGreater(browser.run("document.querySelectorAll('.flame > *').length"), 10)
+
+
+def check_speedscope(test, document):
+    """What https://www.speedscope.app/file-format-schema.json asks for."""
+    test.assertEqual(document["$schema"], "https://www.speedscope.app/file-format-schema.json")
+    frames = document["shared"]["frames"]
+    for frame in frames:
+        test.assertIsInstance(frame["name"], str)
+        test.assertLessEqual(set(frame), {"name", "file", "line", "col"})
+        test.assertIsInstance(frame.get("line", 0), int)
+    test.assertEqual(len(document["profiles"]), 4)
+    for profile in document["profiles"]:
+        test.assertEqual(set(profile), {"type", "name", "unit", "startValue", "endValue", "samples", "weights"})
+        test.assertEqual(profile["type"], "sampled")
+        test.assertIn(profile["unit"], ("bytes", "none"))
+        test.assertEqual(len(profile["samples"]), len(profile["weights"]))
+        test.assertTrue(all(0 <= number < len(frames) for stack in profile["samples"] for number in stack))
+        test.assertEqual(profile["endValue"] - profile["startValue"], sum(profile["weights"]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("hakmem")
+    parser.add_argument("library")
+    parser.add_argument("--keep")
+    options, rest = parser.parse_known_args()
+    Profiles.hakmem = str(pathlib.Path(options.hakmem).resolve())
+    Profiles.library = str(pathlib.Path(options.library).resolve())
+    Profiles.keep = options.keep
+    unittest.main(argv=sys.argv[:1] + rest)

@@ -1,0 +1,55 @@
+/* The heap profile as a text, for `hakmem flame`; by PROFILE_FILE the program leaves one at its end.
+ *
+ *  1. "hakmem profile 1", then lines of a word and a value: pid, interval (mean bytes between samples), dropped
+ *     (samples without a place), command.
+ *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
+ *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
+ *  3. "maps", and the process's mappings to the end. Names are found by the command, from files.
+ *
+ * Any thread, at any time; others may go on meanwhile: figures are recent ones. */
+#include "options.h"
+#include "profile.h"
+#include "text.h"
+
+#include <unistd.h>
+
+static void put_stack(struct text *t, const struct profile_stack *s) {
+    const struct profile_total *totals[] = {&s->allocated, &s->freed};
+    text_string(t, "stack");
+    for (unsigned i = 0; i < 2; i++)
+        text_format(t, " %u %u", load_relaxed(&totals[i]->estimated_objects),
+                    load_relaxed(&totals[i]->estimated_bytes));
+    for (unsigned i = 0; i < PROFILE_LIFETIMES; i++)
+        text_format(t, i == 0 ? " %u" : ",%u", (uint64_t)load_relaxed(&s->lifetimes[i]));
+    uint32_t depth = load_acquire(&s->depth);
+    for (unsigned i = 0; i < depth; i++)
+        text_format(t, " %x", s->callers[i]);
+    text_string(t, "\n");
+}
+
+bool profile_write(const char *pattern) {
+    int fd = text_open_output(pattern);
+    if (fd < 0)
+        return false;
+    TEXT_TO_FD(t, fd, 4096);
+    text_format(&t, "hakmem profile 1\npid %u\ninterval %u\ndropped %u\ncommand ", (uint64_t)getpid(),
+                load_relaxed(&hak_profile.wanted_bytes), load_relaxed(&hak_profile.dropped));
+    text_flush(&t);
+    os_copy_file(fd, "/proc/self/comm");
+    struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
+    uint32_t used = stacks != NULL ? load_relaxed(&hak_profile.stacks_used) : 0;
+    for (uint32_t i = 0; i < used && i < PROFILE_STACKS; i++)
+        if (load_relaxed(&stacks[i].allocated.samples) != 0)
+            put_stack(&t, &stacks[i]);
+    text_string(&t, "maps\n");
+    text_flush(&t);
+    os_copy_file(fd, "/proc/self/maps");
+    os_close(fd);
+    return true;
+}
+
+void profile_at_exit(void) {
+    const char *pattern = option_text(OPT_PROFILE_FILE);
+    if (*pattern != '\0' && !profile_write(pattern))
+        text_line("hakmem: cannot write HAKMEM_PROFILE_FILE=%s", pattern);
+}
