@@ -9,7 +9,9 @@ mod compare;
 mod elf;
 mod launch;
 mod machine;
+mod manual;
 mod measure;
+mod metrics;
 mod output;
 mod proc;
 mod progress;
@@ -20,7 +22,7 @@ mod statistics;
 mod suite;
 mod table;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -35,6 +37,12 @@ enum Subcommands {
     /// Run a program, or the workloads of a suite, under every allocator there is, and say which is best and how sure
     /// that is
     Compare(Box<compare::Options>),
+    /// Heaps as Prometheus or OpenMetrics text, once or served at an address
+    Metrics(metrics::Options),
+    /// Completions for a shell
+    Completions(manual::CompletionOptions),
+    /// Manual pages
+    Man(manual::ManOptions),
     /// Draw a report from the JSON that `compare --json` wrote
     Report(report::Options),
 }
@@ -42,6 +50,9 @@ enum Subcommands {
 fn main() -> ExitCode {
     let outcome = match Command::parse().command {
         Subcommands::Compare(options) => compare::command(&options),
+        Subcommands::Metrics(options) => metrics::command(&options),
+        Subcommands::Completions(options) => manual::completions(&options, Command::command()),
+        Subcommands::Man(options) => manual::pages(&options, Command::command()),
         Subcommands::Report(options) => report::command(&options),
     };
     outcome.unwrap_or_else(|error| {
