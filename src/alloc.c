@@ -65,8 +65,9 @@ static size_t give_back(struct heap *h) {
 }
 
 HAK_COLD static void give_back_as_asked(struct heap *h) {
-    h->purge_seen = load_relaxed(&hak_inspect.purge_wanted);
+    uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
     give_back(h);
+    h->purge_seen = wanted;
 }
 
 /* At the end of a slow path, when nothing is half-done. */

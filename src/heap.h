@@ -78,7 +78,7 @@ struct heap {
     /* pool, counters */
     struct pool_client pool;
     /* birth and end */
-    uint64_t purge_seen; /* hak_inspect.purge_wanted when this thread last gave back for it */
+    uint64_t purge_seen; /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
     struct heap *next;   /* every heap there ever was, newest first; constant */

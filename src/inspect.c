@@ -3,6 +3,8 @@
 #include "hakmem.h"
 #include "options.h"
 #include "purge.h"
+#include "secure.h"
+#include "spans.h"
 #include "tiers.h"
 
 // clang-format off
@@ -10,13 +12,13 @@
 #define FIELDS(F) \
 F(region, base) F(region, frontier) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, heaps) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) F(region, superslabs) \
-F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, carved) F(slab, class_id) F(slab, kind) F(slab, slots) \
+F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
 F(slab, purged_pages) F(slab, purged_blocks) F(slab, guarded_state) F(slab, lead_bytes) F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
-F(superslab_row, superslab) \
+F(superslab_row, superslab) F(secure_span, held) F(secure_span, state) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned_slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
-F(heap, pool) F(heap, number) F(heap, in_use) F(heap, next) \
+F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
 F(pool_client, counters) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, blocks) F(ring, block_kib) \
@@ -25,13 +27,13 @@ F(option_entry, name) F(option_entry, initial) F(option_entry, least) F(option_e
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(fork_page, purger) F(inspect, purge_wanted)
 
-#define SIZES(S) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect)
+#define SIZES(S) S(region) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
 C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE) C(KIND_GUARDED) \
 C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
-C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
+C(STATE_FREED) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \

@@ -47,6 +47,7 @@ X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "SECURE: freed blocks
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text, JSON") \
 X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process id") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table at the start") \
+X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (hakmem explain PID) where Yama's ptrace_scope 1 forbids it") \
 X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "one line about the heap on SIGSEGV, SIGBUS and SIGABRT; other handlers run after it") \
 X(DEBUG,           TEXT,   START, 0, 0, 0, "", "checked build: events to log, of acquire,free,lru,drain") \
 X(SS_ACQUIRE_DEBUG,    NUMBER, START, 0, 0, 1, "", "checked build: log slots taken, as DEBUG=acquire") \

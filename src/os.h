@@ -38,6 +38,7 @@ void os_wake(_Atomic uint32_t *word);
 /* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen by
  * this one, as if each had executed a fence. False: not to be had. */
 bool os_fence_threads(void);
+void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */

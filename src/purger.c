@@ -48,12 +48,12 @@ static void purge_as_asked(struct heap *h, bool fences) {
     uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted == h->purge_seen)
         return;
-    h->purge_seen = wanted;
     for (unsigned looks = 0; fences && looks < 2; looks++) /* the second finds who did nothing since the first */
         empty_unused_rings(h);
     trim(h, true);
     pool_settle(&h->pool);
     pool_purge(&h->pool, 0);
+    h->purge_seen = wanted;
 }
 
 /* Its heap is an ordinary one. */

@@ -29,7 +29,7 @@
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB) /* of a class in a heap, but 4 blocks at least */
 
-enum { STATE_FREED = 0x8000, SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
+enum { SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
 
 struct secure_entry {
     uintptr_t block; /* 0: none */

@@ -14,6 +14,7 @@
 
 #define SPAN_BLOCKS_MOST 4096 /* of 16 bytes */
 #define SPANS_MOST 16         /* in a SuperSlab */
+enum { STATE_FREED = 0x8000 };
 
 /* Of a slab; all of it zero before its first life. */
 struct secure_span {

@@ -4,6 +4,7 @@
 #include "heap.h"
 #include "log.h"
 #include "options.h"
+#include "os.h"
 #include "start.h"
 #include "stats.h"
 
@@ -59,6 +60,8 @@ static void catch_crashes(void) {
 __attribute__((constructor(101))) void start_library(void) {
     options_init();
     stats_init();
+    if (option(OPT_INSPECT))
+        os_allow_readers();
     if (option(OPT_CRASH_LOG))
         catch_crashes();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),

@@ -223,6 +223,12 @@ fn scudo_library() -> Option<PathBuf> {
     versions.max_by_key(number)
 }
 
+/// The library as LD_PRELOAD takes it.
+pub fn hakmem_preload(named: Option<&Path>) -> Result<String> {
+    let library = hakmem_library(named)?.context("no libhakmem.so is found; --hakmem LIB names one")?;
+    preloadable(&library)
+}
+
 fn hakmem_library(named: Option<&Path>) -> Result<Option<PathBuf>> {
     if let Some(path) = named {
         ensure!(path.is_file(), "{}: there is no such library", path.display());

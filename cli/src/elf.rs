@@ -67,7 +67,17 @@ pub fn obstacle(path: &Path) -> Option<&'static str> {
 
 /// Does the program itself define malloc?
 pub fn has_malloc(path: &Path) -> bool {
-    Elf::read(path).and_then(|elf| elf.defines("malloc")).unwrap_or(false)
+    defines_any(path, &["malloc"])
+}
+
+/// Does it define one of these functions, as far as its symbol tables tell?
+pub fn defines_any(path: &Path, names: &[&str]) -> bool {
+    Elf::read(path).is_some_and(|elf| names.iter().any(|name| elf.defines(name).unwrap_or(false)))
+}
+
+/// Does it need no dynamic linker?
+pub fn is_static(path: &Path) -> bool {
+    Elf::read(path).and_then(|elf| elf.has_interpreter()) == Some(false)
 }
 
 #[cfg(test)]

@@ -3,18 +3,24 @@
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs, elf.rs) and workloads (suite.rs) → runs in
 //! interleaved rounds (measure.rs), each started and watched by launch.rs and proc.rs → medians, ratios and verdicts
 //! (statistics.rs) → one `results::Comparison`, which table.rs prints and report.rs draws.
+//!
+//! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs.
 
 mod allocator;
 mod compare;
 mod elf;
+mod explain;
+mod heap;
 mod launch;
 mod machine;
 mod manual;
 mod measure;
 mod metrics;
+mod options;
 mod output;
 mod proc;
 mod progress;
+mod purge;
 mod report;
 mod results;
 mod signals;
@@ -45,6 +51,14 @@ enum Subcommands {
     Man(manual::ManOptions),
     /// Draw a report from the JSON that `compare --json` wrote
     Report(report::Options),
+    /// Say where the memory of a running program is, and what would save some
+    Explain(explain::Options),
+    /// List HAKMEM's options: those of a running program, or of the library that would be preloaded
+    Options(options::Options),
+    /// Change an option of a running program
+    Set(options::Set),
+    /// Have a running program give back to the system what it does not use
+    Purge(purge::Options),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +68,10 @@ fn main() -> ExitCode {
         Subcommands::Completions(options) => manual::completions(&options, Command::command()),
         Subcommands::Man(options) => manual::pages(&options, Command::command()),
         Subcommands::Report(options) => report::command(&options),
+        Subcommands::Explain(options) => explain::command(&options),
+        Subcommands::Options(options) => options::command(&options),
+        Subcommands::Set(options) => options::set(&options),
+        Subcommands::Purge(options) => purge::command(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("hakmem: {error:#}");

@@ -64,6 +64,31 @@ pub fn minor_faults(pid: Pid) -> u64 {
     stat(pid).and_then(|fields| fields.get(7)?.parse().ok()).unwrap_or(0)
 }
 
+/// What is told about a process besides memory.
+pub struct About {
+    pub command: String,
+    pub threads: u64,
+    pub rss_peak: u64,
+    pub age_ms: u64,
+}
+
+pub fn about(pid: Pid) -> Option<About> {
+    let fields = stat(pid)?;
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = words.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    let command = words.join(" ").trim().to_string();
+    let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string();
+    let uptime = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse::<f64>().ok()?;
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let started = fields.get(19)?.parse::<f64>().ok()? / ticks;
+    Some(About {
+        command: if command.is_empty() { name() } else { command },
+        threads: fields.get(17)?.parse().ok()?,
+        rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
+        age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
+    })
+}
+
 /// CPU time of the main thread so far, in seconds.
 pub fn cpu(pid: Pid) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();

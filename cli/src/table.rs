@@ -54,6 +54,23 @@ pub fn bytes(bytes: f64) -> String {
     }
 }
 
+/// Of a running program: down to single bytes.
+pub fn size(count: u64) -> String {
+    match count {
+        0 => "0".to_string(),
+        1..1024 => format!("{count} B"),
+        1024..0x10_0000 => format!("{} KiB", (count + 512) >> 10),
+        _ => bytes(count as f64),
+    }
+}
+
+/// "40,000"
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| std::str::from_utf8(g).unwrap_or("")).collect();
+    groups.join(",")
+}
+
 pub fn amount(number: f64) -> String {
     for (limit, letter) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
         if number >= limit {
@@ -123,6 +140,13 @@ fn table(mut columns: Vec<Column>, style: Style) -> String {
         }
         columns.retain(|column| column.leave_out != last);
     }
+}
+
+/// Rows under titles, the first column on the left.
+pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Style) -> String {
+    let column = |place: usize| rows.iter().map(|row| Cell::new(&row[place])).collect();
+    let columns = titles.iter().enumerate().map(|(place, title)| Column::new(*title, 0, column(place)));
+    table(columns.collect(), style) + "\n"
 }
 
 fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {

@@ -59,7 +59,7 @@ pub struct Mapping {
     pub rss: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     Tiny,
@@ -69,7 +69,8 @@ pub enum Tier {
     Secure,
 }
 
-/// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0.
+/// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
+/// `live`, `cached`, `free` and `untouched` are this class's part of the term of that name, so they add up to them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Class {
     pub tier: Tier,
@@ -79,14 +80,20 @@ pub struct Class {
     pub cached_blocks: u64,
     /// In slabs that also have live blocks, free and carved.
     pub free_blocks: u64,
-    pub live: u64,
-    pub cached: u64,
-    pub free: u64,
+    pub live: i64,
+    pub untouched: i64,
+    pub cached: i64,
+    /// Resident and neither live nor cached: free blocks, and what was not carved yet but is resident.
+    pub free: i64,
     pub resident: u64,
-    /// Resident bytes of whole pages without a live block: what `hakmem purge` could give back at most.
+    /// Slabs with free blocks that could be used at once.
+    pub partly_used_slabs: u64,
+    /// Resident bytes of whole pages without a live block: what `hakmem purge` could give back at most. Of tiny classes
+    /// an estimate from some of their slabs.
     pub free_pages: u64,
 }
 
+/// Those handed out so far, but those inside a huge block of which nothing is resident.
 #[derive(Debug, Clone, Serialize)]
 pub struct SuperSlab {
     pub number: u64,

@@ -1,0 +1,163 @@
+//! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
+
+use crate::heap::advice::{advice, Advice};
+use crate::heap::{Class, Snapshot, Target, Terms, Tier};
+use crate::proc::Pid;
+use crate::table::{self, count, size, Style};
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// Of what is not the heap, named one by one.
+const REST_NAMED: usize = 5;
+/// Of the heap: a class with less is not listed.
+const CLASS_LEAST_SHARE: i64 = 100;
+
+#[derive(Args)]
+pub struct Options {
+    pid: Pid,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The snapshot without the picture of each slot, and what follows from it.
+#[derive(Serialize)]
+struct Explanation<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    advice: Vec<Advice>,
+}
+
+pub fn command(options: &Options) -> Result<ExitCode> {
+    let snapshot = Target::attach(options.pid)?.snapshot()?;
+    print(snapshot, "", options.json)
+}
+
+fn print(mut snapshot: Snapshot, when: &str, json: bool) -> Result<ExitCode> {
+    let advice = advice(&snapshot);
+    if json {
+        snapshot.superslabs = Vec::new(); // `hakmem map` shows them
+        println!("{}", serde_json::to_string_pretty(&Explanation { snapshot: &snapshot, advice })?);
+    } else {
+        print!("{}", text(&snapshot, when, &advice, Style::of_stdout()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(snapshot: &Snapshot, when: &str, advice: &[Advice], style: Style) -> String {
+    let mut text = head(snapshot, when) + "\n" + &sum(snapshot, style);
+    let classes = class_rows(snapshot);
+    if !classes.is_empty() {
+        let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident"];
+        let _ = write!(text, "\n{}", table::plain(titles, &classes, style));
+    }
+    text.push('\n');
+    match advice {
+        [] => text.push_str("Nothing is wrong: what is resident is in use.\n"),
+        all => all.iter().for_each(|advice| text.push_str(&format!("- {}.\n", advice.text))),
+    }
+    match snapshot.rounding_waste {
+        Some(bytes) => {
+            let _ = writeln!(text, "Of live, {} is rounding up to block sizes (a sampled estimate).", size(bytes));
+        }
+        None => {
+            let pid = snapshot.process.pid;
+            let _ = writeln!(text, "How much of live is rounding needs a profile: `hakmem profile start {pid}`.");
+        }
+    }
+    text
+}
+
+fn head(snapshot: &Snapshot, when: &str) -> String {
+    let process = &snapshot.process;
+    let command: String = process.command.chars().take(80).collect();
+    let threads = if process.threads == 1 { "1 thread".to_string() } else { format!("{} threads", process.threads) };
+    format!(
+        "{command}\nPID {}, {threads}, HAKMEM {}: {} resident{when}, {} at most so far\n",
+        process.pid,
+        process.version,
+        size(process.rss),
+        size(process.rss_peak)
+    )
+}
+
+// ---- the sum ----
+
+fn signed(bytes: i64) -> String {
+    format!("{}{}", if bytes < 0 { "-" } else { "" }, size(bytes.unsigned_abs()))
+}
+
+fn sum(snapshot: &Snapshot, style: Style) -> String {
+    let rss = snapshot.process.rss.max(1) as i64;
+    let row = |name: &str, bytes: i64, about: &str| {
+        let percent = format!("{:.1} %", 100.0 * bytes as f64 / rss as f64);
+        (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
+    };
+    let Terms {
+        live,
+        untouched_live,
+        partly_used_slabs,
+        thread_caches,
+        empty_slots,
+        huge_rounding,
+        metadata,
+        total,
+        ..
+    } = snapshot.heap;
+    let mut rows = vec![
+        row("live", live, "blocks the program holds, rounding included"),
+        row("untouched live", untouched_live, "of these, never touched: not resident"),
+        row("partly used slabs", partly_used_slabs, "free blocks beside live ones"),
+        row("thread caches", thread_caches, "free blocks in threads' lists, rings and inboxes"),
+        row("EMPTY slots", empty_slots, "free, kept for reuse"),
+        row("huge-page rounding", huge_rounding, "UNUSED slots that share a huge page with others"),
+        row("metadata", metadata, "slab records and tables"),
+        row("= heap", total, ""),
+    ];
+    let named = snapshot.rest.iter().take(REST_NAMED);
+    rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, "not the heap")));
+    let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).sum();
+    let more = format!("{} more mappings", snapshot.rest.len().saturating_sub(REST_NAMED));
+    rows.push(row(&more, others as i64, "not the heap"));
+    rows.push(row("= resident", snapshot.process.rss as i64, ""));
+    let rows: Vec<_> = rows.into_iter().flatten().collect();
+    align_left(&table::plain(["", "bytes", "share", ""], &rows, style))
+}
+
+/// The last column is a remark.
+fn align_left(table: &str) -> String {
+    table.lines().skip(1).map(|line| line.to_string() + "\n").collect()
+}
+
+// ---- classes ----
+
+fn class_name(class: &Class) -> String {
+    match class.tier {
+        Tier::Large => "large (64 KiB to 1 MiB)".to_string(),
+        Tier::Huge => "huge (above 1 MiB)".to_string(),
+        _ => class.block_bytes.to_string(),
+    }
+}
+
+fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
+    let least = snapshot.heap.total / CLASS_LEAST_SHARE;
+    let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
+    let row = |class: &Class| {
+        let all = class.live_blocks + class.cached_blocks + class.free_blocks;
+        let full = (100 * class.live_blocks).checked_div(all).unwrap_or(0);
+        [
+            class_name(class),
+            count(class.slabs),
+            signed(class.live),
+            count(class.live_blocks),
+            format!("{full} %"),
+            signed(class.free),
+            signed(class.cached),
+            size(class.resident),
+        ]
+    };
+    snapshot.classes.iter().filter(matters).map(row).collect()
+}

@@ -1,0 +1,166 @@
+//! What a snapshot says could be saved, and how: one sentence each, with its figure.
+//!
+//! Said is what is worth it: at least 4 MiB and a twentieth of what is resident.
+
+use super::model::*;
+use crate::table::{count, size};
+use serde::Serialize;
+
+const LEAST: u64 = 4 << 20;
+const LEAST_SHARE: u64 = 20;
+/// Classes that are named one by one.
+const CLASSES_NAMED: usize = 3;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Advice {
+    /// Bytes at most.
+    pub saves: u64,
+    pub text: String,
+}
+
+/// The largest first; empty: nothing is wrong.
+pub fn advice(snapshot: &Snapshot) -> Vec<Advice> {
+    let worth = LEAST.max(snapshot.process.rss / LEAST_SHARE);
+    let mut all = fragmented(snapshot, worth);
+    let terms = &snapshot.heap;
+    let figures: [(i64, &dyn Fn(u64) -> String); 4] = [
+        (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes)),
+        (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes)),
+        (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes)),
+        (terms.metadata, &metadata),
+    ];
+    let figures = figures.iter().map(|(bytes, text)| (u64::try_from(*bytes).unwrap_or(0), text));
+    all.extend(
+        figures.filter(|&(bytes, _)| bytes >= worth).map(|(bytes, text)| Advice { saves: bytes, text: text(bytes) }),
+    );
+    all.extend(not_the_heap(snapshot, worth));
+    all.sort_by_key(|advice| std::cmp::Reverse(advice.saves));
+    all
+}
+
+fn option<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a OptionValue> {
+    snapshot.options.iter().find(|option| option.name == name)
+}
+
+fn value(snapshot: &Snapshot, name: &str) -> String {
+    option(snapshot, name).map_or("?".to_string(), |option| option.value.clone())
+}
+
+// ---- partly used slabs ----
+
+fn fragmented(snapshot: &Snapshot, worth: u64) -> Vec<Advice> {
+    let mut classes: Vec<&Class> = snapshot
+        .classes
+        .iter()
+        .filter(|class| matches!(class.tier, Tier::Tiny | Tier::Mid) && class.free > 0)
+        .collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.free));
+    let named: Vec<Advice> = classes
+        .iter()
+        .filter(|class| class.free as u64 >= worth)
+        .take(CLASSES_NAMED)
+        .map(|class| Advice { saves: class.free as u64, text: fragmented_class(snapshot, class) })
+        .collect();
+    let rest: u64 = classes[named.len()..].iter().map(|class| class.free as u64).sum();
+    let others = Advice {
+        saves: rest,
+        text: format!(
+            "{} is free in partly used slabs of {} {}classes, a little in each: threads that allocate many sizes hold a \
+             slab of each",
+            size(rest),
+            classes.len() - named.len(),
+            if named.is_empty() { "" } else { "other " }
+        ),
+    };
+    named.into_iter().chain((rest >= worth).then_some(others)).collect()
+}
+
+fn fragmented_class(snapshot: &Snapshot, class: &Class) -> String {
+    let all = class.live_blocks + class.cached_blocks + class.free_blocks;
+    let mut text = format!(
+        "{} is free in partly used slabs of class {}: {} live blocks are spread over {} slabs that are {} % full",
+        size(class.free as u64),
+        class.block_bytes,
+        count(class.live_blocks),
+        count(class.slabs),
+        (100 * class.live_blocks).checked_div(all).unwrap_or(0)
+    );
+    if class.free_pages >= LEAST {
+        let pid = snapshot.process.pid;
+        text += &format!("; `hakmem purge {pid}` gives back {} of it, whole pages", size(class.free_pages));
+    }
+    text + "; the rest stays until the blocks beside it are freed: look for what is kept of each burst of such blocks"
+}
+
+// ---- the other terms ----
+
+fn thread_caches(snapshot: &Snapshot, bytes: u64) -> String {
+    let used = snapshot.heaps.iter().filter(|heap| heap.cached > 0).count();
+    let largest = snapshot.heaps.iter().map(|heap| heap.cached).max().unwrap_or(0);
+    format!(
+        "{} waits in the caches of {} threads, {} in the largest: `hakmem set {} RING_BYTES=1m` bounds it (it is {})",
+        size(bytes),
+        count(used as u64),
+        size(largest),
+        snapshot.process.pid,
+        value(snapshot, "RING_BYTES")
+    )
+}
+
+fn empty_slots(snapshot: &Snapshot, bytes: u64) -> String {
+    let pid = snapshot.process.pid;
+    let keeping = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
+    let changed =
+        keeping.iter().filter_map(|name| option(snapshot, name)).filter(|option| option.value != option.default);
+    let changed: Vec<String> = changed.map(|option| format!("{}={}", option.name, option.value)).collect();
+    if changed.is_empty() {
+        format!(
+            "{} is EMPTY: freed lately and kept for reuse; it goes back by itself, what is older than {} ms, while the \
+             program allocates. `hakmem purge {pid}` gives it back now",
+            size(bytes),
+            value(snapshot, "DECAY_MS")
+        )
+    } else {
+        let defaults: Vec<String> = keeping
+            .iter()
+            .filter_map(|name| option(snapshot, name))
+            .filter(|option| option.value != option.default)
+            .map(|option| format!("{}={}", option.name, option.default.replace(' ', "")))
+            .collect();
+        format!(
+            "{} is EMPTY, kept because of {}: `hakmem set {pid} {}` gives most of it back",
+            size(bytes),
+            changed.join(", "),
+            defaults.join(" ")
+        )
+    }
+}
+
+fn huge_rounding(snapshot: &Snapshot, bytes: u64) -> String {
+    format!(
+        "{} are unused parts of huge pages: HAKMEM_HUGE_PAGES=never (it is {}) avoids it and costs speed; `hakmem purge {}` \
+         gives them back now",
+        size(bytes),
+        value(snapshot, "HUGE_PAGES"),
+        snapshot.process.pid
+    )
+}
+
+fn metadata(bytes: u64) -> String {
+    format!(
+        "{} are HAKMEM's own tables: they grow with the most memory the program ever had, and with its threads",
+        size(bytes)
+    )
+}
+
+fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {
+    let bytes: u64 = snapshot.rest.iter().map(|mapping| mapping.rss).sum();
+    if bytes < worth || bytes < snapshot.process.rss / 2 {
+        return None;
+    }
+    let largest: Vec<String> =
+        snapshot.rest.iter().take(2).map(|mapping| format!("{} {}", mapping.name, size(mapping.rss))).collect();
+    let percent = 100 * bytes / snapshot.process.rss.max(1);
+    let text = format!("{} ({percent} %) is not the heap at all: {}", size(bytes), largest.join(", "));
+    Some(Advice { saves: bytes, text })
+}

@@ -1,0 +1,249 @@
+//! Memory and mappings of another process, and what is wrong when they cannot be had.
+
+use crate::proc::{kilobytes, Pid};
+use anyhow::{bail, Result};
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+
+/// Ranges in one call: the kernel's IOV_MAX.
+const PIECES_MOST: usize = 1024;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Remote {
+    pub pid: Pid,
+}
+
+impl Remote {
+    /// Fails unless there is such a process and its memory may be read.
+    pub fn open(pid: Pid) -> Result<Remote> {
+        let remote = Remote { pid };
+        match fs::read_to_string(format!("/proc/{pid}/maps")) {
+            Err(error) => Err(remote.failure(error)),
+            Ok(maps) if maps.is_empty() && !remote.has_ended() => {
+                bail!("PID {pid} is the kernel's own: it has no malloc")
+            }
+            Ok(maps) if maps.is_empty() => Err(remote.ended()),
+            Ok(_) => Ok(remote),
+        }
+    }
+
+    /// A zombie, or gone.
+    fn has_ended(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+    }
+
+    fn ended(&self) -> anyhow::Error {
+        anyhow::anyhow!("PID {} has just ended", self.pid)
+    }
+
+    /// What an error of a system call on the process means for the user.
+    fn failure(&self, error: Error) -> anyhow::Error {
+        let pid = self.pid;
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => self.forbidden(),
+            _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("no process {pid}"),
+            _ if self.has_ended() => self.ended(),
+            _ => anyhow::anyhow!("PID {pid} cannot be read: {error}"),
+        }
+    }
+
+    fn forbidden(&self) -> anyhow::Error {
+        let pid = self.pid;
+        let own = unsafe { libc::geteuid() };
+        let user = fs::metadata(format!("/proc/{pid}/stat")).map_or(own, |data| data.uid());
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        if user != own && own != 0 {
+            anyhow::anyhow!("PID {pid} is another user's (user {user}): run `sudo hakmem …`")
+        } else if own != 0 && scope.trim() == "1" {
+            anyhow::anyhow!(
+                "PID {pid} may not be read: kernel.yama.ptrace_scope is 1. Run `sudo hakmem …`, or start the program \
+                 with HAKMEM_INSPECT=1"
+            )
+        } else if own != 0 {
+            anyhow::anyhow!(
+                "PID {pid} may not be read (it has changed its user or has privileges): run `sudo hakmem …`"
+            )
+        } else {
+            anyhow::anyhow!(
+                "PID {pid} may not be read, not even by root here: the container lacks the capability SYS_PTRACE, or \
+                 kernel.yama.ptrace_scope is 3"
+            )
+        }
+    }
+
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        let length = buffer.len();
+        self.read_pieces(&[(address, length)], buffer)
+    }
+
+    pub fn read_vec(&self, address: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub fn number(&self, address: u64) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Ranges (address, bytes), one behind the other into `buffer`.
+    pub fn read_pieces(&self, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
+        for some in pieces.chunks(PIECES_MOST) {
+            let remote: Vec<_> = some.iter().map(|&(at, length)| piece(at as usize, length)).collect();
+            let wanted = some.iter().map(|&(_, length)| length).sum::<usize>();
+            let (now, later) = buffer.split_at_mut(wanted);
+            let local = piece(now.as_mut_ptr() as usize, wanted);
+            // SAFETY: `local` is `now`, which is exclusively ours.
+            let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), remote.len() as u64, 0) };
+            self.check(got, wanted, some[0].0)?;
+            buffer = later;
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let (local, remote) = (piece(bytes.as_ptr() as usize, bytes.len()), piece(address as usize, bytes.len()));
+        // SAFETY: reads `bytes` only.
+        let got = unsafe { libc::process_vm_writev(self.pid, &local, 1, &remote, 1, 0) };
+        self.check(got, bytes.len(), address)
+    }
+
+    fn check(&self, got: isize, wanted: usize, address: u64) -> Result<()> {
+        if got < 0 {
+            return Err(self.failure(Error::last_os_error()));
+        }
+        if got as usize == wanted {
+            return Ok(());
+        }
+        if self.has_ended() {
+            return Err(self.ended());
+        }
+        bail!("PID {}: of {wanted} bytes at {address:#x} only {got} are there", self.pid)
+    }
+
+    /// A text that ends with a NUL, or is cut.
+    pub fn text(&self, address: u64) -> Result<String> {
+        const CHUNK: u64 = 256;
+        let mut bytes = Vec::new();
+        while bytes.len() < 4096 {
+            let at = address + bytes.len() as u64;
+            let chunk = self.read_vec(at, (CHUNK - at % CHUNK) as usize)?; // stays within a page
+            if let Some(end) = chunk.iter().position(|&byte| byte == 0) {
+                bytes.extend(&chunk[..end]);
+                break;
+            }
+            bytes.extend(chunk);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page tables.
+    pub fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
+        let file = if with_rss { "smaps" } else { "maps" };
+        let text = fs::read(format!("/proc/{}/{file}", self.pid)).map_err(|error| self.failure(error))?;
+        let areas = areas(&String::from_utf8_lossy(&text));
+        if areas.is_empty() {
+            return Err(self.ended());
+        }
+        Ok(areas)
+    }
+}
+
+fn piece(address: usize, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length }
+}
+
+// ---- mappings ----
+
+/// A line of maps, or an entry of smaps.
+#[derive(Debug, Clone, Default)]
+pub struct Area {
+    pub start: u64,
+    pub end: u64,
+    /// "rw-p"
+    pub access: String,
+    pub offset: u64,
+    pub inode: u64,
+    /// Path, "[stack]" and the like, or nothing.
+    pub name: String,
+    pub rss: u64,
+    /// Of that in huge pages.
+    pub huge: u64,
+}
+
+impl Area {
+    fn parse(line: &str) -> Option<Area> {
+        let mut words = line.splitn(6, ' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end, access) = (hex(start)?, hex(end)?, words.next()?.to_string());
+        let (offset, _device) = (hex(words.next()?)?, words.next()?);
+        let inode = words.next()?.parse().ok()?;
+        let name = words.next().unwrap_or_default().trim_start().to_string();
+        Some(Area { start, end, access, offset, inode, name, rss: 0, huge: 0 })
+    }
+
+    pub fn is_anonymous(&self) -> bool {
+        self.inode == 0 && (self.name.is_empty() || self.name.starts_with("[anon:"))
+    }
+
+    /// Without directories, and without the mark of a file that is no longer there.
+    pub fn file_name(&self) -> Option<&str> {
+        let path = self.name.strip_suffix(" (deleted)").unwrap_or(&self.name);
+        path.starts_with('/').then(|| path.rsplit('/').next().unwrap_or(path))
+    }
+}
+
+fn areas(text: &str) -> Vec<Area> {
+    let mut all: Vec<Area> = Vec::new();
+    for line in text.lines() {
+        // Values begin with a capital letter, addresses are in small hexadecimal digits.
+        if line.starts_with(|first: char| first.is_ascii_uppercase()) {
+            if let (Some(area), Some((key, _))) = (all.last_mut(), line.split_once(':')) {
+                match key {
+                    "Rss" => area.rss = kilobytes(line, key).unwrap_or(0),
+                    "AnonHugePages" => area.huge = kilobytes(line, key).unwrap_or(0),
+                    _ => {}
+                }
+            }
+        } else {
+            all.extend(Area::parse(line));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_read() {
+        let text = "7f00-7f10 rw-p 0000a000 fd:01 77                         /usr/lib/a b.so (deleted)\nSize: 4 kB\n\
+            Rss:                  12 kB\nAnonHugePages:         8 kB\nVmFlags: rd\n7f10-7f20 ---p 00000000 00:00 0 \n";
+        let all = areas(text);
+        assert_eq!((all.len(), all[0].start, all[0].end, all[0].offset), (2, 0x7f00, 0x7f10, 0xa000));
+        assert_eq!((all[0].rss, all[0].huge, all[0].file_name()), (12 << 10, 8 << 10, Some("a b.so")));
+        assert!(all[1].is_anonymous() && !all[0].is_anonymous());
+    }
+
+    #[test]
+    fn own_memory_is_read_and_written() {
+        let me = Remote::open(std::process::id() as Pid).unwrap();
+        let (text, mut word) = (std::ffi::CString::new("x".repeat(600)).unwrap(), Box::new(1u64));
+        assert_eq!(me.text(text.as_ptr() as u64).unwrap(), "x".repeat(600));
+        me.write(&*word as *const u64 as u64, &7u64.to_ne_bytes()).unwrap();
+        assert_eq!(std::hint::black_box(&mut word).as_ref(), &7);
+        assert!(me.number(8).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn no_such_process() {
+        assert_eq!(Remote::open(Pid::MAX).unwrap_err().to_string(), format!("no process {}", Pid::MAX));
+        assert!(Remote::open(2).map_or_else(|error| error.to_string(), |_| String::new()).contains("PID 2 "));
+    }
+}

@@ -1,0 +1,160 @@
+//! Which pages of the region are resident, as the kernel has it in /proc/PID/pagemap.
+//!
+//! 1. A page that is present counts when it is the process's alone. One that is not may be the kernel's page of zeroes,
+//!    which Rss leaves out, or shared with a forked process, which Rss counts: such pages count by the share of them that
+//!    makes the sum what smaps says.
+//! 2. Without pagemap (some containers) the slots that the pool calls resident share what smaps says.
+
+use super::remote::Remote;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const PRESENT: u64 = 1 << 63;
+const ALONE: u64 = 1 << 56;
+/// SuperSlabs read by one call.
+const CHUNK: usize = 64;
+
+/// Of one SuperSlab. Slots are numbered from 0 in it.
+#[derive(Debug, Clone)]
+struct Pages {
+    /// Bit i: page i is present.
+    present: Vec<u64>,
+    alone: [u16; 32],
+    shared: [u16; 32],
+}
+
+/// What is asked for.
+pub struct Wanted<'a> {
+    /// Of SuperSlab 0.
+    pub base: u64,
+    pub superslab_bytes: u64,
+    pub superslab_slots: usize,
+    /// Bit i: slot i of the SuperSlab may be resident, as the pool has it; 0: none, not even beside others.
+    pub slots: &'a [u32],
+    /// Rss of the mappings that hold the SuperSlabs.
+    pub rss: u64,
+}
+
+#[derive(Debug)]
+pub struct Residency {
+    superslabs: Vec<Option<Pages>>,
+    /// Without pagemap: the resident bytes of each slot that the pool calls resident.
+    guess: Option<(Vec<u32>, f64)>,
+    /// How far pages count that are not the process's alone: 0 to 1.
+    weight: f64,
+    page_bytes: u64,
+    slot_bytes: u64,
+    slots: usize,
+}
+
+impl Residency {
+    pub fn read(remote: &Remote, wanted: &Wanted) -> Residency {
+        let mut all = Residency {
+            superslabs: vec![None; wanted.slots.len()],
+            guess: None,
+            weight: 0.0,
+            page_bytes: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64,
+            slot_bytes: wanted.superslab_bytes / wanted.superslab_slots as u64,
+            slots: wanted.superslab_slots,
+        };
+        let file = File::open(format!("/proc/{}/pagemap", remote.pid));
+        if !file.is_ok_and(|file| all.read_pages(&file, wanted)) {
+            all.guess_from(wanted);
+        }
+        all
+    }
+
+    /// False: the kernel does not tell.
+    fn read_pages(&mut self, file: &File, wanted: &Wanted) -> bool {
+        let pages = (wanted.superslab_bytes / self.page_bytes) as usize;
+        let mut bytes = vec![0; CHUNK * pages * 8];
+        let mut next = 0;
+        while let Some(first) = (next..wanted.slots.len()).find(|&i| wanted.slots[i] != 0) {
+            let run = wanted.slots[first..].iter().take(CHUNK).take_while(|&&slots| slots != 0).count();
+            let at = (wanted.base + first as u64 * wanted.superslab_bytes) / self.page_bytes * 8;
+            if file.read_exact_at(&mut bytes[..run * pages * 8], at).is_err() {
+                return false;
+            }
+            for (i, entries) in bytes[..run * pages * 8].chunks_exact(pages * 8).enumerate() {
+                self.superslabs[first + i] = self.pages(entries);
+            }
+            next = first + run;
+        }
+        let sum = |of: fn(&Pages) -> &[u16; 32]| {
+            let pages = self.superslabs.iter().flatten().flat_map(|pages| of(pages).iter().map(|&n| u64::from(n)));
+            (pages.sum::<u64>() * self.page_bytes) as f64
+        };
+        let (alone, shared) = (sum(|pages| &pages.alone), sum(|pages| &pages.shared));
+        self.weight = if shared > 0.0 { ((wanted.rss as f64 - alone) / shared).clamp(0.0, 1.0) } else { 0.0 };
+        true
+    }
+
+    /// None: nothing is present.
+    fn pages(&self, entries: &[u8]) -> Option<Pages> {
+        let count = entries.len() / 8;
+        let mut pages = Pages { present: vec![0; count.div_ceil(64)], alone: [0; 32], shared: [0; 32] };
+        let mut any = false;
+        for (i, entry) in entries.chunks_exact(8).enumerate() {
+            let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
+            if entry & PRESENT != 0 {
+                any = true;
+                pages.present[i / 64] |= 1 << (i % 64);
+                let slot = (i * self.slots / count).min(31);
+                *(if entry & ALONE != 0 { &mut pages.alone[slot] } else { &mut pages.shared[slot] }) += 1;
+            }
+        }
+        any.then_some(pages)
+    }
+
+    fn guess_from(&mut self, wanted: &Wanted) {
+        let slots: u64 = wanted.slots.iter().map(|slots| u64::from(slots.count_ones())).sum();
+        let each = wanted.rss as f64 / slots.max(1) as f64;
+        self.guess = Some((wanted.slots.to_vec(), each.min(self.slot_bytes as f64)));
+    }
+
+    /// Resident bytes of a slot, by its number in the region.
+    pub fn slot(&self, number: usize) -> u64 {
+        let (superslab, slot) = (number / self.slots, number % self.slots);
+        if let Some((slots, each)) = &self.guess {
+            return if slots.get(superslab).is_some_and(|slots| slots >> slot & 1 != 0) { *each as u64 } else { 0 };
+        }
+        let Some(Some(pages)) = self.superslabs.get(superslab) else {
+            return 0;
+        };
+        let page = self.page_bytes as f64;
+        (f64::from(pages.alone[slot]) * page + f64::from(pages.shared[slot]) * page * self.weight) as u64
+    }
+
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes as usize
+    }
+
+    /// Is the page there, that lies so many bytes into the region? Yes where the kernel does not tell.
+    pub fn page_is_present(&self, offset: u64) -> bool {
+        if self.guess.is_some() {
+            return true;
+        }
+        let superslab_bytes = self.slot_bytes * self.slots as u64;
+        let page = (offset % superslab_bytes / self.page_bytes) as usize;
+        match self.superslabs.get((offset / superslab_bytes) as usize) {
+            Some(Some(pages)) => pages.present[page / 64] >> (page % 64) & 1 != 0,
+            _ => false,
+        }
+    }
+
+    /// The bytes of a slot, zero where no page is present: nothing is made resident by looking.
+    pub fn read_slot(&self, remote: &Remote, base: u64, number: usize) -> Vec<u8> {
+        let mut bytes = vec![0; self.slot_bytes as usize];
+        let offset = number as u64 * self.slot_bytes;
+        let pages = (self.slot_bytes / self.page_bytes).max(1) as usize;
+        let mut next = 0;
+        let present = |page: usize| self.page_is_present(offset + page as u64 * self.page_bytes);
+        while let Some(first) = (next..pages).find(|&page| present(page)) {
+            next = (first..pages).find(|&page| !present(page)).unwrap_or(pages);
+            let (from, to) = (first * self.page_bytes(), (next * self.page_bytes()).min(bytes.len()));
+            // What cannot be read any more stays zero.
+            let _ = remote.read(base + offset + from as u64, &mut bytes[from..to]);
+        }
+        bytes
+    }
+}

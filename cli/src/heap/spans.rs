@@ -1,0 +1,482 @@
+//! From slab records to the terms of the sum: the same counting as in src/stats.c, class by class.
+//!
+//!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span is
+//!     split into live, cached and free. EMPTY ones are a term; what is resident of UNUSED ones is huge-page rounding.
+//!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
+//!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
+//!     of a class are read, and stand for all.
+
+use super::layout::Layout;
+use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};
+use super::remote::Remote;
+use super::residency::Residency;
+use anyhow::Result;
+use std::collections::HashMap;
+
+/// Slabs of a tiny class whose lists are read.
+const LISTS_READ: usize = 32;
+/// SuperSlabs whose records are read by one call.
+const CHUNK: usize = 256;
+
+macro_rules! facts {
+    ($(#[$about:meta])* $name:ident { fields: $($field:ident = $text:literal),*; constants: $($constant:ident = $fact:literal),*; }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone)]
+        pub struct $name {
+            $(pub $field: crate::heap::layout::Field,)*
+            $(pub $constant: u64,)*
+        }
+        impl $name {
+            pub fn of(layout: &Layout) -> Result<$name> {
+                Ok($name {
+                    $($field: layout.field($text)?,)*
+                    $($constant: layout.constant($fact)?,)*
+                })
+            }
+        }
+    };
+}
+pub(super) use facts;
+
+facts! {
+    /// What is needed of `struct slab` and its like.
+    SlabFacts {
+        fields: owner = "slab.owner", list = "slab.list", bytes = "slab.bytes", countdown = "slab.countdown",
+            block_bytes = "slab.block_bytes", carved = "slab.carved", blocks = "slab.blocks", class_id = "slab.class_id",
+            kind = "slab.kind", slots = "slab.slots", place = "slab.place", floor = "slab.floor", inbox = "slab.inbox",
+            state = "slab.state", secure = "slab.secure", purged_blocks = "slab.purged_blocks",
+            guarded_state = "slab.guarded_state", lead_bytes = "slab.lead_bytes", span_slots = "slab.span_slots",
+            secure_held = "secure_span.held", secure_state = "secure_span.state";
+        constants: slab_size = "sizeof slab", secure_size = "sizeof secure_span", slot_bytes = "SLOT_BYTES",
+            superslab_bytes = "SUPERSLAB_BYTES", superslab_slots = "SUPERSLAB_SLOTS", tiny_classes = "TINY_CLASSES",
+            kind_tiny = "KIND_TINY", kind_mid = "KIND_MID", kind_large = "KIND_LARGE", kind_huge = "KIND_HUGE",
+            kind_secure = "KIND_SECURE", kind_guarded = "KIND_GUARDED", place_current = "PLACE_CURRENT",
+            block_live = "BLOCK_LIVE", block_cached = "BLOCK_CACHED", block_state = "BLOCK_STATE",
+            state_freed = "STATE_FREED", canary_bytes = "CANARY_BYTES", huge_none = "HUGE_NONE";
+    }
+}
+
+/// A size class as the library has it.
+#[derive(Debug, Clone, Copy)]
+pub struct SizeClass {
+    pub block_bytes: u64,
+    pub blocks: u64,
+    pub slots: u64,
+}
+
+/// Where the region lies at the moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Region {
+    pub base: u64,
+    pub frontier: u64,
+    pub slabs: u64,
+    pub key: u64,
+    pub rows: u64,
+    pub heaps: u64,
+    /// Handed out so far.
+    pub superslabs: usize,
+    pub superslabs_max: u64,
+}
+
+/// What is counted, and from what.
+pub struct Census<'a> {
+    pub remote: &'a Remote,
+    pub facts: &'a SlabFacts,
+    pub sizes: &'a [SizeClass],
+    pub region: Region,
+    pub residency: &'a Residency,
+    /// Pool words, and what huge pages do, by SuperSlab.
+    pub words: &'a [(u64, bool)],
+    /// Numbers of heaps by address.
+    pub heap_numbers: &'a HashMap<u64, u32>,
+    pub terms: Terms,
+    pub superslabs: Vec<SuperSlab>,
+    /// By tier and class number.
+    classes: HashMap<(Tier, usize), Class>,
+    /// Tiny slabs with a list: slot and first block, by class.
+    lists: HashMap<usize, Vec<(usize, u64)>>,
+}
+
+/// What is known of a span before its bytes are split.
+struct Span {
+    tier: Tier,
+    class_id: usize,
+    slots: usize,
+    block_bytes: u64,
+    blocks: u64,
+    live_blocks: u64,
+    cached_blocks: u64,
+    free_blocks: u64,
+    live: u64,
+    cached: u64,
+    free_pages: u64,
+    owner: Option<u32>,
+}
+
+impl<'a> Census<'a> {
+    pub fn new(
+        remote: &'a Remote,
+        facts: &'a SlabFacts,
+        sizes: &'a [SizeClass],
+        region: Region,
+        residency: &'a Residency,
+        words: &'a [(u64, bool)],
+        heap_numbers: &'a HashMap<u64, u32>,
+    ) -> Census<'a> {
+        let (terms, superslabs, classes, lists) = (Terms::default(), Vec::new(), HashMap::new(), HashMap::new());
+        Census { remote, facts, sizes, region, residency, words, heap_numbers, terms, superslabs, classes, lists }
+    }
+
+    /// Looks at every slot.
+    pub fn count_slots(&mut self) -> Result<()> {
+        let slots = self.facts.superslab_slots as usize;
+        let end = self.words.len() * slots;
+        let record_bytes = self.facts.slab_size as usize;
+        let mut records: (usize, Vec<u8>) = (0, Vec::new()); // from this slot on
+        let mut slot = 0;
+        while slot < end {
+            let superslab = slot / slots;
+            let active = self.words[superslab].0 as u32;
+            if active == 0 {
+                (slot..slot + slots).for_each(|slot| self.count_free(slot));
+                slot += slots;
+            } else if active >> (slot % slots) & 1 == 0 {
+                self.count_free(slot);
+                slot += 1;
+            } else {
+                let have = records.0..records.0 + records.1.len() / record_bytes;
+                if !have.contains(&slot) {
+                    let bytes = CHUNK.min(self.words.len() - superslab) * slots * record_bytes;
+                    let at = self.region.slabs + (superslab * slots * record_bytes) as u64;
+                    records = (superslab * slots, self.remote.read_vec(at, bytes)?);
+                }
+                let from = (slot - records.0) * record_bytes;
+                slot += self.count_span(slot, &records.1[from..from + record_bytes]);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- slots ----
+
+    /// Keeps the slot for the picture.
+    fn show(&mut self, number: usize, slot: Slot) {
+        let slots = self.facts.superslab_slots as usize;
+        let superslab = number / slots;
+        if self.superslabs.last().is_none_or(|last| last.number != superslab as u64) {
+            self.superslabs.push(SuperSlab {
+                number: superslab as u64,
+                address: self.region.base + superslab as u64 * self.facts.superslab_bytes,
+                huge_page: self.words[superslab].1,
+                slots: Vec::with_capacity(slots),
+            });
+        }
+        if let Some(last) = self.superslabs.last_mut() {
+            last.slots.push(slot);
+        }
+    }
+
+    fn count_free(&mut self, number: usize) {
+        let slots = self.facts.superslab_slots as usize;
+        let empty = self.words[number / slots].0 >> (32 + number % slots) & 1 != 0;
+        let resident = self.residency.slot(number);
+        *(if empty { &mut self.terms.empty_slots } else { &mut self.terms.huge_rounding }) += resident as i64;
+        let state = if empty { State::Empty } else { State::Unused };
+        self.show(
+            number,
+            Slot { state, tier: None, block_bytes: 0, blocks: 0, used: 0, owner: None, resident, back: 0 },
+        );
+    }
+
+    /// The span that begins here. Returns how many slots it has.
+    fn count_span(&mut self, first: usize, record: &[u8]) -> usize {
+        let per_superslab = self.facts.superslab_slots as usize;
+        let span = self.span(first, record);
+        let slots = span.as_ref().map_or(1, |span| span.slots).clamp(1, self.words.len() * per_superslab - first);
+        let residents: Vec<u64> = (0..slots).map(|i| self.residency.slot(first + i)).collect();
+        let resident: u64 = residents.iter().sum();
+        match &span {
+            Some(span) => self.split(span, resident),
+            None => self.terms.empty_slots += resident as i64, // on its way from or to the pool
+        }
+        let mut hidden = false; // inside a huge block, nothing of the SuperSlab resident
+        for (i, &resident) in residents.iter().enumerate() {
+            if (first + i) % per_superslab == 0 {
+                hidden = i > 0 && residents[i..].iter().take(per_superslab).all(|&resident| resident == 0);
+            }
+            if !hidden {
+                self.show(first + i, slot_of(span.as_ref(), resident, i));
+            }
+        }
+        slots
+    }
+
+    // ---- spans ----
+
+    fn span(&mut self, slot: usize, record: &[u8]) -> Option<Span> {
+        let facts = self.facts;
+        let kind = facts.kind.of(record);
+        let state = facts.state.element(record, 0, 1) & facts.block_state;
+        let bytes = facts.bytes.of(record);
+        let one = |tier, slots, live: bool, cached: bool| Span {
+            tier,
+            class_id: 0,
+            slots,
+            block_bytes: bytes,
+            blocks: 1,
+            live_blocks: live.into(),
+            cached_blocks: cached.into(),
+            free_blocks: 0,
+            live: if live { bytes } else { 0 },
+            cached: if cached { bytes } else { 0 },
+            free_pages: 0,
+            owner: None,
+        };
+        match kind {
+            kind if kind == facts.kind_tiny => self.tiny_span(slot, record),
+            kind if kind == facts.kind_mid => self.mid_span(slot, record),
+            kind if kind == facts.kind_large => {
+                let live = state == facts.block_live;
+                Some(one(Tier::Large, facts.slots.of(record) as usize, live, !live))
+            }
+            kind if kind == facts.kind_huge => {
+                let slots = bytes.div_ceil(facts.superslab_bytes) * facts.superslab_slots;
+                Some(one(Tier::Huge, slots as usize, true, false))
+            }
+            kind if kind == facts.kind_secure => self.secure_span(record),
+            kind if kind == facts.kind_guarded => {
+                let lead = facts.lead_bytes.of(record) / facts.slot_bytes;
+                let slots = facts.span_slots.of(record).saturating_sub(lead);
+                let live = facts.guarded_state.of(record) & facts.block_state == facts.block_live;
+                Some(one(Tier::Secure, slots as usize, live, false))
+            }
+            _ => None,
+        }
+    }
+
+    fn tiny_span(&mut self, slot: usize, record: &[u8]) -> Option<Span> {
+        let facts = self.facts;
+        let class_id = facts.class_id.of(record) as usize;
+        let size = *self.sizes.get(class_id).filter(|_| class_id < facts.tiny_classes as usize)?;
+        let (carved, purged) = (facts.carved.of(record).min(size.blocks), facts.purged_blocks.of(record));
+        let current = facts.place.of(record) & facts.place_current != 0;
+        let used =
+            if current { carved.saturating_sub(purged) } else { facts.countdown.of(record) + facts.floor.of(record) };
+        let used = used.min(carved);
+        let waiting = (facts.inbox.of(record) >> 16).min(used);
+        let free_blocks = carved.saturating_sub(used + purged);
+        if free_blocks > 0 && !current {
+            self.lists.entry(class_id).or_default().push((slot, facts.list.of(record)));
+        }
+        Some(Span {
+            tier: Tier::Tiny,
+            class_id,
+            slots: 1,
+            block_bytes: size.block_bytes,
+            blocks: size.blocks,
+            live_blocks: used - waiting,
+            cached_blocks: waiting,
+            free_blocks,
+            live: (used - waiting) * size.block_bytes,
+            cached: waiting * size.block_bytes,
+            free_pages: 0,
+            owner: self.heap_numbers.get(&facts.owner.of(record)).copied(),
+        })
+    }
+
+    fn mid_span(&self, slot: usize, record: &[u8]) -> Option<Span> {
+        let facts = self.facts;
+        let class_id = facts.class_id.of(record) as usize;
+        let size = *self.sizes.get(class_id)?;
+        let states = (0..size.blocks.min(64)).map(|i| facts.state.element(record, i as usize, 1) & facts.block_state);
+        let count = |wanted| states.clone().filter(|&state| state == wanted).count() as u64;
+        let used = states.clone().map(|state| state == facts.block_live || state == facts.block_cached);
+        let used = (0..).zip(used).filter(|&(_, used)| used).map(|(i, _)| i * size.block_bytes);
+        let (live_blocks, cached_blocks) = (count(facts.block_live), count(facts.block_cached));
+        Some(Span {
+            tier: Tier::Mid,
+            class_id,
+            slots: facts.slots.of(record) as usize,
+            block_bytes: size.block_bytes,
+            blocks: size.blocks,
+            live_blocks,
+            cached_blocks,
+            free_blocks: size.blocks.saturating_sub(live_blocks + cached_blocks),
+            live: live_blocks * size.block_bytes,
+            cached: cached_blocks * size.block_bytes,
+            free_pages: self.pages_without(slot, size.slots * facts.slot_bytes, used, size.block_bytes),
+            owner: None,
+        })
+    }
+
+    /// Resident bytes of the pages of a span that no such block touches. `blocks`: their offsets, ascending.
+    fn pages_without(&self, slot: usize, bytes: u64, blocks: impl Iterator<Item = u64>, block_bytes: u64) -> u64 {
+        let (page, start) = (self.residency.page_bytes() as u64, slot as u64 * self.facts.slot_bytes);
+        let (mut free, mut next) = (0, 0);
+        let present =
+            |from: u64, to: u64| (from..to).filter(|i| self.residency.page_is_present(start + i * page)).count();
+        for block in blocks {
+            free += present(next, block / page);
+            next = (block + block_bytes).div_ceil(page);
+        }
+        (free + present(next, bytes / page)) as u64 * page
+    }
+
+    fn secure_span(&mut self, record: &[u8]) -> Option<Span> {
+        let facts = self.facts;
+        let (block_bytes, blocks) = (facts.block_bytes.of(record), facts.blocks.of(record));
+        let room = block_bytes.checked_sub(facts.canary_bytes)?;
+        let known = self.remote.read_vec(facts.secure.of(record), facts.secure_size as usize).ok()?;
+        let (mut live_blocks, mut live) = (0, 0);
+        for i in 0..blocks.min(facts.secure_state.bytes as u64 / 2) {
+            let state = facts.secure_state.element(&known, i as usize, 2);
+            if state != 0 && state & facts.state_freed == 0 {
+                live_blocks += 1;
+                live += room.saturating_sub(state - 1);
+            }
+        }
+        let cached_blocks = facts.secure_held.of(&known).saturating_sub(live_blocks + 1);
+        Some(Span {
+            tier: Tier::Secure,
+            class_id: facts.class_id.of(record) as usize,
+            slots: facts.slots.of(record) as usize,
+            block_bytes,
+            blocks,
+            live_blocks,
+            cached_blocks,
+            free_blocks: blocks.saturating_sub(live_blocks + cached_blocks),
+            live,
+            cached: cached_blocks * block_bytes,
+            free_pages: 0,
+            owner: None,
+        })
+    }
+
+    /// Splits what is resident of a span. What is in caches is taken to be the untouched part, as far as it goes.
+    fn split(&mut self, span: &Span, resident: u64) {
+        let cached = span.cached - (span.live + span.cached).saturating_sub(resident).min(span.cached);
+        let wanted = span.live + cached;
+        let (untouched, free) = (wanted.saturating_sub(resident) as i64, resident.saturating_sub(wanted) as i64);
+        self.terms.live += span.live as i64;
+        self.terms.thread_caches += cached as i64;
+        self.terms.untouched_live -= untouched;
+        self.terms.partly_used_slabs += free;
+        let class = self.class(span.tier, span.class_id);
+        class.slabs += 1;
+        class.live_blocks += span.live_blocks;
+        class.cached_blocks += span.cached_blocks;
+        class.free_blocks += span.free_blocks;
+        class.live += span.live as i64;
+        class.untouched -= untouched;
+        class.cached += cached as i64;
+        class.free += free;
+        class.resident += resident;
+        class.partly_used_slabs += u64::from(span.free_blocks > 0);
+        class.free_pages += span.free_pages;
+    }
+
+    fn class(&mut self, tier: Tier, class_id: usize) -> &mut Class {
+        let block_bytes = match tier {
+            Tier::Large | Tier::Huge => 0,
+            _ => self.sizes.get(class_id).map_or(0, |size| size.block_bytes),
+        };
+        self.classes.entry((tier, class_id)).or_insert(Class {
+            tier,
+            block_bytes,
+            slabs: 0,
+            live_blocks: 0,
+            cached_blocks: 0,
+            free_blocks: 0,
+            live: 0,
+            untouched: 0,
+            cached: 0,
+            free: 0,
+            resident: 0,
+            partly_used_slabs: 0,
+            free_pages: 0,
+        })
+    }
+
+    // ---- caches, lists, result ----
+
+    /// Blocks of a tiny class that count as used but are a thread's.
+    pub fn move_to_cache(&mut self, class_id: usize, blocks: u64) {
+        let Some(size) = self.sizes.get(class_id) else {
+            return;
+        };
+        let bytes = (blocks * size.block_bytes) as i64;
+        self.terms.live -= bytes;
+        self.terms.thread_caches += bytes;
+        let class = self.class(Tier::Tiny, class_id);
+        class.live -= bytes;
+        class.cached += bytes;
+        class.live_blocks = class.live_blocks.saturating_sub(blocks);
+        class.cached_blocks += blocks;
+    }
+
+    /// The blocks of a list that begins at `block` and stays in one slot, as offsets in the slot.
+    pub fn list(&self, block: u64, blocks_most: u64) -> Vec<u64> {
+        let offset = block.wrapping_sub(self.region.base);
+        let mut found = Vec::new();
+        if block & 1 != 0 || offset >= self.words.len() as u64 * self.facts.superslab_bytes {
+            return found;
+        }
+        let slot = offset / self.facts.slot_bytes;
+        let start = self.region.base + slot * self.facts.slot_bytes;
+        let bytes = self.residency.read_slot(self.remote, self.region.base, slot as usize);
+        let mut at = block - start;
+        while (found.len() as u64) < blocks_most && at % 8 == 0 && at + 8 <= self.facts.slot_bytes {
+            found.push(at);
+            let next = super::layout::word(&bytes, at as usize) ^ self.region.key;
+            at = next.wrapping_sub(start); // the terminator is odd, another slot's address too large
+        }
+        found
+    }
+
+    /// Resident pages of free blocks, from some of the slabs that have such.
+    fn count_free_pages(&mut self) {
+        for (class_id, slabs) in std::mem::take(&mut self.lists) {
+            let step = slabs.len().div_ceil(LISTS_READ).max(1);
+            let read: Vec<_> = slabs.iter().step_by(step).collect();
+            let pages: u64 = read.iter().map(|&&(slot, list)| self.free_pages_of(class_id, slot, list)).sum();
+            let all = pages * self.residency.page_bytes() as u64 * slabs.len() as u64 / read.len().max(1) as u64;
+            let class = self.class(Tier::Tiny, class_id);
+            class.free_pages = all.min(class.resident);
+        }
+    }
+
+    fn free_pages_of(&self, class_id: usize, slot: usize, list: u64) -> u64 {
+        let (size, page) = (self.sizes[class_id], self.residency.page_bytes() as u64);
+        let mut free = vec![0u64; (self.facts.slot_bytes / page).max(1) as usize];
+        for block in self.list(list, size.blocks) {
+            for (number, bytes) in free.iter_mut().enumerate() {
+                let (from, to) = (number as u64 * page, (number as u64 + 1) * page);
+                *bytes += (block + size.block_bytes).min(to).saturating_sub(block.max(from));
+            }
+        }
+        let start = slot as u64 * self.facts.slot_bytes;
+        let whole = (0u64..).zip(&free).filter(|&(_, &bytes)| bytes >= page);
+        whole.filter(|&(number, _)| self.residency.page_is_present(start + number * page)).count() as u64
+    }
+
+    /// All classes that have slabs, the smallest first.
+    pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>) {
+        self.count_free_pages();
+        let mut classes: Vec<Class> = self.classes.into_values().collect();
+        classes.sort_by_key(|class| (class.tier as u8, class.block_bytes));
+        (self.terms, classes, self.superslabs)
+    }
+}
+
+fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {
+    Slot {
+        state: State::Active,
+        tier: span.map(|span| span.tier),
+        block_bytes: span.map_or(0, |span| span.block_bytes),
+        blocks: span.map_or(0, |span| span.blocks as u32),
+        used: span.map_or(0, |span| (span.live_blocks + span.cached_blocks) as u32),
+        owner: span.and_then(|span| span.owner),
+        resident,
+        back: back as u32,
+    }
+}

@@ -1,0 +1,111 @@
+//! `hakmem options` and `hakmem set`: the options of a running program, by the library's own table.
+
+use crate::allocator;
+use crate::heap::{OptionValue, Target};
+use crate::proc::Pid;
+use crate::table::{self, Style};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+#[derive(Args)]
+pub struct Options {
+    /// Of this process; without it, those that a program started now would have
+    pid: Option<Pid>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The library to ask when no process is named
+    #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
+    hakmem: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Set {
+    pid: Pid,
+    /// NAME=VALUE, as in the environment, with or without HAKMEM_
+    #[arg(value_name = "OPTION=VALUE", required = true)]
+    settings: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn command(options: &Options) -> Result<ExitCode> {
+    let values = match options.pid {
+        Some(pid) => Target::attach(pid)?.read_options()?,
+        None => Probe::start(&allocator::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_options()?,
+    };
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&values)?);
+    } else {
+        print!("{}", list(&values, Style::of_stdout()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(values: &[OptionValue], style: Style) -> String {
+    let rows = values.iter().map(|option| {
+        let mark = if option.value == option.default { "" } else { "*" };
+        let when = if option.live { "live" } else { "start" };
+        [
+            option.name.clone(),
+            format!("{}{mark}", option.value),
+            option.default.clone(),
+            when.to_string(),
+            option.values.clone(),
+        ]
+    });
+    let mut text = table::plain(["option", "value", "default", "set", "values"], &rows.collect::<Vec<_>>(), style);
+    text.push_str(
+        "\n*: not the default. live: `hakmem set PID OPTION=VALUE` changes it; start: HAKMEM_OPTION=VALUE in the\n",
+    );
+    text.push_str("environment does. What each means: docs/options.md, or HAKMEM_HELP=1.\n");
+    text
+}
+
+pub fn set(options: &Set) -> Result<ExitCode> {
+    let target = Target::attach(options.pid)?;
+    let mut changes = Vec::new();
+    for setting in &options.settings {
+        let (name, value) = setting.split_once('=').with_context(|| format!("{setting}: it is OPTION=VALUE"))?;
+        let (name, before, after) = target.set_option(name, value)?;
+        if !options.json {
+            println!("{name}: {before} -> {after}");
+        }
+        changes.push(serde_json::json!({"option": name, "before": before, "after": after}));
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&changes)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A `cat` that runs under the library for as long as it is asked.
+pub struct Probe(Child);
+
+impl Probe {
+    pub fn start(library: &str) -> Result<Probe> {
+        let mut command = Command::new("cat");
+        command.env("LD_PRELOAD", library).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut probe = Probe(command.spawn().context("cat")?);
+        // It is in its main function when it answers.
+        let (input, output) = (probe.0.stdin.as_mut(), probe.0.stdout.as_mut());
+        input.context("cat")?.write_all(b"\n").context("cat")?;
+        output.context("cat")?.read_exact(&mut [0]).context("cat does not run under the library")?;
+        Ok(probe)
+    }
+
+    pub fn target(&self) -> Result<Target> {
+        Target::attach(self.0.id() as Pid)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.0.stdin = None;
+        let _ = self.0.wait();
+    }
+}
