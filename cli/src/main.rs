@@ -17,7 +17,9 @@ mod http;
 mod launch;
 mod machine;
 mod map;
+mod manual;
 mod measure;
+mod metrics;
 mod options;
 mod output;
 mod peak;
@@ -35,7 +37,7 @@ mod table;
 mod top;
 mod view;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -50,6 +52,12 @@ enum Subcommands {
     /// Run a program, or the workloads of a suite, under every allocator there is, and say which is best and how sure
     /// that is
     Compare(Box<compare::Options>),
+    /// Heaps as Prometheus or OpenMetrics text, once or served at an address
+    Metrics(metrics::Options),
+    /// Completions for a shell
+    Completions(manual::CompletionOptions),
+    /// Manual pages
+    Man(manual::ManOptions),
     /// Draw a report from the JSON that `compare --json` wrote
     Report(report::Options),
     /// Say where the memory of a running program is, and what would save some
@@ -79,6 +87,9 @@ enum Subcommands {
 fn main() -> ExitCode {
     let outcome = match Command::parse().command {
         Subcommands::Compare(options) => compare::command(&options),
+        Subcommands::Metrics(options) => metrics::command(&options),
+        Subcommands::Completions(options) => manual::completions(&options, Command::command()),
+        Subcommands::Man(options) => manual::pages(&options, Command::command()),
         Subcommands::Report(options) => report::command(&options),
         Subcommands::Explain(options) => explain::command(&options),
         Subcommands::Doctor(options) => doctor::command(&options),
