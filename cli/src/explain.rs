@@ -52,7 +52,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         return print(target.snapshot()?, "", options.json);
     }
     let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
-    let Watched { snapshot, after, failure } = peak::run(&options.program, &library, options.json)?;
+    let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
     let when = match after {
         Some(after) => format!(" {} after its start", table::seconds(after.as_secs_f64())),
         None => " when it ended".to_string(),
@@ -81,7 +81,7 @@ fn print(mut snapshot: Snapshot, when: &str, json: bool) -> Result<ExitCode> {
 }
 
 fn text(snapshot: &Snapshot, when: &str, advice: &[Advice], style: Style) -> String {
-    let mut text = head(snapshot, when) + "\n" + &sum(snapshot, style);
+    let mut text = short(snapshot, when, style);
     let classes = class_rows(snapshot);
     if !classes.is_empty() {
         let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident"];
@@ -102,6 +102,11 @@ fn text(snapshot: &Snapshot, when: &str, advice: &[Advice], style: Style) -> Str
         }
     }
     text
+}
+
+/// Head and sum alone.
+pub fn short(snapshot: &Snapshot, when: &str, style: Style) -> String {
+    head(snapshot, when) + "\n" + &sum(snapshot, style)
 }
 
 fn head(snapshot: &Snapshot, when: &str) -> String {

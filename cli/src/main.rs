@@ -16,8 +16,8 @@ mod heap;
 mod http;
 mod launch;
 mod machine;
-mod map;
 mod manual;
+mod map;
 mod measure;
 mod metrics;
 mod options;
@@ -30,6 +30,7 @@ mod progress;
 mod purge;
 mod report;
 mod results;
+mod run;
 mod signals;
 mod statistics;
 mod suite;
@@ -52,6 +53,8 @@ enum Subcommands {
     /// Run a program, or the workloads of a suite, under every allocator there is, and say which is best and how sure
     /// that is
     Compare(Box<compare::Options>),
+    /// Run a program under HAKMEM, and say at its end what its memory was made of
+    Run(run::Options),
     /// Heaps as Prometheus or OpenMetrics text, once or served at an address
     Metrics(metrics::Options),
     /// Completions for a shell
@@ -87,7 +90,8 @@ enum Subcommands {
 fn main() -> ExitCode {
     let outcome = match Command::parse().command {
         Subcommands::Compare(options) => compare::command(&options),
-        Subcommands::Metrics(options) => metrics::command(&options),
+        Subcommands::Run(options) => run::command(&options),
+        Subcommands::Metrics(options) => metrics::command(options),
         Subcommands::Completions(options) => manual::completions(&options, Command::command()),
         Subcommands::Man(options) => manual::pages(&options, Command::command()),
         Subcommands::Report(options) => report::command(&options),

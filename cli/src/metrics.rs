@@ -2,20 +2,20 @@
 //!
 //! 1. FAMILIES is the one table of names, types and help; names are stable: dashboards hang on them.
 //! 2. Every sample carries `pid` and `process` (the command's name). A class is a label, not a name.
-//! 3. `--listen` answers GET /metrics, one request at a time, each by reading the processes anew: nothing is kept, so
-//!    history, rates and alerts are Prometheus's.
+//! 3. `--listen` answers GET /metrics on loopback, each time by reading the processes anew: nothing is kept, so history,
+//!    rates and alerts are Prometheus's.
 //!
 //! A process that ends while it is read is left out; one that may not be read is counted in hakmem_processes.
 
 use crate::heap::{Snapshot, Target};
+use crate::http::{self, Request, Response};
 use crate::proc::Pid;
-use anyhow::{Context, Result};
+use anyhow::{ensure, Result};
 use clap::Args;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
-use std::time::Duration;
 
 #[derive(Args)]
 pub struct Options {
@@ -37,8 +37,6 @@ pub struct Options {
 }
 
 const DASHBOARD: &str = include_str!("../assets/grafana.json");
-const REQUEST_BYTES_MOST: usize = 8192;
-const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -68,15 +66,15 @@ const RESIDENT: Family = Family {
 const HEAP: Family = Family {
     name: "hakmem_heap_bytes",
     kind: Kind::Gauge,
-    help: "Resident bytes of the heap by what they are; the terms add up to what is resident. untouched_live is negative.",
+    help:
+        "Resident bytes of the heap by what they are; the terms add up to what is resident. untouched_live is negative.",
 };
 const CLASS: Family = Family {
     name: "hakmem_class_bytes",
     kind: Kind::Gauge,
     help: "Bytes of the blocks of a class: live, cached by threads, or free in slabs that have live blocks, too.",
 };
-const SUPERSLABS: Family =
-    Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
+const SUPERSLABS: Family = Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
 const HEAPS: Family =
     Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread has them." };
 const EVENTS: Family = Family {
@@ -222,60 +220,38 @@ fn is_forbidden(error: &anyhow::Error) -> bool {
 
 // ---- serving ----
 
-/// The request's first line and headers, or None if it is none.
-fn request(stream: &mut TcpStream) -> Option<String> {
-    stream.set_read_timeout(Some(REQUEST_PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(REQUEST_PATIENCE)).ok()?;
-    let (mut bytes, mut part) = (Vec::new(), [0; 1024]);
-    while !bytes.windows(4).any(|end| end == b"\r\n\r\n") && bytes.len() < REQUEST_BYTES_MOST {
-        match stream.read(&mut part) {
-            Ok(0) | Err(_) => break,
-            Ok(n) => bytes.extend_from_slice(&part[..n]),
-        }
+fn answer(options: &Options, request: &Request) -> Response {
+    if request.method != "GET" {
+        return Response::text("405 Method Not Allowed", "only GET\n");
     }
-    String::from_utf8(bytes).ok()
-}
-
-fn answer(options: &Options, request: &str) -> (&'static str, &'static str, String) {
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    let mut words = request.lines().next().unwrap_or_default().split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    if method != "GET" {
-        return ("405 Method Not Allowed", PLAIN, "only GET\n".to_string());
+    if request.path.split('?').next() != Some("/metrics") {
+        return Response::text("404 Not Found", "the metrics are at /metrics\n");
     }
-    if path.split('?').next() != Some("/metrics") {
-        return ("404 Not Found", PLAIN, "the metrics are at /metrics\n".to_string());
-    }
-    let wants = |line: &str| {
-        let (key, value) = line.split_once(':').unwrap_or_default();
-        key.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text")
-    };
-    let openmetrics = options.openmetrics || request.lines().any(wants);
+    let wants = request.header("accept").is_some_and(|value| value.contains("application/openmetrics-text"));
     match read(options) {
-        Ok(reading) if openmetrics => {
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", render(&reading, true))
-        }
-        Ok(reading) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", render(&reading, false)),
-        Err(error) => ("503 Service Unavailable", PLAIN, format!("{error:#}\n")),
+        Ok(reading) if wants || options.openmetrics => Response::new(
+            "200 OK",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            render(&reading, true),
+        ),
+        Ok(reading) => Response::new("200 OK", "text/plain; version=0.0.4; charset=utf-8", render(&reading, false)),
+        Err(error) => Response::text("503 Service Unavailable", format!("{error:#}\n")),
     }
 }
 
-fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
-    println!("metrics at http://{}/metrics until interrupted", listener.local_addr()?);
+fn serve(options: Options, address: SocketAddr) -> Result<ExitCode> {
+    let loopback = address.ip() == Ipv4Addr::LOCALHOST;
+    ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control before it");
+    let listener = http::listen(address.port())?;
+    println!("http://{}/metrics", listener.local_addr()?);
     std::io::stdout().flush()?;
-    for stream in listener.incoming() {
-        let Ok(mut stream) = stream else { continue };
-        let Some(text) = request(&mut stream) else { continue };
-        let (status, kind, body) = answer(options, &text);
-        let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n", body.len());
-        // Whoever asked may have gone away: then there is nobody to tell.
-        let _ = stream.write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes());
+    http::serve(listener, move |request| answer(&options, request))?;
+    loop {
+        std::thread::park(); // until a signal ends it
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-pub fn command(options: &Options) -> Result<ExitCode> {
+pub fn command(options: Options) -> Result<ExitCode> {
     if options.dashboard {
         print!("{DASHBOARD}");
         return Ok(ExitCode::SUCCESS);
@@ -283,7 +259,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(address) = options.listen {
         return serve(options, address);
     }
-    print!("{}", render(&read(options)?, options.openmetrics));
+    print!("{}", render(&read(&options)?, options.openmetrics));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -314,20 +290,12 @@ mod tests {
         for panel in panels {
             for target in panel["targets"].as_array().unwrap() {
                 let expression = target["expr"].as_str().unwrap();
-                let known = |family: &&Family| expression.contains(&format!("{}{{", family.name))
-                    || expression.contains(&format!("{}_total{{", family.name));
+                let known = |family: &&Family| {
+                    expression.contains(&format!("{}{{", family.name))
+                        || expression.contains(&format!("{}_total{{", family.name))
+                };
                 assert!(FAMILIES.iter().any(known), "{expression}");
             }
         }
-    }
-
-    #[test]
-    fn other_requests_are_refused() {
-        let options = Options { pids: vec![], all: false, listen: None, openmetrics: false, dashboard: false };
-        assert!(answer(&options, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("405"));
-        assert!(answer(&options, "GET / HTTP/1.1\r\n\r\n").0.starts_with("404"));
-        let accept = "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
-        assert!(answer(&options, accept).1.starts_with("application/openmetrics-text"));
-        assert!(answer(&options, "GET /metrics?x=1 HTTP/1.1\r\n\r\n").1.starts_with("text/plain; version=0.0.4"));
     }
 }

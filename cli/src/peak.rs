@@ -9,6 +9,7 @@ use crate::allocator;
 use crate::heap::{Snapshot, Target};
 use crate::proc::{self, Pid};
 use anyhow::{bail, Context, Result};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -23,8 +24,12 @@ pub struct Watched {
     pub snapshot: Snapshot,
     /// Of the program's life at which it was taken; None: its end.
     pub after: Option<Duration>,
+    /// What was left when the program had ended.
+    pub end: Option<Snapshot>,
     /// How the program ended, if not well.
     pub failure: Option<String>,
+    /// Its status, as a shell tells it.
+    pub code: u8,
 }
 
 struct Watch {
@@ -32,6 +37,7 @@ struct Watch {
     begun: Instant,
     statm: Option<proc::Statm>,
     best: Option<(Snapshot, Option<Duration>)>,
+    end: Option<Snapshot>,
     cost: Duration,
     /// Rss at most, known at the end.
     peak: u64,
@@ -39,9 +45,9 @@ struct Watch {
 }
 
 /// `quiet`: what the program prints goes to stderr.
-pub fn run(program: &[String], library: &str, quiet: bool) -> Result<Watched> {
+pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], quiet: bool) -> Result<Watched> {
     let mut command = allocator::under(library, &program[0]);
-    command.args(&program[1..]);
+    command.args(&program[1..]).envs(environment.iter().cloned());
     if quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
@@ -56,12 +62,13 @@ pub fn run(program: &[String], library: &str, quiet: bool) -> Result<Watched> {
     // SAFETY: the terminal's signals are the program's; this process ends when it does.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
     let (pid, begun) = (child.id() as Pid, Instant::now());
-    let mut watch = Watch { pid, begun, statm: None, best: None, cost: Duration::ZERO, peak: 0, error: None };
-    let failure = watch.until_end()?;
+    let mut watch =
+        Watch { pid, begun, statm: None, best: None, end: None, cost: Duration::ZERO, peak: 0, error: None };
+    let (code, failure) = watch.until_end()?;
     match (watch.best, watch.error) {
         (Some((mut snapshot, after)), _) => {
             snapshot.process.rss_peak = snapshot.process.rss_peak.max(watch.peak);
-            Ok(Watched { snapshot, after, failure })
+            Ok(Watched { snapshot, after, end: watch.end, failure, code })
         }
         (None, Some(error)) => Err(error),
         (None, None) => bail!("{} ended before it could be read", program[0]),
@@ -70,7 +77,7 @@ pub fn run(program: &[String], library: &str, quiet: bool) -> Result<Watched> {
 
 impl Watch {
     /// Says how it ended, if not well.
-    fn until_end(&mut self) -> Result<Option<String>> {
+    fn until_end(&mut self) -> Result<(u8, Option<String>)> {
         let mut prepared = false;
         loop {
             let mut status = 0;
@@ -84,9 +91,10 @@ impl Watch {
                 self.look();
             } else if libc::WIFEXITED(status) {
                 let code = libc::WEXITSTATUS(status);
-                return Ok((code != 0).then(|| format!("it ended with status {code}")));
+                return Ok((code as u8, (code != 0).then(|| format!("it ended with status {code}"))));
             } else if libc::WIFSIGNALED(status) {
-                return Ok(Some(format!("signal {} ended it", libc::WTERMSIG(status))));
+                let signal = libc::WTERMSIG(status);
+                return Ok((128 + signal as u8, Some(format!("signal {signal} ended it"))));
             } else if !prepared {
                 prepared = true; // the stop at its exec
                 let options = libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
@@ -125,16 +133,19 @@ impl Watch {
     fn look_at_end(&mut self) {
         self.peak = proc::rss_and_peak(self.pid).map_or(0, |(_, peak)| peak);
         let best = self.best.as_ref().map_or(0, |(snapshot, _)| snapshot.process.rss);
-        if self.rss() >= best - best / 20 {
-            self.take(None, best - best / 20);
-        }
+        let counts = self.rss() >= best - best / 20;
+        self.take(None, if counts { best - best / 20 } else { u64::MAX });
     }
 
     fn take(&mut self, after: Option<Duration>, least: u64) {
         let begun = Instant::now();
         match Target::attach(self.pid).and_then(|target| target.snapshot()) {
-            Ok(snapshot) if snapshot.process.rss >= least => self.best = Some((snapshot, after)),
-            Ok(_) => {}
+            Ok(snapshot) => {
+                self.end = after.is_none().then(|| snapshot.clone());
+                if snapshot.process.rss >= least {
+                    self.best = Some((snapshot, after));
+                }
+            }
             Err(error) => self.error = Some(error),
         }
         self.cost += begun.elapsed();

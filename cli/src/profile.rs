@@ -11,12 +11,12 @@
 
 mod command;
 mod flame;
-mod page;
+pub mod page;
 mod pprof;
-mod read;
+pub mod read;
 mod sites;
 mod symbols;
-mod text;
+pub mod text;
 mod tree;
 
 use serde::Serialize;

@@ -18,7 +18,14 @@ pub struct Style {
 
 impl Style {
     pub fn of_stdout() -> Style {
-        let terminal = std::io::stdout().is_terminal();
+        Style::of(std::io::stdout().is_terminal())
+    }
+
+    pub fn of_stderr() -> Style {
+        Style::of(std::io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Style {
         let width = if terminal { terminal_size().map_or(80, |size| size.0) } else { usize::MAX };
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Style { color: terminal && !plain, width }

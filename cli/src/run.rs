@@ -1,0 +1,157 @@
+//! `hakmem run`: a program under HAKMEM, and at its end what its memory was made of.
+//!
+//!  1. peak.rs watches it: its heap is read when it is largest, and once more when the program has ended but is still there.
+//!  2. With `--profile` the library samples from the start and writes the profile at the program's end.
+//!  3. `--report` puts all of it into one file: the summary, the map of the heap at its peak, the profile.
+//!
+//! What the program prints is its own; the summary goes to stderr. The status is the program's.
+
+use crate::allocator;
+use crate::explain;
+use crate::heap::{Class, Snapshot};
+use crate::peak::{self, Watched};
+use crate::picture;
+use crate::profile::{page, read, text, Metric, Profile};
+use crate::report::svg::escape;
+use crate::table::{self, count, size, Style};
+use anyhow::{Context, Result};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const SITES: usize = 10;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Sample allocations, one in so many bytes on average, and say at the end which places hold and allocate most
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "512K")]
+    profile: Option<String>,
+    /// Write the full picture: one page with the map of the heap at its peak and, with --profile, the profile
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Print the summary as JSON, to stderr too
+    #[arg(long)]
+    json: bool,
+    /// The library to run the program under
+    #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
+    hakmem: Option<PathBuf>,
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+/// Where the profile is written; gone when this is.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Result<Place> {
+        let path = std::env::temp_dir().join(format!("hakmem-run-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Place(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // nobody is there to be told
+    }
+}
+
+pub fn command(options: &Options) -> Result<ExitCode> {
+    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let place = options.profile.as_ref().map(|_| Place::new()).transpose()?;
+    let mut environment = Vec::new();
+    if let (Some(bytes), Some(place)) = (&options.profile, &place) {
+        environment.push(("HAKMEM_PROFILE_BYTES", bytes.into()));
+        environment.push(("HAKMEM_PROFILE_FILE", place.0.join("%p").into_os_string()));
+    }
+    let watched = peak::run(&options.program, &library, &environment, false)?;
+    let profile = place.map(|place| read_profile(&place.0, watched.snapshot.process.pid)).transpose();
+    let profile = profile.unwrap_or_else(|error| {
+        eprintln!("hakmem: no profile: {error:#}");
+        None
+    });
+    if options.json {
+        eprintln!("{}", serde_json::to_string_pretty(&summary_json(&watched, profile.as_ref()))?);
+    } else {
+        eprint!("{}", summary(&watched, profile.as_ref(), Style::of_stderr()));
+    }
+    if let Some(path) = &options.report {
+        let page = report(&watched, profile.as_ref());
+        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(ExitCode::from(watched.code))
+}
+
+fn read_profile(directory: &Path, pid: crate::proc::Pid) -> Result<Profile> {
+    read::file(&directory.join(pid.to_string()), &[PathBuf::from("/usr/lib/debug")])
+}
+
+// ---- the summary ----
+
+/// Blocks the program had when it ended, and their bytes.
+fn held(end: &Snapshot) -> (u64, u64) {
+    (end.classes.iter().map(|class: &Class| class.live_blocks).sum(), end.heap.live.max(0) as u64)
+}
+
+fn when(after: Option<std::time::Duration>) -> String {
+    match after {
+        Some(after) => format!(" {} after its start", table::seconds(after.as_secs_f64())),
+        None => " when it ended".to_string(),
+    }
+}
+
+fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String {
+    let mut all = explain::short(&watched.snapshot, &when(watched.after), style);
+    if let Some(end) = &watched.end {
+        let (blocks, bytes) = held(end);
+        all += &format!("When it ended it held {} in {} blocks.\n", size(bytes), count(blocks));
+    }
+    if let Some(profile) = profile {
+        all += &format!(
+            "\nStill held at its end, by where it was allocated:\n{}",
+            text::text(profile, Metric::InuseSpace, SITES, style)
+        );
+        all += &format!("\nAllocated in all:\n{}", text::text(profile, Metric::AllocSpace, SITES, style));
+    }
+    if let Some(failure) = &watched.failure {
+        all += &format!("hakmem: {failure}\n");
+    }
+    all
+}
+
+fn summary_json(watched: &Watched, profile: Option<&Profile>) -> serde_json::Value {
+    let end = watched.end.as_ref().map(|end| {
+        let (blocks, bytes) = held(end);
+        json!({ "live_blocks": blocks, "live": bytes, "heap": end.heap })
+    });
+    let peak = &watched.snapshot;
+    json!({
+        "process": peak.process, "peak": peak.heap, "rest": peak.rest, "classes": peak.classes,
+        "after_ms": watched.after.map(|after| after.as_millis() as u64), "end": end, "profile": profile,
+    })
+}
+
+// ---- the report ----
+
+/// The pages of `hakmem map` and `hakmem flame` as they are, each in a frame of its own.
+fn report(watched: &Watched, profile: Option<&Profile>) -> String {
+    let plain = Style { color: false, width: usize::MAX };
+    let frame = |title: &str, page: String| {
+        format!("<h2>{title}</h2>\n<iframe title=\"{title}\" srcdoc=\"{}\"></iframe>\n", escape(&page))
+    };
+    let name = picture::name(&watched.snapshot.process);
+    let mut body = format!("<h1>{}</h1>\n<pre>{}</pre>\n", escape(&name), escape(&summary(watched, None, plain)));
+    body += &frame("The heap at its peak", picture::page::html(&watched.snapshot, None));
+    if let Some(profile) = profile {
+        body += &frame("Held at the end, by where it was allocated", page::profile(profile, Metric::InuseSpace));
+    }
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}: memory</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">\n\
+         <style>body {{ font: 15px system-ui, sans-serif; margin: 1rem; }} pre {{ overflow-x: auto; }}\n\
+         iframe {{ width: 100%; height: 90vh; border: 1px solid #8888; }}</style></head>\n<body>\n{body}</body></html>\n",
+        escape(&name)
+    )
+}
