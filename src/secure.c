@@ -455,6 +455,8 @@ bool secure_resize(struct slab *part, void *p, size_t bytes) {
 void secure_empty(struct heap *h) {
     for (unsigned c = 1; c < CLASSES; c++) {
         struct secure_cache *cache = &secure_of(h)->cache[c];
+        if (cache->pool_room == 0)
+            continue;
         unsigned n = cache->pool_blocks;
         cache->pool_blocks = cache->pool_next = 0;
         return_blocks(h, cache->pool, n);

@@ -196,7 +196,8 @@ void stats_collect(struct heap_report *r) {
     for (unsigned i = region_tables(tables); i-- > 0;)
         r->metadata += (int64_t)resident_in(tables[i].begin, tables[i].bytes);
     struct region_range secure = span_table();
-    r->metadata += (int64_t)resident_in(secure.begin, secure.bytes);
+    if (secure.begin != NULL)
+        r->metadata += (int64_t)resident_in(secure.begin, secure.bytes);
     r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
                r->huge_rounding + r->metadata;
 #ifdef HAK_CHECKED
