@@ -26,7 +26,7 @@ static void outbox_account(unsigned live) {
     const struct heap *h = kit_heap[1];
     const struct outbox_entry *e = &h->outbox[slot_of(slab) % OUTBOX_ENTRIES];
     race_expect(h->outbox_blocks == (e->slab != 0 ? e->blocks : 0));
-    race_expect(!load_relaxed(&h->caches_busy) && !load_relaxed(&h->caches_frozen));
+    race_expect(!load_relaxed(&h->caches_busy) && !(load_relaxed(&h->caches_flags) & CACHES_FROZEN));
     kit_account(slab, live);
 }
 
