@@ -165,7 +165,7 @@ void use_more_than_there_is() {
     CHECK(counter("guarded") == kSlots);
     CHECK(counter("guard_full") >= 1000 - kSlots);
     CHECK(after <= before + 3 * kSlots || kShorter != 1); /* a sanitizer has its own */
-    CHECK(after > before); /* they are counted at all */
+    CHECK(after > before);                                /* they are counted at all */
     for (size_t i = 0; i < 1000; i++) {
         CHECK(pattern_check(blocks[i], i * 7, i * 7, static_cast<uint32_t>(i)) == i * 7);
         blocks[i] = static_cast<char *>(hak_realloc(blocks[i], 2 * i + 10));
