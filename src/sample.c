@@ -198,16 +198,14 @@ bool sample_is_far_in_class(struct heap *h, unsigned c) {
 static void keep_rate(struct heap *h) {
     struct sampler *r = &h->sample;
     uint64_t most = option(OPT_PROFILE_RATE);
-    if (++r->batch < RATE_BATCH)
-        return;
     uint32_t now = os_now_ms(), ms = now - r->batch_ms, least = most != 0 ? (uint32_t)(RATE_BATCH * 1000 / most) : 0;
-    unsigned stretch = r->stretch;
+    bool slow = r->stretch != 0 && ms >= 4 * least;
+    if (++r->batch < RATE_BATCH && !slow)
+        return;
     r->batch = 0, r->batch_ms = now;
-    if (ms < least && stretch < STRETCH_MOST)
-        r->stretch++;
-    else if (stretch != 0 && ms >= 4 * least)
-        r->stretch--;
-    if (r->stretch != stretch)
+    bool fast = ms < least && r->stretch < STRETCH_MOST;
+    r->stretch = r->stretch + fast - slow;
+    if (fast || slow)
         begin_anew(h);
 }
 

@@ -238,7 +238,7 @@ TEST(Profile, LargeAndHugeBlocks) {
 
 /* In place, by moving pages, by copying: each counts as a free and an allocation, or not at all. */
 TEST(Profile, BlocksThatChangeTheirSize) {
-    expect_unbiased(16 * kKiB, [](Books &books, Random &random) {
+    expect_unbiased(2048, [](Books &books, Random &random) {
         for (int i = 0; i < 80; i++) {
             books.alloc(1 + random.below(100));
             for (size_t size = 100; size < 3 * kMiB / 2 && random.below(20) != 0;
