@@ -118,7 +118,8 @@ struct inside_profile_stack inside_profile_stack_at(unsigned number) {
 }
 size_t inside_profile_live(void) {
     size_t live = 0;
-    for (unsigned i = 0; load_acquire(&hak_profile.stacks) != NULL && i < PROFILE_SAMPLES; i++)
+    unsigned used = PROFILE_LEAST_SAMPLES * ((1u << load_relaxed(&hak_profile.levels_used)) - 1);
+    for (unsigned i = 0; i < used; i++)
         live += load_relaxed(&hak_profile.samples[i].address) != 0;
     return live;
 }
