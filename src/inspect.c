@@ -47,7 +47,7 @@ C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
-    FIELDS(FIELD)
+    FIELDS(FIELD) /* NOLINT(bugprone-sizeof-expression): sizes of pointers, too */
 #undef FIELD
 #define SIZE(type) {"sizeof " #type, sizeof(struct type), 0},
     SIZES(SIZE)

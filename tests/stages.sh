@@ -190,6 +190,7 @@ read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/
 # The command, its report in a browser, the suites, the workloads and the recorder.
 stage_cli() {
   local steps_failed=0 name
+  need sqlite3:sqlite3 strip:binutils setpriv:util-linux
   build_bench
   build_cli
   export HAKMEM_LIBRARY=$BENCH/libhakmem.so

@@ -6,7 +6,7 @@ use crate::heap::{Class, Snapshot, Target, Terms, Tier};
 use crate::peak::{self, Watched};
 use crate::proc::Pid;
 use crate::table::{self, count, size, Style};
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -44,7 +44,12 @@ struct Explanation<'a> {
 
 pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(pid) = options.pid {
-        return print(Target::attach(pid)?.snapshot()?, "", options.json);
+        let target = Target::attach(pid)?;
+        ensure!(
+            target.is_serving(),
+            "PID {pid} has HAKMEM loaded, but has allocated nothing from it: it is just starting, or see `hakmem doctor {pid}`"
+        );
+        return print(target.snapshot()?, "", options.json);
     }
     let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure } = peak::run(&options.program, &library, options.json)?;
@@ -121,7 +126,9 @@ fn signed(bytes: i64) -> String {
 fn sum(snapshot: &Snapshot, style: Style) -> String {
     let rss = snapshot.process.rss.max(1) as i64;
     let row = |name: &str, bytes: i64, about: &str| {
-        let percent = format!("{:.1} %", 100.0 * bytes as f64 / rss as f64);
+        // Of blocks that were never touched there may be any number.
+        let percent =
+            if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
         (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
     };
     let Terms {

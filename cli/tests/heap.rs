@@ -32,8 +32,8 @@ fn directory() -> &'static Path {
         compile(&directory, "program", "plain-static", &["-pthread", "-static"]);
         compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
         if let Some(archive) = library().map(|library| library.with_file_name("libhakmem.a")) {
-            let whole = format!("-Wl,--whole-archive,{},--no-whole-archive", archive.display());
-            compile(&directory, "program", "static", &["-pthread", "-static", &whole]);
+            let archive = archive.to_str().unwrap();
+            compile(&directory, "program", "static", &["-pthread", "-static", "-Wl,--gc-sections", archive]);
             let stripped = Command::new("strip").args(["-o", "stripped", "static"]).current_dir(&directory).status();
             assert!(stripped.expect("the tests need strip").success());
         }
@@ -306,6 +306,30 @@ fn a_program_is_explained_at_its_peak() {
     assert!(missing.contains("/nowhere/program: No such file"), "{missing}");
 }
 
+/// Else there are two truths: the library's own statistics are printed at the very end, and it is read there.
+#[test]
+fn the_library_says_the_same() {
+    let Some(library) = library() else { return };
+    let program = directory().join("program");
+    for (line, secure) in [("spread 300000 96 9", "0"), ("blocks 3 5000 3000", "0"), ("spread 20000 500 3", "1")] {
+        let statistics = directory().join("statistics.json");
+        let output = Command::new(env!("CARGO_BIN_EXE_hakmem"))
+            .args(["explain", "--json", "--hakmem"])
+            .args([&library, Path::new("--"), &program])
+            .arg(line)
+            .envs([("HAKMEM_STATS", "json"), ("HAKMEM_SECURE", secure)])
+            .env("HAKMEM_STATS_FILE", &statistics)
+            .output()
+            .unwrap();
+        let explanation: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let own: Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
+        for (name, value) in own["rss_bytes"].as_object().unwrap() {
+            let (own, read) = (value.as_i64().unwrap(), term(&explanation, name));
+            assert!((own - read).abs() <= 64 << 10, "{line}: {name} is {own} by the library, {read} from outside");
+        }
+    }
+}
+
 /// Else many processes can't be looked at in turn, as the metrics do.
 #[test]
 fn a_hundred_processes_are_explained() {
@@ -372,7 +396,9 @@ fn a_process_that_ends_meanwhile_is_told() {
         let mut short = Command::new("true").env("LD_PRELOAD", &library).spawn().unwrap();
         let output = hakmem(&["explain", &short.id().to_string(), "--json"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let known = ["has just ended", "no process", "does not run HAKMEM"].iter().any(|text| said.contains(text));
+        let known = ["has just ended", "no process", "does not run HAKMEM", "just starting"]
+            .iter()
+            .any(|text| said.contains(text));
         assert!(output.status.success() || known, "{said}");
         short.wait().unwrap();
     }
@@ -551,6 +577,12 @@ fn the_doctor_finds_what_is_wrong() {
     fixed.tell("work");
     let (code, said) = lines(&["doctor", &fixed.pid()]);
     assert!(code == 1 && said.contains("is statically linked") && said.contains("PROBLEM"), "{said}");
+    let behind = format!("libc.so.6:{}", library.display());
+    let mut cat = Program::start(Command::new("cat").env("LD_PRELOAD", behind));
+    cat.ask("done", "done");
+    let (code, said) = lines(&["doctor", &cat.pid()]);
+    assert!(code == 1 && said.contains("it is loaded, but nothing has been allocated from it"), "{said}");
+    assert!(refusal(&["explain", &cat.pid()]).contains("has HAKMEM loaded, but has allocated nothing from it"));
     let (code, said) = lines(&["doctor", "--hakmem", "/nowhere.so", "--json"]);
     assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
 }

@@ -10,6 +10,8 @@ const LEAST: u64 = 4 << 20;
 const LEAST_SHARE: u64 = 20;
 /// Classes that are named one by one.
 const CLASSES_NAMED: usize = 3;
+/// The one it allocates from, and the one it carves.
+const SLABS_OF_A_THREAD: u64 = 2;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Advice {
@@ -84,6 +86,10 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class) -> String {
         count(class.slabs),
         class.percent_full()
     );
+    let threads = snapshot.heaps.iter().filter(|heap| heap.in_use).count() as u64;
+    if threads > 1 && class.slabs <= threads * SLABS_OF_A_THREAD {
+        return format!("{text}: each of the {} threads holds a slab of it. Fewer threads need less", count(threads));
+    }
     if class.free_pages >= LEAST {
         let pid = snapshot.process.pid;
         text += &format!("; `hakmem purge {pid}` gives back {} of it, whole pages", size(class.free_pages));
@@ -160,6 +166,11 @@ fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {
     let largest: Vec<String> =
         snapshot.rest.iter().take(2).map(|mapping| format!("{} {}", mapping.name, size(mapping.rss))).collect();
     let percent = 100 * bytes / snapshot.process.rss.max(1);
-    let text = format!("{} ({percent} %) is not the heap at all: {}", size(bytes), largest.join(", "));
+    let mut text = format!("{} ({percent} %) is not the heap at all: {}", size(bytes), largest.join(", "));
+    let program = snapshot.process.command.split(' ').next().unwrap_or_default();
+    if snapshot.rest[0].name == "anonymous" && program.rsplit('/').next().is_some_and(|name| name.starts_with("python"))
+    {
+        text += ". Python has an allocator of its own for small objects: PYTHONMALLOC=malloc leaves them to HAKMEM";
+    }
     Some(Advice { saves: bytes, text })
 }

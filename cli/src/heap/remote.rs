@@ -35,7 +35,6 @@ impl Remote {
             Ok(maps) if maps.is_empty() && proc::is_of_kernel(pid) => {
                 bail!("PID {pid} is the kernel's own: it has no malloc")
             }
-            Ok(maps) if maps.is_empty() => Err(remote.ended()),
             Ok(_) => Ok(remote),
         }
     }
@@ -63,27 +62,10 @@ impl Remote {
     }
 
     fn forbidden(&self) -> anyhow::Error {
-        let pid = self.pid;
         let own = unsafe { libc::geteuid() };
-        let user = fs::metadata(format!("/proc/{pid}/stat")).map_or(own, |data| data.uid());
+        let user = fs::metadata(format!("/proc/{}/stat", self.pid)).map_or(own, |data| data.uid());
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-        if user != own && own != 0 {
-            anyhow::anyhow!("PID {pid} is another user's (user {user}): run `sudo hakmem …`")
-        } else if own != 0 && scope.trim() == "1" {
-            anyhow::anyhow!(
-                "PID {pid} may not be read: kernel.yama.ptrace_scope is 1. Run `sudo hakmem …`, or start the program \
-                 with HAKMEM_INSPECT=1"
-            )
-        } else if own != 0 {
-            anyhow::anyhow!(
-                "PID {pid} may not be read (it has changed its user or has privileges): run `sudo hakmem …`"
-            )
-        } else {
-            anyhow::anyhow!(
-                "PID {pid} may not be read, not even by root here: the container lacks the capability SYS_PTRACE, or \
-                 kernel.yama.ptrace_scope is 3"
-            )
-        }
+        anyhow::anyhow!("PID {} {}", self.pid, why_forbidden(own, user, scope.trim()))
     }
 
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
@@ -160,6 +142,20 @@ impl Remote {
             return Err(self.ended());
         }
         Ok(areas)
+    }
+}
+
+/// `own`: the reader's user; `scope`: Yama's, "" without it.
+fn why_forbidden(own: u32, user: u32, scope: &str) -> String {
+    match (own, scope) {
+        (0, _) => "may not be read, not even by root here: the container lacks the capability SYS_PTRACE, or \
+            kernel.yama.ptrace_scope is 3"
+            .to_string(),
+        _ if user != own => format!("is another user's (user {user}): run `sudo hakmem …`"),
+        (_, "1") => "may not be read: kernel.yama.ptrace_scope is 1. Run `sudo hakmem …`, or start the program with \
+            HAKMEM_INSPECT=1"
+            .to_string(),
+        _ => "may not be read (it changed its user, or has privileges): run `sudo hakmem …`".to_string(),
     }
 }
 
@@ -249,6 +245,15 @@ mod tests {
         me.write(&*word as *const u64 as u64, &7u64.to_ne_bytes()).unwrap();
         assert_eq!(std::hint::black_box(&mut word).as_ref(), &7);
         assert!(me.number(8).unwrap_err().to_string().contains("its memory changes"));
+    }
+
+    #[test]
+    fn each_prohibition_has_its_remedy() {
+        assert!(why_forbidden(1000, 0, "1").contains("(user 0): run `sudo hakmem …`"));
+        assert!(why_forbidden(1000, 1000, "1").contains("HAKMEM_INSPECT=1"));
+        assert!(!why_forbidden(1000, 1000, "2").contains("HAKMEM_INSPECT=1"), "it would not help");
+        assert!(why_forbidden(1000, 1000, "").contains("has privileges"));
+        assert!(why_forbidden(0, 1000, "3").contains("SYS_PTRACE"));
     }
 
     #[test]

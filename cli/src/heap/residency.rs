@@ -158,3 +158,58 @@ impl Residency {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::Pid;
+
+    const SUPERSLAB: usize = 2 << 20;
+    const PAGE: usize = 4096;
+
+    /// Two SuperSlabs of this process: of the first, pages 0 to 2 written, 16 to 19 only read.
+    fn memory() -> *mut u8 {
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: memory of its own, which stays mapped.
+        unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), 3 * SUPERSLAB, access, flags, -1, 0).cast::<u8>();
+            libc::madvise(at.cast(), 3 * SUPERSLAB, libc::MADV_NOHUGEPAGE);
+            let at = at.add(at.align_offset(SUPERSLAB));
+            (0..3).for_each(|page| at.add(page * PAGE).write_volatile(7));
+            (16..20).for_each(|page| assert_eq!(at.add(page * PAGE).read_volatile(), 0));
+            at
+        }
+    }
+
+    #[test]
+    fn pages_of_zeroes_do_not_count() {
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize != PAGE {
+            return eprintln!("skipped: pages are not of 4 KiB");
+        }
+        let (at, me) = (memory(), Remote { pid: std::process::id() as Pid });
+        let wanted =
+            |slots, rss| Wanted { base: at as u64, superslab_bytes: SUPERSLAB as u64, superslab_slots: 32, slots, rss };
+        let of = |rss| Residency::read(&me, &wanted(&[3, 0], rss));
+        let read = of(3 * PAGE as u64);
+        assert_eq!((read.slot(0), read.slot(1), read.slot(40)), (3 * PAGE as u64, 0, 0), "smaps leaves them out");
+        assert!(read.page_is_present(0) && !read.page_is_present(3 * PAGE as u64));
+        assert_eq!(of(7 * PAGE as u64).slot(1), 4 * PAGE as u64, "smaps counts them: they are shared pages");
+        let bytes = read.read_slot(&me, at as u64, 0);
+        assert_eq!((bytes.len(), bytes[2 * PAGE], bytes[3 * PAGE]), (64 << 10, 7, 0));
+    }
+
+    #[test]
+    fn without_pagemap_resident_slots_share_the_sum() {
+        let wanted = Wanted {
+            base: 1 << 40,
+            superslab_bytes: SUPERSLAB as u64,
+            superslab_slots: 32,
+            slots: &[0b101, 0, 1],
+            rss: 90 << 10,
+        };
+        let nobody = Residency::read(&Remote { pid: Pid::MAX }, &wanted);
+        let slots: Vec<u64> = (0..96).map(|slot| nobody.slot(slot)).collect();
+        assert_eq!((slots[0], slots[1], slots[2], slots[64]), (30 << 10, 0, 30 << 10, 30 << 10));
+        assert_eq!(slots.iter().sum::<u64>(), 90 << 10);
+    }
+}

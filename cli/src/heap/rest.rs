@@ -41,7 +41,7 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
         None if area.name.starts_with("[v") => "the kernel's pages".to_string(),
         None if !area.is_anonymous() => format!("{} (mapped)", area.name),
         None if area.access.starts_with("rw") && is_stack() => "stacks".to_string(),
-        None if !area.name.is_empty() => area.name.trim_matches(['[', ']']).to_string(),
+        None if !area.name.is_empty() => area.name.trim_start_matches("[anon:").trim_end_matches(']').to_string(),
         // Zeroed variables lie behind the file's own.
         None => match touching.and_then(Area::file_name) {
             Some(file) if area.access.starts_with("rw") => file.to_string(),
