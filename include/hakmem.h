@@ -68,7 +68,8 @@ HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size) HAK_NOEXCEPT
 /* How many bytes of the block may be used; all of them may. 0 for NULL. */
 HAK_EXPORT size_t hak_usable_size(const void *block) HAK_NOEXCEPT;
 
-/* The usable size a block would have if `size` bytes were asked for. 0 if no such block can be. */
+/* The usable size a block would have if `size` bytes were asked for (but what was asked for if it is guarded, see
+ * GUARD_SAMPLE_BYTES: hak_usable_size knows). 0 if no such block can be. */
 HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 
 /* Makes the block usable for `size` bytes without moving it. Returns 1 if it now is, else 0; the block

@@ -5,6 +5,7 @@
  *  3. What is not a live block's start ends the program with a line, or is left alone (fail.h). */
 #include "alloc.h"
 #include "fail.h"
+#include "guard.h"
 #include "inspect.h"
 #include "options.h"
 #include "os.h"
@@ -113,6 +114,12 @@ static void add_sample(struct heap *h, const void *p, size_t bytes, double chanc
         store_relaxed(state_at(p), BLOCK_LIVE | BLOCK_SAMPLED);
 }
 
+/* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */
+static size_t natural_alignment(size_t bytes) {
+    size_t block = size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
+    return block & -block;
+}
+
 /* While there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
 HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     bool tiny = bytes <= TINY_BYTES_MAX && is_small(bytes, alignment);
@@ -121,8 +128,12 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alig
     struct sample sample = sample_due(h, of_bytes, c);
     if (likely(sample.kinds == 0))
         return take_from_tier(h, bytes, alignment, zero);
-    size_t in_mid = round_up(TINY_BYTES_MAX + 1, of_bytes & -of_bytes);
-    void *p = take_from_tier(h, tiny ? in_mid : bytes, alignment, zero);
+    void *p = NULL;
+    if (sample.kinds & SAMPLE_GUARD && is_small(bytes, alignment))
+        p = guard_malloc(h, bytes, natural_alignment(bytes));
+    bool shown = tiny && sample.kinds & SAMPLE_PROFILE;
+    if (p == NULL)
+        p = take_from_tier(h, shown ? round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)) : bytes, alignment, zero);
     if (p != NULL && sample.kinds & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
     return p;
@@ -269,6 +280,13 @@ static struct block find(const void *p) {
         if ((const char *)p == slab_address(s))
             b.why = NULL;
         break;
+    case KIND_SAMPLED:
+        b.bytes = s->bytes;
+        if (s->bytes == 0)
+            b.why = NOT_HANDED_OUT;
+        else if (guard_is_block(s, p))
+            b.why = NULL;
+        break;
     case KIND_SECURE:
     case KIND_GUARDED:
         switch (kind == KIND_SECURE ? secure_find(s, p, &b.bytes) : guarded_find(s, p, &b.bytes)) {
@@ -303,6 +321,8 @@ static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
         return lies_in_purged_page(b, p) || (block_looks_free((uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+    if (kind == KIND_SAMPLED)
+        return !guard_is_live(b->slab);
     size_t bytes;
     if (kind == KIND_SECURE)
         return secure_find(b->slab, p, &bytes) == SECURE_FREED;
@@ -370,6 +390,7 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
         else
             fail_bad_pointer("free", p, "", s->bytes);
         break;
+    case KIND_SAMPLED: guard_free(s, p); break;
     case KIND_SECURE: secure_free(h, s, p); break;
     case KIND_GUARDED: guarded_free(any, s, p); break;
     case KIND_FREE: alloc_free_slow(p); break;
@@ -483,7 +504,7 @@ void *alloc_realloc(void *p, size_t bytes) {
         alloc_free(p);
         return NULL;
     }
-    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && slab_kind(b.slab) < KIND_SECURE)
+    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && slab_kind(b.slab) < KIND_SAMPLED)
         return p; /* what it would lose is less than what a new block would round up to, or nearly so */
     void *moved = realloc_without_copy(p, &b, bytes);
     if (moved != NULL)

@@ -53,6 +53,8 @@ X(huge_moved_pages,         "huge blocks that grew by moving pages") \
 X(realloc_copied,           "reallocations that copied") \
 X(samples_taken,            "blocks that came into the profile") \
 X(samples_dropped,          "blocks that found no place in the profile") \
+X(guarded,                  "blocks that were put between guard pages") \
+X(guard_full,               "blocks that were not, as all places were taken") \
 X(heaps_born,               "heaps begun by a thread") \
 X(heaps_ended,              "heaps ended by a thread") \
 X(afterlife_calls,          "calls by threads whose heap had ended already") \

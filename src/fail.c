@@ -8,7 +8,14 @@
 
 static bool silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
 
-static void end(void) {
+static _Atomic(void (*)(const void *)) more;
+
+void fail_explain(void (*explain)(const void *p)) { store_release(&more, explain); }
+
+static void end(const void *p) {
+    void (*explain)(const void *) = load_acquire(&more);
+    if (explain != NULL)
+        explain(p);
     if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
         abort();
 }
@@ -28,28 +35,28 @@ void fail_bad_pointer(const char *call, const void *p, const char *why, size_t b
     else
         text_format(&line, "%s)\n", why);
     text_flush(&line);
-    end();
+    end(p);
 }
 
 void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
     if (silent())
         return;
     text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)told, (uint64_t)block_bytes);
-    end();
+    end(p);
 }
 
 void fail_damage(const char *what, const void *p, size_t bytes) {
     if (silent())
         return;
     text_line("hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
-    end();
+    end(p);
 }
 
 void fail_overwritten_link(const void *slab, size_t block_bytes) {
     if (silent())
         return;
     text_line("hakmem: write after free among the %u-byte blocks at %x", (uint64_t)block_bytes, (uintptr_t)slab);
-    end();
+    end(slab);
 }
 
 #ifdef HAK_CHECKED

@@ -18,4 +18,7 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
 /* "hakmem: write after free among the 48-byte blocks at 0x…": a link was overwritten; which block held it is not known. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
+/* From now on called with the address after each line about one, before the end. */
+void fail_explain(void (*explain)(const void *p));
+
 #endif

@@ -48,14 +48,14 @@ struct ring {
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's but `rest`, which others read. */
 struct sampler {
-    uint64_t wanted; /* the profile's wanted_bytes when this was last set up */
-    double mean_bytes;        /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
+    uint64_t wanted;           /* the profile's wanted_bytes when this was last set up */
+    double mean_bytes;         /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     double profile_mean_bytes; /* between samples for the profile; 0: none */
     double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since, the clock then */
-    int64_t bytes_left;       /* until the next sample among blocks that are not tiny */
-    uint64_t random;          /* state of the generator */
+    int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
+    uint64_t random;           /* state of the generator */
     struct sampler_class {
         uintptr_t rest;    /* free blocks of the class that were cut off the heap's list; 0: none */
         uint32_t left;     /* blocks that may still be handed out before the one to be sampled */
@@ -89,10 +89,10 @@ struct heap {
     _Atomic bool
         caches_busy; /* the thread is at its rings or outbox. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
-    uint32_t caches_seen;       /* the purger's: caches_use when it last looked */
-    uint32_t ring_top;          /* bytes of the heap's memory that are in use, rings included */
-    uint32_t ring_hand;         /* the ring to look at next */
-    size_t ring_kib;            /* what the rings may hold together, by their caps */
+    uint32_t caches_seen;         /* the purger's: caches_use when it last looked */
+    uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
+    uint32_t ring_hand;           /* the ring to look at next */
+    size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
     struct pool_client pool;

@@ -57,6 +57,8 @@ struct os_module {
 bool os_find_module(uintptr_t address, struct os_module *module);
 /* A number that differs if another module lies where this one did: of its segments and its build id. */
 uint64_t os_module_identity(const struct os_module *module);
+/* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
+const char *os_fault_access(const void *context);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
 void os_copy_file(int fd, const char *path);             /* appends what it reads there, as far as it can */

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
@@ -288,6 +289,15 @@ HAK_STRAY uint64_t os_module_identity(const struct os_module *module) {
                 identity = identity_add(identity, note[word]);
     }
     return identity;
+}
+
+const char *os_fault_access(const void *context) {
+#if defined(__x86_64__)
+    return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "write" : "read";
+#else
+    (void)context;
+    return "access";
+#endif
 }
 
 size_t os_write(int fd, const char *text, size_t bytes) {

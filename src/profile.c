@@ -123,7 +123,8 @@ static struct profile_sample *claim(uintptr_t address) {
     for (unsigned i = 0; i < PROBES * PROFILE_LEVELS; i++) {
         struct profile_sample *sample = place_of(address, i);
         uintptr_t unused = 0;
-        if (load_relaxed(&sample->address) != 0 || !rmw_cas(&sample->address, &unused, 1)) /* pairs with profile_remove */
+        if (load_relaxed(&sample->address) != 0 ||
+            !rmw_cas(&sample->address, &unused, 1)) /* pairs with profile_remove */
             continue;
         uint32_t used = load_relaxed(&hak_profile.levels_used);
         while (used <= i / PROBES && !rmw_cas(&hak_profile.levels_used, &used, i / PROBES + 1))

@@ -30,12 +30,14 @@ struct profile_total {
 };
 
 struct profile_stack {
-    _Atomic uint32_t depth; /* callers; 0: not in use, but for the first entry, which is all stacks that found no place */
+    _Atomic uint32_t
+        depth; /* callers; 0: not in use, but for the first entry, which is all stacks that found no place */
     uint32_t unused;
-    uint64_t hash;                                   /* constant once depth is set, as are the callers */
-    struct profile_total allocated, freed;           /* any thread; live is the difference */
-    _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];   /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
-    uintptr_t callers[PROFILE_CALLERS];              /* innermost first */
+    uint64_t hash;                         /* constant once depth is set, as are the callers */
+    struct profile_total allocated, freed; /* any thread; live is the difference */
+    _Atomic uint32_t
+        lifetimes[PROFILE_LIFETIMES];   /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
+    uintptr_t callers[PROFILE_CALLERS]; /* innermost first */
 };
 
 struct profile_sample {
@@ -48,9 +50,10 @@ struct profile_sample {
 };
 
 struct profile {
-    _Atomic uint64_t wanted_bytes; /* mean between samples; 0: none. Who may write here switches the profile on or off */
-    _Atomic uint64_t told_bytes;   /* sample.c's: of which all heaps have been told */
-    _Atomic uint64_t dropped;      /* samples without a place */
+    _Atomic uint64_t
+        wanted_bytes;            /* mean between samples; 0: none. Who may write here switches the profile on or off */
+    _Atomic uint64_t told_bytes; /* sample.c's: of which all heaps have been told */
+    _Atomic uint64_t dropped;    /* samples without a place */
     _Atomic(struct profile_stack *) stacks; /* NULL: never wanted; then constant */
     struct profile_sample *samples;         /* PROFILE_SAMPLES; constant once stacks is set */
     _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS; a stack's number, 0: none; likewise */

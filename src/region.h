@@ -30,6 +30,7 @@ enum slab_kind {
     KIND_MID, /* every slot of the span; first_offset leads to the record that counts */
     KIND_LARGE,
     KIND_HUGE,
+    KIND_SAMPLED, /* a slot of the guard pool, one block */
     KIND_SECURE,  /* secure mode: every slot of the span, as KIND_MID */
     KIND_GUARDED, /* secure mode, large and huge: the slot the block begins in */
 };
@@ -54,7 +55,7 @@ struct slab {
         uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
                             the slab is current */
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
-        size_t bytes;    /* large, huge, guarded: what the block may use; constant while the block lives */
+        size_t bytes;    /* large, huge, sampled, guarded: what the block may use; constant while the block lives */
     };
     union {
         uint32_t
@@ -89,7 +90,7 @@ struct slab {
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; large, huge: [0] */
+        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; others but tiny: [0] */
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */

@@ -27,7 +27,8 @@ HAK_INLINE bool sample_on(const struct heap *h) { return h->sample.mean_bytes !=
 void sample_switch(uint64_t mean_bytes);
 /* Something is to be done: slow paths ask. */
 HAK_INLINE bool sample_wanted(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted || load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
+    return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted ||
+           load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
 }
 /* One allocation of so many bytes; of that class if it is tiny, else TINY_CLASSES. */
 struct sample {
@@ -74,12 +75,14 @@ HAK_INLINE void sample_emptied(struct heap *h, unsigned c) {
     if (unlikely(sample_on(h)))
         sample_take_back(h, c);
 }
-/* The list is empty: what was cut off becomes it. */
+/* If the list is empty, what was cut off becomes it. */
 HAK_INLINE void sample_rejoin(struct heap *h, unsigned c) {
-    if (unlikely(h->sample.tiny[c].rest != 0)) {
+    if (unlikely(h->sample.tiny[c].rest != 0) && is_no_block(h->list[c]))
         sample_take_back(h, c);
-        sample_cut(h, c, SAMPLE_UNCOUNTED);
-    }
+}
+/* Blocks in the list, if that is known. */
+HAK_INLINE unsigned sample_listed(const struct heap *h, unsigned c) {
+    return h->sample.tiny[c].had != 0 ? h->sample.tiny[c].had : SAMPLE_UNCOUNTED;
 }
 
 #endif

@@ -10,8 +10,8 @@
 #define LOOK_FREES_A_BLOCK 64
 #define LOOK_BLOCKS_MOST 512
 #define LOOK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
-#define CREDIT_MOST 512     /* slabs, 32 MiB */
-#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define CREDIT_MOST 512            /* slabs, 32 MiB */
+#define ADOPTIONS_A_BLOCK 2        /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MOST 4096
 #define EVICT_AT_ONCE 64
 #define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */

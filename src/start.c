@@ -1,6 +1,7 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+#include "guard.h"
 #include "heap.h"
 #include "log.h"
 #include "options.h"
@@ -23,6 +24,7 @@ static const char *what_lies_at(const void *p) {
                                         [KIND_MID] = "a mid slab",
                                         [KIND_LARGE] = "a large block",
                                         [KIND_HUGE] = "a huge block",
+                                        [KIND_SAMPLED] = "a sampled block",
                                         [KIND_SECURE] = "a secure slab",
                                         [KIND_GUARDED] = "a guarded block"};
     if (!region_has(p))
@@ -30,15 +32,18 @@ static const char *what_lies_at(const void *p) {
     return kinds[slab_kind(slab_at_offset(region_offset(p)))];
 }
 
-/* One line, then whoever handled the signal before us. */
+/* What is known of it, then whoever handled the signal before us. */
 static void on_crash(int signal_number, siginfo_t *info, void *context) {
     unsigned i = 0;
     while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
         i++;
     const void *at = signal_number == SIGABRT ? NULL : info->si_addr;
-    text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads", (uint64_t)signal_number,
-              (uint64_t)getpid(), (uintptr_t)at, at != NULL ? what_lies_at(at) : "no address",
-              (uint64_t)region_frontier(), (uint64_t)pool_clients());
+    if (at != NULL)
+        guard_report(at, os_fault_access(context));
+    if (option(OPT_CRASH_LOG))
+        text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
+                  (uint64_t)signal_number, (uint64_t)getpid(), (uintptr_t)at,
+                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(), (uint64_t)pool_clients());
     if (before[i].sa_flags & SA_SIGINFO) {
         before[i].sa_sigaction(signal_number, info, context);
     } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {
@@ -54,7 +59,7 @@ static void catch_crashes(void) {
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_crash;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (unsigned i = 0; i < CRASH_SIGNALS; i++)
+    for (unsigned i = 0; i < CRASH_SIGNALS && (i == 0 || option(OPT_CRASH_LOG)); i++)
         sigaction(crash_signals[i], &action, &before[i]);
 }
 
@@ -65,7 +70,7 @@ __attribute__((constructor(101))) void start_library(void) {
         os_allow_readers();
     if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
-    if (option(OPT_CRASH_LOG))
+    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         catch_crashes();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);

@@ -125,6 +125,7 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
     case KIND_MID: add_mid(r, s, resident); break;
     case KIND_LARGE: add_span(r, resident, live ? s->bytes : 0, live ? 0 : s->bytes); break;
     case KIND_HUGE: add_span(r, resident, s->bytes, 0); break;
+    case KIND_SAMPLED: add_span(r, resident, live ? s->bytes : 0, 0); break;
     case KIND_SECURE: {
         size_t live_bytes, kept;
         secure_count(s, &live_bytes, &kept);

@@ -83,8 +83,9 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
+    sample_rejoin(h, c);
     if (!is_terminator(h->list[c]))
-        return hand_out(h, c, h->list[c], h->sample.tiny[c].had, COUNT_refill_from_slab);
+        return hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
     unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);

@@ -100,7 +100,9 @@ static struct inside_profile_total total_of(const struct profile_total *t) {
     return (struct inside_profile_total){load_relaxed(&t->samples), load_relaxed(&t->bytes),
                                          load_relaxed(&t->estimated_bytes), load_relaxed(&t->estimated_objects)};
 }
-unsigned inside_profile_stacks(void) { return (unsigned)min_size(load_relaxed(&hak_profile.stacks_used), PROFILE_STACKS); }
+unsigned inside_profile_stacks(void) {
+    return (unsigned)min_size(load_relaxed(&hak_profile.stacks_used), PROFILE_STACKS);
+}
 struct inside_profile_stack inside_profile_stack_at(unsigned number) {
     struct profile_stack *s = &load_acquire(&hak_profile.stacks)[number];
     uint64_t lifetimes = 0;

@@ -21,7 +21,9 @@ constexpr int kRuns = kShorter == 1 ? 64 : 32;
 
 struct Figures {
     double samples = 0, bytes = 0, objects = 0;
-    Figures &operator+=(const Figures &f) { return samples += f.samples, bytes += f.bytes, objects += f.objects, *this; }
+    Figures &operator+=(const Figures &f) {
+        return samples += f.samples, bytes += f.bytes, objects += f.objects, *this;
+    }
     Figures operator-(const Figures &f) const { return {samples - f.samples, bytes - f.bytes, objects - f.objects}; }
 };
 
@@ -131,7 +133,8 @@ class Errors {
 /* Runs the program many times. What it leaves live is measured, then freed: then nothing is live in the profile either. */
 template <class Program>
 void expect_unbiased(size_t interval, Program program, int runs = kRuns, const char *rate = "0") {
-    Errors bytes("allocated bytes"), objects("allocated objects"), live_bytes("live bytes"), live_objects("live objects");
+    Errors bytes("allocated bytes"), objects("allocated objects"), live_bytes("live bytes"),
+        live_objects("live objects");
     ASSERT_EQ(hak_option_set("PROFILE_RATE", rate), 0);
     ASSERT_EQ(hak_profile_start(interval), 0);
     for (int run = 0; run < runs; run++) {
@@ -238,7 +241,8 @@ TEST(Profile, BlocksThatChangeTheirSize) {
     expect_unbiased(16 * kKiB, [](Books &books, Random &random) {
         for (int i = 0; i < 80; i++) {
             books.alloc(1 + random.below(100));
-            for (size_t size = 100; size < 3 * kMiB / 2 && random.below(20) != 0; size = size * 3 / 2 + random.below(50))
+            for (size_t size = 100; size < 3 * kMiB / 2 && random.below(20) != 0;
+                 size = size * 3 / 2 + random.below(50))
                 books.realloc(books.count() - 1, random.below(4) == 0 ? size * 2 / 3 : size);
         }
     });
@@ -298,16 +302,16 @@ TEST(Profile, BeginsAndEndsWhileBlocksAreReused) {
         std::atomic<bool> ready{false}, end{false};
         std::atomic<uint64_t> pairs{0};
         std::thread worker([&] { /* its lists and rings are filled, and never run empty */
-            std::vector<void *> blocks;
-            for (int i = 0; i < 8; i++)
-                blocks.push_back(hak_malloc(size));
-            for (void *block : blocks)
-                hak_free(block);
-            for (; !end; pairs++) {
-                void *volatile block = hak_malloc(size);
-                hak_free(block);
-                ready = pairs > 100;
-            }
+                                 std::vector<void *> blocks;
+                                 for (int i = 0; i < 8; i++)
+                                     blocks.push_back(hak_malloc(size));
+                                 for (void *block : blocks)
+                                     hak_free(block);
+                                 for (; !end; pairs++) {
+                                     void *volatile block = hak_malloc(size);
+                                     hak_free(block);
+                                     ready = pairs > 100;
+                                 }
         });
         while (!ready)
             std::this_thread::yield();

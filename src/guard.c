@@ -1,0 +1,199 @@
+/* See guard.h. */
+#include "guard.h"
+#include "fail.h"
+#include "os.h"
+#include "profile.h"
+#include "stack.h"
+#include "text.h"
+#include "tiers.h"
+
+enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
+
+enum guard_state { GUARD_UNUSED, GUARD_BUSY, GUARD_LIVE, GUARD_FREED };
+
+struct guard_stack {
+    uint32_t thread, depth;
+    uintptr_t callers[GUARD_CALLERS];
+};
+
+struct guard_slot {
+    _Atomic uint32_t state;    /* enum guard_state: whoever makes it BUSY holds the rest */
+    _Atomic uint32_t freed_at; /* a number that grows with each free */
+    uintptr_t block;
+    size_t bytes;       /* asked for */
+    uintptr_t begin;    /* of the accessible pages */
+    size_t pages_bytes; /* of these */
+    struct guard_stack allocated, freed;
+};
+
+static struct guard_slot guard_slots[GUARD_SLOTS];
+static _Atomic size_t first_slot; /* of the pool, + 1; 0: not taken yet. Pairs with itself, for the records */
+static _Atomic uint32_t frees;
+
+/* NULL: the address is not in the pool. */
+static struct guard_slot *slot_at(const void *address) {
+    size_t first = load_acquire(&first_slot);
+    if (first == 0 || !region_has(address))
+        return NULL;
+    size_t i = region_offset(address) / SLOT_BYTES - (first - 1);
+    return i < GUARD_SLOTS ? &guard_slots[i] : NULL;
+}
+
+static struct guard_slot *slot_of_slab(const struct slab *s) { return slot_at(slab_address(s)); }
+
+static void capture(struct guard_stack *stack) {
+    stack->thread = os_thread();
+    stack->depth = stack_capture(stack->callers, GUARD_CALLERS);
+}
+
+/* ---- reports ---- */
+
+static void report_stack(const char *what, const struct guard_stack *stack) {
+    text_line("hakmem: %s by thread %u:", what, (uint64_t)stack->thread);
+    for (unsigned i = 0; i < stack->depth && i < GUARD_CALLERS; i++) {
+        const char *path;
+        uintptr_t base;
+        if (stack_module(stack->callers[i], &path, &base))
+            text_line("hakmem:   %x %s+%x", stack->callers[i], *path != '\0' ? path : "program",
+                      stack->callers[i] - base);
+        else
+            text_line("hakmem:   %x", stack->callers[i]);
+    }
+}
+
+HAK_RACY static void report_stacks(const void *p) {
+    const struct guard_slot *slot = slot_at(p);
+    if (slot == NULL || slot->block == 0)
+        return;
+    report_stack("allocated", &slot->allocated);
+    if (load_acquire(&slot->state) == GUARD_FREED)
+        report_stack("freed", &slot->freed);
+}
+
+HAK_RACY void guard_report(const void *address, const char *how) {
+    const struct guard_slot *slot = slot_at(address);
+    uintptr_t at = (uintptr_t)address;
+    if (slot == NULL || slot->block == 0)
+        return;
+    uintptr_t end = slot->block + slot->bytes;
+    if (load_acquire(&slot->state) == GUARD_FREED && at >= slot->begin && at < slot->begin + slot->pages_bytes)
+        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", slot->block, (uint64_t)slot->bytes,
+                  how, (uint64_t)(at - slot->block));
+    else if (at >= end)
+        text_line("hakmem: overflow of %x (%u-byte block) by %u bytes, %s", slot->block, (uint64_t)slot->bytes,
+                  (uint64_t)(at - end + 1), how);
+    else
+        text_line("hakmem: underflow of %x (%u-byte block) by %u bytes, %s", slot->block, (uint64_t)slot->bytes,
+                  (uint64_t)(slot->block - at), how);
+    report_stacks(address);
+}
+
+/* ---- the pool ---- */
+
+/* False: there is no room for one. */
+static bool take_pool(struct heap *h) {
+    bool zero;
+    size_t none = 0, slot = pool_take(&h->pool, GUARD_SLOTS, 1, 0, &zero);
+    if (slot == BITSET_NONE)
+        return false;
+    for (unsigned i = 0; i < GUARD_SLOTS; i++) {
+        slab_of_slot(slot + i)->bytes = 0;
+        store_relaxed(&slab_of_slot(slot + i)->state[0], BLOCK_FREE);
+        store_relaxed(&slab_of_slot(slot + i)->kind, KIND_SAMPLED);
+    }
+    if (rmw_cas(&first_slot, &none, slot + 1)) {
+        os_advise(OS_PURGE, slot_address(slot), GUARD_SLOTS * SLOT_BYTES);
+        fail_explain(report_stacks);
+        return os_forbid(slot_address(slot), GUARD_SLOTS * SLOT_BYTES);
+    }
+    for (unsigned i = 0; i < GUARD_SLOTS; i++) /* another thread was faster */
+        store_relaxed(&slab_of_slot(slot + i)->kind, KIND_FREE);
+    pool_give(&h->pool, slot, GUARD_SLOTS, 0);
+    return true;
+}
+
+/* The one that was freed longest ago, never used ones first; NULL: all are live. */
+static struct guard_slot *claim(void) {
+    for (;;) {
+        struct guard_slot *oldest = NULL;
+        uint32_t now = load_relaxed(&frees), age = 0, state = GUARD_UNUSED;
+        for (unsigned i = 0; i < GUARD_SLOTS; i++) {
+            struct guard_slot *slot = &guard_slots[i];
+            uint32_t s = load_relaxed(&slot->state);
+            if ((s != GUARD_UNUSED && s != GUARD_FREED) ||
+                (oldest != NULL && (s == GUARD_UNUSED || now - load_relaxed(&slot->freed_at) <= age)))
+                continue;
+            oldest = slot, state = s;
+            if (s == GUARD_UNUSED)
+                break;
+            age = now - load_relaxed(&slot->freed_at);
+        }
+        if (oldest == NULL || rmw_cas(&oldest->state, &state, GUARD_BUSY)) /* pairs with guard_free */
+            return oldest;
+    }
+}
+
+static void *place(struct guard_slot *slot, size_t bytes, size_t alignment) {
+    size_t page = os_page_bytes(), i = (size_t)(slot - guard_slots);
+    uintptr_t end = (uintptr_t)slot_address(load_acquire(&first_slot) - 1 + i) + SLOT_BYTES - page;
+    uintptr_t block = round_down(end - bytes, alignment), begin = round_down(block, page);
+    if (i % AT_BEGINNING_EVERY == AT_BEGINNING_EVERY - 1)
+        block = round_up(begin, alignment);
+    end = round_up(block + bytes, page);
+    if (!os_commit((void *)begin, end - begin)) /* NOLINT: slots are addresses */
+        return NULL;
+    slot->block = block, slot->bytes = bytes;
+    slot->begin = begin, slot->pages_bytes = end - begin;
+    return (void *)block; /* NOLINT: likewise */
+}
+
+void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    size_t page = os_page_bytes();
+    if (round_up(bytes, max_size(page, alignment)) + 2 * max_size(page, alignment) > SLOT_BYTES ||
+        (load_acquire(&first_slot) == 0 && !take_pool(h)))
+        return NULL;
+    struct guard_slot *slot = claim();
+    count(&h->pool.counters, slot != NULL ? COUNT_guarded : COUNT_guard_full);
+    if (slot == NULL)
+        return NULL;
+    void *p = place(slot, max_size(bytes, 1), alignment);
+    if (p != NULL) {
+        struct slab *s = slab_at_offset(region_offset(p));
+        s->bytes = slot->bytes;
+        store_relaxed(&s->state[0], BLOCK_LIVE);
+        capture(&slot->allocated);
+    }
+    store_release(&slot->state, p != NULL ? GUARD_LIVE : GUARD_FREED);
+    return p;
+}
+
+void guard_free(struct slab *s, void *p) {
+    struct guard_slot *slot = slot_of_slab(s);
+    uint32_t live = GUARD_LIVE;
+    if (unlikely(!guard_is_block(s, p))) {
+        fail_bad_pointer("free", p, "", slot->bytes);
+        return;
+    }
+    if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
+        fail_double_free(p, slot->bytes);
+        return;
+    }
+    block_unsample(&s->state[0], p);
+    store_relaxed(&s->state[0], BLOCK_FREE);
+    capture(&slot->freed);
+    void *begin = (void *)slot->begin; /* NOLINT: slots are addresses */
+    os_forbid(begin, slot->pages_bytes);
+    os_advise(OS_PURGE, begin, slot->pages_bytes);
+    store_relaxed(&slot->freed_at, rmw_add(&frees, 1) + 1);
+    store_release(&slot->state, GUARD_FREED);
+}
+
+bool guard_is_block(const struct slab *s, const void *p) {
+    const struct guard_slot *slot = slot_of_slab(s);
+    return slot != NULL && slot->block == (uintptr_t)p;
+}
+
+bool guard_is_live(const struct slab *s) {
+    const struct guard_slot *slot = slot_of_slab(s);
+    return slot != NULL && load_acquire(&slot->state) == GUARD_LIVE;
+}

@@ -1,0 +1,231 @@
+/* Sampled guard pages: small programs that misuse a guarded block, each run as a process of its own, must say what was done
+ * to which block, and who allocated and freed it. If one fails, a bug in production ends in a crash far from its cause. */
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <signal.h>
+
+#include <regex>
+#include <thread>
+
+#include "../heap_stats.h"
+#include "../support.h"
+
+namespace {
+
+constexpr size_t kSlots = 32;
+
+/* What the reports are to name. */
+__attribute__((noinline)) char *allocate_here(size_t size) {
+    void *volatile block = hak_malloc(size);
+    return static_cast<char *>(block);
+}
+__attribute__((noinline)) void free_here(void *block) {
+    hak_free(block);
+    __asm__ volatile("" ::: "memory");
+}
+__attribute__((noinline)) void touch(char *at, bool write) {
+    volatile char *place = at;
+    if (write)
+        *place = 1;
+    else
+        __asm__ volatile("" ::"r"(*place));
+}
+
+void read_after_free(size_t size) {
+    char *block = allocate_here(size);
+    free_here(block);
+    touch(block + 8, false);
+}
+void write_after_free(size_t size) {
+    char *block = allocate_here(size);
+    free_here(block);
+    touch(block, true);
+}
+void write_after_free_by_another_thread(size_t size) {
+    char *block = allocate_here(size);
+    std::thread([&] { free_here(block); }).join();
+    touch(block + size - 1, true);
+}
+void overflow_by_1(size_t size) { touch(allocate_here(size) + size, true); }
+void overflow_by_3(size_t size) { touch(allocate_here(size) + size + 2, false); }
+/* Of every fourth slot's block it is the beginning that has the guard before it. */
+void underflow_by_1(size_t size) {
+    for (int i = 0; i < 3; i++)
+        allocate_here(size);
+    touch(allocate_here(size) - 1, true);
+}
+void double_free(size_t size) {
+    char *block = allocate_here(size);
+    free_here(block);
+    hak_free(block);
+}
+void double_free_by_realloc(size_t size) {
+    char *block = allocate_here(size);
+    free_here(block);
+    hak_free(hak_realloc(block, 2 * size));
+}
+void interior_free(size_t size) { hak_free(allocate_here(size) + 8); }
+void sized_free(size_t size) { hak_free_sized(allocate_here(size), size + 1); }
+
+struct BadProgram {
+    const char *name;
+    void (*run)(size_t);
+    size_t size;
+    const char *line; /* as a regular expression; # is the block's size */
+    bool freed;
+};
+const BadProgram kPrograms[] = {
+    {"read_after_free", read_after_free, 48,
+     "use after free of 0x[0-9a-f]+ \\(#-byte block\\), (read|access) at byte 8", true},
+    {"write_after_free", write_after_free, 48,
+     "use after free of 0x[0-9a-f]+ \\(#-byte block\\), (write|access) at byte 0", true},
+    {"write_after_free_mid", write_after_free, 20000,
+     "use after free of 0x[0-9a-f]+ \\(#-byte block\\), (write|access) at byte 0", true},
+    {"write_after_free_by_another_thread", write_after_free_by_another_thread, 512,
+     "use after free of 0x[0-9a-f]+ \\(#-byte block\\), (write|access) at byte 511", true},
+    {"overflow_by_1", overflow_by_1, 48, "overflow of 0x[0-9a-f]+ \\(#-byte block\\) by 1 bytes, (write|access)",
+     false},
+    {"overflow_by_1_of_8", overflow_by_1, 8, "overflow of 0x[0-9a-f]+ \\(#-byte block\\) by 1 bytes, (write|access)",
+     false},
+    {"overflow_by_3", overflow_by_3, 1024, "overflow of 0x[0-9a-f]+ \\(#-byte block\\) by 3 bytes, (read|access)",
+     false},
+    {"overflow_by_1_mid", overflow_by_1, 40960, "overflow of 0x[0-9a-f]+ \\(#-byte block\\) by 1 bytes, (write|access)",
+     false},
+    {"underflow_by_1", underflow_by_1, 48, "underflow of 0x[0-9a-f]+ \\(#-byte block\\) by 1 bytes, (write|access)",
+     false},
+    {"double_free", double_free, 48, "double free of 0x[0-9a-f]+ \\(#-byte block\\)", true},
+    {"double_free_by_realloc", double_free_by_realloc, 48,
+     "invalid pointer 0x[0-9a-f]+ in realloc \\(a block that is free\\)", true},
+    {"interior_free", interior_free, 48, "invalid free of 0x[0-9a-f]+ \\(inside a #-byte block\\)", false},
+    {"sized_free", sized_free, 2000, "free of 0x[0-9a-f]+ with size 2001 \\(#-byte block\\)", false},
+};
+
+const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1"};
+
+/* Does a line of the report between these two lines lie in the function? Offsets are those of this program, too. */
+template <class Function> bool names(const std::string &report, Function function) {
+    Dl_info info;
+    auto address = reinterpret_cast<uintptr_t>(function);
+    if (dladdr(reinterpret_cast<void *>(address), &info) == 0)
+        return false;
+    uintptr_t offset = address - reinterpret_cast<uintptr_t>(info.dli_fbase);
+    std::regex line("program\\+0x([0-9a-f]+)");
+    for (std::sregex_iterator at(report.begin(), report.end(), line), end; at != end; ++at)
+        if (std::stoul((*at)[1], nullptr, 16) - offset < 100)
+            return true;
+    return false;
+}
+
+TEST(Guard, TellsWhatWasDoneAndByWhom) {
+    for (auto &program : kPrograms) {
+        Outcome outcome = run_self({"run", program.name}, kGuardAll);
+        SCOPED_TRACE(std::string(program.name) + ": " + outcome.describe());
+        EXPECT_FALSE(outcome.exited(0));
+        std::string line = std::regex_replace(program.line, std::regex("#"), std::to_string(program.size));
+        EXPECT_TRUE(std::regex_search(outcome.err, std::regex("hakmem: " + line + "\n")));
+        size_t allocated = outcome.err.find("hakmem: allocated by thread ");
+        size_t freed = outcome.err.find("hakmem: freed by thread ");
+        ASSERT_NE(allocated, std::string::npos);
+        EXPECT_TRUE(names(outcome.err.substr(allocated, freed - allocated), allocate_here));
+        EXPECT_EQ(freed != std::string::npos, program.freed);
+        if (freed != std::string::npos)
+            EXPECT_TRUE(names(outcome.err.substr(freed), free_here));
+    }
+}
+
+size_t mappings() {
+    FILE *file = fopen("/proc/self/maps", "re");
+    size_t lines = 0;
+    for (int c; (c = fgetc(file)) != EOF;)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+size_t counter(const char *name) { return static_cast<size_t>(heap_stats()["counters"][name].number); }
+
+#define CHECK(x)                                                                                                       \
+    if (!(x)) {                                                                                                        \
+        fprintf(stderr, "line %d: %s\n", __LINE__, #x);                                                                \
+        exit(1);                                                                                                       \
+    }
+
+/* A sound program, all of whose blocks would be guarded if there were room. */
+void use_more_than_there_is() {
+    static char *blocks[1000];
+    size_t before = mappings();
+    for (size_t i = 0; i < 1000; i++) {
+        blocks[i] = allocate_here(i * 7);
+        CHECK(aligned_to(blocks[i], natural_alignment(i * 7)));
+        CHECK(hak_usable_size(blocks[i]) >= i * 7);
+        pattern_write(blocks[i], 0, i * 7, static_cast<uint32_t>(i));
+    }
+    size_t after = mappings();
+    CHECK(counter("guarded") == kSlots);
+    CHECK(counter("guard_full") >= 1000 - kSlots);
+    CHECK(after <= before + 3 * kSlots);
+    CHECK(after > before); /* they are counted at all */
+    for (size_t i = 0; i < 1000; i++) {
+        CHECK(pattern_check(blocks[i], i * 7, i * 7, static_cast<uint32_t>(i)) == i * 7);
+        blocks[i] = static_cast<char *>(hak_realloc(blocks[i], 2 * i + 10));
+        CHECK(pattern_check(blocks[i], std::min(i * 7, 2 * i + 10), i * 7, static_cast<uint32_t>(i)) ==
+              std::min(i * 7, 2 * i + 10));
+    }
+    for (char *block : blocks)
+        hak_free(block);
+    CHECK(mappings() <= after);
+    char *first = allocate_here(100), *block = first;
+    for (size_t i = 1; i < kSlots; i++) { /* the place that was used last comes again last */
+        hak_free(block);
+        block = allocate_here(100);
+        CHECK(reinterpret_cast<uintptr_t>(block) / 65536 != reinterpret_cast<uintptr_t>(first) / 65536);
+    }
+    for (size_t alignment = 16; alignment <= 16384; alignment *= 2)
+        CHECK(aligned_to(hak_aligned_alloc(alignment, 3 * alignment / 2), alignment));
+    block = static_cast<char *>(hak_calloc(10, 10));
+    CHECK(first_dirty(block, 100) == 100);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([] {
+            for (int i = 0; i < 3000; i++)
+                free_here(allocate_here(static_cast<size_t>(i % 100)));
+        });
+    for (auto &thread : threads)
+        thread.join();
+}
+
+TEST(Guard, SoundProgramsRun) {
+    Outcome outcome = run_self({"more"}, kGuardAll);
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+    outcome = run_self({"more"}, {"HAKMEM_GUARD_SAMPLE_BYTES=1", "HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=1"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+TEST(Guard, IsOffByDefault) {
+    for (size_t i = 0; i < 100000; i++)
+        hak_free(allocate_here(i % 5000));
+    EXPECT_EQ(counter("guarded"), 0u);
+    if (HAK_TEST_SHORTER != 1)
+        GTEST_SKIP() << "a sanitizer has a handler of its own";
+    struct sigaction action;
+    ASSERT_EQ(sigaction(SIGSEGV, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "more") == 0) {
+        use_more_than_there_is();
+        return 0;
+    }
+    for (auto &program : kPrograms)
+        if (argc == 3 && strcmp(argv[2], program.name) == 0) {
+            program.run(program.size);
+            return 0;
+        }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
