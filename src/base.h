@@ -91,10 +91,14 @@ HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 /* ---- registers, by the numbers that DWARF gives them ----
  * CALLEE_SAVED are those that a function hands back as it found them, and last the one with its return address.
  * SIGNAL_RETURN_CODE is what a signal handler returns to where no unwind table tells of it (0: there always is one): the
- * interrupted registers, then stack pointer and address, lie SIGNAL_FRAME_BYTES above its stack pointer. */
+ * interrupted registers, then stack pointer and address, lie SIGNAL_FRAME_BYTES above its stack pointer.
+ * ARGUMENT_n is the register in which a function gets its n-th argument. */
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
 #define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16
+#define ARGUMENT_1 "rdi"
+#define ARGUMENT_2 "rsi"
+#define ARGUMENT_3 "rdx"
 #define SIGNAL_RETURN_CODE ((uint64_t)0)
 /* Those of the place where this is expanded that a caller's frame may be found by; returns the place. */
 HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
@@ -111,6 +115,9 @@ HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* without what the
 #elif defined(__aarch64__)
 enum { REGISTERS = 32, REGISTER_STACK = 31, REGISTER_RETURN = 30, SIGNAL_FRAME_BYTES = 128 + 176 + 8 };
 #define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+#define ARGUMENT_1 "x0"
+#define ARGUMENT_2 "x1"
+#define ARGUMENT_3 "x2"
 #define SIGNAL_RETURN_CODE ((uint64_t)0xd4000001d2801168) /* mov x8, #139; svc #0 */
 HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
     uintptr_t here;

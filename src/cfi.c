@@ -6,7 +6,7 @@
 /* How pointers are written: the low four bits say the form, the next three what is added. */
 enum { FORM_PLAIN, FORM_ULEB, FORM_U2, FORM_U4, FORM_U8, FORM_SLEB = 9, FORM_S2, FORM_S4, FORM_S8, FORM_MASK = 15 };
 enum { POINTER_OMITTED = 0xff, POINTER_RELATIVE = 0x10, POINTER_RELATIVE_MASK = 0x70 };
-enum { HEADER_BYTES = 12, TABLE_SORTED = 0x3b, ENTRY_BYTES_MOST = 1 << 20, ROWS_REMEMBERED = 4, EXPRESSION_DEPTH = 16 };
+enum { HEADER_BYTES = 12, TABLE_SORTED = 0x3b, ROWS_REMEMBERED = 4, EXPRESSION_DEPTH = 16 };
 
 /* A stretch of bytes being read. Beyond its end there are zeroes, and it is bad. */
 struct reader {
@@ -36,7 +36,7 @@ struct machine {
 
 /* ---- bytes ---- */
 
-HAK_STRAY static uint64_t read_bytes(struct reader *r, unsigned n) {
+static uint64_t read_bytes(struct reader *r, unsigned n) {
     uint64_t value = 0;
     if ((size_t)(r->end - r->at) < n) {
         r->is_bad = true;
@@ -93,14 +93,17 @@ HAK_STRAY bool cfi_load(uintptr_t address, uintptr_t *word) {
 
 /* ---- the tables ---- */
 
+static bool in_segment(const struct os_module *m, const uint8_t *at, size_t bytes) {
+    return at >= m->table_begin && at < m->table_end && bytes <= (size_t)(m->table_end - at);
+}
+
 /* An entry of .eh_frame, without its length; empty if there is none such in the module. */
 static struct reader entry_at(const struct os_module *m, const uint8_t *at) {
     struct reader none = {at, at, true}, r = {at, at + 4, false};
-    if ((uintptr_t)at < m->begin || (uintptr_t)at > m->end - 8 || !os_readable((uintptr_t)at, 8))
+    if (!in_segment(m, at, 4))
         return none;
     uint64_t bytes = read_bytes(&r, 4);
-    if (bytes < 8 || bytes > ENTRY_BYTES_MOST || bytes > m->end - (uintptr_t)r.at ||
-        !os_readable((uintptr_t)r.at, bytes))
+    if (bytes < 8 || !in_segment(m, r.at, bytes))
         return none;
     r.end = r.at + bytes;
     return r;
@@ -110,7 +113,7 @@ static struct reader entry_at(const struct os_module *m, const uint8_t *at) {
 static uint64_t table_entries(const struct os_module *m) {
     const uint8_t *header = m->unwind_table;
     struct reader r = {header, header + HEADER_BYTES, false};
-    if (header == NULL || (uintptr_t)header < m->begin || !os_readable((uintptr_t)header, HEADER_BYTES))
+    if (header == NULL || !in_segment(m, header, HEADER_BYTES))
         return 0;
     bool is_known = read_bytes(&r, 1) == 1;
     unsigned frame_form = (unsigned)read_bytes(&r, 1) & FORM_MASK;
@@ -118,35 +121,27 @@ static uint64_t table_entries(const struct os_module *m) {
     is_known &= read_bytes(&r, 1) == TABLE_SORTED;
     skip(&r, 4);
     uint64_t n = read_bytes(&r, 4);
-    return is_known && n <= (m->end - (uintptr_t)r.at) / 8 ? n : 0;
+    return is_known && in_segment(m, r.at, n * 8) ? n : 0;
 }
 
-static bool table_entry(const struct os_module *m, uint64_t i, uintptr_t *function, const uint8_t **fde) {
-    const uint8_t *at = m->unwind_table + HEADER_BYTES + i * 8;
-    struct reader r = {at, at + 8, false};
-    if (!os_readable((uintptr_t)at, 8))
-        return false;
-    *function = (uintptr_t)m->unwind_table + (uintptr_t)(int32_t)read_bytes(&r, 4);
-    *fde = m->unwind_table + (int32_t)read_bytes(&r, 4);
-    return true;
+static int32_t table_number(const struct os_module *m, uint64_t i) {
+    const uint8_t *at = m->unwind_table + HEADER_BYTES + i * 4;
+    struct reader r = {at, at + 4, false};
+    return (int32_t)read_bytes(&r, 4);
 }
 
 /* The FDE of the last function that does not begin behind the address. */
 static const uint8_t *table_search(const struct os_module *m, uintptr_t address) {
     uint64_t low = 0,
              high = table_entries(m); /* what is below `low` begins at or before it, from `high` on behind it */
-    const uint8_t *found = NULL, *fde;
-    uintptr_t function;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (!table_entry(m, middle, &function, &fde))
-            return NULL;
-        if (function <= address)
-            found = fde, low = middle + 1;
+        if ((uintptr_t)(m->unwind_table + table_number(m, 2 * middle)) <= address)
+            low = middle + 1;
         else
             high = middle;
     }
-    return found;
+    return low > 0 ? m->unwind_table + table_number(m, 2 * low - 1) : NULL;
 }
 
 static bool read_augmentation(struct reader *r, const char *letters, struct common *common) {
@@ -326,9 +321,11 @@ static bool run(struct machine *m, struct reader program, uintptr_t address) {
 
 bool cfi_find(const struct os_module *module, uintptr_t address, struct cfi *cfi) {
     const uint8_t *fde = table_search(module, address);
-    struct reader r = entry_at(module, fde);
     struct common common;
-    if (fde == NULL || r.is_bad)
+    if (fde == NULL)
+        return false;
+    struct reader r = entry_at(module, fde);
+    if (r.is_bad)
         return false;
     const uint8_t *link = r.at;
     if (!read_common(module, link - read_bytes(&r, 4), &common))

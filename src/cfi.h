@@ -4,8 +4,7 @@
  *  2. The outcome is a row: how to find the CFA (the stack pointer as it was before the call), and a rule for each register.
  *  3. Most rows are packed into 16 bytes: CFA = register + offset, and what is saved lies a few words below it.
  *
- * Tables are read only where they can be read, and only inside the module: broken ones have no rows. Nothing is stored; any
- * thread, signal handlers too. */
+ * Tables are read only inside their segment: broken ones have no rows. Nothing is stored; any thread, signal handlers too. */
 #ifndef HAK_CFI_H
 #define HAK_CFI_H
 

@@ -47,16 +47,16 @@ uint64_t os_random(void);      /* not predictable from outside; constant for the
 bool os_readable(uintptr_t address, size_t bytes);
 /* What is loaded as one: the program, a library. */
 struct os_module {
-    uintptr_t begin, end;        /* the addresses it lies in; there may be gaps */
+    uintptr_t begin, end;        /* addresses: of all of it, or of a part where others may lie between */
     uintptr_t base;              /* how far its own addresses were moved */
+    uint64_t identity;           /* differs if another one lies where this one did: of its segments and its build id */
     const char *path;            /* as the dynamic linker names it: "" for the program. While it stays loaded */
     const uint8_t *unwind_table; /* its .eh_frame_hdr, NULL if it has none */
+    const uint8_t *table_begin, *table_end; /* the segment in which that lies: readable throughout */
 };
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
-/* A number that differs if another module lies where this one did: of its segments and its build id. */
-uint64_t os_module_identity(const struct os_module *module);
 /* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
 const char *os_fault_access(const void *context);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */

@@ -21,7 +21,7 @@
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
-enum { SEGMENTS_MOST = 64, NOTE_WORDS_MOST = 32 };
+enum { SEGMENTS_MOST = 64, NOTE_BYTES_MOST = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
@@ -206,7 +206,7 @@ static bool page_readable(uintptr_t page) {
     if (load_relaxed(place) == page)
         return true;
     int saved = errno;
-    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, NULL, MASK_BYTES);
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, 0L, (long)MASK_BYTES);
     bool readable = errno == EINVAL;
     errno = saved;
     if (readable)
@@ -235,60 +235,61 @@ __asm__(".symver hak_find_object, _dl_find_object@");
 extern int hak_find_object(void *address, struct found_object *found) HAK_WEAK;
 extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
 
-/* What begins with this header, if the address is in it. */
-static bool module_at(const ElfW(Ehdr) * header, const char *path, uintptr_t address, struct os_module *module) {
-    uintptr_t begin = (uintptr_t)header, first = UINTPTR_MAX, end = 0, table = 0;
-    if (header == NULL || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
-        return false;
-    const ElfW(Phdr) *segment = (const void *)(begin + header->e_phoff);
-    for (unsigned i = 0; i < header->e_phnum; i++) {
-        if (segment[i].p_type == PT_LOAD) {
-            first = min_size(first, segment[i].p_vaddr - segment[i].p_offset);
-            end = max_size(end, segment[i].p_vaddr + segment[i].p_memsz);
-        }
-        if (segment[i].p_type == PT_GNU_EH_FRAME)
-            table = segment[i].p_vaddr;
-    }
-    uintptr_t base = begin - first;
-    *module = (struct os_module){begin, base + end, base, path, table != 0 ? (const uint8_t *)(base + table) : NULL};
-    return address >= begin && address < module->end;
+static uint64_t identity_add(uint64_t identity, uint64_t word) {
+    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
+    return identity ^ identity >> 32;
 }
+
+/* What an ELF header and what follows it say. False: there is none. */
+HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
+    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment; /* where every linker has them */
+    if (!os_readable((uintptr_t)header, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
+        return false;
+    uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        if (segment->p_type == PT_LOAD) {
+            first = min_size(first, segment->p_vaddr - segment->p_offset);
+            end = max_size(end, segment->p_vaddr + segment->p_memsz);
+        }
+        if (segment->p_type == PT_GNU_EH_FRAME)
+            table = segment->p_vaddr;
+    }
+    module->base = (uintptr_t)header - first;
+    if (module->end == 0)
+        module->begin = (uintptr_t)header, module->end = module->base + end;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
+        module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
+        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MOST)
+            for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
+                module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
+        if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
+            module->unwind_table = (const uint8_t *)(module->base + table);
+            module->table_begin = at, module->table_end = at + segment->p_filesz;
+        }
+    }
+    return true;
+}
+
+static const ElfW(Ehdr) * program_header(void) { return (const ElfW(Ehdr) *)getauxval(AT_PHDR) - 1; }
 
 bool os_find_module(uintptr_t address, struct os_module *module) {
     struct found_object found;
     if (hak_find_object != NULL) {
         if (hak_find_object((void *)address, &found) != 0)
             return false;
-        *module = (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, found.link_map->l_addr,
-                                     found.link_map->l_name, found.unwind_table};
+        const struct link_map *map = found.link_map;
+        *module =
+            (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, .base = map->l_addr, .path = map->l_name};
+        module_read(module, *map->l_name == '\0' ? program_header() : (const void *)map->l_addr);
         return true;
     }
-    uintptr_t segments = getauxval(AT_PHDR);
-    bool behind_header = (segments & (PROBE_BYTES - 1)) == sizeof(ElfW(Ehdr));
-    return (behind_header && module_at((const void *)(segments - sizeof(ElfW(Ehdr))), "", address, module)) ||
-           module_at(&__ehdr_start, "libhakmem.so", address, module);
-}
-
-static uint64_t identity_add(uint64_t identity, uint64_t word) {
-    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
-    return identity ^ identity >> 32;
-}
-
-HAK_STRAY uint64_t os_module_identity(const struct os_module *module) {
-    const ElfW(Ehdr) *header = (const void *)module->begin;
-    const ElfW(Phdr) *segment = (const void *)(module->begin + sizeof *header); /* where every linker has them */
-    uint64_t identity = module->begin;
-    if (!os_readable(module->begin, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
-        return identity;
-    for (unsigned i = 0; i < header->e_phnum; i++) {
-        identity = identity_add(identity, segment[i].p_vaddr + (segment[i].p_memsz << 32));
-        const uint64_t *note = (const void *)(module->base + segment[i].p_vaddr);
-        if (segment[i].p_type == PT_NOTE && os_readable((uintptr_t)note, segment[i].p_memsz))
-            for (unsigned word = 0; word < segment[i].p_memsz / sizeof *note && word < NOTE_WORDS_MOST; word++)
-                identity = identity_add(identity, note[word]);
-    }
-    return identity;
+    *module = (struct os_module){.path = ""};
+    if (module_read(module, program_header()) && address - module->begin < module->end - module->begin)
+        return true;
+    *module = (struct os_module){.path = "libhakmem.so"};
+    return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
 }
 
 const char *os_fault_access(const void *context) {

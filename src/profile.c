@@ -168,8 +168,7 @@ bool profile_add(const void *p, size_t bytes, double chance) {
     sample->thread = os_thread();
     add_to(&stacks[sample->stack].allocated, sample);
     store_release(&sample->address, (uintptr_t)p);
-    if (probe_alloc_wanted())
-        probe_alloc(p, bytes, sample->estimated_bytes);
+    probe_alloc(p, bytes, sample->estimated_bytes);
     return true;
 }
 

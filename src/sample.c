@@ -14,8 +14,8 @@ static double chance_of(double x) {
     unsigned doublings = 0;
     if (x > 40)
         return 1;
-    for (; x > 1.0 / 64; x /= 2)
-        doublings++;
+    while (x > 1.0 / 64)
+        x /= 2, doublings++;
     double q = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
     for (; doublings > 0; doublings--)
         q *= 2 - q;
@@ -25,8 +25,8 @@ static double chance_of(double x) {
 /* -ln u, for 0 < u <= 1: doubled until it is near 1, then -ln u = 2 artanh((1 - u) / (1 + u)). */
 static double minus_log(double u) {
     double doublings = 0, sum = 0;
-    for (; u < 0.7071; u *= 2)
-        doublings++;
+    while (u < 0.7071)
+        u *= 2, doublings++;
     double s = (1 - u) / (1 + u), power = s;
     for (int k = 1; k < 20; k += 2, power *= s * s)
         sum += power / k;

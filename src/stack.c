@@ -18,7 +18,6 @@ struct frame {
     uintptr_t registers[REGISTERS];
     bool is_interrupted;     /* here, not behind a call */
     struct os_module module; /* that of `code`, if it lies in it */
-    uint64_t identity;       /* the module's */
     uintptr_t page;          /* 4 KiB of the stack that can be read */
 };
 
@@ -53,9 +52,8 @@ static void cache_put(uint64_t place, const union cfi_packed *row) {
 /* ---- one frame ---- */
 
 /* The caller of a function that was interrupted, or that is the first, may have the same stack pointer. */
-static bool goes_up(const struct frame *f, uintptr_t cfa) {
-    uintptr_t stack = f->registers[REGISTER_STACK];
-    return cfa > stack || (cfa == stack && f->is_interrupted);
+static bool goes_up(const struct frame *f, uintptr_t from, uintptr_t to) {
+    return to > from || (to == from && f->is_interrupted);
 }
 
 /* The registers whose bytes in this word are not zero, the first of which belongs to kept[first]. */
@@ -76,7 +74,8 @@ HAK_STRAY static bool load_saved(struct frame *f, uint64_t word, unsigned first,
 static bool step_packed(struct frame *f, const union cfi_packed *row) {
     uintptr_t cfa = f->registers[row->byte[PACKED_CFA_REGISTER]] + (uintptr_t)packed_cfa_offset(row);
     unsigned of_return = row->byte[PACKED_RETURN];
-    if (!goes_up(f, cfa) || of_return == PACKED_UNDEFINED || (of_return == PACKED_SAME && !f->is_interrupted))
+    if (!goes_up(f, f->registers[REGISTER_STACK], cfa) || of_return == PACKED_UNDEFINED ||
+        (of_return == PACKED_SAME && !f->is_interrupted))
         return false;
     if (cfa % sizeof cfa != 0 || !load_saved(f, row->word[0], 0, cfa) || !load_saved(f, (uint32_t)row->word[1], 8, cfa))
         return false;
@@ -111,12 +110,14 @@ static bool step_row(struct frame *f, const struct cfi *cfi) {
         before[i] = f->registers[i];
     if (row->cfa_by_expression && !cfi_expression(cfi->base + row->cfa_value, before, 0, &cfa))
         return false;
-    if ((!goes_up(f, cfa) && !cfi->is_interrupted) || row->kind[cfi->return_register] == CFI_UNDEFINED)
+    if (row->kind[cfi->return_register] == CFI_UNDEFINED)
         return false;
     f->registers[REGISTER_STACK] = cfa;
     for (unsigned i = 0; i < REGISTERS; i++)
         if (!recover(cfi, i, before, cfa, &f->registers[i]))
             return false;
+    if (!cfi->is_interrupted && !goes_up(f, before[REGISTER_STACK], f->registers[REGISTER_STACK]))
+        return false;
     f->code = code_address(f->registers[cfi->return_register]);
     f->is_interrupted = cfi->is_interrupted;
     return true;
@@ -144,12 +145,13 @@ static bool step_signal(struct frame *f) {
 static bool step(struct frame *f) {
     uintptr_t place = f->is_interrupted ? f->code : f->code - 1; /* a call may be its function's last instruction */
     if (place - f->module.begin >= f->module.end - f->module.begin) {
-        if (!os_find_module(place, &f->module))
+        if (!os_find_module(place, &f->module)) {
+            f->module.end = f->module.begin;
             return step_signal(f);
-        f->identity = os_module_identity(&f->module);
+        }
     }
     union cfi_packed packed;
-    uint64_t key = mix(place ^ f->identity);
+    uint64_t key = mix(place ^ f->module.identity);
     if (cache_get(key, &packed))
         return step_packed(f, &packed);
     struct cfi cfi;

@@ -164,8 +164,8 @@ void use_more_than_there_is() {
     size_t after = mappings();
     CHECK(counter("guarded") == kSlots);
     CHECK(counter("guard_full") >= 1000 - kSlots);
-    CHECK(after <= before + 3 * kSlots);
-    CHECK(after > before); /* they are counted at all */
+    CHECK(after <= before + 3 * kSlots || kShorter != 1); /* a sanitizer has its own */
+    CHECK(after > before);                                /* they are counted at all */
     for (size_t i = 0; i < 1000; i++) {
         CHECK(pattern_check(blocks[i], i * 7, i * 7, static_cast<uint32_t>(i)) == i * 7);
         blocks[i] = static_cast<char *>(hak_realloc(blocks[i], 2 * i + 10));
@@ -174,7 +174,7 @@ void use_more_than_there_is() {
     }
     for (char *block : blocks)
         hak_free(block);
-    CHECK(mappings() <= after);
+    CHECK(mappings() <= after || kShorter != 1);
     char *first = allocate_here(100), *block = first;
     for (size_t i = 1; i < kSlots; i++) { /* the place that was used last comes again last */
         hak_free(block);

@@ -8,6 +8,7 @@
 #include "options.h"
 #include "heap.h"
 #include "pool.h"
+#include "probes.h"
 #include "profile.h"
 
 struct family {
@@ -113,7 +114,8 @@ struct inside_profile_stack inside_profile_stack_at(unsigned number) {
 }
 size_t inside_profile_live(void) {
     size_t live = 0;
-    for (unsigned i = 0; load_acquire(&hak_profile.stacks) != NULL && i < PROFILE_SAMPLES; i++)
+    unsigned used = PROFILE_LEAST_SAMPLES * ((1u << load_relaxed(&hak_profile.levels_used)) - 1);
+    for (unsigned i = 0; i < used; i++)
         live += load_relaxed(&hak_profile.samples[i].address) != 0;
     return live;
 }
@@ -152,3 +154,9 @@ struct inside_totals inside_pool_count(void) {
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
+
+void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
+    probe_alloc(block, bytes, weight_bytes);
+}
+void inside_probe_free(const void *block) { probe_free(block); }
+int inside_probe_alloc_wanted(void) { return probe_alloc_wanted(); }

@@ -84,6 +84,11 @@ size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
 char *inside_slot_address(size_t slot);
 
+/* probes.h */
+void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
+void inside_probe_free(const void *block);
+int inside_probe_alloc_wanted(void);
+
 #ifdef __cplusplus
 }
 #endif

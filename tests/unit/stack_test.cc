@@ -98,6 +98,7 @@ constexpr struct {
                {"aligned", shape_aligned, 30, 31},
                {"registers", shape_registers, 30, 31},
                {"tail calls", shape_tail, 30, 1},
+               {"no return", shape_noreturn, 0, 4},
                {"qsort", shape_qsort, 3, 12},
                {"large", shape_large, 10, 11}};
 
@@ -177,17 +178,24 @@ TEST(Stack, SignalHandler) {
     EXPECT_TRUE(seen.has_module("libc"));
 }
 
-TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
-    std::vector<char> memory(kMiB);
+void look_on_other_stack(void *memory, size_t bytes) {
     stack_t stack{}, before;
-    stack.ss_sp = memory.data();
-    stack.ss_size = memory.size();
+    stack.ss_sp = memory;
+    stack.ss_size = bytes;
     ASSERT_EQ(sigaltstack(&stack, &before), 0);
     {
         Handler handler(SIGUSR1, look_on_signal, SA_ONSTACK);
         expect_same_in(25, [] { shape_recursion(20, [] { raise(SIGUSR1); }); });
     }
     sigaltstack(&before, nullptr);
+}
+
+/* Both below the stack that was interrupted and above it. */
+TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
+    std::vector<char> below(kMiB);
+    char above[256 * kKiB];
+    look_on_other_stack(below.data(), below.size());
+    std::thread([&] { look_on_other_stack(above, sizeof above); }).join();
 }
 
 #if defined(__x86_64__)
@@ -239,6 +247,13 @@ TEST(Stack, AtEveryInstruction) {
         char text[64];
         snprintf(text, sizeof text, "%s %g", "a", 1.5);
     });
+    if (kShorter == 1)
+        expect_same_at_each_step("throwing", 1000, [] {
+            try {
+                throw 1;
+            } catch (int) {
+            }
+        });
     expect_same_at_each_step("sorting", 100, [] {
         int numbers[] = {3, 1, 2, 5, 4};
         qsort(numbers, 5, 4,
@@ -374,6 +389,7 @@ TEST(Stack, ModulesOfAddresses) {
 
 /* ---- stacks that lead nowhere ---- */
 
+constexpr uintptr_t kItself = 2; /* a frame that is its own caller's */
 uintptr_t false_frame;
 uintptr_t callers_seen[kMost];
 unsigned callers_count;
@@ -382,7 +398,7 @@ unsigned callers_count;
 __attribute__((noinline)) void damage() {
     auto *frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
     uintptr_t before = frame[0];
-    frame[0] = false_frame;
+    frame[0] = false_frame == kItself ? reinterpret_cast<uintptr_t>(frame) : false_frame;
     errno = 12345;
     callers_count = stack_capture(callers_seen, kMost);
     EXPECT_EQ(errno, 12345);
@@ -394,7 +410,7 @@ TEST(Stack, DamagedFramesEndIt) {
     auto page = reinterpret_cast<uintptr_t>(forbidden);
     auto here = reinterpret_cast<uintptr_t>(&page);
     for (uintptr_t value :
-         {uintptr_t{0}, uintptr_t{1}, uintptr_t{8}, page, page + 65536 - 8, page + 3, here - 65536, here + 1,
+         {kItself, uintptr_t{0}, uintptr_t{1}, uintptr_t{8}, page, page + 65536 - 8, page + 3, here - 65536, here + 1,
           here | 0xffff000000000000u, UINTPTR_MAX, UINTPTR_MAX - 7, UINTPTR_MAX - 15, uintptr_t{1} << 63}) {
         false_frame = value;
         callers_count = 0;
@@ -403,6 +419,26 @@ TEST(Stack, DamagedFramesEndIt) {
         EXPECT_LT(callers_count, kMost) << value;
     }
     munmap(forbidden, 3 * 65536);
+}
+
+TEST(Stack, ExpressionsHaveADepth) {
+    EXPECT_TRUE(deep_expression(1));
+    EXPECT_TRUE(deep_expression(10));
+    EXPECT_FALSE(deep_expression(40));
+    EXPECT_FALSE(deep_expression(99));
+}
+
+/* Those of all functions between here and the handler of a signal. */
+TEST(Stack, DamagedTables) {
+    Handler handler(SIGUSR1, look_on_signal, 0);
+    shape_qsort(0, [] { shape_aligned(0, [] { shape_alloca(0, [] { raise(SIGUSR1); }); }); });
+    const unsigned rounds = 20000 / kShorter, seed = static_cast<unsigned>(getpid());
+    ASSERT_GT(seen_here.n, 10u);
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned found = damaged_tables(seen_here.mine[i], rounds, seed);
+        EXPECT_GT(found, 0u) << frame_text(seen_here.mine[i]);
+        EXPECT_LT(found, rounds) << frame_text(seen_here.mine[i]) << ", seed " << seed;
+    }
 }
 
 /* Code made at run time, of which no table tells: the walk comes to it and ends. */
