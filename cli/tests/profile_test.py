@@ -169,8 +169,9 @@ class Profiles(unittest.TestCase):
         cls.place = pathlib.Path(cls.keep or cls.directory.name).resolve()
         cls.place.mkdir(parents=True, exist_ok=True)
         cls.program = cls.place / "planted"
-        subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-pthread", "-Wl,--build-id", "-o", cls.program, SOURCE],
-                       check=True)
+        # main stays a symbol of the stripped program: the neighbour whose name others must not get.
+        subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-pthread", "-Wl,--build-id,--export-dynamic-symbol=main",
+                        "-o", cls.program, SOURCE], check=True)
         # Of one run: the live process twice, and what it left at its end.
         cls.live, cls.grown, cls.at_exit = (cls.place / name for name in ("live.pb.gz", "grown.pb.gz", "exit.txt"))
         pattern = cls.place / "exit-%p.txt"
@@ -306,10 +307,16 @@ class Profiles(unittest.TestCase):
         _, frame = functions(debug, stripped)
         self.assertEqual((frame[0], frame[2]), ("Cache::leak(unsigned long, int)", line_of("LEAK")))
         # A debug file that does not belong to it is not taken.
-        other = self.place / "other.cc"
-        other.write_text("int main() { return 0; }\n")
-        subprocess.run(["g++", "-g", "-o", apart, other], check=True)
-        self.assertRegex(self.run_tool("flame", path, "--debug-directory", debug), r"stripped\+0x[0-9a-f]+")
+        subprocess.run(["g++", "-g", "-Wl,--build-id", "-pthread", "-o", apart, SOURCE], check=True)
+        text = self.run_tool("flame", path, "--debug-directory", debug)
+        self.assertRegex(text, r"stripped\+0x[0-9a-f]+")
+        self.assertNotIn("planted.cc", text)
+        # Nor is the program, once it has been built anew.
+        shutil.copy(apart, stripped)
+        text = self.run_tool("flame", path, "--debug-directory", none)
+        self.assertRegex(text, r"stripped\+0x[0-9a-f]+")
+        self.assertNotIn("planted.cc", text)
+        self.assertIn("stripped is not the file that was mapped", text)
 
     def test_formats_of_other_tools(self):
         folded, scope = self.place / "live.folded", self.place / "live.speedscope.json"
@@ -329,7 +336,8 @@ class Profiles(unittest.TestCase):
         first = found["changes"][0]
         self.assertEqual((first["function"], first["line"]), ("Cache::leak(unsigned long, int)", line_of("LEAK")))
         self.assert_near(first["after"] - first["before"], GROWTH, 4096, "growth")
-        self.assertEqual(len(found["changes"]), 1, "nothing else has changed")
+        own = [one for one in found["changes"] if one["file"] == str(SOURCE)]
+        self.assertEqual(len(own), 1, "nothing else of the program's has changed")
         text = self.run_tool("diff", before, after)
         self.assertRegex(text, r"bytes in use grew by [789].* MiB, from")
         self.assertRegex(text, rf"\+[789]\S* MiB .*Cache::leak at planted.cc:{line_of('LEAK')}")

@@ -6,6 +6,7 @@
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
 use crate::heap::steer::parse_number;
 use crate::proc::Pid;
+use crate::report::say;
 use crate::table::Style;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
@@ -218,7 +219,13 @@ pub fn diff(options: &DiffOptions) -> Result<ExitCode> {
 
 pub fn profile(options: &ProfileOptions) -> Result<ExitCode> {
     match &options.action {
-        Action::Start { pid, bytes } => read::switch(*pid, *bytes)?,
+        Action::Start { pid, bytes } => {
+            read::switch(*pid, *bytes)?;
+            eprintln!(
+                "one allocation in {} is sampled from now on; `hakmem flame {pid}` shows them",
+                say::bytes(*bytes as f64)
+            );
+        }
         Action::Stop { pid } => read::switch(*pid, 0)?,
         Action::Dump { source, output } => {
             let format = output.as_deref().map_or(Ok(Format::Pprof), format_of)?;

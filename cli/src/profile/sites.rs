@@ -1,4 +1,5 @@
-//! Sums by site: the innermost line of the program that is not the allocator's and not that of a standard container.
+//! Sums by site: the innermost line of the program that is not the allocator's, a wrapper's of malloc, or a standard
+//! container's.
 //!
 //! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
 
@@ -37,6 +38,24 @@ fn is_container(frame: &Frame) -> bool {
     // A template's name may begin with its return type: "void std::vector<int>::push_back(…)".
     let name = frame.function.strip_prefix("void ").unwrap_or(&frame.function);
     NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+}
+
+/// A function whose name says that it hands on what malloc gave it: xmalloc, sqlite3Malloc, g_malloc0, PyMem_RawMalloc.
+fn is_wrapper(frame: &Frame) -> bool {
+    let name = frame.function.split(['(', '@']).next().unwrap_or_default().to_ascii_lowercase();
+    let name = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_');
+    ["malloc", "calloc", "realloc", "strdup", "strndup", "memdup"].iter().any(|end| name.ends_with(end))
+}
+
+/// Wrappers are that near the top.
+const WRAPPERS_MOST: usize = 6;
+
+/// Which frame of a stack is the site.
+fn site_of(frames: &[Frame]) -> usize {
+    let top = frames.len().min(WRAPPERS_MOST);
+    let first = frames[..top].iter().rposition(is_wrapper).map_or(0, |at| at + 1);
+    let found = frames.iter().skip(first).position(|frame| !is_container(frame)).map(|at| at + first);
+    found.unwrap_or(0)
 }
 
 /// What calls main and the first function of a thread: the same for every stack.
@@ -105,10 +124,11 @@ pub fn cut_allocator(profile: &mut Profile) {
 pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
     let mut sites: HashMap<(String, String, u64), (Site, u64)> = HashMap::new();
     for stack in &profile.stacks {
-        let frames = profile.frames(stack);
-        let at = frames.iter().position(|(frame, _)| !is_container(frame)).unwrap_or(0);
-        let none = || (Frame { function: "(no call stack)".into(), file: String::new(), line: 0 }, None);
-        let (frame, module) = frames.get(at).cloned().unwrap_or_else(none);
+        let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
+        let at = site_of(&frames);
+        let none = || Frame { function: "(no call stack)".into(), file: String::new(), line: 0 };
+        let frame = frames.get(at).cloned().unwrap_or_else(none);
+        let module = modules.get(at).copied().flatten();
         let key = (frame.function.clone(), frame.file.clone(), frame.line);
         let module = module.map_or(String::new(), |number| profile.modules[number].name().to_string());
         let (site, most) = sites.entry(key).or_insert_with(|| {
@@ -121,7 +141,7 @@ pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
         let value = stack.value(metric);
         if value > *most || site.callers.is_empty() {
             *most = value;
-            let callers = frames.into_iter().skip(at + 1).map(|(frame, _)| frame);
+            let callers = frames.into_iter().skip(at + 1);
             site.callers = callers.take_while(|frame| !is_start(frame)).collect();
         }
     }
@@ -169,4 +189,25 @@ pub fn changes(before: &Profile, after: &Profile, metric: Metric) -> Vec<Change>
         ))
     });
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_site_is_the_programs_own_line() {
+        let site = |names: &[&str]| {
+            let frame = |name: &&str| Frame { function: name.to_string(), file: String::new(), line: 1 };
+            site_of(&names.iter().map(frame).collect::<Vec<_>>())
+        };
+        assert_eq!(site(&["work", "main"]), 0);
+        assert_eq!(site(&["std::vector<int>::reserve(unsigned long)", "work", "main"]), 1);
+        assert_eq!(site(&["xmalloc", "xstrdup(char const*)", "work", "main"]), 2);
+        assert_eq!(site(&["libsqlite3.so+0x12", "sqlite3Malloc", "work"]), 2, "an unnamed part of the wrapper");
+        assert_eq!(site(&["g_malloc0", "std::string::assign", "work"]), 2);
+        assert_eq!(site(&["test_malloc_speed", "main"]), 0);
+        assert_eq!(site(&["xmalloc"]), 0, "there is nothing else");
+        assert_eq!(site(&[]), 0);
+    }
 }
