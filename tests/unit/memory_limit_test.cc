@@ -259,10 +259,11 @@ TEST(HardLimit, ManyThreads) {
 }
 
 TEST(HardLimit, LiveAndBelowWhatIsThere) {
+    size_t rest = counted_at_rest();
     Blocks blocks(100 * kKiB);
     blocks.grow_to(20 * kMiB);
     {
-        Setting hard("HARD_LIMIT", 10 * kMiB);
+        Setting hard("HARD_LIMIT", rest + 10 * kMiB);
         EXPECT_EQ(hak_malloc(3 * kMiB), nullptr);
         blocks.shrink(blocks.count() / 4);
         EXPECT_TRUE(blocks.grow()) << "below it again";
