@@ -292,8 +292,10 @@ void tiny_release_unused(struct heap *h) {
     }
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *s = slab_leave_current(h, c);
-        if (s != NULL)
-            slab_make_current(h, s);
+        if (s == NULL)
+            continue;
+        slab_make_current(h, s);
+        sample_refilled(h, c, SAMPLE_UNCOUNTED);
     }
 }
 
