@@ -63,6 +63,11 @@ HAK_INLINE void sample_refilled(struct heap *h, unsigned c, unsigned blocks) {
     if (unlikely(sample_on(h)))
         sample_cut(h, c, blocks);
 }
+/* The list is that of a slab that became current; sample_refilled or sample_handed_out follows. */
+HAK_INLINE void sample_made_current(struct heap *h, unsigned c, unsigned blocks) {
+    if (unlikely(sample_on(h)))
+        h->sample.tiny[c].had = blocks, h->sample.tiny[c].seen = h->current[c]->countdown;
+}
 /* It held `blocks`, and the first was handed out. */
 HAK_INLINE void sample_handed_out(struct heap *h, unsigned c, unsigned blocks) {
     if (likely(!sample_on(h)))

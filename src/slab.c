@@ -185,7 +185,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     s->place |= PLACE_CURRENT;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
     h->list[c] = list;
-    sample_refilled(h, c, listed);
+    sample_made_current(h, c, listed);
 }
 
 struct slab *slab_leave_current(struct heap *h, unsigned c) {

@@ -294,9 +294,10 @@ void tiny_release_unused(struct heap *h) {
         struct slab *s = slab_leave_current(h, c), *fresh = h->fresh[c];
         if (fresh != NULL && fresh != s && load_relaxed(&fresh->inbox) != 0)
             inbox_drain(h, fresh);
-        bool gone = s == NULL || (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s));
-        if (!gone)
-            slab_make_current(h, s);
+        if (s == NULL || (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s)))
+            continue;
+        slab_make_current(h, s);
+        sample_refilled(h, c, SAMPLE_UNCOUNTED);
     }
 }
 

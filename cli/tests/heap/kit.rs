@@ -1,0 +1,126 @@
+//! What the tests of the commands run, and how: programs with known heaps, and `hakmem` itself. HAKMEM_LIBRARY names
+//! libhakmem.so; libhakmem.a is to lie beside it.
+#![allow(dead_code)] // each test program uses a part
+
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// None: the tests have nothing to preload, and say so.
+pub fn library() -> Option<PathBuf> {
+    let library = std::env::var_os("HAKMEM_LIBRARY").map(PathBuf::from);
+    if library.is_none() {
+        eprintln!("skipped: HAKMEM_LIBRARY names no libhakmem.so");
+    }
+    library.map(|path| fs::canonicalize(path).expect("HAKMEM_LIBRARY is a file"))
+}
+
+pub fn directory() -> &'static Path {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
+        fs::create_dir_all(&directory).unwrap();
+        let directory = fs::canonicalize(directory).unwrap();
+        compile(&directory, "program", "program", &["-pthread"]);
+        compile(&directory, "program", "plain-static", &["-pthread", "-static"]);
+        compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
+        if let Some(archive) = library().map(|library| library.with_file_name("libhakmem.a")) {
+            let archive = archive.to_str().unwrap();
+            compile(&directory, "program", "static", &["-pthread", "-static", "-Wl,--gc-sections", archive]);
+            let stripped = Command::new("strip").args(["-o", "stripped", "static"]).current_dir(&directory).status();
+            assert!(stripped.expect("the tests need strip").success());
+        }
+        directory
+    })
+}
+
+pub fn compile(directory: &Path, source: &str, target: &str, flags: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/heap").join(source).with_extension("c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-fno-builtin", "-w", "-o"]).arg(directory.join(target)).arg(source).args(flags);
+    assert!(cc.status().expect("the tests need cc").success());
+}
+
+/// A program that answers each line it is sent; it ends with the test.
+pub struct Program {
+    pub child: Child,
+    pub input: ChildStdin,
+    pub output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    pub fn start(command: &mut Command) -> Program {
+        let mut child =
+            command.env_remove("HAKMEM_LIBRARY").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Program { child, input, output }
+    }
+
+    /// The known one, preloaded.
+    pub fn known(library: &Path, environment: &[(&str, &str)]) -> Program {
+        let mut command = Command::new(directory().join("program"));
+        Program::start(command.env("LD_PRELOAD", library).envs(environment.iter().copied()))
+    }
+
+    /// Sends a line, returns what comes back up to `end`.
+    pub fn ask(&mut self, line: &str, end: &str) -> Vec<String> {
+        writeln!(self.input, "{line}").unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let mut answer = String::new();
+            assert!(self.output.read_line(&mut answer).unwrap() > 0, "the program ended");
+            if answer.trim() == end {
+                return lines;
+            }
+            lines.push(answer.trim().to_string());
+        }
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        self.ask(line, "done");
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn hakmem(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(arguments).env_remove("LD_PRELOAD").stdin(Stdio::null()).output().unwrap()
+}
+
+pub fn json(arguments: &[&str]) -> Value {
+    let output = hakmem(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+pub fn explain(pid: &str) -> Value {
+    json(&["explain", pid, "--json"])
+}
+
+/// What the command says when it refuses.
+pub fn refusal(arguments: &[&str]) -> String {
+    let output = hakmem(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap().trim_end().to_string()
+}
+
+pub fn text(arguments: &[&str]) -> String {
+    let output = hakmem(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
