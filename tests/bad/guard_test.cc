@@ -16,11 +16,11 @@ namespace {
 constexpr size_t kSlots = 32;
 
 /* What the reports are to name. */
-__attribute__((noinline)) char *allocate_here(size_t size) {
+__attribute__((noinline, no_sanitize("address", "undefined"))) char *allocate_here(size_t size) {
     void *volatile block = hak_malloc(size);
     return static_cast<char *>(block);
 }
-__attribute__((noinline)) void free_here(void *block) {
+__attribute__((noinline, no_sanitize("address", "undefined"))) void free_here(void *block) {
     hak_free(block);
     __asm__ volatile("" ::: "memory");
 }

@@ -364,11 +364,11 @@ TEST(Profile, ManyThreadsAtOnce) {
     EXPECT_EQ(static_cast<double>(lifetimes), totals().freed.samples);
 }
 
-__attribute__((noinline)) void *allocate_often() {
+__attribute__((noinline, no_sanitize("address", "undefined"))) void *allocate_often() {
     void *volatile block = hak_malloc(300);
     return block;
 }
-__attribute__((noinline)) void *allocate_seldom() {
+__attribute__((noinline, no_sanitize("address", "undefined"))) void *allocate_seldom() {
     void *volatile block = hak_malloc(100);
     return block;
 }
