@@ -167,7 +167,9 @@ void rings_empty(struct heap *h) {
 
 /* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
 static void forget_rings(struct heap *h) {
-    size_t kept = round_up(sizeof *h, os_page_bytes());
+    size_t used =
+        h->sample.mean_bytes != 0 ? sizeof *h : offsetof(struct heap, sample.tiny); /* else that is not in use */
+    size_t kept = round_up(used, os_page_bytes());
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */

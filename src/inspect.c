@@ -43,7 +43,7 @@ C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(SPANS_MOST) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
 C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {
@@ -75,6 +75,7 @@ static const struct inspect_place places[] = {
     {"option_texts", option_texts},
     {"option_l2_caps", option_l2_caps},
     {"profile", &hak_profile},
+    {"span_table", &span_table_made},
 };
 // clang-format on
 

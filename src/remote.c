@@ -195,7 +195,8 @@ HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
         return true;
     for (const struct heap *h = heap_newest(); h != NULL;
          h = h->next) /* that of the current slab, or out of an inbox */
-        if (chain_has(s, h->list[c], block) || chain_has(s, h->sample.tiny[c].rest, block))
+        if (chain_has(s, h->list[c], block) ||
+            (h->sample.mean_bytes != 0 && chain_has(s, h->sample.tiny[c].rest, block)))
             return true;
     return chain_has(s, s->list, block);
 }

@@ -8,33 +8,34 @@
 
 #define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
 
-static _Atomic(char *) table; /* constant once set */
+_Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
 
 struct secure_span *span_at(size_t superslab, unsigned index) {
-    char *row = load_acquire(&table) + superslab * table_row_bytes();
+    char *row = load_acquire(&span_table_made) + superslab * table_row_bytes();
     return (struct secure_span *)(void *)row + index;
 }
 
 struct slab *span_slab(const struct secure_span *span, unsigned c) {
-    size_t at = (size_t)((const char *)span - load_relaxed(&table));
+    size_t at = (size_t)((const char *)span - load_relaxed(&span_table_made));
     unsigned index = (unsigned)(at % table_row_bytes() / sizeof *span);
     return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
 }
 
 struct region_range span_table(void) {
-    char *begin = load_acquire(&table);
-    return (struct region_range){begin, begin != NULL ? load_relaxed(&hak_region_use.superslabs) * table_row_bytes() : 0};
+    char *begin = load_acquire(&span_table_made);
+    return (struct region_range){begin,
+                                 begin != NULL ? load_relaxed(&hak_region_use.superslabs) * table_row_bytes() : 0};
 }
 
 /* The reservation begins and ends with a guard. */
 static bool reserve_table(void) {
     size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
     char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
-    if (got != NULL && !rmw_cas(&table, &nothing, got + guard))
+    if (got != NULL && !rmw_cas(&span_table_made, &nothing, got + guard))
         os_unmap(got, bytes);
-    return load_acquire(&table) != NULL;
+    return load_acquire(&span_table_made) != NULL;
 }
 
 /* ---- SuperSlabs ----
@@ -94,7 +95,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
 
 static bool cut_superslab(struct heap *h, unsigned order) {
     bool zero;
-    if (load_acquire(&table) == NULL && !reserve_table())
+    if (load_acquire(&span_table_made) == NULL && !reserve_table())
         return false;
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)

@@ -49,6 +49,7 @@ void span_give(struct heap *h, size_t slot, unsigned order); /* zero again */
 struct secure_span *span_at(size_t superslab, unsigned index);
 struct slab *span_slab(const struct secure_span *span, unsigned c);
 /* The table, as far as it may have memory; for the statistics. */
+extern HAK_HIDDEN _Atomic(char *) span_table_made;
 struct region_range span_table(void);
 
 #endif

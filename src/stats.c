@@ -158,10 +158,12 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
     r->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+    bool samples = *(const volatile double *)&h->sample.mean_bytes != 0; /* else its pages are left untouched */
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         size_t bytes = size_classes[c].block_bytes;
-        size_t blocks = listed_blocks(*(const volatile uintptr_t *)&h->list[c], size_classes[c].blocks) +
-                        listed_blocks(*(const volatile uintptr_t *)&h->sample.tiny[c].rest, size_classes[c].blocks);
+        size_t blocks = listed_blocks(*(const volatile uintptr_t *)&h->list[c], size_classes[c].blocks);
+        if (samples)
+            blocks += listed_blocks(*(const volatile uintptr_t *)&h->sample.tiny[c].rest, size_classes[c].blocks);
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);

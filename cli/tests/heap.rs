@@ -210,7 +210,12 @@ fn the_library_says_the_same() {
         let own: Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
         for (name, value) in own["rss_bytes"].as_object().unwrap() {
             let (own, read) = (value.as_i64().unwrap(), term(&explanation, name));
-            assert!((own - read).abs() <= 64 << 10, "{line}: {name} is {own} by the library, {read} from outside");
+            // Counting its own table in secure mode, the library reads pages of it that nobody wrote: the kernel calls
+            // them present, and does not count them.
+            let unwritten = secure == "1" && matches!(name.as_str(), "metadata" | "total");
+            let (less, more) = (64 << 10, if unwritten { own / 2 } else { 64 << 10 });
+            let agree = read - own <= less && own - read <= more;
+            assert!(agree, "{line}: {name} is {own} by the library, {read} from outside");
         }
     }
 }

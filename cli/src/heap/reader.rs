@@ -12,6 +12,7 @@ use super::{finding, rest, steer};
 use crate::proc::{self, Pid};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 
 const HEAPS_MOST: usize = 1 << 17;
@@ -248,6 +249,14 @@ impl Target {
         Ok(self.counters(&self.heaps()?))
     }
 
+    /// Of secure mode's blocks; empty without it.
+    fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
+        let begin = self.remote.number(self.layout.place("span_table")?)?;
+        let row = self.layout.size("SPANS_MOST")? * self.layout.size("sizeof secure_span")?;
+        let row = row.next_multiple_of(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize);
+        Ok(begin..begin + if begin != 0 { (superslabs * row) as u64 } else { 0 })
+    }
+
     // ---- the whole ----
 
     pub fn snapshot(&self) -> Result<Snapshot> {
@@ -255,11 +264,16 @@ impl Target {
         let words = self.words(&region)?;
         let areas = self.remote.mappings(true)?;
         let (begin, end) = self.extent()?;
+        let spans = self.span_table(region.superslabs)?;
+        let is_span_table = |area: &&Area| area.is_anonymous() && spans.contains(&area.start);
         let is_ours = |area: &&Area| area.start < end && area.end > begin && area.is_anonymous();
         let data_rss =
             areas.iter().filter(|area| is_ours(area) && area.start >= region.base).map(|area| area.rss).sum();
-        let metadata: u64 =
-            areas.iter().filter(|area| is_ours(area) && area.start < region.base).map(|area| area.rss).sum();
+        let metadata: u64 = areas
+            .iter()
+            .filter(|area| is_ours(area) && area.start < region.base || is_span_table(area))
+            .map(|area| area.rss)
+            .sum();
         let resident: Vec<u32> = words.iter().map(|&(word, _)| (word >> 32) as u32).collect();
         let residency = Residency::read(
             &self.remote,
@@ -288,7 +302,7 @@ impl Target {
             + terms.huge_rounding
             + terms.metadata;
         terms.mapped_rss = (data_rss + metadata) as i64;
-        let rest = rest::rest(&self.remote, areas.iter().filter(|area| !is_ours(area)));
+        let rest = rest::rest(&self.remote, areas.iter().filter(|area| !is_ours(area) && !is_span_table(area)));
         let rss = terms.total.max(0) as u64 + rest.iter().map(|mapping| mapping.rss).sum::<u64>();
         Ok(Snapshot {
             process: self.process(rss)?,
