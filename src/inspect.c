@@ -28,11 +28,12 @@ F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, least) F(option_entry, most) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(fork_page, purger) F(inspect, purge_wanted) \
-F(profile, wanted_bytes) F(profile, dropped) F(profile, stacks) F(profile, stacks_used) \
+F(profile, wanted_bytes) F(profile, dropped) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
+F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_objects) \
 F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, lifetimes) F(profile_stack, callers) \
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -43,7 +44,7 @@ C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(SPANS_MOST) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(PROFILE_LEAST_SAMPLES) C(SPANS_MOST) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
 C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {

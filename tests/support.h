@@ -28,6 +28,11 @@
 #endif
 constexpr int kShorter = HAK_TEST_SHORTER;
 
+inline bool in_secure_mode() {
+    const char *mode = getenv("HAKMEM_SECURE");
+    return mode != nullptr && strcmp(mode, "1") == 0;
+}
+
 inline int from_environment(const char *name) {
     const char *text = getenv(name);
     int value = text != nullptr ? atoi(text) : 1;

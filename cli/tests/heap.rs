@@ -191,6 +191,19 @@ fn a_program_is_explained_at_its_peak() {
     assert!(missing.contains("/nowhere/program: No such file"), "{missing}");
 }
 
+/// Else nobody learns what block sizes cost them. 100 bytes are served by blocks of 112.
+#[test]
+fn rounding_is_estimated_from_samples() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "8192")]);
+    program.tell("blocks 1 200000 100");
+    let explanation = explain(&program.pid());
+    let (waste, live) = (explanation["rounding_waste"].as_f64().unwrap(), term(&explanation, "live") as f64);
+    assert!((waste / live - 12.0 / 112.0).abs() < 0.02, "{waste} of {live}");
+    let unsampled = Program::known(&library, &[]);
+    assert!(explain(&unsampled.pid())["rounding_waste"].is_null());
+}
+
 /// Else there are two truths: the library's own statistics are printed at the very end, and it is read there.
 #[test]
 fn the_library_says_the_same() {

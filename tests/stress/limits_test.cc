@@ -83,12 +83,6 @@ void expect_enomem() {
     }
 }
 
-/* Secure mode's guards take addresses: of small blocks 17 slots of 32, and 48-byte blocks take 64 with their canary. */
-bool is_secure() {
-    const char *mode = getenv("HAKMEM_SECURE");
-    return mode != nullptr && strcmp(mode, "1") == 0;
-}
-
 /* Exhausts memory in blocks of one size, several times, and checks how much was had. */
 void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
     size_t least = static_cast<size_t>(owed * static_cast<double>(limit - foreign));
@@ -233,7 +227,7 @@ void exhaust_untouched(size_t limit) {
         errno = 0;
         for (void *block; (block = malloc(8 * kMiB - 100)) != nullptr;)
             blocks.push_back(block);
-        if (errno != ENOMEM || blocks.size() * 8 * kMiB < limit / 100 * (is_secure() ? 70 : 90))
+        if (errno != ENOMEM || blocks.size() * 8 * kMiB < limit / 100 * (in_secure_mode() ? 70 : 90))
             give_up("errno %d after %zu MiB of %zu", errno, blocks.size() * 8, limit / kMiB);
         for (void *block : blocks)
             free(block);
@@ -251,8 +245,9 @@ int run_child(const std::string &name, size_t limit) {
         exhaust_all_sizes(limit, false, 0);
     if (name == "frontier")
         align_at_the_frontier(limit);
+    /* Secure mode's guards take addresses: of small blocks 17 slots of 32, and 48-byte blocks take 64 with their canary. */
     if (name == "as")
-        exhaust_all_sizes(limit, false, is_secure() ? 0.25 : limit >= 200 * kMiB ? 0.90 : 0.85);
+        exhaust_all_sizes(limit, false, in_secure_mode() ? 0.25 : limit >= 200 * kMiB ? 0.90 : 0.85);
     if (name == "data")
         exhaust_all_sizes(limit, true, 0.80);
     if (name == "locked")

@@ -249,6 +249,13 @@ impl Target {
         Ok(self.counters(&self.heaps()?))
     }
 
+    /// The size of the block that so many bytes get; large and huge ones by slots and pages.
+    pub(super) fn block_bytes_for(&self, bytes: u64) -> u64 {
+        let slot = self.slab_facts.superslab_bytes / self.slab_facts.superslab_slots;
+        let class = self.sizes.iter().map(|size| size.block_bytes).find(|&block| block >= bytes);
+        class.unwrap_or_else(|| bytes.next_multiple_of(if bytes <= 16 * slot { slot } else { 4096 }))
+    }
+
     /// Of secure mode's blocks; empty without it.
     fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
         let begin = self.remote.number(self.layout.place("span_table")?)?;
@@ -313,7 +320,7 @@ impl Target {
             counters: self.counters(&heaps),
             heaps: threads,
             options: self.read_options()?,
-            rounding_waste: None,
+            rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),
         })
     }
 

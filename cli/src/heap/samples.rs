@@ -50,16 +50,45 @@ impl Record {
     }
 }
 
+/// Of live samples: fewer say nothing.
+const SAMPLES_LEAST: usize = 30;
+
 impl Target {
+    /// A field of `struct profile`.
+    fn profile_number(&self, name: &str) -> Result<u64> {
+        let field = self.layout.field(&format!("profile.{name}"))?;
+        let at = self.layout.place("profile")? + field.at as u64;
+        let bytes = self.remote.read_vec(at, field.bytes.min(8))?;
+        Ok(Field { at: 0, bytes: field.bytes }.of(&bytes))
+    }
+
+    /// The part of live blocks' bytes that was not asked for, by the samples that are live; None: there are too few.
+    pub fn rounding_share(&self) -> Result<Option<f64>> {
+        let samples = self.profile_number("samples")?;
+        let levels = self.profile_number("levels_used")? as u32;
+        if samples == 0 || levels == 0 {
+            return Ok(None);
+        }
+        let (layout, size) = (&self.layout, self.layout.size("sizeof profile_sample")?);
+        let count = layout.size("PROFILE_LEAST_SAMPLES")? * ((1usize << levels.min(16)) - 1);
+        let (address, bytes) = (layout.field("profile_sample.address")?, layout.field("profile_sample.bytes")?);
+        let objects = layout.field("profile_sample.estimated_objects")?;
+        let (mut blocks, mut asked, mut live) = (0.0, 0.0, 0);
+        for sample in self.remote.read_vec(samples, count * size)?.chunks_exact(size) {
+            if address.of(sample) > 1 {
+                let weight = objects.of(sample) as f64;
+                blocks += weight * self.block_bytes_for(bytes.of(sample)) as f64;
+                asked += weight * bytes.of(sample) as f64;
+                live += 1;
+            }
+        }
+        Ok((live >= SAMPLES_LEAST).then(|| 1.0 - asked / blocks))
+    }
+
     /// What was sampled so far.
     pub fn samples(&self) -> Result<Sampled> {
         let (layout, remote) = (&self.layout, &self.remote);
-        let at = layout.place("profile")?;
-        let number = |name: &str| -> Result<u64> {
-            let field = layout.field(&format!("profile.{name}"))?;
-            let bytes = remote.read_vec(at + field.at as u64, field.bytes.min(8))?;
-            Ok(Field { at: 0, bytes: field.bytes }.of(&bytes))
-        };
+        let number = |name: &str| self.profile_number(name);
         let (stacks, used) = (number("stacks")?, number("stacks_used")? as usize);
         let pid = self.pid();
         ensure!(
