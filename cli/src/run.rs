@@ -8,6 +8,7 @@
 
 use crate::allocator;
 use crate::explain;
+use crate::heap::advice::advice;
 use crate::heap::{Class, Snapshot};
 use crate::peak::{self, Watched};
 use crate::picture;
@@ -103,6 +104,9 @@ fn when(after: Option<std::time::Duration>) -> String {
 
 fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String {
     let mut all = explain::short(&watched.snapshot, &when(watched.after), style);
+    for advice in advice(&watched.snapshot) {
+        all += &format!("- {}.\n", advice.text);
+    }
     if let Some(end) = &watched.end {
         let (blocks, bytes) = held(end);
         all += &format!("When it ended it held {} in {} blocks.\n", size(bytes), count(blocks));
