@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 #[path = "heap/kit.rs"]
 mod kit;
@@ -100,6 +100,35 @@ fn real_programs_are_explained() {
         agrees_with_the_kernel(&program.pid(), &explanation);
         assert!(term(&explanation, "live") > 3 * MIB, "{name}: {}", explanation["heap"]);
     }
+}
+
+/// Else the user of the commonest server has no answer.
+#[test]
+fn redis_is_explained() {
+    let Some(library) = library() else { return };
+    let socket = directory().join(format!("redis-{}.sock", std::process::id()));
+    let mut server = Command::new("redis-server");
+    server.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).env("LD_PRELOAD", &library);
+    let Ok(mut server) = server.stdout(Stdio::null()).spawn() else {
+        eprintln!("skipped: there is no redis-server");
+        return;
+    };
+    let fill = "for i = 1, 100000 do redis.call('set', 'k' .. i, string.rep('x', 200)) end";
+    let filled = (0..100).any(|_| {
+        let ask = Command::new("redis-cli").arg("-s").arg(&socket).args(["eval", fill, "0"]).output().unwrap();
+        let done = socket.exists() && ask.status.success();
+        if !done {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        done
+    });
+    let pid = server.id().to_string();
+    let explanation = filled.then(|| explain(&pid));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let explanation = explanation.expect("redis took the keys");
+    adds_up(&explanation, 256 << 10);
+    assert!(term(&explanation, "live") > 20 * MIB, "{}", explanation["heap"]);
 }
 
 /// Else it works on the developer's build only, and not on what is shipped.
