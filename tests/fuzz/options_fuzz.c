@@ -13,7 +13,7 @@ static size_t executions;
 static void print_figure(void) { printf("figure: fuzz_options_executions %zu\n", executions); }
 
 static void check_option(enum option o) {
-    const struct option_entry *e = &table[o];
+    const struct option_entry *e = &option_table[o];
     char text[512], again[512], one[1];
     size_t length = option_format(o, text, sizeof text);
     if (length != strlen(text) || option_get(e->name, again, sizeof again) != length || strcmp(text, again) != 0)
