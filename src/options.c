@@ -235,6 +235,11 @@ static const char *value_of(const char *entry, const char *name) {
     return strncmp(entry, name, length) == 0 && entry[length] == '=' ? entry + length + 1 : NULL;
 }
 
+/* Variables of the hakmem command, which the programs it starts inherit. */
+static bool is_the_commands(const char *entry) {
+    return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
+}
+
 void options_init(void) {
     char **environment = load_relaxed(&were_read) ? NULL : os_environment();
     if (environment == NULL)
@@ -252,7 +257,7 @@ void options_init(void) {
         apply_compiled_in(hak_options);
     for (char **entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
-        if (strncmp(*entry, "HAKMEM_", 7) == 0 && equals != NULL)
+        if (strncmp(*entry, "HAKMEM_", 7) == 0 && equals != NULL && !is_the_commands(*entry))
             apply_setting(*entry, (size_t)(equals - *entry), equals + 1, strlen(equals + 1));
     }
     if (option(OPT_HELP))

@@ -128,6 +128,13 @@ TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
     }
 }
 
+/* Else every program that the hakmem command starts begins with a complaint. */
+TEST(Options, VariablesOfTheCommandAreItsOwn) {
+    Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_LIBRARY=/a/libhakmem.so", "HAKMEM_PEERS=x"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+}
+
 TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
     for (unsigned i = 0; i < inside_options; i++) {
         inside_option o = inside_option_at(i);
