@@ -62,7 +62,7 @@ TEST(Threads, TenThousandAliveAtOnce) {
         size_t rss_each = (process_rss_bytes() - rss_before) / kAlive; /* with its stack and libc's part */
         if (kShorter == 1)                                             /* a sanitizer has memory of its own */
             EXPECT_LT(rss_each, 80 * kKiB) << "of the process, for each thread";
-        if (round == 0 && !in_secure_mode()) {
+        if (round == 0) {
             figure("threads_alive_most", kAlive);
             figure("threads_alive_heap_bytes_each_most", static_cast<long>(each));
             figure("threads_alive_rss_bytes_each_most", static_cast<long>(rss_each));
