@@ -43,6 +43,7 @@ X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "bytes the heap may have at most; what would be more gets NULL and ENOMEM, after all that is free was given back. 0: no limit. Counted are slots in use or EMPTY, their tables and 64 KiB a thread, exactly; not what huge pages round up") \
 X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "bytes of the heap, counted alike, above which the program's own callback is called (hak_set_soft_limit_callback), once each time they are passed. 0: none") \
+X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile whenever SOFT_LIMIT is passed, for `hakmem flame`; %p becomes the process id; implies PROFILE=1") \
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "near the limit of the memory cgroup, too, more is given back; memory is never refused for it. 0: it is not looked at") \
 X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "percent of the last ten seconds in which something waited for memory (PSI, of the cgroup, else of the machine) from which on the purger gives back what it does in an idle program; 0: never") \
 X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "on a double or invalid free, an overwritten free block and the like: one line and abort; the line alone; nothing. The call does nothing then") \

@@ -11,7 +11,7 @@
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 
-#include "base.h"
+#include "options.h"
 
 enum {
     PROFILE_CALLERS = 64,
@@ -76,7 +76,7 @@ size_t profile_bytes(const void *p);
 
 /* Writes it to the file of that name, in which %p stands for the process id. False: that cannot be opened. */
 bool profile_write(const char *pattern);
-/* If PROFILE_FILE asks for it. */
-void profile_at_exit(void);
+/* To the file that a TEXT option names, if it does; a line if that cannot be written. */
+void profile_write_for(enum option o);
 
 #endif

@@ -48,8 +48,8 @@ bool profile_write(const char *pattern) {
     return true;
 }
 
-void profile_at_exit(void) {
-    const char *pattern = option_text(OPT_PROFILE_FILE);
+void profile_write_for(enum option o) {
+    const char *pattern = option_text(o);
     if (*pattern != '\0' && !profile_write(pattern))
-        text_line("hakmem: cannot write HAKMEM_PROFILE_FILE=%s", pattern);
+        text_line("hakmem: cannot write HAKMEM_%s=%s", option_name(o), pattern);
 }

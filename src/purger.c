@@ -3,6 +3,7 @@
 #include "inspect.h"
 #include "limits.h"
 #include "os.h"
+#include "profile.h"
 #include "purge.h"
 #include "remote.h"
 
@@ -106,6 +107,7 @@ static void mind_limits(struct heap *h) {
     }
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
+        profile_write_for(OPT_SOFT_LIMIT_PROFILE);
         limits_call_back();
         h->pool.in_callback = false;
     }

@@ -68,7 +68,8 @@ __attribute__((constructor(101))) void start_library(void) {
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
-    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0')
+    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0' ||
+        option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         catch_crashes();
@@ -80,5 +81,5 @@ __attribute__((constructor(101))) void start_library(void) {
 
 __attribute__((destructor(101))) static void at_end(void) {
     stats_at_exit();
-    profile_at_exit();
+    profile_write_for(OPT_PROFILE_FILE);
 }

@@ -6,6 +6,9 @@
 #include <atomic>
 #include <thread>
 
+#include <fstream>
+#include <iterator>
+
 #include "limits_kit.h"
 
 namespace {
@@ -528,9 +531,36 @@ TEST(HardLimit, ByTheEnvironment) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
+/* Passes the limit, and ends in a way that writes nothing at the end. */
+void pass_soft_limit() {
+    for (int i = 0; i < 3000; i++)
+        if (hak_malloc(10000) == nullptr)
+            give_up("blocks had", static_cast<size_t>(i));
+    _exit(0);
+}
+
+/* Else who asked for a picture of the heap that grew too large has none. */
+TEST(SoftLimit, TheProfileIsWritten) {
+    std::string path = "/tmp/hakmem-soft-limit-" + std::to_string(getpid());
+    Outcome outcome = run_self(
+        {"--soft"}, {"HAKMEM_SOFT_LIMIT=16m", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_SOFT_LIMIT_PROFILE=" + path});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    std::ifstream file(path);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_EQ(text.rfind("hakmem profile 1\n", 0), 0U) << text.substr(0, 200);
+    EXPECT_NE(text.find("\nstack "), std::string::npos) << text.substr(0, 200);
+    EXPECT_NE(text.find("\nmaps\n"), std::string::npos);
+    unlink(path.c_str());
+    Outcome refused = run_self({"--soft"}, {"HAKMEM_SOFT_LIMIT=16m", "HAKMEM_SOFT_LIMIT_PROFILE=/absent/file"});
+    EXPECT_TRUE(refused.exited(0)) << refused.describe();
+    EXPECT_EQ(refused.err, "hakmem: cannot write HAKMEM_SOFT_LIMIT_PROFILE=/absent/file\n");
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--soft") == 0)
+        pass_soft_limit();
     if (argc == 3 && strcmp(argv[1], "--child") == 0) {
         run_child(strtoul(argv[2], nullptr, 10));
         return 0;
