@@ -86,9 +86,20 @@ fn is_allocator(function: &str) -> bool {
         "__libc_calloc",
         "__libc_realloc",
     ];
+    /// Of HAKMEM, where it is linked into the program or goes by another name.
+    const OWN: [&str; 8] = [
+        "profile_add",
+        "take_sampled",
+        "resample",
+        "allocate_any",
+        "alloc_slow",
+        "alloc_calloc",
+        "alloc_realloc",
+        "alloc_aligned",
+    ];
     let name = function.split(['(', '@']).next().unwrap_or(function);
     let rust = name.strip_suffix("::__rust_alloc").is_some() || name.contains("__rustc::__r");
-    NAMES.contains(&name) || name.starts_with("hak_") || rust
+    NAMES.contains(&name) || OWN.contains(&name) || name.starts_with("hak_") || rust
 }
 
 /// Allocator functions are that near the top.
