@@ -1,4 +1,5 @@
-/* The heap profile as a text, for `hakmem flame`; by PROFILE_FILE the program leaves one at its end.
+/* The heap profile as a text, for `hakmem flame`: PROFILE_FILE leaves one at the program's end,
+ * SOFT_LIMIT_PROFILE when that limit is passed.
  *
  *  1. "hakmem profile 1", then lines of a word and a value: pid, interval (mean bytes between samples), dropped
  *     (samples without a place), command.

@@ -5,7 +5,8 @@
 //! (statistics.rs) → one `results::Comparison`, which table.rs prints and report.rs draws.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs.
+//! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
+//! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
 
 mod allocator;
 mod compare;
@@ -42,7 +43,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "hakmem", version, about = "Compares memory allocators on the programs you run")]
+#[command(
+    name = "hakmem",
+    version,
+    about = "Says where the memory of programs is, and which allocator is best for them"
+)]
 struct Command {
     #[command(subcommand)]
     command: Subcommands,
