@@ -13,6 +13,8 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 use ratatui::Frame;
+use std::cell::Cell;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Samples that are kept: no terminal is wider.
@@ -68,6 +70,10 @@ pub struct Screen {
     /// A second, as of the last two snapshots.
     speeds: Option<Vec<f64>>,
     sort: Sort,
+    /// Lines of both tables that lie above their room.
+    scrolled: usize,
+    /// Lines of a table that had room when it was last drawn.
+    room: Cell<usize>,
     paused: bool,
     ended: bool,
     help: bool,
@@ -84,6 +90,8 @@ impl Screen {
             counts: Vec::new(),
             speeds: None,
             sort: Sort::Live,
+            scrolled: 0,
+            room: Cell::new(0),
             paused: false,
             ended: false,
             help: false,
@@ -137,9 +145,22 @@ impl Screen {
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('h') | KeyCode::Char('?') => self.help = true,
+            KeyCode::Up => self.scroll(-1),
+            KeyCode::Down => self.scroll(1),
+            KeyCode::PageUp => self.scroll(-(self.room.get() as isize)),
+            KeyCode::PageDown => self.scroll(self.room.get() as isize),
+            KeyCode::Home => self.scroll(isize::MIN),
+            KeyCode::End => self.scroll(isize::MAX),
             _ => {}
         }
         Action::None
+    }
+
+    /// To the end of the longer table at most.
+    fn scroll(&mut self, lines: isize) {
+        let longest = self.last.as_ref().map_or(0, |last| last.classes.len().max(last.heaps.len()));
+        let end = longest.saturating_sub(self.room.get());
+        self.scrolled = self.scrolled.saturating_add_signed(lines).min(end);
     }
 
     // ---- drawing ----
@@ -245,10 +266,21 @@ impl Screen {
         let beside = area.width >= 104;
         let heaps_width = if beside { 38 } else { 0 };
         let [classes, heaps] = Layout::horizontal([Constraint::Min(0), Constraint::Length(heaps_width)]).areas(area);
+        // Beside the title and the header.
+        self.room.set(usize::from(area.height.saturating_sub(2)));
         self.draw_classes(frame, classes, snapshot);
         if beside {
-            draw_heaps(frame, heaps, snapshot);
+            self.draw_heaps(frame, heaps, snapshot);
         }
+    }
+
+    /// Of a table of so many lines, those that are shown, and its title.
+    fn shown(&self, what: &str, lines: usize) -> (Range<usize>, String) {
+        let room = self.room.get();
+        let from = self.scrolled.min(lines.saturating_sub(room));
+        let to = lines.min(from + room);
+        let all = to - from == lines;
+        (from..to, if all { what.to_string() } else { format!("{what} {}–{to} of {lines}", from + 1) })
     }
 
     fn draw_classes(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
@@ -268,8 +300,30 @@ impl Screen {
             false => Line::from(title.to_string()).right_aligned().dim(),
         };
         let widths = [7, 7, 7, 9, 9, 9, 9].map(Constraint::Length);
-        let table = Table::new(classes.iter().map(row), widths).header(Row::new(titles.map(title)));
-        frame.render_widget(table.block(titled("classes")), area);
+        let (shown, name) = self.shown("classes", classes.len());
+        let table = Table::new(classes[shown].iter().map(row), widths).header(Row::new(titles.map(title)));
+        frame.render_widget(table.block(titled(&name)), area);
+    }
+
+    fn draw_heaps(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
+        let mut heaps: Vec<&ThreadHeap> = snapshot.heaps.iter().collect();
+        heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.cached)));
+        let right = |text: String| Line::from(text).right_aligned();
+        let row = |heap: &&ThreadHeap| {
+            let state = if heap.in_use { "" } else { "free" };
+            let owned = say::number(f64::from(heap.owned_slabs));
+            Row::new([
+                right(heap.number.to_string()),
+                right(say::bytes(heap.cached as f64)),
+                right(owned),
+                state.into(),
+            ])
+        };
+        let widths = [6, 10, 7, 5].map(Constraint::Length);
+        let titles = ["heap", "cached", "slabs"].map(|title| right(title.to_string()).dim());
+        let (shown, name) = self.shown("threads' heaps", heaps.len());
+        let table = Table::new(heaps[shown].iter().map(row), widths).header(Row::new(titles)).column_spacing(1);
+        frame.render_widget(table.block(titled(&name)), area);
     }
 
     fn foot(&self) -> Line<'static> {
@@ -279,7 +333,7 @@ impl Screen {
         if !self.said.is_empty() {
             return Line::from(self.said.clone()).bold();
         }
-        Line::from("q quit  p pause  s sort  P purge  t profile  h help").dim()
+        Line::from("q quit  p pause  s sort  ↑↓ scroll  P purge  t profile  h help").dim()
     }
 }
 
@@ -288,26 +342,12 @@ fn titled(title: &str) -> Block<'_> {
     Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title)
 }
 
-fn draw_heaps(frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
-    let mut heaps: Vec<&ThreadHeap> = snapshot.heaps.iter().collect();
-    heaps.sort_by_key(|heap| std::cmp::Reverse((heap.in_use, heap.cached)));
-    let right = |text: String| Line::from(text).right_aligned();
-    let row = |heap: &&ThreadHeap| {
-        let state = if heap.in_use { "" } else { "free" };
-        let owned = say::number(f64::from(heap.owned_slabs));
-        Row::new([right(heap.number.to_string()), right(say::bytes(heap.cached as f64)), right(owned), state.into()])
-    };
-    let widths = [6, 10, 7, 5].map(Constraint::Length);
-    let titles = ["heap", "cached", "slabs"].map(|title| right(title.to_string()).dim());
-    let table = Table::new(heaps.iter().map(row), widths).header(Row::new(titles)).column_spacing(1);
-    frame.render_widget(table.block(titled("threads' heaps")), area);
-}
-
 fn draw_help(frame: &mut Frame, area: Rect) {
     let text = [
         "q, Esc   quit",
         "p        pause, go on",
         "s        sort classes by live, free, cached, resident, class",
+        "↑ ↓ …    scroll the tables, also by Page Up, Page Down, Home, End",
         "P        purge: ask the process to give back what it can",
         "t        begin to sample allocations, or end it (hakmem flame)",
         "h        this help; any key closes it",
@@ -396,6 +436,41 @@ mod tests {
         assert!(matches!(press(&mut screen, 'P'), Action::Purge));
         assert!(matches!(press(&mut screen, 't'), Action::Profile));
         assert!(matches!(press(&mut screen, 'q'), Action::Quit));
+    }
+
+    #[test]
+    fn tables_scroll_to_their_ends() {
+        let mut screen = screen();
+        let classes = &mut screen.last.as_mut().unwrap().classes;
+        for live in 1..40 {
+            classes.push(Class { live, block_bytes: 16 * live as u64, ..classes[0].clone() });
+        }
+        let all = classes.len();
+        let shown = |screen: &Screen| {
+            let lines = lines(screen, 80, 24);
+            let from = lines.iter().position(|line| line.starts_with("classes")).unwrap();
+            let title = lines[from].trim_end_matches('─').trim().to_string();
+            let names: Vec<String> = lines[from + 2..lines.len() - 1]
+                .iter()
+                .map(|line| line.split_whitespace().next().unwrap_or("").to_string())
+                .collect();
+            (title, names)
+        };
+        let (title, first) = shown(&screen);
+        let room = first.len();
+        assert!(room < all, "{room} lines for {all} classes: nothing to scroll");
+        assert_eq!(title, format!("classes 1–{room} of {all}"));
+        let mut press = |code, times| {
+            (0..times).for_each(|_| drop(screen.press(KeyEvent::new(code, KeyModifiers::NONE))));
+            shown(&screen)
+        };
+        let (title, down) = press(KeyCode::Down, 1);
+        assert_eq!((title, &down[..room - 1]), (format!("classes 2–{} of {all}", room + 1), &first[1..]));
+        // Beyond the end it goes no further, and comes back at once.
+        assert_eq!(press(KeyCode::PageDown, all).0, format!("classes {}–{all} of {all}", all - room + 1));
+        assert_eq!(press(KeyCode::Up, 1).0, format!("classes {}–{} of {all}", all - room, all - 1));
+        assert_eq!(press(KeyCode::Home, 1), (format!("classes 1–{room} of {all}"), first));
+        assert_eq!(press(KeyCode::End, 1).0, format!("classes {}–{all} of {all}", all - room + 1));
     }
 
     #[test]
