@@ -188,6 +188,16 @@ TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
     }
 }
 
+/* Else a program that writes far beyond a block changes what HAKMEM knows of blocks, unnoticed. */
+TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    hak_free(hak_malloc(100));
+    for (unsigned i = 0; i < INSIDE_FENCES; i++) {
+        char *fence = inside_fence(i);
+        EXPECT_DEATH(*const_cast<volatile char *>(fence) = 1, "") << "fence " << i;
+    }
+}
+
 } // namespace
 
 extern "C" {
