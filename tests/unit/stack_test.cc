@@ -434,11 +434,18 @@ TEST(Stack, DamagedTables) {
     shape_qsort(0, [] { shape_aligned(0, [] { shape_alloca(0, [] { raise(SIGUSR1); }); }); });
     const unsigned rounds = 20000 / kShorter, seed = static_cast<unsigned>(getpid());
     ASSERT_GT(seen_here.n, 10u);
+    unsigned without_tables = 0;
     for (unsigned i = 0; i < 10; i++) {
+        Dl_info info;
+        if (dladdr(reinterpret_cast<void *>(seen_here.mine[i]), &info) == 0) {
+            without_tables++;
+            continue;
+        }
         unsigned found = damaged_tables(seen_here.mine[i], rounds, seed);
         EXPECT_GT(found, 0u) << frame_text(seen_here.mine[i]);
         EXPECT_LT(found, rounds) << frame_text(seen_here.mine[i]) << ", seed " << seed;
     }
+    EXPECT_LE(without_tables, 1u) << "more than what a handler returns to, of an emulator's own";
 }
 
 /* Code made at run time, of which no table tells: the walk comes to it and ends. */
