@@ -327,6 +327,8 @@ static bool occupy_run(size_t first, size_t n, struct pool_client *c, bool *zero
 
 /* SuperSlabs never used before. They are counted first: what is refused shall not have been committed. */
 static size_t take_new_superslabs(struct pool_client *c, size_t n, size_t used) {
+    if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
+        return BITSET_NONE;
     if (!count_taken(c, used * SUPERSLAB_SLOTS, 0))
         return BITSET_NONE;
     size_t got = region_take_superslabs(n);

@@ -287,7 +287,7 @@ inline std::vector<std::string> lines_of(const std::string &text) {
 /* ---- programs that misuse the allocator: run_self({"--case", name, size}) ---- */
 
 struct Misuse {
-    const char *name;
+    std::string name;
     void (*run)(size_t size);
     const char *line; /* that it owes, as the test understands it */
     std::vector<size_t> sizes;

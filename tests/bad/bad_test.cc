@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <map>
 #include <regex>
 #include <thread>
 
@@ -65,7 +66,7 @@ void double_free_by_two_other_threads(size_t size) {
     std::thread([&] { S.free(block); }).join();
     std::thread([&] { S.free(block); }).join();
     S.free(kept);
-    for (int i = 0; i < 2000; i++)
+    for (size_t i = 0; i < std::min<size_t>(2000, 64 * kMiB / size); i++)
         S.free(live(size));
 }
 
@@ -109,35 +110,71 @@ void double_free_by_realloc(size_t size) {
     S.free(kept);
 }
 
-void interior_free(size_t size) { S.free(live(size) + (size >= 32 ? size / 2 / 16 * 16 : 4)); }
-void interior_free_end(size_t size) { S.free(live(size) + (size > 16 ? size - 16 : 1)); }
-void misaligned_free(size_t size) { S.free(live(size) + 1); }
-void interior_realloc(size_t size) { hidden(S.realloc(live(size) + (size >= 32 ? 16 : 4), 10)); }
-void interior_usable_size(size_t size) { hidden(reinterpret_cast<void *>(S.usable_size(live(size) + 1))); }
+/* ---- pointers that are no live block's, and what may be done with them ---- */
 
-void stack_free(size_t) {
+void *interior(size_t size) { return live(size) + (size >= 32 ? size / 2 / 16 * 16 : 4); }
+void *interior_end(size_t size) { return live(size) + (size > 16 ? size - 16 : 1); }
+void *misaligned(size_t size) { return live(size) + 1; }
+void *in_the_stack(size_t) {
     char array[64];
-    S.free(hidden(array + 16 - (reinterpret_cast<uintptr_t>(array) & 15)));
+    return hidden(array + 16 - (reinterpret_cast<uintptr_t>(array) & 15));
 }
 alignas(64) char static_array[256];
-void static_free(size_t) { S.free(hidden(static_array)); }
-void static_realloc(size_t) { hidden(S.realloc(hidden(static_array), 100)); }
-void static_usable_size(size_t) { hidden(reinterpret_cast<void *>(S.usable_size(hidden(static_array)))); }
-void low_free(size_t) { S.free(reinterpret_cast<void *>(uintptr_t{0x10})); }
-void noncanonical_free(size_t) { S.free(reinterpret_cast<void *>(uintptr_t{0xdeadbeefdeadbee0})); }
-void top_free(size_t) { S.free(reinterpret_cast<void *>(~uintptr_t{15})); }
-void mapped_free(size_t) { S.free(mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); }
-void first_call_free(size_t) { static_free(0); }
-
+void *in_a_static(size_t) { return hidden(static_array); }
+thread_local char thread_local_array[256];
+void *in_a_thread_local(size_t) { return hidden(thread_local_array + 64); }
+void *low(size_t) { return reinterpret_cast<void *>(uintptr_t{0x10}); }
+void *noncanonical(size_t) { return reinterpret_cast<void *>(uintptr_t{0xdeadbeefdeadbee0}); }
+void *top(size_t) { return reinterpret_cast<void *>(~uintptr_t{15}); }
+void *mapped(size_t) { return mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+void *other_allocators(size_t) { return oracle().alloc(100); }
 /* A place of the heap that no malloc has handed out yet: far behind a live block. */
-void never_allocated_free(size_t size) { S.free(live(size) + 40 * kMiB); }
+void *never_allocated(size_t size) { return live(size) + 40 * kMiB; }
 /* Behind the last block that was carved, in the same slab. */
-void uncarved_free(size_t size) {
-    char *block = live(size);
-    uintptr_t last = (reinterpret_cast<uintptr_t>(block) | 0xffff) - 0xff;
-    S.free(reinterpret_cast<void *>(last));
+void *uncarved(size_t size) {
+    uintptr_t slot = reinterpret_cast<uintptr_t>(live(size)) & ~uintptr_t{0xffff};
+    return reinterpret_cast<void *>(slot + (65536 / size - 1) * size);
 }
-void other_allocators_free(size_t) { S.free(oracle().alloc(100)); }
+void *freed(size_t size) {
+    char *block = live(size);
+    S.free(block);
+    return block;
+}
+
+/* Where the program goes on the call must have done nothing. */
+void owe(bool holds) {
+    if (!holds)
+        _exit(9);
+}
+template <void *pointer(size_t)> void free_it(size_t size) { S.free(pointer(size)); }
+template <void *pointer(size_t)> void free_it_sized(size_t size) { S.free_sized(pointer(size), 2000); }
+template <void *pointer(size_t)> void resize_it(size_t size) {
+    errno = 0;
+    owe(S.realloc(pointer(size), 10) == nullptr && errno == EINVAL);
+}
+template <void *pointer(size_t)> void expand_it(size_t size) { owe(hak_expand(pointer(size), 10) == 0); }
+template <void *pointer(size_t)> void measure_it(size_t size) { owe(S.usable_size(pointer(size)) == 0); }
+
+/* ---- sizes that are not the block's ---- */
+
+/* The default mode looks at sizes above 1 KiB. */
+size_t too_much_for(size_t size) { return std::max<size_t>(hak_good_size(size) + 1, 1025); }
+void sized_free(size_t size) { S.free_sized(live(size), too_much_for(size)); }
+void aligned_sized_free(size_t size) {
+    S.free_aligned_sized(hidden(S.aligned_alloc(64, size)), 64, 64 + too_much_for(size));
+}
+void sized_delete(size_t size) { ::operator delete(hidden(::operator new(size)), too_much_for(size)); }
+void sized_array_delete(size_t size) { ::operator delete[](hidden(::operator new[](size)), too_much_for(size)); }
+void sized_aligned_delete(size_t size) {
+    std::align_val_t align{64};
+    ::operator delete(hidden(::operator new(size, align)), 64 + too_much_for(size), align);
+}
+void sized_aligned_array_delete(size_t size) {
+    std::align_val_t align{64};
+    ::operator delete[](hidden(::operator new[](size, align)), 64 + too_much_for(size), align);
+}
+
+/* ---- writes after free ---- */
 
 /* Writes into a freed block what programs write; the block's word leads to the next free one. */
 void write_after_free(size_t size, const void *what) {
@@ -175,16 +212,17 @@ constexpr char kDouble[] = "hakmem: double free of 0x[0-9a-f]+ \\([^)]*\\)";
 constexpr char kInvalid[] = "hakmem: invalid free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kEither[] = "hakmem: (double|invalid) free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kWritten[] = "hakmem: (write after|double) free (among|of) .*";
+constexpr char kSized[] = "hakmem: free of 0x[0-9a-f]+ with size [0-9]+ \\([0-9]+-byte block\\)";
 constexpr char kPointer[] = "hakmem: invalid pointer 0x[0-9a-f]+ in [a-z_]+ \\(.*\\)";
 
 const std::vector<size_t> kSizes{8, 48, 1000, 5000, 40000, 200 * kKiB, 3 * kMiB};
 const std::vector<size_t> kNoSize{0};
 
-const std::vector<Misuse> &cases() {
+std::vector<Misuse> frees_and_writes() {
     std::vector<size_t> written_by_zeroes{8, 48, 1000};
     if (getenv("HAKMEM_SECURE") != nullptr)
         written_by_zeroes.clear(); /* there free memory is zero: nothing is changed */
-    static const std::vector<Misuse> all{
+    return {
         {"double_free_at_once", double_free_at_once, kEither, kSizes},
         {"double_free_after_others", double_free_after_others, kEither, kSizes},
         {"double_free_while_the_slab_lives", double_free_after_others, kDouble, {8, 48, 1000, 5000, 40000}},
@@ -195,28 +233,53 @@ const std::vector<Misuse> &cases() {
         {"double_free_after_trim", double_free_after_trim, kEither, {48, 200}},
         {"double_free_after_thread_end", double_free_after_thread_end, kEither, kSizes},
         {"double_free_by_realloc", double_free_by_realloc, kPointer, kSizes},
-        {"interior_free", interior_free, kInvalid, kSizes},
-        {"interior_free_end", interior_free_end, kInvalid, kSizes},
-        {"misaligned_free", misaligned_free, kInvalid, kSizes},
-        {"interior_realloc", interior_realloc, kPointer, kSizes},
-        {"interior_usable_size", interior_usable_size, kPointer, kSizes},
-        {"stack_free", stack_free, kInvalid, kNoSize},
-        {"static_free", static_free, kInvalid, kNoSize},
-        {"static_realloc", static_realloc, kPointer, kNoSize},
-        {"static_usable_size", static_usable_size, kPointer, kNoSize},
-        {"low_free", low_free, kInvalid, kNoSize},
-        {"noncanonical_free", noncanonical_free, kInvalid, kNoSize},
-        {"top_free", top_free, kInvalid, kNoSize},
-        {"mapped_free", mapped_free, kInvalid, kNoSize},
-        {"first_call_free", first_call_free, kInvalid, kNoSize},
-        {"never_allocated_free", never_allocated_free, kInvalid, {48, 5000}},
-        {"uncarved_free", uncarved_free, kEither, {48, 1000}},
         {"zero_after_free", zero_after_free, kWritten, written_by_zeroes},
         {"pointer_after_free", pointer_after_free, kWritten, {8, 48, 1000}},
         {"text_after_free", text_after_free, kWritten, {8, 48, 1000}},
         {"double_free_of_a_written_block", double_free_of_a_written_block, kWritten, {8, 48, 1000}},
-        {"other_allocators_free", other_allocators_free, kInvalid, kNoSize},
     };
+}
+
+/* The pointer x every call that takes one. */
+template <void *pointer(size_t)>
+void add(std::vector<Misuse> *all, const std::string &name, const std::vector<size_t> &sizes) {
+    all->push_back({name + "_free", free_it<pointer>, kInvalid, sizes});
+    all->push_back({name + "_free_sized", free_it_sized<pointer>, kInvalid, sizes});
+    all->push_back({name + "_realloc", resize_it<pointer>, kPointer, sizes});
+    all->push_back({name + "_expand", expand_it<pointer>, kPointer, sizes});
+    all->push_back({name + "_usable_size", measure_it<pointer>, kPointer, sizes});
+}
+
+const std::vector<Misuse> &cases() {
+    static const std::vector<Misuse> all = [] {
+        std::vector<Misuse> these = frees_and_writes();
+        add<interior>(&these, "interior", kSizes);
+        add<interior_end>(&these, "interior_end", kSizes);
+        add<misaligned>(&these, "misaligned", kSizes);
+        add<in_the_stack>(&these, "stack", kNoSize);
+        add<in_a_static>(&these, "static", kNoSize);
+        add<in_a_thread_local>(&these, "thread_local", kNoSize);
+        add<low>(&these, "low", kNoSize);
+        add<noncanonical>(&these, "noncanonical", kNoSize);
+        add<top>(&these, "top", kNoSize);
+        add<mapped>(&these, "mapped", kNoSize);
+        add<other_allocators>(&these, "other_allocators", kNoSize);
+        add<never_allocated>(&these, "never_allocated", {48, 5000});
+        add<uncarved>(&these, "uncarved", {48, 1000});
+        these.push_back({"sized_free", sized_free, kSized, kSizes});
+        if (S.free_aligned_sized != nullptr) { /* operators are the library's, too */
+            these.push_back({"aligned_sized_free", aligned_sized_free, kSized, kSizes});
+            these.push_back({"sized_delete", sized_delete, kSized, kSizes});
+            these.push_back({"sized_array_delete", sized_array_delete, kSized, kSizes});
+            these.push_back({"sized_aligned_delete", sized_aligned_delete, kSized, kSizes});
+            these.push_back({"sized_aligned_array_delete", sized_aligned_array_delete, kSized, kSizes});
+        }
+        these.push_back({"freed_realloc", resize_it<freed>, kPointer, kSizes});
+        these.push_back({"freed_expand", expand_it<freed>, kPointer, kSizes});
+        these.push_back({"freed_usable_size", measure_it<freed>, kPointer, kSizes});
+        these.push_back({"freed_free_sized", free_it_sized<freed>, kEither, kSizes});
+        return these;
+    }();
     return all;
 }
 
@@ -227,32 +290,74 @@ size_t count_matching(const std::string &text, const std::string &pattern) {
         std::count_if(lines.begin(), lines.end(), [&](auto &line) { return std::regex_match(line, regex); }));
 }
 
+/* ---- all cases, each in a child forked from a program that does nothing else ---- */
+
+std::string end_of(int status) {
+    return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status))
+                               : "status " + std::to_string(WEXITSTATUS(status));
+}
+
+std::string title(const Misuse &one, size_t size) {
+    return "case " + one.name + " of " + std::to_string(size) + " bytes\n";
+}
+
+int run_all_cases() {
+    for (auto &one : cases())
+        for (size_t size : one.sizes) {
+            alarm(2 * kChildSeconds);
+            fprintf(stderr, "%s", title(one, size).c_str());
+            pid_t pid = fork();
+            if (pid == 0) {
+                alarm(kChildSeconds);
+                one.run(size);
+                exit(0);
+            }
+            int status = 0;
+            waitpid(pid, &status, 0);
+            fprintf(stderr, "ended by %s\n", end_of(status).c_str());
+        }
+    return 0;
+}
+
+/* What the case wrote, with its end. All are run, once for each way to go on after an error: to start a program takes an
+ * emulator a second. */
+std::string transcript(const char *on_error, const Misuse &one, size_t size) {
+    static std::map<std::string, std::string> of;
+    std::string &all = of[on_error];
+    if (all.empty())
+        all = run_self({"--all-cases"}, {std::string("HAKMEM_ON_ERROR=") + on_error}).err;
+    std::string before = title(one, size);
+    size_t at = all.find(before);
+    if (at == std::string::npos)
+        return "never run; the last one:\n" + all.substr(std::min(all.rfind("case "), all.size()));
+    at += before.size();
+    return all.substr(at, all.find("case ", at) - at);
+}
+
 class Bad : public testing::TestWithParam<Misuse> {};
 
 TEST_P(Bad, EndsWithOneLineAndSigabrt) {
     for (size_t size : GetParam().sizes) {
-        Outcome outcome = run_self({"--case", GetParam().name, std::to_string(size)});
-        EXPECT_TRUE(outcome.killed(SIGABRT)) << GetParam().name << " of " << size << " bytes: " << outcome.describe();
-        EXPECT_EQ(count_matching(outcome.err, GetParam().line), 1u)
-            << GetParam().name << " of " << size << " bytes owes one line " << GetParam().line << "\n"
-            << outcome.describe();
-        EXPECT_EQ(count_matching(outcome.err, "hakmem: .*"), 1u) << "more than one line\n" << outcome.describe();
+        std::string wrote = transcript("abort", GetParam(), size);
+        SCOPED_TRACE(title(GetParam(), size) + wrote);
+        EXPECT_EQ(count_matching(wrote, GetParam().line), 1u) << "it owes one line " << GetParam().line;
+        EXPECT_EQ(count_matching(wrote, "hakmem: .*"), 1u) << "more than one line";
+        EXPECT_EQ(count_matching(wrote, "ended by " + end_of(SIGABRT)), 1u);
     }
 }
 
 TEST_P(Bad, IsSurvivedOnDemand) {
     for (size_t size : GetParam().sizes) {
-        Outcome warned = run_self({"--case", GetParam().name, std::to_string(size)}, {"HAKMEM_ON_ERROR=warn"});
-        EXPECT_TRUE(warned.exited(0)) << GetParam().name << " of " << size << " bytes: " << warned.describe();
-        EXPECT_GE(count_matching(warned.err, GetParam().line), 1u) << warned.describe();
-        Outcome ignored = run_self({"--case", GetParam().name, std::to_string(size)}, {"HAKMEM_ON_ERROR=ignore"});
-        EXPECT_TRUE(ignored.exited(0)) << GetParam().name << " of " << size << " bytes: " << ignored.describe();
-        EXPECT_EQ(ignored.err, "") << GetParam().name;
+        std::string warned = transcript("warn", GetParam(), size), ignored = transcript("ignore", GetParam(), size);
+        SCOPED_TRACE(title(GetParam(), size) + warned);
+        EXPECT_GE(count_matching(warned, GetParam().line), 1u);
+        EXPECT_EQ(count_matching(warned, "ended by " + end_of(0)), 1u);
+        EXPECT_EQ(ignored, "ended by " + end_of(0) + "\n");
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bad, testing::ValuesIn(cases()),
-                         [](const testing::TestParamInfo<Misuse> &one) { return std::string(one.param.name); });
+                         [](const testing::TestParamInfo<Misuse> &one) { return one.param.name; });
 
 TEST(BadText, NamesTheBlockSize) {
     Outcome outcome = run_self({"--case", "double_free_at_once", "48"});
@@ -335,6 +440,8 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_CORE, &no_core);
     if (argc == 4 && strcmp(argv[1], "--case") == 0)
         return run_misuse(cases(), argv[2], strtoul(argv[3], nullptr, 10));
+    if (argc == 2 && strcmp(argv[1], "--all-cases") == 0)
+        return run_all_cases();
     if (argc == 3 && strcmp(argv[1], "--print-option") == 0)
         return print_option(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--list-options") == 0)

@@ -274,7 +274,7 @@ TEST_P(Secure, EndsWithItsLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Secure, testing::ValuesIn(cases()),
-                         [](const testing::TestParamInfo<Misuse> &one) { return std::string(one.param.name); });
+                         [](const testing::TestParamInfo<Misuse> &one) { return one.param.name; });
 
 /* ---- what is no error: run in a child too, as the mode is asked for at the start ---- */
 

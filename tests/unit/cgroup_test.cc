@@ -232,6 +232,38 @@ TEST(Cgroup, ARealOne) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
+bool all_resident(const std::vector<char *> &pages) {
+    unsigned char resident = 1;
+    for (char *page : pages)
+        if (mincore(page, 1, &resident) != 0 || (resident & 1) == 0)
+            return false;
+    return true;
+}
+
+/* As `hakmem view` asks for it: what a thread holds back it gives back at its next slow path, without a purger. If it fails,
+ * whoever operates a program that has grown can only restart it. */
+TEST(Asked, AThreadGivesBackWhatItHoldsBack) {
+    constexpr size_t kBytes = 32 * kKiB, kPage = 4096;
+    if (sysconf(_SC_PAGESIZE) != kPage)
+        GTEST_SKIP() << "two blocks may share a page";
+    std::vector<char *> pages, blocks;
+    for (int i = 0; i < 16; i++) {
+        auto *block = static_cast<char *>(hak_malloc(kBytes));
+        memset(block, 1, kBytes);
+        blocks.push_back(block);
+        pages.push_back(reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(block) / kPage * kPage + kPage));
+    }
+    for (char *block : blocks)
+        hak_free(block);
+    hak_free(hak_malloc(3 * kMiB)); /* a slow path */
+    ASSERT_TRUE(all_resident(pages)) << "nothing is held back, so this tests nothing";
+    inside_ask_for_purge();
+    hak_free(hak_malloc(3 * kMiB));
+    unsigned char resident;
+    for (char *page : pages)
+        EXPECT_TRUE(mincore(page, 1, &resident) != 0 || (resident & 1) == 0) << "still resident";
+}
+
 } // namespace
 
 int main(int argc, char **argv) {

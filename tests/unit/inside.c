@@ -6,7 +6,9 @@
 #include "bitset.h"
 #include "classes.h"
 #include "options.h"
+#include "os.h"
 #include "heap.h"
+#include "inspect.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
@@ -86,6 +88,8 @@ size_t inside_rings_overfull(void *heap) {
     return overfull;
 }
 
+void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
+
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
                    INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT &&
                    INSIDE_LIST == (int)OPTION_LIST,
@@ -158,6 +162,13 @@ struct inside_totals inside_pool_count(void) {
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
+char *inside_fence(unsigned number) {
+    struct region_range range[3];
+    unsigned tables = region_tables(range);
+    range[tables] = (struct region_range){slot_address(0), region_frontier()};
+    const struct region_range *r = &range[number / 2];
+    return (char *)r->begin + (number % 2 == 0 ? (ptrdiff_t)-1 : (ptrdiff_t)round_up(r->bytes, os_page_bytes()));
+}
 
 size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
 size_t inside_pool_resident_slots(void) { return pool_resident_slots(); }

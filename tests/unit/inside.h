@@ -54,6 +54,9 @@ void *inside_heap(void);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
 
+/* inspect.h: as a process outside would ask for it. */
+void inside_ask_for_purge(void);
+
 /* profile.h: what has been sampled. */
 struct inside_profile_total {
     uint64_t samples, bytes, estimated_bytes, estimated_objects;
@@ -87,6 +90,10 @@ void inside_pool_settle(void *client);
 size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
 char *inside_slot_address(size_t slot);
+
+/* region.h: the bytes next to the heap and to its tables, on both sides. No page there is writable. */
+enum { INSIDE_FENCES = 6 };
+char *inside_fence(unsigned number);
 
 /* limits.h: what counts against the limits, and what is read from the kernel's files, below `root` instead of "". */
 size_t inside_limits_counted_bytes(void);

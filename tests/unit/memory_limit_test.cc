@@ -210,6 +210,20 @@ TEST(HardLimit, RefusesWhatIsTooLargeAtOnce) {
 
 /* Threads of all sizes run into it together. It is exact, whatever they hold unseen, but for the purger's heap, and the
  * tables of a SuperSlab that is being taken. */
+/* Refused while there is no limit. If they are counted no later limit is kept. */
+TEST(HardLimit, IsKeptAfterSizesThatNoRegionHas) {
+    void *some = hak_malloc(3 * kMiB);
+    size_t rest = counted_at_rest();
+    for (size_t size : {128 * kTiB, size_t{PTRDIFF_MAX} / 2, size_t{PTRDIFF_MAX}}) {
+        volatile size_t impossible = size;
+        EXPECT_EQ(hak_malloc(impossible), nullptr);
+        EXPECT_EQ(hak_aligned_alloc(4 * kMiB, impossible), nullptr);
+        EXPECT_EQ(counted_at_rest(), rest) << size;
+        expect_exact();
+    }
+    hak_free(some);
+}
+
 TEST(HardLimit, ManyThreads) {
     constexpr unsigned kThreads = 8;
     size_t rest = counted_at_rest();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "inside.h"
 
@@ -73,6 +74,8 @@ std::vector<std::string> illegal_values(const inside_option &o) {
         }
     else if (o.most < (uint64_t{1} << 62))
         values.push_back(std::to_string(o.most + 1));
+    if (o.kind == INSIDE_BYTES)
+        values.emplace_back("20000000000g"); /* more than 64 bits hold */
     if (o.kind != INSIDE_CHOICE && o.least > 0)
         values.push_back(std::to_string(o.least - 1));
     if (o.kind == INSIDE_LIST)
@@ -159,6 +162,26 @@ TEST(Options, ALineBreakInAValueDoesNotBreakTheLine) {
     EXPECT_EQ(outcome.err.find('\033'), std::string::npos) << "a control character of the value reaches the terminal";
 }
 
+TEST(Options, ATextThatIsTooLongIsRefused) {
+    std::string setting = "HAKMEM_STATS_FILE=" + std::string(256, 'x');
+    Outcome outcome = run_self({"--print-option", "STATS_FILE"}, {setting});
+    EXPECT_EQ(outcome.out, "/dev/null\n") << "hak_options below is not used: " << outcome.describe();
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.describe();
+    EXPECT_EQ(outcome.err.rfind("hakmem: HAKMEM_STATS_FILE=xxx", 0), 0u) << outcome.describe();
+}
+
+/* Quotes and control characters of a value. If it fails, every reader of the statistics stumbles over them. */
+TEST(Options, TheStatisticsAreJsonWhateverATextIs) {
+    Outcome outcome = run_self({"--print-json", "STATS_FILE"}, {"HAKMEM_STATS_FILE=/a \"b\" \\c\td"});
+    EXPECT_EQ(outcome.out, "/a \"b\" \\c d\n") << outcome.describe();
+}
+
+/* Programs that are tuned for glibc keep what they were tuned for. */
+TEST(Options, GlibcsTrimThresholdIsWhatIsRetained) {
+    Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
+    EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
+}
+
 TEST(Options, AreKnownBeforeTheFirstAllocation) {
     Outcome outcome = run_self({"--print-option-early", "PURGE"}, {"HAKMEM_PURGE=eager"});
     EXPECT_EQ(outcome.out, "eager\n") << outcome.describe();
@@ -188,6 +211,16 @@ TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
     }
 }
 
+/* Else a program that writes far beyond a block changes what HAKMEM knows of blocks, unnoticed. */
+TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    hak_free(hak_malloc(100));
+    for (unsigned i = 0; i < INSIDE_FENCES; i++) {
+        char *fence = inside_fence(i);
+        EXPECT_DEATH(*const_cast<volatile char *>(fence) = 1, "") << "fence " << i;
+    }
+}
+
 } // namespace
 
 extern "C" {
@@ -201,6 +234,10 @@ int main(int argc, char **argv) {
         hak_free(hak_malloc(10));
     if (early || (argc == 3 && strcmp(argv[1], "--print-option") == 0)) {
         puts(get(argv[2]).c_str());
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "--print-json") == 0) {
+        puts(heap_stats()["options"][argv[2]].text.c_str());
         return 0;
     }
     testing::InitGoogleTest(&argc, argv);

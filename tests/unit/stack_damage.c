@@ -90,3 +90,12 @@ int deep_expression(unsigned depth) {
     expression[0] = (uint8_t)depth;
     return cfi_expression(expression, registers, 7, &value) && value == 7;
 }
+
+int expression(const unsigned char *code, unsigned bytes, uintptr_t first, uintptr_t *value) {
+    uint8_t whole[100] = {(uint8_t)bytes};
+    uintptr_t registers[REGISTERS];
+    for (unsigned i = 0; i < REGISTERS; i++)
+        registers[i] = 1000 + i;
+    memcpy(whole + 1, code, bytes);
+    return cfi_expression(whole, registers, first, value);
+}

@@ -23,6 +23,8 @@ int shape_large(int depth, stack_bottom bottom);     /* 100 KiB each */
  * `rounds` or more: not even in the tables as they were, or always. */
 unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed);
 int deep_expression(unsigned depth); /* could an expression be told that puts so many (< 100) values on its stack? */
+/* What an expression makes of its first value; register i is 1000 + i. False: it is not one. */
+int expression(const unsigned char *code, unsigned bytes, uintptr_t first, uintptr_t *value);
 /* stack_plugin.c */
 int plugin_through(int depth, stack_bottom bottom);
 /* stack_lazy.c: at its first call the dynamic linker asks the library which function it is. */

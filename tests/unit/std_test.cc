@@ -139,6 +139,30 @@ TEST(Operators, NewHandlerIsCalledUntilItGivesUp) {
     std::set_new_handler(nullptr);
 }
 
+char *reserve;
+
+/* Else programs that keep memory for the worst case die in it all the same. */
+TEST(Operators, ANewHandlerThatFreesMemoryIsEnough) {
+    constexpr size_t kBytes = 200 * kMiB;
+    ASSERT_EQ(hak_option_set("HARD_LIMIT", "256M"), 0);
+    for (int form = 0; form < 3; form++) {
+        reserve = new char[kBytes];
+        std::set_new_handler([] {
+            delete[] reserve;
+            reserve = nullptr;
+            std::set_new_handler(nullptr);
+        });
+        std::align_val_t align{128};
+        void *block = form == 0   ? ::operator new(kBytes)
+                      : form == 1 ? ::operator new(kBytes, std::nothrow)
+                                  : ::operator new(kBytes, align);
+        EXPECT_NE(block, nullptr);
+        EXPECT_EQ(reserve, nullptr) << "the handler was not needed, so this tests nothing";
+        ::operator delete(block);
+    }
+    ASSERT_EQ(hak_option_set("HARD_LIMIT", "0"), 0);
+}
+
 TEST(Mallopt, AnswersAsGlibc) {
     const int cases[][2] = {{M_MXFAST, 64},
                             {M_MXFAST, 0},
