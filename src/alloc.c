@@ -278,7 +278,9 @@ static struct block find(const void *p) {
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
+        if (likely(tiny_block_index(s->divisor, (uint16_t)(uintptr_t)p) < RACY_LOAD(s->hit_blocks)))
+            b.why = NULL;
+        else if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
             b.why = NOT_HANDED_OUT, b.bytes = 0;
         else if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
             b.why = NULL;
@@ -337,7 +339,8 @@ HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
 static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
-        return lies_in_purged_page(b, p) || (block_looks_free((uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+        return lies_in_purged_page(b, p) ||
+               (block_looks_free(b->slab, (uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
     if (kind == KIND_SAMPLED)
         return !guard_is_live(b->slab);
     size_t bytes;
@@ -364,18 +367,26 @@ static struct block find_live(const void *p, const char *call) {
 
 /* ---- freeing ---- */
 
-static void free_tiny(struct heap *h, struct slab *s, void *p) {
-    size_t block_bytes = size_classes[slab_class(s)].block_bytes;
-    uintptr_t block = (uintptr_t)p;
-    struct block b = {s, block_bytes, NULL};
-    /* The owner may be carving meanwhile, but only behind blocks that are out. */
-    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
-        b = find(p);
-    if (unlikely(b.why != NULL))
+/* False: it is none, and has failed. */
+HAK_NOINLINE static bool is_live_on_second_look(void *p) {
+    struct block b = find(p);
+    if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (unlikely(is_free(&b, p)))
-        fail_double_free(p, block_bytes);
-    else if (unlikely(h == NULL))
+    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
+        fail_double_free(p, b.bytes);
+    else
+        return true;
+    return false;
+}
+
+static void free_tiny(struct heap *h, struct slab *s, void *p) {
+    uintptr_t block = (uintptr_t)p;
+    /* The owner may be carving meanwhile, but only behind blocks that are out. */
+    if (unlikely(tiny_block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) ||
+                 block_looks_free(s, block)) &&
+        !is_live_on_second_look(p))
+        return;
+    if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
     else if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
@@ -386,13 +397,8 @@ static void free_tiny(struct heap *h, struct slab *s, void *p) {
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL)
         return;
-    struct block b = find(p);
-    if (b.why != NULL)
-        fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
-        fail_double_free(p, b.bytes);
-    else
-        slab_free(hak_heap, b.slab, (uintptr_t)p); /* this heap's, with purged pages */
+    if (is_live_on_second_look(p)) /* this heap's, with purged pages */
+        slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
 static void free_by_kind(struct heap *h, struct slab *s, void *p) {

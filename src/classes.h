@@ -27,12 +27,12 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor;  /* tiny: the inverse (mod 2^32) of the odd part of block_bytes; see tiny_block_index
+    uint32_t
+        divisor; /* tiny: the inverse of the odd part of block_bytes, up from the bit that tiny_block_index wants it at
                          mid:  x / 128 * divisor >> 32 is x / block_bytes for x < 2 MiB */
     uint16_t blocks;   /* in a slab */
     uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
     uint8_t slots;     /* of a slab's span */
-    uint8_t shift;     /* tiny: block_bytes is its odd part << shift */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
 extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
@@ -50,11 +50,13 @@ HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_B
 HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
 HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
 
-/* The index of the block that begins at this offset of a tiny slab; more than any slab has blocks if none does: an exact
- * multiple times the inverse is the quotient, with its low bits rotated out; anything else comes out above 2^32 / 1024. */
-HAK_INLINE uint32_t tiny_block_index(uint32_t divisor, uint8_t shift, uint32_t offset_in_slot) {
+/* The index of the block that begins at this offset of a tiny slab; at least the blocks of a slab if none does. The offset
+ * times the inverse of the odd part, o, is the quotient << shift, if there is one. The divisor has that begin at bit 16, so
+ * that what was shifted out, 0 in a quotient, lies below; rotated, it comes out on top. A number below the blocks of a slab is
+ * thus that of a block, as the product of 16 + shift bits is another for each offset. */
+HAK_INLINE uint32_t tiny_block_index(uint32_t divisor, uint32_t offset_in_slot) {
     uint32_t product = offset_in_slot * divisor;
-    return product >> (shift & 31) | product << (-shift & 31);
+    return product << 16 | product >> 16;
 }
 HAK_INLINE unsigned mid_block_index(const struct size_class *c, size_t offset_in_slab) {
     return (unsigned)((offset_in_slab >> 7) * c->divisor >> 32);

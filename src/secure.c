@@ -143,8 +143,11 @@ static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
         store_relaxed(&s[i].class_id, (uint8_t)c);
     }
 }
+/* An exact multiple times the inverse of the odd part is the quotient, with its low bits rotated out; anything else comes
+ * out above 2^32 / 1024. */
 static unsigned index_of(const struct slab *part, uintptr_t block) {
-    return tiny_block_index(part->divisor, part->shift, (uint32_t)(block - part->start));
+    uint32_t product = (uint32_t)(block - part->start) * part->divisor;
+    return product >> (part->shift & 31) | product << (-part->shift & 31);
 }
 
 /* A new slab, of which `taken` blocks are reserved for the caller. */

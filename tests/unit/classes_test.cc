@@ -76,10 +76,14 @@ TEST(Classes, SlabsFitTheirSpans) {
 }
 
 TEST(Classes, TinyBlockStartsAreToldFromEveryOtherAddress) {
-    for (unsigned c = 0; c < inside_tiny_classes; c++)
+    for (unsigned c = 0; c < inside_tiny_classes; c++) {
+        struct inside_class k = inside_class_at(c);
         for (size_t offset = 0; offset < inside_slot_bytes; offset++)
-            ASSERT_EQ(inside_tiny_divides(c, offset) != 0, offset % inside_class_at(c).block_bytes == 0)
+            ASSERT_EQ(inside_tiny_block_index(c, offset),
+                      offset % k.block_bytes == 0 && offset / k.block_bytes < k.blocks ? offset / k.block_bytes
+                                                                                       : k.blocks)
                 << "class " << c << " offset " << offset;
+    }
 }
 
 TEST(Classes, MidBlockIndexOfEveryOffset) {
