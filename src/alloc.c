@@ -278,7 +278,7 @@ static struct block find(const void *p) {
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (likely(tiny_block_index(s->divisor, (uint16_t)(uintptr_t)p) < RACY_LOAD(s->hit_blocks)))
+        if (likely(block_index(s->divisor, (uint16_t)(uintptr_t)p) < RACY_LOAD(s->hit_blocks)))
             b.why = NULL;
         else if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
             b.why = NOT_HANDED_OUT, b.bytes = 0;
@@ -379,19 +379,27 @@ HAK_NOINLINE static bool is_live_on_second_look(void *p) {
     return false;
 }
 
-static void free_tiny(struct heap *h, struct slab *s, void *p) {
-    uintptr_t block = (uintptr_t)p;
-    /* The owner may be carving meanwhile, but only behind blocks that are out. */
-    if (unlikely(tiny_block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) ||
-                 block_looks_free(s, block)) &&
-        !is_live_on_second_look(p))
-        return;
+HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) {
     if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
     else if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
         remote_free(h, s, block);
+}
+
+HAK_NOINLINE static void free_tiny_odd(struct heap *h, struct slab *s, void *p) {
+    if (is_live_on_second_look(p))
+        free_tiny_live(h, s, (uintptr_t)p);
+}
+
+HAK_NOINLINE static void free_tiny(struct heap *h, struct slab *s, void *p) {
+    uintptr_t block = (uintptr_t)p;
+    /* The owner may be carving meanwhile, but only behind blocks that are out. */
+    if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block)))
+        free_tiny_odd(h, s, p);
+    else
+        free_tiny_live(h, s, block);
 }
 
 HAK_NOINLINE void alloc_free_slow(void *p) {

@@ -80,7 +80,6 @@ struct slab {
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;               /* secure: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is

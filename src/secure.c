@@ -128,14 +128,10 @@ static void set_kind(struct slab *s, enum slab_kind kind) {
 
 /* All that free has to know is in the record of every slot. */
 static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
-    uint32_t bytes = (uint32_t)block_bytes_of(c), odd = bytes >> lowest_bit(bytes), inverse = odd;
-    for (unsigned right = 3; right < 32; right *= 2) /* bits that are right */
-        inverse *= 2 - odd * inverse;
     for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
         s[i].start = (uintptr_t)slab_address(s);
-        s[i].block_bytes = bytes;
-        s[i].divisor = inverse;
-        s[i].shift = (uint8_t)lowest_bit(bytes);
+        s[i].block_bytes = (uint32_t)block_bytes_of(c);
+        s[i].divisor = size_classes[c].divisor;
         s[i].blocks = blocks_of(c);
         s[i].slots = (uint8_t)(1u << order_of_class(c));
         s[i].first_offset = (uint8_t)i;
@@ -143,11 +139,8 @@ static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
         store_relaxed(&s[i].class_id, (uint8_t)c);
     }
 }
-/* An exact multiple times the inverse of the odd part is the quotient, with its low bits rotated out; anything else comes
- * out above 2^32 / 1024. */
 static unsigned index_of(const struct slab *part, uintptr_t block) {
-    uint32_t product = (uint32_t)(block - part->start) * part->divisor;
-    return product >> (part->shift & 31) | product << (-part->shift & 31);
+    return block_index(part->divisor, (uint32_t)(block - part->start));
 }
 
 /* A new slab, of which `taken` blocks are reserved for the caller. */

@@ -178,8 +178,9 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
 }
 
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
-    block_link(block, *s->free_to);
-    *s->free_to = block;
+    uintptr_t *list = s->free_to;
+    block_link(block, *list);
+    *list = block;
     return --s->countdown == 0 && slab_countdown_ended(h, s);
 }
 
