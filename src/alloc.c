@@ -273,16 +273,17 @@ static struct block find(const void *p) {
         return b;
     struct slab *s = slab_at_offset(region_offset(p));
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
+    unsigned index;
     b.slab = kind == KIND_MID || kind == KIND_SECURE ? mid_first(s) : s;
     b.why = "inside a block";
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (likely(block_index(s->divisor, (uint16_t)(uintptr_t)p) < RACY_LOAD(s->hit_blocks)))
-            b.why = NULL;
-        else if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
+        index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
+        if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
+                     ((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved)))
             b.why = NOT_HANDED_OUT, b.bytes = 0;
-        else if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
+        else if (index < size_classes[slab_class(s)].blocks)
             b.why = NULL;
         break;
     case KIND_MID:
