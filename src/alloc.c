@@ -273,14 +273,17 @@ static struct block find(const void *p) {
         return b;
     struct slab *s = slab_at_offset(region_offset(p));
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
+    unsigned index;
     b.slab = kind == KIND_MID || kind == KIND_SECURE ? mid_first(s) : s;
     b.why = "inside a block";
     switch (kind) {
     case KIND_TINY:
         b.bytes = size_classes[slab_class(s)].block_bytes;
-        if (((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved))
+        index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
+        if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
+                     ((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved)))
             b.why = NOT_HANDED_OUT, b.bytes = 0;
-        else if (((uintptr_t)p & (SLOT_BYTES - 1)) % b.bytes == 0)
+        else if (index < size_classes[slab_class(s)].blocks)
             b.why = NULL;
         break;
     case KIND_MID:
@@ -337,7 +340,8 @@ HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
 static bool is_free(const struct block *b, const void *p) {
     enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
     if (kind == KIND_TINY)
-        return lies_in_purged_page(b, p) || (block_looks_free((uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+        return lies_in_purged_page(b, p) ||
+               (block_looks_free(b->slab, (uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
     if (kind == KIND_SAMPLED)
         return !guard_is_live(b->slab);
     size_t bytes;
@@ -364,18 +368,20 @@ static struct block find_live(const void *p, const char *call) {
 
 /* ---- freeing ---- */
 
-static void free_tiny(struct heap *h, struct slab *s, void *p) {
-    size_t block_bytes = size_classes[slab_class(s)].block_bytes;
-    uintptr_t block = (uintptr_t)p;
-    struct block b = {s, block_bytes, NULL};
-    /* The owner may be carving meanwhile, but only behind blocks that are out. */
-    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->carved)))
-        b = find(p);
-    if (unlikely(b.why != NULL))
+/* False: it is none, and has failed. */
+HAK_NOINLINE static bool is_live_on_second_look(void *p) {
+    struct block b = find(p);
+    if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (unlikely(is_free(&b, p)))
-        fail_double_free(p, block_bytes);
-    else if (unlikely(h == NULL))
+    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
+        fail_double_free(p, b.bytes);
+    else
+        return true;
+    return false;
+}
+
+HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) {
+    if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
     else if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
@@ -383,16 +389,25 @@ static void free_tiny(struct heap *h, struct slab *s, void *p) {
         remote_free(h, s, block);
 }
 
+HAK_NOINLINE static void free_tiny_odd(struct heap *h, struct slab *s, void *p) {
+    if (is_live_on_second_look(p))
+        free_tiny_live(h, s, (uintptr_t)p);
+}
+
+HAK_NOINLINE static void free_tiny(struct heap *h, struct slab *s, void *p) {
+    uintptr_t block = (uintptr_t)p;
+    /* The owner may be carving meanwhile, but only behind blocks that are out. */
+    if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block)))
+        free_tiny_odd(h, s, p);
+    else
+        free_tiny_live(h, s, block);
+}
+
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL)
         return;
-    struct block b = find(p);
-    if (b.why != NULL)
-        fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
-        fail_double_free(p, b.bytes);
-    else
-        slab_free(hak_heap, b.slab, (uintptr_t)p); /* this heap's, with purged pages */
+    if (is_live_on_second_look(p)) /* this heap's, with purged pages */
+        slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
 static void free_by_kind(struct heap *h, struct slab *s, void *p) {

@@ -41,12 +41,13 @@ HAK_INLINE void alloc_free(void *p) {
     struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
-    if (unlikely(tiny_block_index(s->divisor, s->shift, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
+    if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
         return alloc_free_slow(p);
-    if (unlikely(block_looks_free(block)))
+    if (unlikely(block_looks_free(s, block)))
         return alloc_free_slow(p);
-    block_link(block, *s->free_to);
-    *s->free_to = block;
+    uintptr_t *list = s->free_to;
+    block_link(block, *list);
+    *list = block;
     if (unlikely(--s->countdown == 0))
         alloc_countdown_ended(s);
 }

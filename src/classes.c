@@ -13,9 +13,10 @@
 #define INVERSE10(o) (INVERSE5(o) * (2 - (o) * INVERSE5(o)))
 #define INVERSE20(o) (INVERSE10(o) * (2 - (o) * INVERSE10(o)))
 #define INVERSE(o) (INVERSE20(o) * (2 - (o) * INVERSE20(o)))
-#define TINY(bytes) {bytes, INVERSE(ODD(bytes)), SLOT_BYTES / bytes, SLOT_BYTES / bytes < 128 ? 8 : SLOT_BYTES / bytes / 16, 1, __builtin_ctz(bytes)}
-#define MID(bytes, slots) {bytes, UINT32_MAX / (bytes / 128) + 1, \
-                           slots * SLOT_BYTES / bytes < 64 ? slots * SLOT_BYTES / bytes : 64, 0, slots, 0}
+#define DIVISOR(bytes) (INVERSE(ODD(bytes)) << (16 - __builtin_ctz(bytes)))
+#define TINY(bytes) {bytes, DIVISOR(bytes), SLOT_BYTES / bytes, SLOT_BYTES / bytes < 128 ? 8 : SLOT_BYTES / bytes / 16, 1}
+#define MID(bytes, slots) {bytes, DIVISOR(bytes), \
+                           slots * SLOT_BYTES / bytes < 64 ? slots * SLOT_BYTES / bytes : 64, 0, slots}
 
 const struct size_class size_classes[CLASSES] = {
     TINY(8),

@@ -27,12 +27,10 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor;  /* tiny: the inverse (mod 2^32) of the odd part of block_bytes; see tiny_block_index
-                         mid:  x / 128 * divisor >> 32 is x / block_bytes for x < 2 MiB */
+    uint32_t divisor;  /* the inverse of the odd part of block_bytes, at the bit where block_index wants it */
     uint16_t blocks;   /* in a slab */
     uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
     uint8_t slots;     /* of a slab's span */
-    uint8_t shift;     /* tiny: block_bytes is its odd part << shift */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
 extern HAK_HIDDEN const uint8_t tiny_class_table[TINY_BYTES_MAX / 8 + 1]; /* by (bytes + 7) / 8 */
@@ -50,14 +48,14 @@ HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_B
 HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
 HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
 
-/* The index of the block that begins at this offset of a tiny slab; more than any slab has blocks if none does: an exact
- * multiple times the inverse is the quotient, with its low bits rotated out; anything else comes out above 2^32 / 1024. */
-HAK_INLINE uint32_t tiny_block_index(uint32_t divisor, uint8_t shift, uint32_t offset_in_slot) {
-    uint32_t product = offset_in_slot * divisor;
-    return product >> (shift & 31) | product << (-shift & 31);
-}
-HAK_INLINE unsigned mid_block_index(const struct size_class *c, size_t offset_in_slab) {
-    return (unsigned)((offset_in_slab >> 7) * c->divisor >> 32);
+/* The index of the block that begins at this offset of a slab; at least the blocks of a slab if none does. The offset times
+ * the inverse of the odd part of the block's size, a number << shift, is the quotient << shift if there is one. The divisor
+ * has that begin at bit 16: what was shifted out, 0 if there is one, lies below, and comes out on top of what is returned. A
+ * number below the blocks of a slab is thus that of a block, as offsets have at most 16 + shift bits, and each has a
+ * product of so many bits to itself. */
+HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
+    uint32_t product = offset_in_slab * divisor;
+    return product << 16 | product >> 16;
 }
 
 /* The size to ask for so that the block holds `bytes` and is aligned, too: of all classes whose blocks are aligned to

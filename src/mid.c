@@ -23,9 +23,7 @@ static struct slab *slab_of_block(uintptr_t block) {
 
 unsigned mid_block_at(const struct slab *s, const void *p) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t offset = (size_t)((const char *)p - slab_address(s));
-    unsigned i = mid_block_index(c, offset);
-    return (size_t)i * c->block_bytes == offset && i < c->blocks ? i : c->blocks;
+    return (unsigned)min_size(block_index(c->divisor, (uint32_t)((const char *)p - slab_address(s))), c->blocks);
 }
 
 /* ---- slabs ---- */
@@ -187,7 +185,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     if (block == 0)
         return NULL;
     struct slab *s = slab_of_block(block);
-    _Atomic uint8_t *state = &s->state[mid_block_index(&size_classes[c], block - (uintptr_t)slab_address(s))];
+    _Atomic uint8_t *state = &s->state[block_index(s->divisor, (uint32_t)(block - s->start))];
     *zero = load_relaxed(state) & BLOCK_CLEAN;
     store_relaxed(state, BLOCK_LIVE);
     return (void *)block; /* NOLINT: rings hold addresses */
@@ -205,7 +203,7 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
 }
 
 void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
-    if (mid_block_at(s, p) != i || i >= s->blocks)
+    if (i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
     else if (block_unsample(&s->state[i], p))
         mid_free(h, s, p);

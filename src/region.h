@@ -65,9 +65,8 @@ struct slab {
     };
     uint32_t divisor; /* tiny, mid, secure: of the class; constant while the slab lives */
     union {
-        uint32_t carved; /* tiny, owner: blocks cut so far, from the lowest. Others read it too (RACY_LOAD), of
-                                        slabs they hold a block of */
-        uint32_t blocks; /* mid, secure: in the slab; constant while the slab lives */
+        uint32_t link_mark; /* tiny: upper half of every link in the slab; constant while the slab lives */
+        uint32_t blocks;    /* mid, secure: in the slab; constant while the slab lives */
     };
     _Atomic uint8_t class_id; /* constant while the slab lives */
     _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
@@ -81,7 +80,6 @@ struct slab {
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
-    uint8_t shift;               /* tiny: of the class; constant while the slab lives */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
@@ -94,9 +92,11 @@ struct slab {
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
-            uint32_t purged_pages;           /* bit i: page i of the slab was purged; its blocks are in no list */
-            uint16_t purged_blocks;          /* blocks that touch those pages */
-            uint32_t look_after;             /* while current: what the countdown began with */
+            uint32_t carved; /* blocks cut so far, from the lowest. Others read it too (RACY_LOAD), of slabs they hold
+                                a block of */
+            uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
+            uint16_t purged_blocks; /* blocks that touch those pages */
+            uint32_t look_after;    /* while current: what the countdown began with */
         };
         struct {                           /* guarded */
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */

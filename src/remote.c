@@ -35,8 +35,9 @@ uintptr_t inbox_take(struct slab *s, unsigned *blocks) {
 
 /* True: that emptied the slab. */
 static bool free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
+    uintptr_t slab = (uintptr_t)slab_address(s);
     for (uint64_t left = blocks; left > 0; left--) {
-        if (unlikely(is_no_block(block) || !same_slot(block, (uintptr_t)slab_address(s)))) {
+        if (unlikely(!is_in_slab(block, slab))) {
             fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
             return false; /* the rest is out for ever */
         }

@@ -128,14 +128,10 @@ static void set_kind(struct slab *s, enum slab_kind kind) {
 
 /* All that free has to know is in the record of every slot. */
 static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
-    uint32_t bytes = (uint32_t)block_bytes_of(c), odd = bytes >> lowest_bit(bytes), inverse = odd;
-    for (unsigned right = 3; right < 32; right *= 2) /* bits that are right */
-        inverse *= 2 - odd * inverse;
     for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
         s[i].start = (uintptr_t)slab_address(s);
-        s[i].block_bytes = bytes;
-        s[i].divisor = inverse;
-        s[i].shift = (uint8_t)lowest_bit(bytes);
+        s[i].block_bytes = (uint32_t)block_bytes_of(c);
+        s[i].divisor = size_classes[c].divisor;
         s[i].blocks = blocks_of(c);
         s[i].slots = (uint8_t)(1u << order_of_class(c));
         s[i].first_offset = (uint8_t)i;
@@ -144,7 +140,7 @@ static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
     }
 }
 static unsigned index_of(const struct slab *part, uintptr_t block) {
-    return tiny_block_index(part->divisor, part->shift, (uint32_t)(block - part->start));
+    return block_index(part->divisor, (uint32_t)(block - part->start));
 }
 
 /* A new slab, of which `taken` blocks are reserved for the caller. */

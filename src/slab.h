@@ -11,10 +11,10 @@
  *  5. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so.
  *
  * Links: a free block's first word is the address of the next free block of the same slab, xor the region's key; the last
- * one's is the slab's terminator, an odd address in the slab. So a block whose first word decodes into its own slab is
- * probably free already: live blocks have their first word cleared when they are handed out. Only probably, for a program may
- * copy a link into a block of its own without knowing, as padding that was left in a register or on the stack; so whether it is
- * in a list decides (block_is_listed). */
+ * one's is the slab's terminator, an odd address in the slab. So all links of a slab have the same upper half, its link_mark,
+ * and a block whose first word has it is probably free already: live blocks have their first word cleared when they are handed
+ * out. Only probably, for a program may copy a link into a block of its own without knowing, as padding that was left in a
+ * register or on the stack; so whether it is in a list decides (block_is_listed). */
 #ifndef HAK_SLAB_H
 #define HAK_SLAB_H
 
@@ -29,7 +29,15 @@ HAK_INLINE uintptr_t *block_word(uintptr_t block) { return (uintptr_t *)block; /
 HAK_INLINE uintptr_t block_next(uintptr_t block) { return *block_word(block) ^ hak_region.key; }
 HAK_INLINE void block_link(uintptr_t block, uintptr_t next) { *block_word(block) = next ^ hak_region.key; }
 HAK_INLINE bool same_slot(uintptr_t a, uintptr_t b) { return (a ^ b) < SLOT_BYTES; }
-HAK_INLINE bool block_looks_free(uintptr_t block) { return same_slot(block_next(block), block); }
+/* Could be a block of the slab at that address: no terminator, nor what is_no_block. */
+HAK_INLINE bool is_in_slab(uintptr_t block, uintptr_t slab) {
+    return ((block ^ slab) & ~(SLOT_BYTES - BLOCK_ALIGN)) == 0;
+}
+HAK_INLINE uint32_t upper_half(uintptr_t link) { return (uint32_t)(link >> 32); }
+/* A block of the slab. */
+HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
+    return upper_half(*block_word(block)) == s->link_mark;
+}
 
 /* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
 HAK_INLINE unsigned slab_used(const struct slab *s) {

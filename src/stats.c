@@ -82,11 +82,13 @@ HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_
     unsigned class_id = slab_class(s);
     size_t bytes = size_classes[class_id].block_bytes;
     size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
-    size_t used = (size_t)slab_used(s) * bytes;
+    size_t blocks = size_classes[class_id].blocks;
+    size_t out = min_size(slab_used(s), blocks); /* it may be another kind's by now */
+    size_t used = out * bytes;
     waiting = min_size(waiting, used);
     add_span(r, resident, used - waiting, waiting);
     r->tiny_live[class_id] += used - waiting;
-    r->tiny_free[class_id] += slab_listed(s) * bytes;
+    r->tiny_free[class_id] += min_size(slab_listed(s), blocks - out) * bytes;
 }
 
 static void add_free_slots(struct heap_report *r, struct residency *pages) {

@@ -84,9 +84,8 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p); /* th
 void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p);    /* it is sampled, or bad */
 HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
     struct slab *s = mid_first(part);
-    uint32_t offset = (uint32_t)((uintptr_t)p - s->start);
-    unsigned i = (unsigned)((uint64_t)(offset >> 7) * s->divisor >> 32);
-    if (unlikely(i * s->block_bytes != offset || i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
+    unsigned i = block_index(s->divisor, (uint32_t)((uintptr_t)p - s->start));
+    if (unlikely(i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
         mid_free_odd(h, s, i, p);
     else if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
         mid_free_slowly(h, s, i, p);

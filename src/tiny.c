@@ -190,7 +190,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
-    s->shift = size_classes[c].shift;
+    s->link_mark = upper_half(slab_terminator(s) ^ hak_region.key);
     s->slots = 1;
     s->place = PLACE_FRESH;
     store_relaxed(&s->class_id, (uint8_t)c);

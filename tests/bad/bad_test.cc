@@ -207,6 +207,14 @@ void double_free_of_a_written_block(size_t size) {
         S.free(block);
 }
 
+/* A small counter in a freed block: half of the first word is as it was, and tells. */
+void double_free_after_a_small_write(size_t size) {
+    char *block = live(size);
+    S.free(block);
+    memset(block, 1, 4);
+    S.free(block);
+}
+
 /* Which line a case owes. */
 constexpr char kDouble[] = "hakmem: double free of 0x[0-9a-f]+ \\([^)]*\\)";
 constexpr char kInvalid[] = "hakmem: invalid free of 0x[0-9a-f]+ \\(.*\\)";
@@ -237,6 +245,7 @@ std::vector<Misuse> frees_and_writes() {
         {"pointer_after_free", pointer_after_free, kWritten, {8, 48, 1000}},
         {"text_after_free", text_after_free, kWritten, {8, 48, 1000}},
         {"double_free_of_a_written_block", double_free_of_a_written_block, kWritten, {8, 48, 1000}},
+        {"double_free_after_a_small_write", double_free_after_a_small_write, kDouble, {8, 48, 1000}},
     };
 }
 

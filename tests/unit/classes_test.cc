@@ -75,19 +75,14 @@ TEST(Classes, SlabsFitTheirSpans) {
     }
 }
 
-TEST(Classes, TinyBlockStartsAreToldFromEveryOtherAddress) {
-    for (unsigned c = 0; c < inside_tiny_classes; c++)
-        for (size_t offset = 0; offset < inside_slot_bytes; offset++)
-            ASSERT_EQ(inside_tiny_divides(c, offset) != 0, offset % inside_class_at(c).block_bytes == 0)
-                << "class " << c << " offset " << offset;
-}
-
-TEST(Classes, MidBlockIndexOfEveryOffset) {
-    for (unsigned c = inside_tiny_classes; c < inside_classes; c++) {
+TEST(Classes, BlockStartsAreToldFromEveryOtherAddress) {
+    for (unsigned c = 0; c < inside_classes; c++) {
         struct inside_class k = inside_class_at(c);
-        for (size_t offset = 0; offset < k.slots * inside_slot_bytes; offset++)
-            ASSERT_EQ(inside_mid_block_index(c, offset), offset / k.block_bytes)
+        for (size_t offset = 0; offset < k.slots * inside_slot_bytes; offset++) {
+            size_t index = offset % k.block_bytes == 0 ? offset / k.block_bytes : k.blocks;
+            ASSERT_EQ(inside_block_index(c, offset), std::min<size_t>(index, k.blocks))
                 << "class " << c << " offset " << offset;
+        }
     }
 }
 

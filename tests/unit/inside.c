@@ -64,12 +64,9 @@ unsigned inside_class_aligned(size_t bytes, size_t alignment) {
     size_t whole = class_aligned_bytes(bytes, alignment);
     return whole <= TINY_BYTES_MAX ? tiny_class_of(whole) : mid_class_of(whole);
 }
-int inside_tiny_divides(unsigned class_id, size_t offset_in_slot) {
+unsigned inside_block_index(unsigned class_id, size_t offset_in_slab) {
     const struct size_class *c = &size_classes[class_id];
-    return tiny_block_index(c->divisor, c->shift, (uint32_t)offset_in_slot) < SLOT_BYTES / 8;
-}
-unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab) {
-    return mid_block_index(&size_classes[class_id], offset_in_slab);
+    return (unsigned)min_size(block_index(c->divisor, (uint32_t)offset_in_slab), c->blocks);
 }
 
 void inside_overwrite_option(unsigned option) { store_relaxed(option_word((enum option)option), 1); }

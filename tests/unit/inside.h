@@ -31,8 +31,8 @@ unsigned inside_mid_class_of(size_t bytes);
 unsigned inside_large_slots_of(size_t bytes);
 size_t inside_huge_superslabs_of(size_t bytes);
 unsigned inside_class_aligned(size_t bytes, size_t alignment);
-int inside_tiny_divides(unsigned class_id, size_t offset_in_slot);
-unsigned inside_mid_block_index(unsigned class_id, size_t offset_in_slab);
+unsigned inside_block_index(unsigned class_id,
+                            size_t offset_in_slab); /* the slab's number of blocks: none begins there */
 
 /* options.h: one row of the table. */
 struct inside_option {
