@@ -63,6 +63,7 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     store_relaxed(&s->class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
+    store_relaxed(&s->purged, zero && !pool_in_huge_page(slot) ? all_blocks(c) & ~low_bits(taken) : 0);
     set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
@@ -111,6 +112,8 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
         return 0;
     }
     store_relaxed(&s->idle_passes, 0);
+    if (load_relaxed(&s->purged) & taken) /* by whoever had these blocks before */
+        rmw_and(&s->purged, ~taken);
     if (w != taken)
         offer(s);
     return taken;
@@ -215,19 +218,24 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
 
 /* ---- whole free pages ---- */
 
-/* Purges the free blocks of one slab, neighbours together. Meanwhile they are ours. */
-static size_t trim_slab(struct heap *h, struct slab *s) {
-    uint64_t ours = load_relaxed(&s->free_blocks) != 0 ? rmw_swap(&s->free_blocks, 0) : 0;
+/* Purges the free blocks of one slab, neighbours together, if those not purged before have so many bytes. Meanwhile they are
+ * ours. */
+static size_t trim_slab(struct heap *h, struct slab *s, size_t least_bytes) {
+    if (count_bits(load_relaxed(&s->free_blocks) & ~load_relaxed(&s->purged)) * (size_t)s->block_bytes < least_bytes)
+        return 0;
+    uint64_t ours = rmw_swap(&s->free_blocks, 0);
     if (ours == 0)
         return 0;
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
+    uint64_t purged = rmw_or(&s->purged, ours);
     for (uint64_t left = ours; left != 0;) {
         unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
         void *at = (void *)begin; /* NOLINT: slabs are addresses */
-        if (begin < end && os_advise(OS_PURGE, at, end - begin))
+        bool fresh = ~purged >> first & low_bits(n);
+        if (fresh && begin < end && os_advise(OS_PURGE, at, end - begin))
             trimmed += (end - begin) / page;
         left &= n == 64 ? 0 : ~(low_bits(n) << first);
     }
@@ -235,16 +243,17 @@ static size_t trim_slab(struct heap *h, struct slab *s) {
     return trimmed;
 }
 
+size_t mid_look(struct heap *h, struct slab *s, bool all) {
+    if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
+        return 0;
+    bool idle = load_relaxed(&s->idle_passes) != 0;
+    store_relaxed(&s->idle_passes, 1);
+    return all || idle ? trim_slab(h, s, all ? 1 : TRIM_BYTES_LEAST) : 0;
+}
+
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
-        struct slab *s = slab_of_slot(slot);
-        if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
-            continue;
-        unsigned passes = load_relaxed(&s->idle_passes);
-        store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
-        if (all || passes == 1)
-            trimmed += trim_slab(h, s);
-    }
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+        trimmed += mid_look(h, slab_of_slot(slot), all);
     return trimmed;
 }

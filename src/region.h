@@ -79,6 +79,7 @@ struct slab {
     union {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
+        _Atomic uint64_t purged; /* mid, any thread: bit i: block i is free and not resident, but for pages it shares */
     };
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
     uint8_t shift;               /* tiny: of the class; constant while the slab lives */
@@ -96,6 +97,8 @@ struct slab {
             uint32_t class_next, class_prev; /* on the list of its class */
             uint32_t purged_pages;           /* bit i: page i of the slab was purged; its blocks are in no list */
             uint16_t purged_blocks;          /* blocks that touch those pages */
+            uint16_t trimmed_at;             /* blocks listed when it was last looked at for free pages */
+            bool tail_resident;              /* what is not carved yet may be resident */
             uint32_t look_after;             /* while current: what the countdown began with */
         };
         struct {                           /* guarded */
