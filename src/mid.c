@@ -63,7 +63,6 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     store_relaxed(&s->class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
-    store_relaxed(&s->purged, zero && !pool_in_huge_page(slot) ? all_blocks(c) & ~low_bits(taken) : 0);
     set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
@@ -112,8 +111,6 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
         return 0;
     }
     store_relaxed(&s->idle_passes, 0);
-    if (load_relaxed(&s->purged) & taken) /* by whoever had these blocks before */
-        rmw_and(&s->purged, ~taken);
     if (w != taken)
         offer(s);
     return taken;
@@ -218,26 +215,36 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
 
 /* ---- whole free pages ---- */
 
-/* Purges the free blocks of one slab, neighbours together, if those not purged before have so many bytes. Meanwhile they are
- * ours. */
+/* Of these free blocks, those that may be resident. */
+static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+    for (uint64_t left = blocks; left != 0; left &= left - 1)
+        if (load_relaxed(&s->state[lowest_bit(left)]) & (BLOCK_CLEAN | BLOCK_PURGED))
+            blocks &= ~((uint64_t)1 << lowest_bit(left));
+    return blocks;
+}
+
+/* Purges the free blocks of one slab, neighbours together, if enough of them may be resident. Meanwhile they are ours. */
 static size_t trim_slab(struct heap *h, struct slab *s, size_t least_bytes) {
-    if (count_bits(load_relaxed(&s->free_blocks) & ~load_relaxed(&s->purged)) * (size_t)s->block_bytes < least_bytes)
+    uint64_t seen = resident_of(s, load_relaxed(&s->free_blocks));
+    if (seen == 0 || count_bits(seen) * (size_t)s->block_bytes < least_bytes)
         return 0;
-    uint64_t ours = rmw_swap(&s->free_blocks, 0);
+    uint64_t ours = rmw_swap(&s->free_blocks, 0), resident = resident_of(s, ours);
     if (ours == 0)
         return 0;
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
-    uint64_t purged = rmw_or(&s->purged, ours);
     for (uint64_t left = ours; left != 0;) {
         unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
+        uint64_t run = low_bits(n) << first;
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
         void *at = (void *)begin; /* NOLINT: slabs are addresses */
-        bool fresh = ~purged >> first & low_bits(n);
-        if (fresh && begin < end && os_advise(OS_PURGE, at, end - begin))
+        if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
             trimmed += (end - begin) / page;
-        left &= n == 64 ? 0 : ~(low_bits(n) << first);
+            for (unsigned i = first; i < first + n; i++)
+                store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
+        }
+        left &= ~run;
     }
     return_blocks(h, s, ours);
     return trimmed;

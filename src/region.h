@@ -79,7 +79,6 @@ struct slab {
     union {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
-        _Atomic uint64_t purged; /* mid, any thread: bit i: block i is free and not resident, but for pages it shares */
     };
     uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
     uint8_t shift;               /* tiny: of the class; constant while the slab lives */
