@@ -250,17 +250,19 @@ static size_t trim_slab(struct heap *h, struct slab *s, size_t least_bytes) {
     return trimmed;
 }
 
-size_t mid_look(struct heap *h, struct slab *s, bool all) {
+static size_t look(struct heap *h, struct slab *s, bool all, size_t least_bytes) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? trim_slab(h, s, all ? 1 : TRIM_BYTES_LEAST) : 0;
+    return all || idle ? trim_slab(h, s, least_bytes) : 0;
 }
+
+size_t mid_look(struct heap *h, struct slab *s) { return look(h, s, false, (size_t)s->blocks * s->block_bytes / 2); }
 
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += mid_look(h, slab_of_slot(slot), all);
+        trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }

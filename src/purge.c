@@ -18,7 +18,7 @@
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
 #define LOOKS_A_SLOT 2          /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
 #define LOOKS_MOST 64           /* … and at most at once */
-#define LOOKS_FROM_SLOTS 64     /* 4 MiB in use: a smaller heap is left alone */
+#define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define FAR_OVER 4              /* times the bound, and so many slots: then a freeing thread does not leave it */
 #define FAR_OVER_SLOTS 512      /* to the purger */
 
@@ -175,11 +175,10 @@ static size_t bound_slots(void) {
     return min_size(bound, most);
 }
 
-/* UNUSED slots were taken. If that is what a recent purge gave away, count a regret; else let the bound fall. While many are
- * EMPTY they are not what is wanted, spans of many slots for one: to have kept more would not have helped. */
-static void judge_last_purge(struct pool_client *c, uint32_t now, bool few_left) {
+/* UNUSED slots were taken. If that is what a recent purge gave away, count a regret; else let the bound fall. */
+static void judge_last_purge(struct pool_client *c, uint32_t now) {
     uint32_t round = load_relaxed(&purges);
-    if (c->unused_taken == 0 || !few_left || round == load_relaxed(&regretted_purge) ||
+    if (c->unused_taken == 0 || round == load_relaxed(&regretted_purge) ||
         age_ms(now, load_relaxed(&last_purge_ms)) >= REGRET_MS) {
         if (load_relaxed(&boost) > 0 && age_ms(now, load_relaxed(&last_regret_ms)) > QUIET_MS) {
             store_relaxed(&last_regret_ms, now);
@@ -219,8 +218,7 @@ void pool_settle(struct pool_client *c) {
     int64_t empty = total_empty(change != 0 ? rmw_add(&totals, change) + change : load_relaxed(&totals));
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
-    size_t bound = bound_slots();
-    judge_last_purge(c, now, empty <= (int64_t)(bound / 2));
+    judge_last_purge(c, now);
     if (c->unused_taken != 0 && pool_active_slots() >= LOOKS_FROM_SLOTS && option(OPT_PURGE) >= PURGE_AUTO) {
         c->looks = (uint32_t)min_size((size_t)c->looks + LOOKS_A_SLOT * c->unused_taken, LOOKS_MOST);
         c->chores |= CHORE_LOOK;
@@ -229,7 +227,7 @@ void pool_settle(struct pool_client *c) {
     if (!c->is_purger)
         rmw_add(&settlings, 1);
     limits_settled(c, now);
-    bound = bound_slots();
+    size_t bound = bound_slots();
     bool over = empty > (int64_t)bound && age_ms(now, load_relaxed(&refused_ms)) >= REFUSED_MS;
     bool purger = has_purger(c, over || pool_active_slots() >= PURGER_FROM_SLOTS);
     if (over && !(purger && !limits_near() && empty <= (int64_t)(bound * FAR_OVER + FAR_OVER_SLOTS)))

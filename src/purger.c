@@ -56,7 +56,7 @@ static void look_around(struct heap *h) {
         size_t pages = 0;
         for (uint32_t slots = pool_offers_in(at); slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
-            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s, false) : mid_look(h, s, false);
+            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
         }
         if (pages != 0)
             purge_split_huge_page(at);

@@ -391,7 +391,7 @@ HAK_RACY static bool trim_pays(const struct slab *s, bool all) {
     unsigned listed = slab_listed(s);
     unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
     uint32_t tail = tail_pages(s, bytes);
-    return page < SLOT_BYTES && (listed - known) * bytes + count_bits(tail) * page >= (all ? page : TRIM_BYTES_LEAST);
+    return page < SLOT_BYTES && (listed - known) * bytes + count_bits(tail) * page >= page;
 }
 
 /* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
@@ -421,7 +421,7 @@ static size_t trim_slab(struct slab *s, bool all) {
         map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
     mark_pages(&map, s->purged_pages, bytes, true);
     uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
-    if (count_bits(pages | tail) * page < (all ? page : TRIM_BYTES_LEAST))
+    if (count_bits(pages | tail) * page < page)
         return 0;
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);
@@ -437,7 +437,10 @@ static size_t trim_slab(struct slab *s, bool all) {
     return trimmed;
 }
 
-size_t tiny_look(struct heap *h, struct slab *s, bool all) {
+HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
+
+/* `most_out`: a slab with more blocks out has hardly a free page. */
+static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) {
     struct heap *owner = load_relaxed(&s->owner);
     bool ours = owner == h;
     if (!ours && owner != OWNER_NONE)
@@ -449,7 +452,7 @@ size_t tiny_look(struct heap *h, struct slab *s, bool all) {
     }
     if (ours)
         return s->place & PLACE_OWNED ? trim_slab(s, all) : 0;
-    if (!trim_pays(s, all) || !slab_adopt(h, s))
+    if (racy_used(s) > most_out || !trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
     size_t trimmed = trim_slab(s, all);
@@ -457,10 +460,12 @@ size_t tiny_look(struct heap *h, struct slab *s, bool all) {
     return trimmed;
 }
 
+size_t tiny_look(struct heap *h, struct slab *s) { return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes())); }
+
 size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     tiny_release_unused(h);
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += tiny_look(h, slab_of_slot(slot), all);
+        trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
