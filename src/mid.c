@@ -224,9 +224,8 @@ static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
 }
 
 /* Purges the free blocks of one slab, neighbours together, if enough of them may be resident. Meanwhile they are ours. */
-static size_t trim_slab(struct heap *h, struct slab *s, size_t least_bytes) {
-    uint64_t seen = resident_of(s, load_relaxed(&s->free_blocks));
-    if (seen == 0 || count_bits(seen) * (size_t)s->block_bytes < least_bytes)
+static size_t trim_slab(struct heap *h, struct slab *s, unsigned least_blocks) {
+    if (count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
         return 0;
     uint64_t ours = rmw_swap(&s->free_blocks, 0), resident = resident_of(s, ours);
     if (ours == 0)
@@ -250,15 +249,15 @@ static size_t trim_slab(struct heap *h, struct slab *s, size_t least_bytes) {
     return trimmed;
 }
 
-static size_t look(struct heap *h, struct slab *s, bool all, size_t least_bytes) {
+static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? trim_slab(h, s, least_bytes) : 0;
+    return all || idle ? trim_slab(h, s, least_blocks) : 0;
 }
 
-size_t mid_look(struct heap *h, struct slab *s) { return look(h, s, false, (size_t)s->blocks * s->block_bytes / 2); }
+size_t mid_look(struct heap *h, struct slab *s) { return look(h, s, false, size_classes[slab_class(s)].blocks / 2u); }
 
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;

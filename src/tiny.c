@@ -378,7 +378,7 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
 }
 
 /* Pages with nothing carved that may be resident. */
-static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
+HAK_RACY static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
     size_t page = os_page_bytes(), carved = (s->carved * block_bytes + page - 1) / page;
     uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
     return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
