@@ -223,13 +223,15 @@ static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
     return blocks;
 }
 
-/* Purges the free blocks of one slab, neighbours together, if enough of them may be resident. Meanwhile they are ours. */
-static size_t trim_slab(struct heap *h, struct slab *s, unsigned least_blocks) {
-    if (count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
+/* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
+ * ours. */
+static size_t trim_slab(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
         return 0;
-    uint64_t ours = rmw_swap(&s->free_blocks, 0), resident = resident_of(s, ours);
+    uint64_t ours = rmw_swap(&s->free_blocks, 0);
     if (ours == 0)
         return 0;
+    uint64_t resident = all ? ours : resident_of(s, ours);
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
@@ -240,7 +242,7 @@ static size_t trim_slab(struct heap *h, struct slab *s, unsigned least_blocks) {
         void *at = (void *)begin; /* NOLINT: slabs are addresses */
         if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
             trimmed += (end - begin) / page;
-            for (unsigned i = first; i < first + n; i++)
+            for (unsigned i = first; !all && i < first + n; i++)
                 store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
         }
         left &= ~run;
@@ -254,7 +256,7 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_bloc
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? trim_slab(h, s, least_blocks) : 0;
+    return all || idle ? trim_slab(h, s, all, least_blocks) : 0;
 }
 
 size_t mid_look(struct heap *h, struct slab *s) { return look(h, s, false, size_classes[slab_class(s)].blocks / 2u); }
