@@ -213,36 +213,55 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
 
 /* ---- whole free pages ---- */
 
-/* Purges the free blocks of one slab, neighbours together. Meanwhile they are ours. */
-static size_t trim_slab(struct heap *h, struct slab *s) {
-    uint64_t ours = load_relaxed(&s->free_blocks) != 0 ? rmw_swap(&s->free_blocks, 0) : 0;
+/* Of these free blocks, those that may be resident. */
+static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+    for (uint64_t left = blocks; left != 0; left &= left - 1)
+        if (load_relaxed(&s->state[lowest_bit(left)]) & (BLOCK_CLEAN | BLOCK_PURGED))
+            blocks &= ~((uint64_t)1 << lowest_bit(left));
+    return blocks;
+}
+
+/* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
+ * ours. */
+static size_t trim_slab(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
+        return 0;
+    uint64_t ours = rmw_swap(&s->free_blocks, 0);
     if (ours == 0)
         return 0;
+    uint64_t resident = all ? ours : resident_of(s, ours);
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
         unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
+        uint64_t run = low_bits(n) << first;
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
         void *at = (void *)begin; /* NOLINT: slabs are addresses */
-        if (begin < end && os_advise(OS_PURGE, at, end - begin))
+        if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
             trimmed += (end - begin) / page;
-        left &= n == 64 ? 0 : ~(low_bits(n) << first);
+            for (unsigned i = first; !all && i < first + n; i++)
+                store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
+        }
+        left &= ~run;
     }
     return_blocks(h, s, ours);
     return trimmed;
 }
 
+static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+    if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
+        return 0;
+    bool idle = load_relaxed(&s->idle_passes) != 0;
+    store_relaxed(&s->idle_passes, 1);
+    return all || idle ? trim_slab(h, s, all, least_blocks) : 0;
+}
+
+size_t mid_look(struct heap *h, struct slab *s) { return look(h, s, false, size_classes[slab_class(s)].blocks / 2u); }
+
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
-        struct slab *s = slab_of_slot(slot);
-        if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
-            continue;
-        unsigned passes = load_relaxed(&s->idle_passes);
-        store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
-        if (all || passes == 1)
-            trimmed += trim_slab(h, s);
-    }
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+        trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }

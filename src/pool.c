@@ -428,6 +428,16 @@ void pool_offer(size_t slot, unsigned class_id) {
     bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
 }
 
+uint32_t pool_offers_in(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    uint32_t slots = 0;
+    if (load_relaxed(&ss->word) == 0)
+        return 0;
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
+        slots |= (uint32_t)(load_relaxed(&ss->offer[i]) != 0) << i;
+    return slots;
+}
+
 /* The lowest slot of the SuperSlab on offer for the class, taken off; 32 if there is none. */
 static unsigned take_offer_in(struct superslab *ss, unsigned class_id) {
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {

@@ -21,6 +21,7 @@ enum chore {
     CHORE_PURGER = 1, /* start the purger */
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
+    CHORE_LOOK = 8,   /* look at `looks` SuperSlabs for pages that stayed free */
 };
 
 /* What the pool keeps for each heap. Touched by the heap's thread only. */
@@ -30,6 +31,7 @@ struct pool_client {
     int32_t active_delta;  /* slots taken since the pool's totals were told */
     int32_t empty_delta;   /* EMPTY slots likewise */
     uint32_t unused_taken; /* UNUSED slots taken likewise */
+    uint32_t looks;        /* SuperSlabs to be looked at for free pages: one for each UNUSED slot taken */
     uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
     bool is_purger;        /* what it settles is no sign of life */
     bool in_callback;      /* the thread is in the program's callback: no other begins */
@@ -39,6 +41,11 @@ struct pool_client {
  * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without memory.
  * *zero tells whether all its bytes are known to be zero. */
 size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned tag, bool *zero);
+
+/* Are the slot's pages resident before they are touched, zero or not? */
+HAK_INLINE bool pool_in_huge_page(size_t slot) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_WHOLE;
+}
 
 /* Gives the span back; the slots become EMPTY. The records are KIND_FREE again already. */
 void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag);
@@ -62,6 +69,8 @@ void pool_offer(size_t slot, unsigned class_id);
 HAK_INLINE bool pool_offered(size_t slot, unsigned class_id) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS]) == class_id + 1;
 }
+/* The slots of a SuperSlab that are on offer, whatever their class. */
+uint32_t pool_offers_in(size_t superslab);
 /* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
 size_t pool_take_offer(unsigned class_id);
 /* The same for tiny slabs with a well-filled inbox. */

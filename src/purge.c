@@ -16,6 +16,9 @@
 #define ADVICE_CHANGES_MOST 64
 #define ADVISED_ALONE_MOST 4096 /* mappings, of some 65,000 */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
+#define LOOKS_A_SLOT 2          /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
+#define LOOKS_MOST 64           /* … and at most at once */
+#define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define FAR_OVER 4              /* times the bound, and so many slots: then a freeing thread does not leave it */
 #define FAR_OVER_SLOTS 512      /* to the purger */
 
@@ -216,6 +219,10 @@ void pool_settle(struct pool_client *c) {
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
+    if (c->unused_taken != 0 && pool_active_slots() >= LOOKS_FROM_SLOTS && option(OPT_PURGE) >= PURGE_AUTO) {
+        c->looks = (uint32_t)min_size((size_t)c->looks + LOOKS_A_SLOT * c->unused_taken, LOOKS_MOST);
+        c->chores |= CHORE_LOOK;
+    }
     c->unused_taken = 0;
     if (!c->is_purger)
         rmw_add(&settlings, 1);
@@ -256,6 +263,13 @@ static void advise_superslab(size_t superslab, enum os_advice advice) {
     }
 }
 
+void purge_split_huge_page(size_t superslab) {
+    uint8_t whole = HUGE_WHOLE;
+    if (load_relaxed(&superslab_at(superslab)->huge) == HUGE_WHOLE &&
+        rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT))
+        advise_superslab(superslab, OS_NO_HUGE);
+}
+
 /* Claims the EMPTY slots of a SuperSlab. `unused`: though there be none, the UNUSED ones that huge pages made resident. */
 static struct claim claim_free(size_t superslab, bool unused) {
     struct superslab *ss = superslab_at(superslab);
@@ -271,10 +285,8 @@ static struct claim claim_free(size_t superslab, bool unused) {
     } while (!rmw_cas(&ss->word, &w, w | claim.slots)); /* pairs with pool_give: the pages are nobody's now */
     pool_changed(superslab, w, w | claim.slots);
     rmw_add(&totals, -total_of(0, count_bits(claim.empty))); /* at once: nobody is refused what is just being purged */
-    if (huge && !claim.whole) {
-        store_relaxed(&ss->huge, HUGE_SPLIT);
-        advise_superslab(superslab, OS_NO_HUGE);
-    }
+    if (huge && !claim.whole)
+        purge_split_huge_page(superslab);
     return claim;
 }
 

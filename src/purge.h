@@ -40,6 +40,9 @@ size_t purge_cached_superslabs(void);
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little. */
 void purge_consider_huge_pages(size_t first, size_t n);
 
+/* Part of a SuperSlab was purged: the kernel shall not make one huge page of it again. */
+void purge_split_huge_page(size_t superslab);
+
 /* Slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct pool_client *c);
 

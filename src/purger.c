@@ -6,6 +6,7 @@
 #include "profile.h"
 #include "purge.h"
 #include "remote.h"
+#include "tiers.h"
 
 #define TICK_MS 100
 #define QUIET_TICKS 10
@@ -43,6 +44,26 @@ static void empty_unused_rings(struct heap *own) {
 static void trim(struct heap *h, bool all) {
     for (unsigned i = 0; i < TIERS; i++)
         count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
+}
+
+/* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each before the heap is a thirty-second larger.
+ * Only slabs on offer: who owns others will use them. */
+static void look_around(struct heap *h) {
+    static _Atomic size_t hand; /* all threads', which may get in each other's way without harm */
+    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&hand), trimmed = 0;
+    for (; h->pool.looks > 0; h->pool.looks--) {
+        at = at + 1 < superslabs ? at + 1 : 0;
+        size_t pages = 0;
+        for (uint32_t slots = pool_offers_in(at); slots != 0; slots &= slots - 1) {
+            struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
+            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
+        }
+        if (pages != 0)
+            purge_split_huge_page(at);
+        trimmed += pages;
+    }
+    store_relaxed(&hand, at);
+    count_add(&h->pool.counters, COUNT_trimmed_pages, trimmed);
 }
 
 /* Somebody outside asked for it: what threads that sleep hold back, too. */
@@ -120,6 +141,8 @@ void chores_do(struct heap *h) {
         purge_release_purger();
     if (chores & CHORE_TRIM)
         trim(h, false);
+    if (chores & CHORE_LOOK)
+        look_around(h);
     if (chores & CHORE_LIMITS)
         mind_limits(h);
 }

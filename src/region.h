@@ -96,6 +96,8 @@ struct slab {
                                 a block of */
             uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
             uint16_t purged_blocks; /* blocks that touch those pages */
+            uint16_t trimmed_at;    /* blocks listed when it was last looked at for free pages */
+            bool tail_resident;     /* what is not carved yet may be resident */
             uint32_t look_after;    /* while current: what the countdown began with */
         };
         struct {                           /* guarded */

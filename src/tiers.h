@@ -14,6 +14,7 @@ enum mid_state {
     BLOCK_CACHED,
     BLOCK_STATE = 3,   /* mask of these */
     BLOCK_CLEAN = 4,   /* never handed out, zero */
+    BLOCK_PURGED = 16, /* free, and its pages were given back since, but for those it shares with blocks in use */
     BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
 };
 
@@ -30,6 +31,9 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 void tiny_empty(struct heap *h);
 size_t tiny_trim(struct heap *h, bool all);
+/* Of one slab, if it is within the heap's reach: gives back the free pages if it was not allocated from since the last look,
+ * and most of it is free. Returns how many. */
+size_t tiny_look(struct heap *h, struct slab *s);
 /* Gives back slabs of the heap none of whose blocks are with the program, what others freed into them included. */
 void tiny_release_unused(struct heap *h);
 
@@ -91,6 +95,7 @@ HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
         mid_free_slowly(h, s, i, p);
 }
 void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
+size_t mid_look(struct heap *h, struct slab *s);
 size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);

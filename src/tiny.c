@@ -187,6 +187,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->list = slab_terminator(s);
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    s->tail_resident = !zero || pool_in_huge_page(slot);
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
@@ -202,6 +203,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
         h->slabs_of_class[c]++;
     if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         count(&h->pool.counters, COUNT_populate_calls);
+        s->tail_resident = true;
         if (!os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES))
             store_relaxed(option_word(OPT_POPULATE), 0); /* a kernel before 5.14, or no memory: do not ask again */
     }
@@ -375,33 +377,58 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
     return pages;
 }
 
-static size_t trim_slab(struct slab *s, bool all) {
-    struct slab_map map;
+/* Pages with nothing carved that may be resident. */
+HAK_RACY static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
+    size_t page = os_page_bytes(), carved = (s->carved * block_bytes + page - 1) / page;
+    uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
+    return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
+}
+
+/* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of a slab that
+ * is not ours this is a guess. */
+HAK_RACY static bool trim_pays(const struct slab *s, bool all) {
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    unsigned passes = load_relaxed(&s->idle_passes);
-    store_relaxed(&s->idle_passes, (uint8_t)(passes + 1));
-    if (slab_listed(s) * bytes < page || page >= SLOT_BYTES || !(all || passes == 1) || !slab_list_is_sound(s))
-        return 0;
-    memset(&map, 0, sizeof map);
-    for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
-        map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
-    mark_pages(&map, s->purged_pages, bytes, true);
-    uint32_t pages = free_pages(s, &map, bytes);
-    if (pages == 0)
-        return 0;
+    unsigned listed = slab_listed(s);
+    unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
+    uint32_t tail = tail_pages(s, bytes);
+    return page < SLOT_BYTES && (listed - known) * bytes + count_bits(tail) * page >= page;
+}
+
+/* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
+static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, size_t bytes) {
     s->purged_pages |= pages;
-    s->purged_blocks = (uint16_t)mark_pages(&map, s->purged_pages, bytes, false);
+    s->purged_blocks = (uint16_t)mark_pages(map, s->purged_pages, bytes, false);
     slab_set_hits(s);
     uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
     for (unsigned i = s->carved; i-- > 0;)
-        if (map.free[i / 64] >> (i % 64) & 1) {
+        if (map->free[i / 64] >> (i % 64) & 1) {
             uintptr_t block = (uintptr_t)slab_address(s) + i * bytes;
             block_link(block, list);
             list = block;
         }
     s->list = list;
+}
+
+static size_t trim_slab(struct slab *s, bool all) {
+    struct slab_map map;
+    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
+    if (!trim_pays(s, all) || !slab_list_is_sound(s))
+        return 0;
+    store_relaxed(&s->idle_passes, 2);
+    s->trimmed_at = (uint16_t)slab_listed(s);
+    memset(&map, 0, sizeof map);
+    for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
+        map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
+    mark_pages(&map, s->purged_pages, bytes, true);
+    uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
+    if (count_bits(pages | tail) * page < page)
+        return 0;
+    if (pages != 0)
+        unlist_pages(s, &map, pages, bytes);
+    s->trimmed_at = (uint16_t)slab_listed(s);
+    s->tail_resident = false;
     size_t trimmed = 0;
-    for (uint32_t left = pages; left != 0;) {
+    for (uint32_t left = pages | tail; left != 0;) {
         unsigned start = lowest_bit(left), n = lowest_bit(~(uint64_t)(left >> start));
         if (os_advise(OS_PURGE, slab_address(s) + start * page, n * page))
             trimmed += n; /* refused: the blocks are linked again when they are wanted, all the same */
@@ -410,18 +437,35 @@ static size_t trim_slab(struct slab *s, bool all) {
     return trimmed;
 }
 
+HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
+
+/* `most_out`: a slab with more blocks out has hardly a free page. */
+static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) {
+    struct heap *owner = load_relaxed(&s->owner);
+    bool ours = owner == h;
+    if (!ours && owner != OWNER_NONE)
+        return 0;
+    if (load_relaxed(&s->idle_passes) == 0) {
+        store_relaxed(&s->idle_passes, 1);
+        if (!all)
+            return 0;
+    }
+    if (ours)
+        return s->place & PLACE_OWNED ? trim_slab(s, all) : 0;
+    if (racy_used(s) > most_out || !trim_pays(s, all) || !slab_adopt(h, s))
+        return 0;
+    s->place = 0;
+    size_t trimmed = trim_slab(s, all);
+    slab_let_go(h, s);
+    return trimmed;
+}
+
+size_t tiny_look(struct heap *h, struct slab *s) { return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes())); }
+
 size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     tiny_release_unused(h);
-    for (uint32_t at = h->owned_first; at != 0; at = slab_of_slot(at - 1)->next)
-        trimmed += trim_slab(slab_of_slot(at - 1), all);
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
-        struct slab *s = slab_of_slot(slot);
-        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
-            continue;
-        s->place = 0;
-        trimmed += trim_slab(s, all);
-        slab_let_go(h, s);
-    }
+    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+        trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }

@@ -96,8 +96,8 @@ SEEDS = {
     ),
     "trim_relaxed": (
         "mid.c",
-        "? rmw_swap(&s->free_blocks, 0) : 0;",
-        f"? atomic_exchange_explicit(&s->free_blocks, 0, {RELAXED}) : 0;",
+        "ours = rmw_swap(&s->free_blocks, 0)",
+        f"ours = atomic_exchange_explicit(&s->free_blocks, 0, {RELAXED})",
     ),
     "retire_unswapped": (
         "mid.c",
