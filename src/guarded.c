@@ -4,6 +4,8 @@
  *     forbidden. The rest of its last page begins with the canary, as far as that fits.
  *  2. What is freed is purged and forbidden, and waits in a quarantine that all threads share: it comes to a random place
  *     there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
+ *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of the
+ *     kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 #include "fail.h"
@@ -57,13 +59,66 @@ static void give(struct heap *h, size_t slot, size_t slots, bool resident) {
         pool_give(&h->pool, slot, (unsigned)slots, 0);
 }
 
-/* Without, if the kernel has no mappings left. */
-static void guard(const struct slab *s) {
-    char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
-    if (rmw_add(&guards, 1) >= GUARDS_MOST)
+/* Nobody's record but the holder's is touched. Runs are as large as the address space: of them no slot is said to be shut. */
+static void set_shut(const struct slab *s, bool shut) {
+    struct slab *first = slab_of_slot(slot_of(s) - s->lead_bytes / SLOT_BYTES);
+    if (shut && is_run(s->span_slots))
         return;
-    os_forbid(begin, (size_t)(block - begin));
-    os_forbid(behind, (size_t)(span_end(s) - behind));
+    for (size_t i = 0; i < s->span_slots; i++)
+        if (first[i].is_shut != shut)
+            first[i].is_shut = shut;
+}
+static bool is_shut(const struct slab *s) {
+    const struct slab *first = slab_of_slot(slot_of(s) - s->lead_bytes / SLOT_BYTES);
+    bool shut = !is_run(s->span_slots);
+    for (size_t i = 0; shut && i < s->span_slots; i++)
+        shut = first[i].is_shut;
+    return shut;
+}
+
+static void lose_guards(struct slab *s) {
+    s->has_guards = false;
+    rmw_add(&guards, (uint32_t)-1);
+}
+
+/* Without, if there are many already or the kernel has no mappings left. */
+static void guard(struct slab *s, bool shut) {
+    char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
+    s->has_guards = true;
+    bool room = rmw_add(&guards, 1) < GUARDS_MOST;
+    if (!room || (!shut && (!os_forbid(begin, (size_t)(block - begin)) ||
+                            !os_forbid(behind, (size_t)(span_end(s) - behind)))))
+        lose_guards(s);
+}
+
+/* What of the span the program may touch. */
+static char *open_part(const struct slab *s, size_t *bytes) {
+    *bytes = s->has_guards ? committed_bytes(s->bytes) : s->span_slots * SLOT_BYTES;
+    return s->has_guards ? block_of(s) : span_begin(s);
+}
+
+/* Makes the block accessible and zero, and what is around it inaccessible. `zero`: the whole span is so. */
+static bool open_block(struct slab *s, bool zero) {
+    bool shut = is_shut(s);
+    char *begin = span_begin(s);
+    size_t bytes = s->span_slots * SLOT_BYTES;
+    if (!zero && !shut && !os_advise(OS_PURGE, begin, bytes)) {
+        if (!os_commit(begin, bytes))
+            return false;
+        memset(begin, 0, bytes);
+    }
+    guard(s, shut);
+    begin = open_part(s, &bytes);
+    if (os_commit(begin, bytes))
+        return true;
+    if (s->has_guards) { /* for want of mappings, perhaps */
+        lose_guards(s);
+        begin = open_part(s, &bytes);
+        if (os_commit(begin, bytes))
+            return true;
+    }
+    set_shut(s, false);
+    return false;
 }
 
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
@@ -78,22 +133,33 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
     s->bytes = bytes;
     s->lead_bytes = lead;
     s->span_slots = slots;
-    if (!zero && !os_advise(OS_PURGE, block_of(s), committed_bytes(bytes)))
-        memset(block_of(s), 0, committed_bytes(bytes));
-    guard(s);
+    if (!open_block(s, zero)) {
+        give(h, slot, slots, true);
+        return NULL;
+    }
     put_canary(s);
     store_relaxed(&s->guarded_state, BLOCK_LIVE);
     store_relaxed(&s->kind, KIND_GUARDED);
     return block_of(s);
 }
 
-/* It leaves the quarantine. Without access to all of it it can't be used again, and is lost. */
+/* What was accessible is zero then, and inaccessible, or not said to be. */
+static void shut_block(struct slab *s) {
+    size_t bytes;
+    char *begin = open_part(s, &bytes);
+    bool forbidden = os_forbid(begin, bytes), purged = os_advise(OS_PURGE, begin, bytes);
+    set_shut(s, forbidden && purged);
+    if (purged)
+        store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
+    if (s->has_guards)
+        lose_guards(s);
+}
+
+/* It leaves the quarantine. */
 static void release(struct heap *h, struct slab *s) {
-    size_t slot = slot_of(s) - s->lead_bytes / SLOT_BYTES, slots = s->span_slots;
     store_relaxed(&s->kind, KIND_FREE);
-    rmw_add(&guards, (uint32_t)-1);
-    if (os_commit(slot_address(slot), slots * SLOT_BYTES))
-        give(h, slot, slots, !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
+    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots,
+         !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
 }
 
 static struct slab *quarantine(struct heap *h, struct slab *s) {
@@ -129,10 +195,7 @@ void guarded_free(struct heap *h, struct slab *s, void *p) {
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
-    size_t bytes = committed_bytes(s->bytes);
-    os_forbid(p, bytes);
-    if (os_advise(OS_PURGE, p, bytes))
-        store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
+    shut_block(s);
     s = quarantine(h, s);
     if (s != NULL)
         release(h, s);
@@ -152,8 +215,10 @@ bool guarded_resize(struct slab *s, size_t bytes) {
     s->bytes = bytes;
     put_canary(s);
     if (wanted < had) {
-        os_forbid(block + wanted, had - wanted);
-        os_advise(OS_PURGE, block + wanted, had - wanted);
+        if (!os_advise(OS_PURGE, block + wanted, had - wanted))
+            memset(block + wanted, 0, had - wanted);
+        if (!os_forbid(block + wanted, had - wanted) && s->has_guards)
+            lose_guards(s);
     }
     return true;
 }

@@ -269,6 +269,17 @@ HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entr
 
 /* ---- a heap's blocks ---- */
 
+static _Atomic uint32_t trims; /* how often all was to be given back: each heap empties its caches once for each */
+
+static void empty_if_wanted(struct heap *h) {
+    struct secure_heap *sh = secure_of(h);
+    uint32_t wanted = load_relaxed(&trims);
+    if (likely(sh->trims_seen == wanted))
+        return;
+    sh->trims_seen = wanted;
+    secure_empty(h);
+}
+
 static void unclaim(struct secure_cache *cache, unsigned c) {
     struct secure_span *span = cache->span;
     cache->span = NULL;
@@ -284,6 +295,7 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
 /* More blocks for the pool. False: there is no memory. */
 HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     unsigned want = cache->pool_room / 2u;
+    empty_if_wanted(h);
     unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
@@ -318,6 +330,7 @@ HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entr
 /* The pool is full, or there is none yet. */
 HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = cache_of(h, c);
+    empty_if_wanted(h);
     unsigned n = cache->pool_blocks / 2u;
     cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
     if (n != 0)
@@ -463,6 +476,69 @@ void secure_empty(struct heap *h) {
         return_blocks(h, cache->pool + cache->pool_room, cache->fifo_room);
         unclaim(cache, c);
     }
+}
+
+/* All free blocks of a slab that nobody has reserved. Returns how many. */
+static unsigned take_all(struct heap *h, struct secure_span *span, unsigned c, uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
+    unsigned n = reserve(h, span, c, blocks_of(c)), had = 0;
+    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++) {
+        uint64_t some = n != had ? load_relaxed(&span->free[at]) : 0;
+        while (count_bits(some) > n - had)
+            some &= some - 1;
+        taken[at] = some != 0 ? some & rmw_and(&span->free[at], ~some) : 0; /* pairs with return_blocks */
+        had += count_bits(taken[at]);
+    }
+    return had;
+}
+
+static bool has_bits(const uint64_t *bits, size_t from, size_t to) {
+    while (from < to && bits[from / 64] >> from % 64 & 1)
+        from++;
+    return from >= to;
+}
+
+/* Free pages of a slab go back: they are zero before and after. What is not stays, to be told when it is handed out. */
+static size_t purge_pages(struct heap *h, struct secure_span *span, unsigned c) {
+    uint64_t taken[SPAN_BLOCKS_MOST / 64];
+    size_t page = os_page_bytes(), block_bytes = block_bytes_of(c), purged = 0;
+    unsigned n = take_all(h, span, c, taken);
+    char *begin = n != 0 ? slab_address(span_slab(span, c)) : NULL;
+    for (size_t at = 0; n != 0 && at < SLOT_BYTES << order_of_class(c); at += page) {
+        size_t end = min_size((at + page - 1) / block_bytes + 1, blocks_of(c));
+        if (has_bits(taken, at / block_bytes, end) && is_zero((uintptr_t)begin + at, page))
+            purged += os_advise(OS_PURGE, begin + at, page);
+    }
+    for (unsigned at = 0; n != 0 && at < SPAN_BLOCKS_MOST / 64; at++)
+        if (taken[at] != 0)
+            rmw_or(&span->free[at], taken[at]); /* pairs with take_blocks */
+    if (n != 0)
+        let_go_of(h, span, c, n);
+    return purged;
+}
+
+size_t secure_trim(struct heap *h, bool all) {
+    size_t pages = 0;
+    if (!option(OPT_SECURE))
+        return 0;
+    if (all) {
+        rmw_add(&trims, 1);
+        empty_if_wanted(h);
+        guarded_empty(h);
+    }
+    for (size_t at = 0; (at = span_next(at)) != BITSET_NONE; at++) {
+        struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);
+        uint32_t held = load_acquire(&span->held);
+        unsigned c = load_relaxed(&span->class_id);
+        bool idle = held == load_relaxed(&span->seen);
+        if (!idle)
+            store_relaxed(&span->trimmed, false);
+        store_relaxed(&span->seen, held);
+        if (held == 0 || !(idle || all) || load_relaxed(&span->trimmed))
+            continue;
+        store_relaxed(&span->trimmed, true);
+        pages += purge_pages(h, span, c);
+    }
+    return pages + span_purge() * (SLOT_BYTES / os_page_bytes());
 }
 
 void secure_count(const struct slab *s, size_t *live, size_t *kept) {

@@ -47,8 +47,9 @@ struct secure_cache {
 
 /* At the end of a heap's memory; zero at first. The entries follow as classes are first used. */
 struct secure_heap {
-    uint64_t random;
-    size_t used_bytes; /* behind this */
+    _Alignas(vector) uint64_t random;
+    size_t used_bytes;   /* behind this */
+    uint32_t trims_seen; /* of secure.c's `trims` */
     struct secure_cache cache[CLASSES];
 };
 HAK_INLINE struct secure_heap *secure_of(struct heap *h) {
@@ -152,7 +153,9 @@ enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
 enum secure_state secure_find(struct slab *s, const void *p, size_t *bytes);
 /* Gives back what the heap holds: all free blocks it has, in quarantine or not. */
 void secure_empty(struct heap *h);
-size_t secure_trim(struct heap *h, bool all); /* in pages */
+/* Pages of free blocks go back: those that stayed free since the last call, or all, and then what waits in quarantine before;
+ * other heaps empty theirs when they come to it. Returns how many pages. */
+size_t secure_trim(struct heap *h, bool all);
 /* Bytes that were asked for in the slab's live blocks, and those of the blocks that threads keep back. */
 void secure_count(const struct slab *s, size_t *live, size_t *kept);
 

@@ -1,5 +1,6 @@
 /* See spans.h. */
 #include "spans.h"
+#include "limits.h"
 #include "options.h"
 #include "os.h"
 #include "secure.h"
@@ -93,6 +94,17 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
     return BITSET_NONE;
 }
 
+/* Parts of what the pool has are inaccessible. */
+static bool clear_superslab(size_t superslab) {
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
+        return true;
+    if (!os_commit(at, SUPERSLAB_BYTES))
+        return false;
+    memset(at, 0, SUPERSLAB_BYTES);
+    return true;
+}
+
 static bool cut_superslab(struct heap *h, unsigned order) {
     bool zero;
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
@@ -100,13 +112,13 @@ static bool cut_superslab(struct heap *h, unsigned order) {
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return false;
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
-    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes())) {
+    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes()) || (!zero && !clear_superslab(superslab))) {
         pool_give_run(&h->pool, superslab, 1, !zero);
         return false;
     }
-    if (!zero && !os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
-        memset(at, 0, SUPERSLAB_BYTES);
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
+        slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
     if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
         rmw_add(&guarded_superslabs, (uint32_t)-1);
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
@@ -132,10 +144,8 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     uint64_t w = load_relaxed(&ss->secure);
     if (w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
         return;
-    if (!os_commit(at, SUPERSLAB_BYTES)) {
-        add_span(superslab, w, order);
-        return;
-    }
+    os_forbid(at, SUPERSLAB_BYTES); /* its mappings are one again */
+    os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
     rmw_add(&resident_slots, -((int64_t)resident << order));
     if (load_relaxed(&guarded_superslabs) != 0)
@@ -145,7 +155,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
 
 /* As the pool does with EMPTY slots: some of what is free stays resident. */
 static bool stays_resident(unsigned order) {
-    if (option(OPT_PURGE) == PURGE_EAGER)
+    if (option(OPT_PURGE) == PURGE_EAGER || (limits_near() && option(OPT_PURGE) != PURGE_NEVER))
         return false;
     size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
     int64_t slots = (int64_t)1 << order;
@@ -170,10 +180,8 @@ void span_give(struct heap *h, size_t slot, unsigned order) {
         give_superslab(h, superslab, order);
 }
 
-/* What is resident of free spans. */
-size_t secure_trim(struct heap *h, bool all) {
+size_t span_purge(void) {
     size_t slots = 0;
-    (void)h, (void)all;
     for (unsigned order = 0; order < SECURE_ORDERS; order++)
         for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
             _Atomic uint64_t *word = &superslab_at(at)->secure;
@@ -189,5 +197,17 @@ size_t secure_trim(struct heap *h, bool all) {
                 w = load_acquire(word);
             }
         }
-    return slots * (SLOT_BYTES / os_page_bytes());
+    return slots;
+}
+
+size_t span_next(size_t from) {
+    for (size_t at = from; at < load_acquire(&hak_region_use.superslabs) * SPANS_MOST; at++) {
+        uint64_t w = load_acquire(&superslab_at(at / SPANS_MOST)->secure);
+        unsigned order = (unsigned)(w >> 32), index = at % SPANS_MOST;
+        if (order == 0 || index >= spans_of(order - 1))
+            at |= SPANS_MOST - 1;
+        else if (!(w >> index & 1))
+            return at;
+    }
+    return BITSET_NONE;
 }
