@@ -517,9 +517,9 @@ static size_t purge_pages(struct heap *h, struct secure_span *span, unsigned c) 
 }
 
 size_t secure_trim(struct heap *h, bool all) {
-    size_t pages = 0;
     if (!option(OPT_SECURE))
         return 0;
+    size_t pages = guarded_purge(h);
     if (all) {
         rmw_add(&trims, 1);
         empty_if_wanted(h);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
+#define POPULATE_FROM_SUPERSLABS 8
 
 _Atomic(char *) span_table_made; /* constant once set */
 
@@ -60,6 +61,13 @@ static void add_span(size_t superslab, uint64_t bits, unsigned order) {
     bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
 }
 
+/* Once the heap is of some size what is touched is likely to be touched whole, being handed out at random. A first look at a
+ * block, and its first use, would be two page faults for each page. */
+static void populate(size_t slot, unsigned order) {
+    if (order == 0 && load_relaxed(&hak_region_use.superslabs) >= POPULATE_FROM_SUPERSLABS && option(OPT_POPULATE))
+        os_advise(OS_POPULATE, slot_address(slot), SLOT_BYTES);
+}
+
 /* The kernel may have no mappings left: then this SuperSlab does without guards. */
 static bool open_span(size_t slot, unsigned order) {
     return os_commit(slot_address(slot), SLOT_BYTES << order) ||
@@ -86,6 +94,8 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
             add_span(superslab, bit, order);
             return BITSET_NONE;
         }
+        if (resident == 0)
+            populate(slot, order);
         return slot;
     }
     bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
@@ -153,13 +163,23 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
-/* As the pool does with EMPTY slots: some of what is free stays resident. */
+/* As the pool does with EMPTY slots. */
+size_t spans_resident_bound(unsigned share) {
+    size_t active = pool_active_slots();
+    if (option(OPT_PURGE) == PURGE_NEVER)
+        return SIZE_MAX / 2;
+    if (option(OPT_PURGE) == PURGE_EAGER || limits_near())
+        return 0;
+    if (option(OPT_PURGE) == PURGE_LAZY)
+        share = 1;
+    return option(OPT_RETAIN_BYTES) / SLOT_BYTES +
+           max_size(active / share, active * option(OPT_RETAIN_PERCENT) / 100);
+}
+
+/* Counts it, if it does. */
 static bool stays_resident(unsigned order) {
-    if (option(OPT_PURGE) == PURGE_EAGER || (limits_near() && option(OPT_PURGE) != PURGE_NEVER))
-        return false;
-    size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
     int64_t slots = (int64_t)1 << order;
-    if (option(OPT_PURGE) == PURGE_NEVER || rmw_add(&resident_slots, slots) + slots <= (int64_t)bound)
+    if (rmw_add(&resident_slots, slots) + slots <= (int64_t)spans_resident_bound(100))
         return true;
     rmw_add(&resident_slots, -slots);
     return false;
