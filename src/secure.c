@@ -231,17 +231,17 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
 /* Sets the bits of those blocks of the slab that are among the entries, which are used up. Returns how many. */
 static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned n) {
     struct secure_span *span = s->secure;
-    uint64_t mask[SPAN_BLOCKS_MOST / 64] = {0}, words = 0, twice;
+    uint64_t mask[SPAN_BLOCKS_MOST / 64], words = 0, twice; /* of the mask, `words` tells which are there */
     unsigned blocks = 0;
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block - s->start >= SLOT_BYTES * s->slots)
             continue;
         size_t index = (size_t)(entries[i].state - span->state);
-        uint64_t bit = (uint64_t)1 << index % 64;
-        if (unlikely(mask[index / 64] & bit))
+        uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
+        if (unlikely(before & bit))
             fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES);
-        blocks += !(mask[index / 64] & bit);
-        mask[index / 64] |= bit;
+        blocks += !(before & bit);
+        mask[index / 64] = before | bit;
         words |= (uint64_t)1 << index / 64;
         entries[i].block = 0;
     }

@@ -123,6 +123,7 @@ HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *
     cache->pool_blocks = (uint16_t)left;
     cache->pool_next = (uint16_t)next;
     prefetch(pool[next].block);
+    prefetch((uintptr_t)pool[next].state);
     return e;
 }
 HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {

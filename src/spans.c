@@ -104,6 +104,9 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
     return BITSET_NONE;
 }
 
+/* Of a SuperSlab cut into such spans: never resident, so they do not count against limits. */
+static ptrdiff_t guard_slots(unsigned order) { return SUPERSLAB_SLOTS - (ptrdiff_t)(spans_of(order) << order); }
+
 /* Parts of what the pool has are inaccessible. */
 static bool clear_superslab(size_t superslab) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
@@ -131,6 +134,7 @@ static bool cut_superslab(struct heap *h, unsigned order) {
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
     if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
         rmw_add(&guarded_superslabs, (uint32_t)-1);
+    pool_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return true;
 }
@@ -160,6 +164,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     rmw_add(&resident_slots, -((int64_t)resident << order));
     if (load_relaxed(&guarded_superslabs) != 0)
         rmw_add(&guarded_superslabs, (uint32_t)-1);
+    pool_count_resident(guard_slots(order));
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
