@@ -2,11 +2,11 @@
  *
  *  1. A block is part of a span of the pool, or of a run of SuperSlabs: at least a page before it and one behind it are
  *     forbidden. The rest of its last page begins with the canary, as far as that fits.
- *  2. What is freed is cleared or purged, and forbidden, and waits in a quarantine that all threads share: it comes to a random place
- *     there; what had the place goes on into a ring; what had the place in the ring goes back to the pool. Up to a MiB each
- *     and an eighth of what is in use they are cleared: new pages would cost five times that.
- *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of the
- *     kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
+ *  2. What is freed is cleared or purged, and forbidden, and waits in a quarantine that all threads share: it comes to a
+ *     random place there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
+ *     Up to a MiB each and an eighth of what is in use are cleared and stay resident: new pages would cost five times that.
+ *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of
+ *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 #include "fail.h"

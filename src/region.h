@@ -140,7 +140,8 @@ struct superslab {
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 the slot had last, for class affinity */
     _Atomic uint8_t moved; /* first of a huge run whose pages were moved there by the kernel */
     _Atomic uint8_t huge;  /* enum superslab_huge */
-    char unused[38];
+    bool has_guards;       /* secure mode: constant while cut into its spans */
+    char unused[37];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

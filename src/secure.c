@@ -26,6 +26,7 @@
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB)
+#define POPULATE_FROM_SLABS 16 /* of a class in one heap, as in tiny.c */
 
 _Static_assert(sizeof(struct secure_heap) +
                        sizeof(struct secure_entry) *
@@ -50,7 +51,7 @@ static void make_cache(struct heap *h, unsigned c) {
     cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
     cache->pool_least = (uint16_t)max_size(cache->pool_room / 8u, 1);
     cache->fifo_room =
-        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+        (uint8_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
     cache->block_bytes = (uint32_t)bytes;
     sh->used_bytes += ((size_t)cache->pool_room + cache->fifo_room) * sizeof(struct secure_entry);
 }
@@ -166,6 +167,17 @@ static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken
     store_release(&span->held, taken + 1);
     count(&h->pool.counters, COUNT_slabs_started);
     return span;
+}
+
+/* What has many slabs touches them whole, being handed blocks at random: a first look at a page and its first use would be
+ * two page faults. */
+static void populate(struct secure_cache *cache, unsigned c) {
+    if (order_of_class(c) != 0 || cache->span == NULL)
+        return;
+    if (cache->slabs_started < POPULATE_FROM_SLABS)
+        cache->slabs_started++;
+    else if (option(OPT_POPULATE))
+        os_advise(OS_POPULATE, slab_address(span_slab(cache->span, c)), SLOT_BYTES);
 }
 
 /* Up to `want` blocks of the slab whose bits nobody else will take; 0 if it has none or is no slab of the class. */
@@ -310,6 +322,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     if (n == 0) {
         n = want;
         cache->span = start_slab(h, c, n);
+        populate(cache, c);
     }
     if (cache->span == NULL)
         return false;
@@ -323,7 +336,7 @@ HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entr
     bool waited = place->block != 0;
     secure_entry_copy(&cache->pool[cache->pool_blocks], place);
     *place = e;
-    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
+    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint8_t)(cache->fifo_at + 1);
     cache->pool_blocks = (uint16_t)(cache->pool_blocks + waited);
 }
 

@@ -37,8 +37,9 @@ struct secure_cache {
     uint16_t pool_blocks;
     uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
     uint16_t pool_room;
-    uint16_t fifo_room;
-    uint16_t fifo_at;
+    uint8_t fifo_room;
+    uint8_t fifo_at;
+    uint16_t slabs_started; /* or more */
     uint16_t pool_next; /* of the pool, the one malloc hands out next */
     uint32_t block_bytes;
     struct secure_entry *pool; /* behind it the quarantine, a ring */

@@ -8,8 +8,6 @@
 #include <string.h>
 
 #define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
-#define POPULATE_FROM_SUPERSLABS 8
-
 _Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
@@ -61,21 +59,14 @@ static void add_span(size_t superslab, uint64_t bits, unsigned order) {
     bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
 }
 
-/* Once the heap is of some size what is touched is likely to be touched whole, being handed out at random. A first look at a
- * block, and its first use, would be two page faults for each page. */
-static void populate(size_t slot, unsigned order) {
-    if (order == 0 && load_relaxed(&hak_region_use.superslabs) >= POPULATE_FROM_SUPERSLABS && option(OPT_POPULATE))
-        os_advise(OS_POPULATE, slot_address(slot), SLOT_BYTES);
-}
-
 /* The kernel may have no mappings left: then this SuperSlab does without guards. */
 static bool open_span(size_t slot, unsigned order) {
     return os_commit(slot_address(slot), SLOT_BYTES << order) ||
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
 static bool close_span(size_t slot, unsigned order) {
-    bool forbidden = os_forbid(slot_address(slot), SLOT_BYTES << order);
-    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && forbidden;
+    bool done = !superslab_at(slot / SUPERSLAB_SLOTS)->has_guards || os_forbid(slot_address(slot), SLOT_BYTES << order);
+    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && done;
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -94,8 +85,6 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
             add_span(superslab, bit, order);
             return BITSET_NONE;
         }
-        if (resident == 0)
-            populate(slot, order);
         return slot;
     }
     bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
@@ -132,8 +121,11 @@ static bool cut_superslab(struct heap *h, unsigned order) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
-    if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
+    superslab_at(superslab)->has_guards = rmw_add(&guarded_superslabs, 1) < GUARDED_MOST && os_forbid(at, SUPERSLAB_BYTES);
+    if (!superslab_at(superslab)->has_guards) {
         rmw_add(&guarded_superslabs, (uint32_t)-1);
+        os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
+    }
     pool_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return true;
@@ -162,7 +154,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
     rmw_add(&resident_slots, -((int64_t)resident << order));
-    if (load_relaxed(&guarded_superslabs) != 0)
+    if (ss->has_guards)
         rmw_add(&guarded_superslabs, (uint32_t)-1);
     pool_count_resident(guard_slots(order));
     pool_give_run(&h->pool, superslab, 1, resident != 0);
