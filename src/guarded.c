@@ -16,10 +16,10 @@
 
 #include <string.h>
 
-#define GUARDS_MOST 8000                      /* blocks with guards: up to three of the kernel's 65,530 mappings each */
-#define QUARANTINE_PLACES 64                  /* in each part */
-#define KEEP_BLOCK_BYTES_MAX MIB              /* larger ones are purged when they are freed */
-#define KEEP_SHARE 8                          /* one slot in so many that are in use */
+#define GUARDS_MOST 8000         /* blocks with guards: up to three of the kernel's 65,530 mappings each */
+#define QUARANTINE_PLACES 64     /* in each part */
+#define KEEP_BLOCK_BYTES_MAX MIB /* larger ones are purged when they are freed */
+#define KEEP_SHARE 8             /* one slot in so many that are in use */
 #define TOUCHED_MOST 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
 
@@ -92,8 +92,8 @@ static void guard(struct slab *s, bool shut) {
     char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     s->has_guards = true;
     bool room = rmw_add(&guards, 1) < GUARDS_MOST;
-    if (!room || (!shut && (!os_forbid(begin, (size_t)(block - begin)) ||
-                            !os_forbid(behind, (size_t)(span_end(s) - behind)))))
+    if (!room ||
+        (!shut && (!os_forbid(begin, (size_t)(block - begin)) || !os_forbid(behind, (size_t)(span_end(s) - behind)))))
         lose_guards(s);
 }
 
@@ -203,8 +203,7 @@ static void stop_keeping(struct slab *s) {
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
-    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots,
-         !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
+    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots, !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
 }
 
 static struct slab *quarantine(struct heap *h, struct slab *s) {

@@ -40,7 +40,7 @@ struct secure_cache {
     uint8_t fifo_room;
     uint8_t fifo_at;
     uint16_t slabs_started; /* or more */
-    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint16_t pool_next;     /* of the pool, the one malloc hands out next */
     uint32_t block_bytes;
     struct secure_entry *pool; /* behind it the quarantine, a ring */
     struct secure_span *span;  /* claimed: blocks are taken from it */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
+#define GUARDED_MOST 800         /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
 _Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
@@ -121,7 +121,8 @@ static bool cut_superslab(struct heap *h, unsigned order) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
-    superslab_at(superslab)->has_guards = rmw_add(&guarded_superslabs, 1) < GUARDED_MOST && os_forbid(at, SUPERSLAB_BYTES);
+    superslab_at(superslab)->has_guards =
+        rmw_add(&guarded_superslabs, 1) < GUARDED_MOST && os_forbid(at, SUPERSLAB_BYTES);
     if (!superslab_at(superslab)->has_guards) {
         rmw_add(&guarded_superslabs, (uint32_t)-1);
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
@@ -150,7 +151,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     uint64_t w = load_relaxed(&ss->secure);
     if (w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
         return;
-    os_forbid(at, SUPERSLAB_BYTES); /* its mappings are one again */
+    os_forbid(at, SUPERSLAB_BYTES);                                        /* its mappings are one again */
     os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
     rmw_add(&resident_slots, -((int64_t)resident << order));
@@ -169,8 +170,7 @@ size_t spans_resident_bound(unsigned share) {
         return 0;
     if (option(OPT_PURGE) == PURGE_LAZY)
         share = 1;
-    return option(OPT_RETAIN_BYTES) / SLOT_BYTES +
-           max_size(active / share, active * option(OPT_RETAIN_PERCENT) / 100);
+    return option(OPT_RETAIN_BYTES) / SLOT_BYTES + max_size(active / share, active * option(OPT_RETAIN_PERCENT) / 100);
 }
 
 /* Counts it, if it does. */
