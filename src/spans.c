@@ -149,7 +149,8 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     struct superslab *ss = superslab_at(superslab);
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     uint64_t w = load_relaxed(&ss->secure);
-    if (w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
+    if (order >= SECURE_ORDERS || w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) ||
+        !rmw_cas(&ss->secure, &w, 0))
         return;
     os_forbid(at, SUPERSLAB_BYTES);                                        /* its mappings are one again */
     os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */

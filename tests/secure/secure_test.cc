@@ -176,9 +176,9 @@ void write_after_free_and_trim(size_t size) {
     std::vector<char *> blocks(1024);
     for (char *&block : blocks)
         block = hidden(S.alloc(size));
-    for (size_t i = 0; i < blocks.size(); i += 2)
+    for (size_t i = 0; i < blocks.size(); i += 4)
         S.free(blocks[i]);
-    for (size_t i = 0; i < blocks.size(); i += 2)
+    for (size_t i = 0; i < blocks.size(); i += 4)
         blocks[i][size / 2] = 1;
     hak_trim();
     churn(size);
@@ -247,7 +247,7 @@ const std::vector<Misuse> &cases() {
         {"write_after_free", write_after_free, kWrite, kSmall},
         {"write_after_free_last_byte", write_after_free_last_byte, kWrite, kSmall},
         {"write_after_free_by_another_thread", write_after_free_by_another_thread, kWrite, kSmall},
-        {"write_after_free_and_trim", write_after_free_and_trim, "hakmem: write after free of 0x*", {1000, 5000}},
+        {"write_after_free_and_trim", write_after_free_and_trim, "hakmem: write after free of 0x*", {20000}},
         {"large_write_after_free", large_write_after_free, nullptr, kBig},
         {"large_read_after_free", large_read_after_free, nullptr, kBig},
         {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
