@@ -151,7 +151,8 @@ static bool commit_superslabs(size_t superslabs) {
             commit_table(r->slabs, have / SLOT_BYTES * sizeof(struct slab), to / SLOT_BYTES * sizeof(struct slab)) &&
             commit_table(r->upper, have == 0 ? 0 : rows_at + row_from * sizeof(struct superslab_row),
                          rows_at + row_to * sizeof(struct superslab_row)) &&
-            (r->window || os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
+            (r->window || option(OPT_SECURE) ||             /* whose tiers make accessible what they need */
+             os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
         if (done) {
             size_t now = have;
             while (now < to && !__atomic_compare_exchange_n(&hak_region_use.frontier, &now, to, false, __ATOMIC_SEQ_CST,

@@ -104,6 +104,9 @@ struct slab {
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
             size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
             size_t span_slots;             /* all of it; constant while the block lives */
+            bool has_guards;               /* of those the rest of the span is inaccessible; constant likewise */
+            bool is_kept;                  /* freed, and resident in the quarantine; of whoever holds the block */
+            bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
 };
@@ -139,7 +142,8 @@ struct superslab {
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 the slot had last, for class affinity */
     _Atomic uint8_t moved; /* first of a huge run whose pages were moved there by the kernel */
     _Atomic uint8_t huge;  /* enum superslab_huge */
-    char unused[38];
+    bool has_guards;       /* secure mode: constant while cut into its spans */
+    char unused[37];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

@@ -26,6 +26,7 @@
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB)
+#define POPULATE_FROM_SLABS 16 /* of a class in one heap, as in tiny.c */
 
 _Static_assert(sizeof(struct secure_heap) +
                        sizeof(struct secure_entry) *
@@ -50,7 +51,7 @@ static void make_cache(struct heap *h, unsigned c) {
     cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), tiny ? TINY_POOL : MID_POOL);
     cache->pool_least = (uint16_t)max_size(cache->pool_room / 8u, 1);
     cache->fifo_room =
-        (uint16_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
+        (uint8_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), tiny ? TINY_FIFO : MID_FIFO);
     cache->block_bytes = (uint32_t)bytes;
     sh->used_bytes += ((size_t)cache->pool_room + cache->fifo_room) * sizeof(struct secure_entry);
 }
@@ -164,6 +165,17 @@ static struct secure_span *start_slab(struct heap *h, unsigned c, unsigned taken
     return span;
 }
 
+/* What has many slabs touches them whole, being handed blocks at random: a first look at a page and its first use would be
+ * two page faults. */
+static void populate(struct secure_cache *cache, unsigned c) {
+    if (order_of_class(c) != 0 || cache->span == NULL)
+        return;
+    if (cache->slabs_started < POPULATE_FROM_SLABS)
+        cache->slabs_started++;
+    else if (option(OPT_POPULATE))
+        os_advise(OS_POPULATE, slab_address(span_slab(cache->span, c)), SLOT_BYTES);
+}
+
 /* Up to `want` blocks of the slab whose bits nobody else will take; 0 if it has none or is no slab of the class. */
 static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want);
 
@@ -227,17 +239,17 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
 /* Sets the bits of those blocks of the slab that are among the entries, which are used up. Returns how many. */
 static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned n) {
     struct secure_span *span = s->secure;
-    uint64_t mask[SPAN_BLOCKS_MOST / 64] = {0}, words = 0, twice;
+    uint64_t mask[SPAN_BLOCKS_MOST / 64], words = 0, twice; /* of the mask, `words` tells which are there */
     unsigned blocks = 0;
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block - s->start >= SLOT_BYTES * s->slots)
             continue;
         size_t index = (size_t)(entries[i].state - span->state);
-        uint64_t bit = (uint64_t)1 << index % 64;
-        if (unlikely(mask[index / 64] & bit))
+        uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
+        if (unlikely(before & bit))
             fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES);
-        blocks += !(mask[index / 64] & bit);
-        mask[index / 64] |= bit;
+        blocks += !(before & bit);
+        mask[index / 64] = before | bit;
         words |= (uint64_t)1 << index / 64;
         entries[i].block = 0;
     }
@@ -265,6 +277,17 @@ HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entr
 
 /* ---- a heap's blocks ---- */
 
+static _Atomic uint32_t trims; /* how often all was to be given back: each heap empties its caches once for each */
+
+static void empty_if_wanted(struct heap *h) {
+    struct secure_heap *sh = secure_of(h);
+    uint32_t wanted = load_relaxed(&trims);
+    if (likely(sh->trims_seen == wanted))
+        return;
+    sh->trims_seen = wanted;
+    secure_empty(h);
+}
+
 static void unclaim(struct secure_cache *cache, unsigned c) {
     struct secure_span *span = cache->span;
     cache->span = NULL;
@@ -280,6 +303,7 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
 /* More blocks for the pool. False: there is no memory. */
 HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     unsigned want = cache->pool_room / 2u;
+    empty_if_wanted(h);
     unsigned n = cache->span != NULL ? reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
@@ -294,6 +318,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     if (n == 0) {
         n = want;
         cache->span = start_slab(h, c, n);
+        populate(cache, c);
     }
     if (cache->span == NULL)
         return false;
@@ -307,13 +332,14 @@ HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entr
     bool waited = place->block != 0;
     secure_entry_copy(&cache->pool[cache->pool_blocks], place);
     *place = e;
-    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint16_t)(cache->fifo_at + 1);
+    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint8_t)(cache->fifo_at + 1);
     cache->pool_blocks = (uint16_t)(cache->pool_blocks + waited);
 }
 
 /* The pool is full, or there is none yet. */
 HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = cache_of(h, c);
+    empty_if_wanted(h);
     unsigned n = cache->pool_blocks / 2u;
     cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
     if (n != 0)
@@ -459,6 +485,69 @@ void secure_empty(struct heap *h) {
         return_blocks(h, cache->pool + cache->pool_room, cache->fifo_room);
         unclaim(cache, c);
     }
+}
+
+/* All free blocks of a slab that nobody has reserved. Returns how many. */
+static unsigned take_all(struct heap *h, struct secure_span *span, unsigned c, uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
+    unsigned n = reserve(h, span, c, blocks_of(c)), had = 0;
+    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++) {
+        uint64_t some = n != had ? load_relaxed(&span->free[at]) : 0;
+        while (count_bits(some) > n - had)
+            some &= some - 1;
+        taken[at] = some != 0 ? some & rmw_and(&span->free[at], ~some) : 0; /* pairs with return_blocks */
+        had += count_bits(taken[at]);
+    }
+    return had;
+}
+
+static bool has_bits(const uint64_t *bits, size_t from, size_t to) {
+    while (from < to && bits[from / 64] >> from % 64 & 1)
+        from++;
+    return from >= to;
+}
+
+/* Free pages of a slab go back: they are zero before and after. What is not stays, to be told when it is handed out. */
+static size_t purge_pages(struct heap *h, struct secure_span *span, unsigned c) {
+    uint64_t taken[SPAN_BLOCKS_MOST / 64];
+    size_t page = os_page_bytes(), block_bytes = block_bytes_of(c), purged = 0;
+    unsigned n = take_all(h, span, c, taken);
+    char *begin = n != 0 ? slab_address(span_slab(span, c)) : NULL;
+    for (size_t at = 0; n != 0 && at < SLOT_BYTES << order_of_class(c); at += page) {
+        size_t end = min_size((at + page - 1) / block_bytes + 1, blocks_of(c));
+        if (has_bits(taken, at / block_bytes, end) && is_zero((uintptr_t)begin + at, page))
+            purged += os_advise(OS_PURGE, begin + at, page);
+    }
+    for (unsigned at = 0; n != 0 && at < SPAN_BLOCKS_MOST / 64; at++)
+        if (taken[at] != 0)
+            rmw_or(&span->free[at], taken[at]); /* pairs with take_blocks */
+    if (n != 0)
+        let_go_of(h, span, c, n);
+    return purged;
+}
+
+size_t secure_trim(struct heap *h, bool all) {
+    if (!option(OPT_SECURE))
+        return 0;
+    size_t pages = guarded_purge(h);
+    if (all) {
+        rmw_add(&trims, 1);
+        empty_if_wanted(h);
+        guarded_empty(h);
+    }
+    for (size_t at = 0; (at = span_next(at)) != BITSET_NONE; at++) {
+        struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);
+        uint32_t held = load_acquire(&span->held);
+        unsigned c = load_relaxed(&span->class_id);
+        bool idle = held == load_relaxed(&span->seen);
+        if (!idle)
+            store_relaxed(&span->trimmed, false);
+        store_relaxed(&span->seen, held);
+        if (held == 0 || !(idle || all) || load_relaxed(&span->trimmed))
+            continue;
+        store_relaxed(&span->trimmed, true);
+        pages += purge_pages(h, span, c);
+    }
+    return pages + span_purge() * (SLOT_BYTES / os_page_bytes());
 }
 
 void secure_count(const struct slab *s, size_t *live, size_t *kept) {

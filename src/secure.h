@@ -37,9 +37,10 @@ struct secure_cache {
     uint16_t pool_blocks;
     uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
     uint16_t pool_room;
-    uint16_t fifo_room;
-    uint16_t fifo_at;
-    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint8_t fifo_room;
+    uint8_t fifo_at;
+    uint16_t slabs_started; /* or more */
+    uint16_t pool_next;     /* of the pool, the one malloc hands out next */
     uint32_t block_bytes;
     struct secure_entry *pool; /* behind it the quarantine, a ring */
     struct secure_span *span;  /* claimed: blocks are taken from it */
@@ -47,8 +48,9 @@ struct secure_cache {
 
 /* At the end of a heap's memory; zero at first. The entries follow as classes are first used. */
 struct secure_heap {
-    uint64_t random;
-    size_t used_bytes; /* behind this */
+    _Alignas(vector) uint64_t random;
+    size_t used_bytes;   /* behind this */
+    uint32_t trims_seen; /* of secure.c's `trims` */
     struct secure_cache cache[CLASSES];
 };
 HAK_INLINE struct secure_heap *secure_of(struct heap *h) {
@@ -122,6 +124,7 @@ HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *
     cache->pool_blocks = (uint16_t)left;
     cache->pool_next = (uint16_t)next;
     prefetch(pool[next].block);
+    prefetch((uintptr_t)pool[next].state);
     return e;
 }
 HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
@@ -152,7 +155,9 @@ enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
 enum secure_state secure_find(struct slab *s, const void *p, size_t *bytes);
 /* Gives back what the heap holds: all free blocks it has, in quarantine or not. */
 void secure_empty(struct heap *h);
-size_t secure_trim(struct heap *h, bool all); /* in pages */
+/* Pages of free blocks go back: those that stayed free since the last call, or all, and then what waits in quarantine before;
+ * other heaps empty theirs when they come to it. Returns how many pages. */
+size_t secure_trim(struct heap *h, bool all);
 /* Bytes that were asked for in the slab's live blocks, and those of the blocks that threads keep back. */
 void secure_count(const struct slab *s, size_t *live, size_t *kept);
 
@@ -161,6 +166,7 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment);
 void guarded_free(struct heap *h, struct slab *s, void *p);
 bool guarded_resize(struct slab *s, size_t bytes);
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes);
-void guarded_empty(struct heap *h); /* the quarantine, which all threads share */
+void guarded_empty(struct heap *h);   /* the quarantine, which all threads share */
+size_t guarded_purge(struct heap *h); /* what is resident there; in pages */
 
 #endif

@@ -1,13 +1,13 @@
 /* See spans.h. */
 #include "spans.h"
+#include "limits.h"
 #include "options.h"
 #include "os.h"
 #include "secure.h"
 
 #include <string.h>
 
-#define GUARDED_MOST 800 /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
-
+#define GUARDED_MOST 800         /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
 _Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
@@ -65,8 +65,8 @@ static bool open_span(size_t slot, unsigned order) {
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
 static bool close_span(size_t slot, unsigned order) {
-    bool forbidden = os_forbid(slot_address(slot), SLOT_BYTES << order);
-    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && forbidden;
+    bool done = !superslab_at(slot / SUPERSLAB_SLOTS)->has_guards || os_forbid(slot_address(slot), SLOT_BYTES << order);
+    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && done;
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -93,6 +93,20 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
     return BITSET_NONE;
 }
 
+/* Of a SuperSlab cut into such spans: never resident, so they do not count against limits. */
+static ptrdiff_t guard_slots(unsigned order) { return SUPERSLAB_SLOTS - (ptrdiff_t)(spans_of(order) << order); }
+
+/* Parts of what the pool has are inaccessible. */
+static bool clear_superslab(size_t superslab) {
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    if (os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
+        return true;
+    if (!os_commit(at, SUPERSLAB_BYTES))
+        return false;
+    memset(at, 0, SUPERSLAB_BYTES);
+    return true;
+}
+
 static bool cut_superslab(struct heap *h, unsigned order) {
     bool zero;
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
@@ -100,15 +114,20 @@ static bool cut_superslab(struct heap *h, unsigned order) {
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return false;
-    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
-    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes())) {
+    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes()) || (!zero && !clear_superslab(superslab))) {
         pool_give_run(&h->pool, superslab, 1, !zero);
         return false;
     }
-    if (!zero && !os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
-        memset(at, 0, SUPERSLAB_BYTES);
-    if (rmw_add(&guarded_superslabs, 1) >= GUARDED_MOST || !os_forbid(at, SUPERSLAB_BYTES))
+    char *at = slot_address(superslab * SUPERSLAB_SLOTS);
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
+        slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
+    superslab_at(superslab)->has_guards =
+        rmw_add(&guarded_superslabs, 1) < GUARDED_MOST && os_forbid(at, SUPERSLAB_BYTES);
+    if (!superslab_at(superslab)->has_guards) {
         rmw_add(&guarded_superslabs, (uint32_t)-1);
+        os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
+    }
+    pool_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return true;
 }
@@ -130,26 +149,35 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     struct superslab *ss = superslab_at(superslab);
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     uint64_t w = load_relaxed(&ss->secure);
-    if (w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) || !rmw_cas(&ss->secure, &w, 0))
+    if (order >= SECURE_ORDERS || w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) ||
+        !rmw_cas(&ss->secure, &w, 0))
         return;
-    if (!os_commit(at, SUPERSLAB_BYTES)) {
-        add_span(superslab, w, order);
-        return;
-    }
+    os_forbid(at, SUPERSLAB_BYTES);                                        /* its mappings are one again */
+    os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
     rmw_add(&resident_slots, -((int64_t)resident << order));
-    if (load_relaxed(&guarded_superslabs) != 0)
+    if (ss->has_guards)
         rmw_add(&guarded_superslabs, (uint32_t)-1);
+    pool_count_resident(guard_slots(order));
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
-/* As the pool does with EMPTY slots: some of what is free stays resident. */
+/* As the pool does with EMPTY slots. */
+size_t spans_resident_bound(unsigned share) {
+    size_t active = pool_active_slots();
+    if (option(OPT_PURGE) == PURGE_NEVER)
+        return SIZE_MAX / 2;
+    if (option(OPT_PURGE) == PURGE_EAGER || limits_near())
+        return 0;
+    if (option(OPT_PURGE) == PURGE_LAZY)
+        share = 1;
+    return option(OPT_RETAIN_BYTES) / SLOT_BYTES + max_size(active / share, active * option(OPT_RETAIN_PERCENT) / 100);
+}
+
+/* Counts it, if it does. */
 static bool stays_resident(unsigned order) {
-    if (option(OPT_PURGE) == PURGE_EAGER)
-        return false;
-    size_t bound = option(OPT_RETAIN_BYTES) / SLOT_BYTES + pool_active_slots() * option(OPT_RETAIN_PERCENT) / 100;
     int64_t slots = (int64_t)1 << order;
-    if (option(OPT_PURGE) == PURGE_NEVER || rmw_add(&resident_slots, slots) + slots <= (int64_t)bound)
+    if (rmw_add(&resident_slots, slots) + slots <= (int64_t)spans_resident_bound(100))
         return true;
     rmw_add(&resident_slots, -slots);
     return false;
@@ -170,10 +198,8 @@ void span_give(struct heap *h, size_t slot, unsigned order) {
         give_superslab(h, superslab, order);
 }
 
-/* What is resident of free spans. */
-size_t secure_trim(struct heap *h, bool all) {
+size_t span_purge(void) {
     size_t slots = 0;
-    (void)h, (void)all;
     for (unsigned order = 0; order < SECURE_ORDERS; order++)
         for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
             _Atomic uint64_t *word = &superslab_at(at)->secure;
@@ -189,5 +215,17 @@ size_t secure_trim(struct heap *h, bool all) {
                 w = load_acquire(word);
             }
         }
-    return slots * (SLOT_BYTES / os_page_bytes());
+    return slots;
+}
+
+size_t span_next(size_t from) {
+    for (size_t at = from; at < load_acquire(&hak_region_use.superslabs) * SPANS_MOST; at++) {
+        uint64_t w = load_acquire(&superslab_at(at / SPANS_MOST)->secure);
+        unsigned order = (unsigned)(w >> 32), index = at % SPANS_MOST;
+        if (order == 0 || index >= spans_of(order - 1))
+            at |= SPANS_MOST - 1;
+        else if (!(w >> index & 1))
+            return at;
+    }
+    return BITSET_NONE;
 }

@@ -171,6 +171,18 @@ void write_after_free_by_another_thread(size_t size) {
     std::thread([&] { block[0] = 1; }).join();
     churn(size);
 }
+/* What is written then must be told, too, and not purged with the free pages of slabs in use. */
+void write_after_free_and_trim(size_t size) {
+    std::vector<char *> blocks(1024);
+    for (char *&block : blocks)
+        block = hidden(S.alloc(size));
+    for (size_t i = 0; i < blocks.size(); i += 4)
+        S.free(blocks[i]);
+    for (size_t i = 0; i < blocks.size(); i += 4)
+        blocks[i][size / 2] = 1;
+    hak_trim();
+    churn(size);
+}
 void large_write_after_free(size_t size) {
     char *block = hidden(S.alloc(size));
     S.free(block);
@@ -235,6 +247,7 @@ const std::vector<Misuse> &cases() {
         {"write_after_free", write_after_free, kWrite, kSmall},
         {"write_after_free_last_byte", write_after_free_last_byte, kWrite, kSmall},
         {"write_after_free_by_another_thread", write_after_free_by_another_thread, kWrite, kSmall},
+        {"write_after_free_and_trim", write_after_free_and_trim, "hakmem: write after free of 0x*", {20000}},
         {"large_write_after_free", large_write_after_free, nullptr, kBig},
         {"large_read_after_free", large_read_after_free, nullptr, kBig},
         {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
@@ -356,6 +369,63 @@ void the_table_is_metadata() {
     check(sum == 0, "the terms do not add up to the total");
 }
 
+/* ---- what goes back to the system ---- */
+
+double heap_bytes(const char *term) { return heap_stats()["rss_bytes"][term].number; }
+
+/* `many` blocks, of which one in `keep` stays; 0: none. */
+void allocate_and_free(size_t size, size_t many, size_t keep) {
+    std::vector<char *> blocks(many);
+    for (char *&block : blocks) {
+        block = hidden(S.alloc(size));
+        memset(block, 1, size);
+    }
+    for (size_t i = 0; i < many; i++)
+        if (keep == 0 || i % keep != 0)
+            S.free(blocks[i]);
+}
+void the_table_goes_back() {
+    double before = heap_bytes("metadata");
+    allocate_and_free(8, 1000000, 0);
+    hak_trim();
+    check(heap_bytes("metadata") - before < kMiB, "the table of blocks that are all free stays");
+}
+/* One block in each slab or so is left of 20 MiB. */
+void free_pages_go_back() {
+    double before = heap_bytes("total");
+    allocate_and_free(48, 300000, 1000);
+    hak_trim();
+    double grown = heap_bytes("total") - before;
+    check(grown < 6.0 * kMiB, "free pages stay in slabs of which something is used");
+    allocate_and_free(48, 300000, 0);
+}
+/* A thread's quarantine keeps a slab from being given back for each block; a trim empties those of all threads that go on. */
+void a_trim_reaches_other_threads() {
+    double before = 0, after = 0;
+    std::thread([&] {
+        allocate_and_free(200, 20000, 0);
+        allocate_and_free(900, 5000, 0);
+        before = heap_bytes("thread_caches");
+        std::thread(hak_trim).join();
+        allocate_and_free(40, 1000, 0); /* of other classes */
+        after = heap_bytes("thread_caches");
+    }).join();
+    check(after < before / 2, "a trim leaves other threads' quarantines");
+}
+/* Freed large blocks wait inaccessible; what of them stays resident for it is bounded, and gone after a trim. */
+void large_blocks_in_quarantine_are_bounded() {
+    double before = heap_bytes("total");
+    for (int i = 0; i < 2000; i++) {
+        char *block = hidden(S.alloc(500000));
+        check(first_dirty(block, 500000) == 500000, "a large block is not zero");
+        memset(block, 1, 500000);
+        S.free(block);
+    }
+    check(heap_bytes("total") - before < 16.0 * kMiB, "the quarantine of large blocks is resident");
+    hak_trim();
+    check(heap_bytes("total") - before < 2.0 * kMiB, "a trim leaves the quarantine of large blocks");
+}
+
 struct Fine {
     const char *name;
     void (*run)();
@@ -367,7 +437,11 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"sized_frees_that_fit", sized_frees_that_fit},
                       {"print_places", print_places},
                       {"many_large_blocks", many_large_blocks},
-                      {"the_table_is_metadata", the_table_is_metadata}};
+                      {"the_table_is_metadata", the_table_is_metadata},
+                      {"the_table_goes_back", the_table_goes_back},
+                      {"free_pages_go_back", free_pages_go_back},
+                      {"a_trim_reaches_other_threads", a_trim_reaches_other_threads},
+                      {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded}};
 
 class SecureFine : public testing::TestWithParam<Fine> {};
 
