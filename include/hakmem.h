@@ -54,8 +54,8 @@ HAK_EXPORT void *hak_realloc(void *block, size_t size) HAK_NOEXCEPT __attribute_
 /* Frees a block; NULL is ignored. errno is kept. */
 HAK_EXPORT void hak_free(void *block) HAK_NOEXCEPT;
 
-/* As hak_free, by a caller that knows the size it asked for (C23 free_sized). A size above 1 KiB that is more than the
- * block has, in secure mode any other size, ends the program like any other bad input. */
+/* As hak_free, by a caller that knows the size it asked for (C23 free_sized). A size that is more than
+ * the block has, in secure mode any other size, ends the program like any other bad input. */
 HAK_EXPORT void hak_free_sized(void *block, size_t size) HAK_NOEXCEPT;
 
 /* A block aligned to `alignment` bytes, a power of two; else NULL with errno EINVAL. `size` need not be a

@@ -223,8 +223,13 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     return allocate_any(bytes);
 }
 
+/* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
+HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
+}
+
 void *alloc_aligned(size_t alignment, size_t bytes) {
-    if (likely(bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE)))
+    if (likely(classes_align(bytes, alignment)))
         return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
@@ -456,17 +461,58 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
 
 HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(hak_heap, s); }
 
-void alloc_free_sized(void *p, size_t bytes) {
+/* ---- freeing by those who tell the size ---- */
+
+/* Does the told size belong to such a block? `exactly`: no realloc can have left the block larger than it would be made for
+ * the size. */
+static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
+    enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
+    if (kind >= KIND_SECURE)
+        return secure_size_fits(p, bytes, b->bytes);
+    if (bytes > b->bytes || !exactly || !option(OPT_SUPERSLAB))
+        return bytes <= b->bytes;
+    if (kind == KIND_SAMPLED)
+        return bytes == b->bytes;
+    return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
+}
+
+HAK_NOINLINE static void free_looking_at_size(void *p, size_t bytes, bool exactly) {
     if (p == NULL)
         return;
-    if (bytes >= hak_region.sized_check_from) {
-        struct block b = find_live(p, "free");
-        if (unlikely(b.slab == NULL))
-            return;
-        if (unlikely(bytes > b.bytes || (slab_kind(b.slab) >= KIND_SECURE && !secure_size_fits(p, bytes, b.bytes))))
-            fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
-    }
+    struct block b = find_live(p, "free");
+    if (unlikely(b.slab == NULL))
+        return;
+    if (unlikely(!size_fits(&b, p, bytes, exactly)))
+        fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
     alloc_free(p);
+}
+
+/* The hit path of a tiny size: the slab p lies in, if its class is one for so many bytes. Classes of other tiers lie above. */
+HAK_INLINE struct slab *slab_that_fits(const void *p, size_t bytes, bool exactly) {
+    uintptr_t offset = region_offset(p);
+    if (bytes >= hak_region.sized_check_from || unlikely(offset >= region_frontier()))
+        return NULL;
+    struct slab *s = slab_at_offset(offset);
+    unsigned told = tiny_class_of(bytes);
+    return (exactly ? told == slab_class(s) : told <= slab_class(s)) ? s : NULL;
+}
+
+HAK_INLINE void free_told(void *p, size_t bytes, bool exactly) {
+    struct slab *s = slab_that_fits(p, bytes, exactly);
+    if (likely(s != NULL))
+        alloc_free_in(s, p);
+    else
+        free_looking_at_size(p, bytes, exactly);
+}
+
+void alloc_free_sized(void *p, size_t bytes) { free_told(p, bytes, false); }
+void alloc_delete_sized(void *p, size_t bytes) { free_told(p, bytes, true); }
+
+void alloc_delete_aligned(void *p, size_t bytes, size_t alignment) {
+    if (likely(classes_align(bytes, alignment)))
+        alloc_delete_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment));
+    else
+        alloc_free_sized(p, bytes);
 }
 
 /* ---- sizes ---- */

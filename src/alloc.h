@@ -33,12 +33,9 @@ HAK_INLINE void *alloc_malloc(size_t bytes) {
     return block_word(block);
 }
 
-HAK_INLINE void alloc_free(void *p) {
+/* p lies in the slab's slot. */
+HAK_INLINE void alloc_free_in(struct slab *s, void *p) {
     uintptr_t block = (uintptr_t)p;
-    uintptr_t offset = region_offset(p);
-    if (unlikely(offset >= region_frontier())) /* NULL too */
-        return alloc_free_slow(p);
-    struct slab *s = slab_at_offset(offset);
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return alloc_free_other(s, p);
     if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
@@ -52,11 +49,20 @@ HAK_INLINE void alloc_free(void *p) {
         alloc_countdown_ended(s);
 }
 
+HAK_INLINE void alloc_free(void *p) {
+    uintptr_t offset = region_offset(p);
+    if (unlikely(offset >= region_frontier())) /* NULL too */
+        return alloc_free_slow(p);
+    alloc_free_in(slab_at_offset(offset), p);
+}
+
 /* The rest of the interface, as the exported functions need it. All set errno as glibc does. */
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
-void alloc_free_sized(void *p, size_t bytes);
+void alloc_free_sized(void *p, size_t bytes);        /* of blocks that realloc may have left larger */
+void alloc_delete_sized(void *p, size_t bytes);      /* of others */
+void alloc_delete_aligned(void *p, size_t bytes, size_t alignment);
 size_t alloc_usable(const void *p, const char *call);
 size_t alloc_good_size(size_t bytes);
 bool alloc_expand(void *p, size_t bytes);

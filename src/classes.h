@@ -19,6 +19,7 @@ enum {
     MID_CLASSES = 48,
     CLASSES = TINY_CLASSES + MID_CLASSES,
     LARGE_SLOTS_MAX = 16,                             /* slots of the largest large block */
+    LARGE_CLASS = CLASSES - 1,                        /* told of large and huge blocks, which have none: no tiny one */
     RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */
 };
 #define TINY_BYTES_MAX (1 * KIB)

@@ -99,6 +99,7 @@ static bool take_pool(struct heap *h) {
     for (unsigned i = 0; i < GUARD_SLOTS; i++) {
         slab_of_slot(slot + i)->bytes = 0;
         store_relaxed(&slab_of_slot(slot + i)->state[0], BLOCK_FREE);
+        store_relaxed(&slab_of_slot(slot + i)->class_id, LARGE_CLASS);
         store_relaxed(&slab_of_slot(slot + i)->kind, KIND_SAMPLED);
     }
     if (rmw_cas(&first_slot, &none, slot + 1)) {

@@ -18,6 +18,7 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes) 
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
     s->bytes = round_up(bytes, os_page_bytes());
     store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->class_id, LARGE_CLASS);
     store_relaxed(&s->kind, KIND_HUGE);
     count(&h->pool.counters, COUNT_huge_runs);
     return s;

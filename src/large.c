@@ -36,6 +36,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     s->slots = (uint8_t)slots;
     s->bytes = slots * SLOT_BYTES;
     store_relaxed(&s->state[0], BLOCK_LIVE);
+    store_relaxed(&s->class_id, LARGE_CLASS);
     store_relaxed(&s->kind, KIND_LARGE);
     return slab_address(s);
 }

@@ -59,7 +59,8 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     s->blocks = size_classes[c].blocks;
     for (unsigned i = 0; i < size_classes[c].blocks; i++)
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
-    store_relaxed(&s->class_id, (uint8_t)c);
+    for (unsigned i = 0; i < slots; i++)
+        store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
     set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);

@@ -37,12 +37,12 @@ DELETE(op_delete,                    "_ZdlPv", void *p) { alloc_free(p); }
 DELETE(op_delete_array,              "_ZdaPv", void *p) { alloc_free(p); }
 DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; alloc_free(p); }
 DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; alloc_free(p); }
-DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { alloc_free_sized(p, n); }
-DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_free_sized(p, n); }
+DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { alloc_delete_sized(p, n); }
+DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_delete_sized(p, n); }
 DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; alloc_free(p); }
 DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { (void)a; alloc_free(p); }
 DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; alloc_free(p); }
 DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; alloc_free(p); }
-DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { (void)a; alloc_free_sized(p, n); }
-DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { (void)a; alloc_free_sized(p, n); }
+DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a); }
+DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a); }
 // clang-format on

@@ -161,7 +161,7 @@ struct HAK_FROZEN region {
     uintptr_t base;          /* of SuperSlab 0 */
     char *slabs;             /* the records */
     uintptr_t key;           /* links in free blocks are stored xor this */
-    size_t sized_check_from; /* bytes: smaller sized frees are not looked at */
+    size_t sized_check_from; /* bytes: of smaller sized frees only the class is looked at */
     struct superslab_row *rows;
     struct bitset_family sets;
     char *upper; /* the sets' upper levels, before the rows */

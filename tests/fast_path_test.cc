@@ -1,4 +1,4 @@
-/* Counts the instructions of the hit paths of malloc, free, operator new and operator delete: a child is single-stepped
+/* Counts the instructions of the hit paths of malloc, free, operator new and operator delete (sized, too): a child is single-stepped
  * and every step whose program counter lies in libhakmem.so counts. No clock is involved, so the counts are exact:
  * they must equal tests/fast_path.golden for the compiler at hand, and stay within the budget for every compiler.
  * If it fails, every program became slower (or faster: then write the new counts down). */
@@ -26,13 +26,15 @@ void mark_malloc();
 void mark_free();
 void mark_new();
 void mark_delete();
+void mark_sized_delete();
 void mark_end();
 }
 MARK(mark_malloc, 1)
 MARK(mark_free, 2)
 MARK(mark_new, 3)
 MARK(mark_delete, 4)
-MARK(mark_end, 5)
+MARK(mark_sized_delete, 5)
+MARK(mark_end, 6)
 
 namespace {
 
@@ -76,6 +78,13 @@ void warm_up(void **blocks, int count) {
     for (auto &block : blocks) {
         mark_delete();
         ::operator delete(block);
+        mark_end();
+    }
+    for (auto &block : blocks)
+        block = ::operator new(kBytes);
+    for (auto &block : blocks) {
+        mark_sized_delete();
+        ::operator delete(block, kBytes);
         mark_end();
     }
     _exit(0);
@@ -126,7 +135,8 @@ Counts step_through(pid_t pid, const CodeRange &code) {
     const std::map<uintptr_t, std::string> marks{{reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
                                                  {reinterpret_cast<uintptr_t>(mark_free), "free"},
                                                  {reinterpret_cast<uintptr_t>(mark_new), "new"},
-                                                 {reinterpret_cast<uintptr_t>(mark_delete), "delete"}};
+                                                 {reinterpret_cast<uintptr_t>(mark_delete), "delete"},
+                                                 {reinterpret_cast<uintptr_t>(mark_sized_delete), "sized_delete"}};
     Counts counts;
     std::string current;
     int steps = 0, status = 0;
@@ -187,7 +197,7 @@ std::string golden_key(const std::string &call) {
     return std::string(machine.machine) + " " + HAK_TEST_COMPILER + " " + call;
 }
 
-const char *const kCallNames[] = {"malloc", "free", "new", "delete"};
+const char *const kCallNames[] = {"malloc", "free", "new", "delete", "sized_delete"};
 
 TEST(FastPath, MostCallsTakeTheHitPath) {
     for (const char *call : kCallNames) {
@@ -202,6 +212,7 @@ TEST(FastPath, MostCallsTakeTheHitPath) {
 TEST(FastPath, WithinTheBudget) {
     EXPECT_LE(minimum("malloc") + minimum("free"), 14 + 20 + 16) << listed("malloc") << "\n" << listed("free");
     EXPECT_LE(minimum("new") + minimum("delete"), 14 + 20 + 16 + 4) << listed("new") << "\n" << listed("delete");
+    EXPECT_LE(minimum("new") + minimum("sized_delete"), 14 + 20 + 16 + 4) << listed("sized_delete");
 }
 
 TEST(FastPath, EqualsTheGoldenFile) {

@@ -157,21 +157,39 @@ template <void *pointer(size_t)> void measure_it(size_t size) { owe(S.usable_siz
 
 /* ---- sizes that are not the block's ---- */
 
-/* The default mode looks at sizes above 1 KiB. */
-size_t too_much_for(size_t size) { return std::max<size_t>(hak_good_size(size) + 1, 1025); }
+size_t too_much_for(size_t size) { return hak_good_size(size) + 1; }
+/* realloc may leave a block with twice its size, operators have none. */
+size_t too_little_for(size_t size) {
+    for (size_t least = size; least > 0; least--)
+        if (hak_good_size(least) != hak_good_size(size))
+            return least;
+    return 0;
+}
 void sized_free(size_t size) { S.free_sized(live(size), too_much_for(size)); }
 void aligned_sized_free(size_t size) {
     S.free_aligned_sized(hidden(S.aligned_alloc(64, size)), 64, 64 + too_much_for(size));
 }
+
+constexpr std::align_val_t kAlign{64};
 void sized_delete(size_t size) { ::operator delete(hidden(::operator new(size)), too_much_for(size)); }
 void sized_array_delete(size_t size) { ::operator delete[](hidden(::operator new[](size)), too_much_for(size)); }
 void sized_aligned_delete(size_t size) {
-    std::align_val_t align{64};
-    ::operator delete(hidden(::operator new(size, align)), 64 + too_much_for(size), align);
+    ::operator delete(hidden(::operator new(size, kAlign)), 64 + too_much_for(size), kAlign);
 }
 void sized_aligned_array_delete(size_t size) {
-    std::align_val_t align{64};
-    ::operator delete[](hidden(::operator new[](size, align)), 64 + too_much_for(size), align);
+    ::operator delete[](hidden(::operator new[](size, kAlign)), 64 + too_much_for(size), kAlign);
+}
+void small_sized_delete(size_t size) { ::operator delete(hidden(::operator new(size)), too_little_for(size)); }
+void small_sized_array_delete(size_t size) {
+    ::operator delete[](hidden(::operator new[](size)), too_little_for(size));
+}
+void small_sized_aligned_delete(size_t size) {
+    ::operator delete(hidden(::operator new(64 + size, kAlign)), too_little_for(size), kAlign);
+}
+void sized_delete_of_anothers(size_t size) {
+    void *block = nullptr;
+    std::thread([&] { block = hidden(::operator new(size)); }).join();
+    ::operator delete(block, too_much_for(size));
 }
 
 /* ---- writes after free ---- */
@@ -280,6 +298,10 @@ const std::vector<Misuse> &cases() {
             these.push_back({"aligned_sized_free", aligned_sized_free, kSized, kSizes});
             these.push_back({"sized_delete", sized_delete, kSized, kSizes});
             these.push_back({"sized_array_delete", sized_array_delete, kSized, kSizes});
+            these.push_back({"small_sized_delete", small_sized_delete, kSized, {48, 1000, 5000, 40000}});
+            these.push_back({"small_sized_array_delete", small_sized_array_delete, kSized, {48, 1000, 5000}});
+            these.push_back({"small_sized_aligned_delete", small_sized_aligned_delete, kSized, {48, 1000, 5000}});
+            these.push_back({"sized_delete_of_anothers", sized_delete_of_anothers, kSized, kSizes});
             these.push_back({"sized_aligned_delete", sized_aligned_delete, kSized, kSizes});
             these.push_back({"sized_aligned_array_delete", sized_aligned_array_delete, kSized, kSizes});
         }

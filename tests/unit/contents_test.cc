@@ -254,6 +254,25 @@ TEST(Contents, SizedFreesInEveryTier) {
         }
 }
 
+/* As programs do that are built for sized deallocation: no size may be taken for a wrong one. */
+TEST(Contents, SizedDeletesOfEverySizeAndAlignment) {
+    if (S.free_aligned_sized == nullptr)
+        GTEST_SKIP() << "the operators are not those of " << S.name;
+    std::vector<size_t> sizes(std::begin(kTierSizes), std::end(kTierSizes));
+    for (size_t size = 0; size <= 70000; size += size < 1100 ? 1 : 61)
+        sizes.push_back(size);
+    for (size_t size : sizes) {
+        ::operator delete(::operator new(size), size);
+        ::operator delete[](::operator new[](size, std::nothrow), size);
+    }
+    for (size_t align = 16; align <= 4 * kMiB; align *= 4)
+        for (size_t size = 0; size <= 70000; size = size * 5 / 4 + 1) {
+            std::align_val_t to{align};
+            ::operator delete(::operator new(size, to), size, to);
+            ::operator delete[](::operator new[](size, to, std::nothrow), size, to);
+        }
+}
+
 /* Ends the program before a runaway memset takes the machine's memory. */
 class MemoryGuard {
   public:
