@@ -421,7 +421,7 @@ static size_t trim_slab(struct slab *s, bool all) {
         map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
     mark_pages(&map, s->purged_pages, bytes, true);
     uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
-    if (count_bits(pages | tail) * page < page)
+    if ((pages | tail) == 0)
         return 0;
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);

@@ -243,16 +243,16 @@ void Machine::release(const Block &block, unsigned flavour) {
 }
 
 void Machine::call_free(const Block &block, unsigned flavour) {
-    switch (flavour % (standard_ ? 9 : 4)) {
+    switch (flavour % (!standard_ ? 4 : block.resized ? 7 : 9)) {
     case 0: surface_.free(block.at); break;
     case 1: surface_.free_sized(block.at, block.size); break;
     case 2: hak_free(block.at); break;
     case 3: hak_free_sized(block.at, block.size); break;
     case 4: operator delete(block.at); break;
-    case 5: operator delete(block.at, block.size); break;
-    case 6: operator delete[](block.at); break;
-    case 7: operator delete[](block.at, block.size); break;
-    default: operator delete(block.at, std::nothrow);
+    case 5: operator delete[](block.at); break;
+    case 6: operator delete(block.at, std::nothrow); break;
+    case 7: operator delete(block.at, block.size); break;
+    default: operator delete[](block.at, block.size);
     }
 }
 
@@ -352,6 +352,8 @@ void Machine::do_realloc(const Step &step) {
     if (bad != kept)
         broken("byte %zu lost from %zu to %zu bytes, %p to %p", bad, block.filled, to, block.at, moved);
     put(step.place, moved, to, 0);
+    if (moved != nullptr)
+        at(step.place)->resized = true;
 }
 
 /* All usable bytes may be used. */

@@ -48,6 +48,7 @@ struct Block {
     size_t filled;    /* bytes the pattern covers: `size`, or all that is usable */
     size_t alignment; /* 0: none was asked for */
     uint32_t tag;
+    bool resized = false; /* by realloc, perhaps where it was: `size` need not be what its block is for */
 };
 
 /* What machines share: all live blocks by address, and those on their way from one machine to another. */
