@@ -214,10 +214,12 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
 
 /* ---- whole free pages ---- */
 
-/* Of these free blocks, those that may be resident. */
-static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+/* Of these free blocks, those that may be resident. Of blocks that are not ours, in a slab that may be none any more, this is a
+ * guess; then whoever has the record now may be writing it. */
+HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+    const volatile uint8_t *state = (const volatile uint8_t *)(const volatile void *)s->state;
     for (uint64_t left = blocks; left != 0; left &= left - 1)
-        if (load_relaxed(&s->state[lowest_bit(left)]) & (BLOCK_CLEAN | BLOCK_PURGED))
+        if (state[lowest_bit(left)] & (BLOCK_CLEAN | BLOCK_PURGED))
             blocks &= ~((uint64_t)1 << lowest_bit(left));
     return blocks;
 }

@@ -21,6 +21,8 @@ void run_sequence(uint64_t seed, size_t steps, unsigned threads) {
     Verdict verdict = script_run(subject(), script);
     if (!verdict.failed)
         return;
+    printf("sequence %llu: %s\n", static_cast<unsigned long long>(seed), verdict.message.c_str());
+    fflush(stdout); /* making it short may take longer than the test has */
     script = script_shrink(subject(), script, verdict, kShrinkSteps);
     std::string file = "model-" + std::to_string(seed) + ".steps", text = script_text(script);
     std::ofstream(file) << text;
