@@ -461,7 +461,9 @@ mod tests {
         assert!(room < all, "{room} lines for {all} classes: nothing to scroll");
         assert_eq!(title, format!("classes 1–{room} of {all}"));
         let mut press = |code, times| {
-            (0..times).for_each(|_| drop(screen.press(KeyEvent::new(code, KeyModifiers::NONE))));
+            for _ in 0..times {
+                screen.press(KeyEvent::new(code, KeyModifiers::NONE));
+            }
             shown(&screen)
         };
         let (title, down) = press(KeyCode::Down, 1);
