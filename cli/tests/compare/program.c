@@ -44,7 +44,7 @@ static void work(long count) {
 static void *late_touch(void *unused) {
     usleep(20000);
     touch();
-    usleep(20000);
+    usleep(200000); /* of a thread that outlives the main one only samples tell */
     exit(0);
     return unused;
 }
