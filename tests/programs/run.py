@@ -385,6 +385,8 @@ def main():
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.programs if name not in PROGRAMS]:
         parser.error(f"no such program: {unknown[0]}")
+    # Who starts this in the background may have it ignored, which programs would inherit, and python's tests fail.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     reporter = Reporter()
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-programs-"))
     try:
