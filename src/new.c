@@ -1,4 +1,5 @@
-/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. */
+/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do; those that are told a size
+ * jump to alloc.c, which compares it first. */
 #include "alloc.h"
 
 #define OPERATOR(name, mangled, ...)                                                                                   \

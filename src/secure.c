@@ -500,7 +500,7 @@ static unsigned take_all(struct heap *h, struct secure_span *span, unsigned c, u
     return had;
 }
 
-static bool has_bits(const uint64_t *bits, size_t from, size_t to) {
+static bool has_all_bits(const uint64_t *bits, size_t from, size_t to) {
     while (from < to && bits[from / 64] >> from % 64 & 1)
         from++;
     return from >= to;
@@ -514,7 +514,7 @@ static size_t purge_pages(struct heap *h, struct secure_span *span, unsigned c) 
     char *begin = n != 0 ? slab_address(span_slab(span, c)) : NULL;
     for (size_t at = 0; n != 0 && at < SLOT_BYTES << order_of_class(c); at += page) {
         size_t end = min_size((at + page - 1) / block_bytes + 1, blocks_of(c));
-        if (has_bits(taken, at / block_bytes, end) && is_zero((uintptr_t)begin + at, page))
+        if (has_all_bits(taken, at / block_bytes, end) && is_zero((uintptr_t)begin + at, page))
             purged += os_advise(OS_PURGE, begin + at, page);
     }
     for (unsigned at = 0; n != 0 && at < SPAN_BLOCKS_MOST / 64; at++)
