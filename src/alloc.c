@@ -379,7 +379,7 @@ HAK_NOINLINE static bool is_live_on_second_look(void *p) {
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
     else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
-        fail_double_free(p, b.bytes);
+        fail_double_free(p, b.bytes, block_freer(hak_heap, b.slab, (uintptr_t)p));
     else
         return true;
     return false;

@@ -20,7 +20,13 @@ static void end(const void *p) {
         abort();
 }
 
-void fail_double_free(const void *p, size_t block_bytes) { fail_damage("double free", p, block_bytes); }
+void fail_double_free(const void *p, size_t block_bytes, enum freer freer) {
+    static const char *const by[] = {"", ", freed by this thread", ", freed by another thread"};
+    if (silent())
+        return;
+    text_line("hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes, by[freer]);
+    end(p);
+}
 
 void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
     if (silent())

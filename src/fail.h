@@ -6,8 +6,10 @@
 
 #include "base.h"
 
-/* "hakmem: double free of 0x… (48-byte block)" */
-HAK_COLD void fail_double_free(const void *p, size_t block_bytes);
+/* Who freed a block before, where that can be told. */
+enum freer { FREER_UNKNOWN, FREER_THIS_THREAD, FREER_OTHER_THREAD };
+/* "hakmem: double free of 0x… (48-byte block, freed by this thread)"; or "by another thread", or the size alone. */
+HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer freer);
 /* "hakmem: invalid free of 0x… (why)"; for other calls "hakmem: invalid pointer 0x… in realloc (why)".
  * block_bytes != 0: why is "inside a 48-byte block". */
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);

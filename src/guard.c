@@ -176,7 +176,7 @@ void guard_free(struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
-        fail_double_free(p, slot->bytes);
+        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* the next lines tell */
         return;
     }
     block_unsample(&s->state[0], p);

@@ -256,7 +256,7 @@ void guarded_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&s->guarded_state, &live, BLOCK_FREE))) {
-        fail_double_free(p, s->bytes);
+        fail_double_free(p, s->bytes, heap_freer());
         return;
     }
     if (unlikely(!has_canary(s)))

@@ -2,6 +2,7 @@
 #include "heap.h"
 #include "options.h"
 #include "os.h"
+#include "tiers.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -29,6 +30,12 @@ static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) {
     return load_acquire(&heap_newest_made);
+}
+
+enum freer heap_freer(void) {
+    const struct heap *first = heap_newest();
+    bool only = load_relaxed(&heaps_made) == 1 && load_relaxed(&first->pool.counters.n[COUNT_heaps_born]) == 1;
+    return only ? FREER_THIS_THREAD : FREER_UNKNOWN;
 }
 
 /* ---- idle heaps ----
@@ -344,6 +351,16 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) 
     if (ring->blocks >= ring->cap && ring->blocks != 0)
         ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
     return ring->blocks < ring->cap ? ring : NULL;
+}
+
+enum freer ring_freer(const struct heap *h, unsigned index, const _Atomic uint8_t *state) {
+    const struct ring *ring = h->ring[index];
+    if (heap_freer() != FREER_UNKNOWN || (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) != BLOCK_CACHED)
+        return heap_freer();
+    for (unsigned i = 0; ring != NULL && i < ring->blocks; i++)
+        if (ring->entry[i].state == state)
+            return FREER_THIS_THREAD;
+    return FREER_OTHER_THREAD;
 }
 
 /* ---- the purger at another thread's rings ---- */

@@ -14,6 +14,7 @@
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
+#include "fail.h"
 #include "pool.h"
 
 enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128 };
@@ -125,6 +126,8 @@ HAK_INLINE const struct tier *tier_of_ring(unsigned index) {
 struct heap *heap_enter(void);
 void heap_leave(struct heap *h);
 
+/* Who freed anything that is free: this thread, if no other has ever had a heap. */
+enum freer heap_freer(void);
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
 extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
@@ -166,5 +169,7 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */
 void rings_empty(struct heap *h);
+/* Who freed a block that is not live; h is the caller's. */
+enum freer ring_freer(const struct heap *h, unsigned index, const _Atomic uint8_t *state);
 
 #endif

@@ -5,7 +5,6 @@
  *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
-#include "fail.h"
 #include "tiers.h"
 
 static void give_span(struct heap *h, struct slab *s) {
@@ -43,15 +42,15 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
 
 void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
+    unsigned index = ring_of_slots(s->slots);
     if (unlikely((char *)p != slab_address(s))) {
         fail_bad_pointer("free", p, "", block_bytes);
         return;
     }
     if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
-        fail_double_free(p, block_bytes);
+        fail_double_free(p, block_bytes, ring_freer(h, index, &s->state[0]));
         return;
     }
-    unsigned index = ring_of_slots(s->slots);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, block_bytes) : NULL;

@@ -7,7 +7,6 @@
  *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
  *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
-#include "fail.h"
 #include "options.h"
 #include "os.h"
 #include "tiers.h"
@@ -123,7 +122,7 @@ static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint6
         unsigned i = highest_bit(taken);
         taken &= ~((uint64_t)1 << i);
         uint8_t clean = load_relaxed(&s->state[i]) & BLOCK_CLEAN;
-        store_relaxed(&s->state[i], BLOCK_CACHED | clean);
+        store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | clean);
         HAK_ASSERT(ring->blocks < ring->room);
         ring->entry[ring->blocks++] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
     }
@@ -209,7 +208,7 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
     else if (block_unsample(&s->state[i], p))
         mid_free(h, s, p);
     else
-        fail_double_free(p, s->block_bytes);
+        fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
 
 /* ---- whole free pages ---- */

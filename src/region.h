@@ -98,7 +98,8 @@ struct slab {
             uint16_t purged_blocks; /* blocks that touch those pages */
             uint16_t trimmed_at;    /* blocks listed when it was last looked at for free pages */
             bool tail_resident;     /* what is not carved yet may be resident */
-            uint32_t look_after;    /* while current: what the countdown began with */
+            bool own_frees; /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
+            uint32_t look_after; /* while current: what the countdown began with */
         };
         struct {                           /* guarded */
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */

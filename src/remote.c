@@ -1,6 +1,5 @@
 /* See remote.h. */
 #include "remote.h"
-#include "fail.h"
 #include "log.h"
 #include "options.h"
 #include "purge.h"
@@ -36,6 +35,7 @@ uintptr_t inbox_take(struct slab *s, unsigned *blocks) {
 /* True: that emptied the slab. */
 static bool free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
     uintptr_t slab = (uintptr_t)slab_address(s);
+    s->own_frees = false;
     for (uint64_t left = blocks; left > 0; left--) {
         if (unlikely(!is_in_slab(block, slab))) {
             fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
@@ -179,25 +179,51 @@ HAK_RACY static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t 
     return false;
 }
 
-/* In the order in which blocks travel, so that one that does is met. */
-HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
-    unsigned c = slab_class(s);
+/* The heap in whose outbox the block is, or NULL. */
+HAK_RACY static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
         const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
         bool ours = e->slab == slot_of(s) + 1;
         uint16_t first = e->first;
         if (ours && e->slab == slot_of(s) + 1 && chain_has(s, (uintptr_t)slab_address(s) + first, block))
-            return true;
+            return h;
     }
+    return NULL;
+}
+
+static bool inbox_has(const struct slab *s, uintptr_t block) {
     uint64_t word = load_acquire(&s->inbox);
-    if (word != 0 && chain_has(s, inbox_newest(s, word), block))
-        return true;
-    if (chain_has(s, s->list, block))
+    return word != 0 && chain_has(s, inbox_newest(s, word), block);
+}
+
+HAK_RACY static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
+    unsigned c = slab_class(s);
+    return chain_has(s, h->list[c], block) ||
+           (h->sample.mean_bytes != 0 && chain_has(s, h->sample.tiny[c].rest, block));
+}
+
+/* In the order in which blocks travel, so that one that does is met. */
+HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
+    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, s->list, block))
         return true;
     for (const struct heap *h = heap_newest(); h != NULL;
          h = h->next) /* that of the current slab, or out of an inbox */
-        if (chain_has(s, h->list[c], block) ||
-            (h->sample.mean_bytes != 0 && chain_has(s, h->sample.tiny[c].rest, block)))
+        if (heap_has(h, s, block))
             return true;
     return chain_has(s, s->list, block);
+}
+
+HAK_RACY enum freer block_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
+    if (heap_freer() != FREER_UNKNOWN || slab_kind(s) != KIND_TINY)
+        return heap_freer();
+    const struct heap *by = outbox_with(s, block);
+    bool own_frees = *(const volatile bool *)&s->own_frees;
+    if (by == NULL && own_frees) {
+        const struct heap *owner = load_acquire(&s->owner);
+        if (inbox_has(s, block))
+            return owner == h ? FREER_OTHER_THREAD : FREER_UNKNOWN;
+        if (owner > OWNER_NONE && (s->place & PLACE_CURRENT ? heap_has(owner, s, block) : chain_has(s, s->list, block)))
+            by = owner;
+    }
+    return by == NULL ? FREER_UNKNOWN : by == h ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
 }

@@ -29,6 +29,8 @@ bool inbox_drain(struct heap *h, struct slab *s);
 /* A block that looks free: is it? Looks into all lists it may be in, also those of other threads, while they change: a true
  * answer is right; a wrong false one takes a free of the block by another thread at this very moment. */
 bool block_is_listed(const struct slab *s, uintptr_t block);
+/* Who freed a block that is listed; h is the caller's. */
+enum freer block_freer(const struct heap *h, const struct slab *s, uintptr_t block);
 /* Anybody: takes all blocks; a chain that ends in the slab's terminator, or the terminator alone. *blocks: how many. */
 uintptr_t inbox_take(struct slab *s, unsigned *blocks);
 

@@ -106,7 +106,7 @@ HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes) {
     if (purge_forked_with_threads())
         return false;
     if (state_is_live(before) || is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
-        fail_double_free(block_word(e.block), bytes);
+        fail_double_free(block_word(e.block), bytes, FREER_UNKNOWN);
     else
         fail_damage("write after free", block_word(e.block), bytes);
     memset(block_word(e.block), 0, block_bytes);
@@ -247,7 +247,7 @@ static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned 
         size_t index = (size_t)(entries[i].state - span->state);
         uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
         if (unlikely(before & bit))
-            fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES);
+            fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
         blocks += !(before & bit);
         mask[index / 64] = before | bit;
         words |= (uint64_t)1 << index / 64;
@@ -259,7 +259,7 @@ static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned 
         if (likely(twice == 0) || purge_forked_with_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
-        fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES);
+        fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
         blocks -= count_bits(twice);
     }
     return blocks;
@@ -398,7 +398,7 @@ HAK_COLD static void fail_free(struct slab *s, const void *p) {
     switch (secure_find(s, p, &bytes)) {
     case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
     case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
-    default: fail_double_free(p, bytes);
+    default: fail_double_free(p, bytes, heap_freer());
     }
 }
 

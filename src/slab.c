@@ -224,7 +224,10 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
 
 bool slab_adopt(struct heap *h, struct slab *s) {
     struct heap *nobody = OWNER_NONE;
-    return rmw_cas(&s->owner, &nobody, h); /* pairs with the store in slab_let_go: its fields are ours now */
+    if (!rmw_cas(&s->owner, &nobody, h)) /* pairs with the store in slab_let_go: its fields are ours now */
+        return false;
+    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks;
+    return true;
 }
 
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
@@ -282,6 +285,7 @@ void slab_leave_full(struct heap *h, struct slab *s) {
     }
     --*returns;
     count_to_reuse(s);
+    s->own_frees = true;
     list_owned(h, s);
     keep_few(h, s);
 }

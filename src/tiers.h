@@ -16,6 +16,7 @@ enum mid_state {
     BLOCK_CLEAN = 4,   /* never handed out, zero */
     BLOCK_PURGED = 16, /* free, and its pages were given back since, but for those it shares with blocks in use */
     BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
+    BLOCK_TAKEN = 32,  /* cached, by a thread that did not free it */
 };
 
 /* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */

@@ -89,6 +89,7 @@ static uintptr_t take_free(struct heap *h, unsigned c) {
     unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);
+        s->own_frees = false;
         if (!is_terminator(list))
             return hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
@@ -168,10 +169,12 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         }
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
-            if (load_relaxed(&s->owner) == h)
+            if (load_relaxed(&s->owner) == h) {
+                s->own_frees = false;
                 slab_free(h, s, list);
-            else
+            } else {
                 remote_free(h, s, list);
+            }
             list = next;
         }
     }
@@ -188,6 +191,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
     s->tail_resident = !zero || pool_in_huge_page(slot);
+    s->own_frees = zero; /* else a pointer to the slot's former blocks may be freed once more */
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;

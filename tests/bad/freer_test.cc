@@ -1,0 +1,200 @@
+/* The line of a double free tells who freed the block before, where that is known: it must never name the wrong thread. If
+ * it does, whoever reads it looks for the bug in the wrong place. Only with the library's own names: in a program that has
+ * all from it, a block that is freed again may be the test's by then. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <thread>
+
+#include "../support.h"
+#include "../surface.h"
+
+namespace {
+
+const Surface &S = subject();
+
+char *live(size_t size) {
+    char *block = hidden(S.alloc(size));
+    memset(block, 1, size);
+    return block;
+}
+
+/* ---- simple cases ---- */
+
+void double_free_at_once(size_t size) {
+    char *block = live(size);
+    S.free(block);
+    S.free(block);
+}
+
+void double_free_by_another_thread(size_t size) {
+    char *block = live(size), *kept = live(size);
+    S.free(block);
+    std::thread([&] { S.free(block); }).join();
+    S.free(kept);
+}
+
+/* The first thread of all leaves its heap to the next. */
+void double_free_of_two_threads_one_after_the_other(size_t size) {
+    char *block = nullptr, *kept = nullptr;
+    std::thread([&] {
+        block = live(size), kept = live(size);
+        S.free(block);
+    }).join();
+    std::thread([&] { S.free(block); }).join();
+    S.free(kept);
+}
+
+/* Another thread freed it, and its slab's owner has it in its list since. */
+void double_free_of_what_came_home(size_t size) {
+    char *block = live(size), *kept = live(size);
+    std::thread([&] { S.free(block); }).join();
+    hak_trim();
+    S.free(block);
+    S.free(kept);
+}
+
+const std::vector<Misuse> &cases() {
+    static const std::vector<size_t> small{8, 48, 1000, 5000, 40000}, all{8, 48, 1000, 5000, 40000, 200 * kKiB};
+    static const std::string owner =
+        in_secure_mode() ? "" : ", freed by another thread"; /* that knows of one thread only */
+    static const std::vector<Misuse> these{
+        {"at_once", double_free_at_once, ", freed by this thread", all},
+        {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
+        {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
+        {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
+    };
+    return these;
+}
+
+TEST(Freer, IsKnownInSimpleCases) {
+    for (auto &one : cases())
+        for (size_t size : one.sizes) {
+            Outcome outcome = run_self({"--case", one.name, std::to_string(size)});
+            std::regex line("hakmem: double free of .* \\([0-9]+-byte block" + std::string(one.line) + "\\)\n");
+            EXPECT_TRUE(std::regex_search(outcome.err, line)) << one.name << outcome.describe();
+        }
+}
+
+/* ---- any traffic ---- */
+
+/* Threads that do one thing after the other, each what it is told to. */
+class Worker {
+  public:
+    Worker() : thread_([this] { work(); }) {}
+    ~Worker() {
+        run(nullptr);
+        thread_.join();
+    }
+    void run(std::function<void()> what) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        what_ = std::move(what);
+        told_ = true;
+        turn_.notify_one();
+        turn_.wait(lock, [this] { return !told_; });
+    }
+
+  private:
+    void work() {
+        for (bool more = true; more;) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            turn_.wait(lock, [this] { return told_; });
+            more = what_ != nullptr;
+            if (more)
+                what_();
+            told_ = false;
+            turn_.notify_one();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable turn_;
+    std::function<void()> what_;
+    bool told_ = false;
+    std::thread thread_;
+};
+
+/* Allocates and frees at random in several threads, and frees again: before each such free it writes whether the line owes
+ * "this" or "another" thread. */
+int free_twice_at_random(uint64_t seed) {
+    constexpr size_t kWorkers = 3, kSteps = 20000, kSizesUsed[] = {8, 48, 48, 48, 1000, 5000, 40000, 200 * kKiB};
+    Random random(seed);
+    std::vector<std::unique_ptr<Worker>> workers(kWorkers);
+    std::vector<char *> blocks, freed;
+    std::map<char *, uint64_t> freer; /* of free blocks: which thread, by the order of their births */
+    std::vector<uint64_t> born(kWorkers);
+    uint64_t births = 0;
+    for (size_t step = 0; step < kSteps; step++) {
+        size_t t = random.below(kWorkers), what = random.below(100);
+        if (workers[t] == nullptr || random.below(500) == 0) {
+            workers[t].reset(); /* its thread ends */
+            workers[t] = std::make_unique<Worker>();
+            born[t] = births++;
+        }
+        Worker &worker = *workers[t];
+        if (blocks.empty() || what < (step / 1000 % 2 == 0 ? 65u : 20u)) {
+            size_t size = kSizesUsed[random.below(std::size(kSizesUsed))];
+            worker.run([&] { blocks.push_back(live(size)); });
+            freer.erase(blocks.back());
+        } else if (what < 85) {
+            std::swap(blocks[random.below(blocks.size())], blocks.back());
+            char *block = blocks.back();
+            blocks.pop_back();
+            worker.run([&] { S.free(block); });
+            freer[block] = born[t];
+            freed.push_back(block);
+        } else if (!freed.empty()) {
+            size_t back = random.below(std::min<size_t>(freed.size(), random.below(2) == 0 ? 50 : 5000));
+            char *block = freed[freed.size() - 1 - back];
+            if (freer.count(block) == 0)
+                continue; /* handed out again */
+            fprintf(stderr, "owes %s\n", freer[block] == born[t] ? "this" : "another");
+            worker.run([&] { S.free(block); });
+        }
+    }
+    return 0;
+}
+
+TEST(Freer, IsNeverTheWrongOne) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "secure mode knows only of programs with one thread";
+    size_t told = 0, silent = 0;
+    for (std::string seed : {"1", "2"}) {
+        Outcome outcome = run_self({"--free-twice", seed}, {"HAKMEM_ON_ERROR=warn"});
+        ASSERT_TRUE(outcome.exited(0)) << "seed " << seed << outcome.describe().substr(0, 1000);
+        std::string owed;
+        for (auto &line : lines_of(outcome.err)) {
+            if (line.rfind("owes ", 0) == 0) {
+                owed = line.substr(5);
+                continue;
+            }
+            size_t by = line.find(", freed by ");
+            silent += by == std::string::npos;
+            told += by != std::string::npos;
+            if (by != std::string::npos)
+                EXPECT_EQ(line.substr(by), ", freed by " + owed + " thread)") << "seed " << seed;
+        }
+    }
+    printf("%zu lines tell who, %zu do not\n", told, silent);
+    EXPECT_GT(told, silent) << "most lines could tell who freed the block before";
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (argc == 4 && strcmp(argv[1], "--case") == 0)
+        return run_misuse(cases(), argv[2], strtoul(argv[3], nullptr, 10));
+    if (argc == 3 && strcmp(argv[1], "--free-twice") == 0)
+        return free_twice_at_random(strtoull(argv[2], nullptr, 10));
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
