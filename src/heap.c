@@ -2,7 +2,6 @@
 #include "heap.h"
 #include "options.h"
 #include "os.h"
-#include "tiers.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -353,14 +352,12 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) 
     return ring->blocks < ring->cap ? ring : NULL;
 }
 
-enum freer ring_freer(const struct heap *h, unsigned index, const _Atomic uint8_t *state) {
+bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t *state) {
     const struct ring *ring = h->ring[index];
-    if (heap_freer() != FREER_UNKNOWN || (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) != BLOCK_CACHED)
-        return heap_freer();
-    for (unsigned i = 0; ring != NULL && i < ring->blocks; i++)
-        if (ring->entry[i].state == state)
-            return FREER_THIS_THREAD;
-    return FREER_OTHER_THREAD;
+    unsigned i = ring != NULL ? ring->blocks : 0;
+    while (i != 0 && ring->entry[i - 1].state != state)
+        i--;
+    return i != 0;
 }
 
 /* ---- the purger at another thread's rings ---- */

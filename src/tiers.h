@@ -81,6 +81,13 @@ HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atom
     return done;
 }
 
+/* Who freed a block that is not live. */
+HAK_INLINE enum freer ring_freer(const struct heap *h, unsigned index, const _Atomic uint8_t *state) {
+    if (heap_freer() != FREER_UNKNOWN || (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) != BLOCK_CACHED)
+        return heap_freer();
+    return ring_has(h, index, state) ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
+}
+
 /* Nothing was to be had from the ring. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* `s` may be the record of any slot of the span. */
