@@ -1,12 +1,12 @@
 /* What malloc and free do when they miss, and the calls that are no hit path. The hit paths are in alloc.h.
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
- *  2. A pointer is looked up by its address alone: foreign, or a slot whose record tells the tier, which checks the rest.
- *  3. What is not a live block's start ends the program with a line, or is left alone (fail.h). */
+ *  2. A pointer that is not a hit is looked up (lookup.h). */
 #include "alloc.h"
 #include "fail.h"
 #include "guard.h"
 #include "inspect.h"
+#include "lookup.h"
 #include "options.h"
 #include "os.h"
 #include "purger.h"
@@ -99,19 +99,11 @@ static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool
 
 /* ---- sampling ---- */
 
-static _Atomic uint8_t *state_at(const void *p) {
-    struct slab *s = slab_at_offset(region_offset(p));
-    if (slab_kind(s) != KIND_MID)
-        return &s->state[0];
-    s = mid_first(s);
-    return &s->state[mid_block_at(s, p)];
-}
-
 static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
     bool added = profile_add(p, bytes, chance);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     if (added)
-        store_relaxed(state_at(p), BLOCK_LIVE | BLOCK_SAMPLED);
+        store_relaxed(lookup_state(p), BLOCK_LIVE | BLOCK_SAMPLED);
 }
 
 /* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */
@@ -141,7 +133,7 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alig
 
 /* The block at p has another size now, and so another chance: as if it were freed and allocated. */
 static void resample(struct heap *h, const void *p, size_t bytes) {
-    block_unsample(state_at(p), p);
+    block_unsample(lookup_state(p), p);
     struct sample sample = {0, 0};
     if (sample_wanted(h))
         sample = sample_due(h, bytes, TINY_CLASSES);
@@ -255,135 +247,7 @@ void *alloc_calloc(size_t n, size_t bytes) {
     return memset(p, 0, whole);
 }
 
-/* ---- looking up ---- */
-
-#define NOT_HANDED_OUT "a block that was never handed out"
-
-struct block {
-    struct slab *slab;
-    size_t bytes;    /* of the block the pointer is in; 0 if it is in none */
-    const char *why; /* NULL: the pointer is the start of a block */
-};
-
-/* What a sampled block would have if it were not: all calls are to do the same with both. */
-static size_t unsampled_bytes(const void *p, size_t bytes) {
-    size_t asked = profile_bytes(p);
-    return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
-}
-
-/* Whose block is it? Does not tell whether a tiny block is free. */
-static struct block find(const void *p) {
-    struct block b = {NULL, 0, "not a block of this heap"};
-    if (!region_has(p))
-        return b;
-    struct slab *s = slab_at_offset(region_offset(p));
-    enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    unsigned index;
-    b.slab = kind == KIND_MID || kind == KIND_SECURE ? mid_first(s) : s;
-    b.why = "inside a block";
-    switch (kind) {
-    case KIND_TINY:
-        b.bytes = size_classes[slab_class(s)].block_bytes;
-        index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
-        if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
-                     ((uintptr_t)p & (SLOT_BYTES - 1)) / b.bytes >= RACY_LOAD(s->carved)))
-            b.why = NOT_HANDED_OUT, b.bytes = 0;
-        else if (index < size_classes[slab_class(s)].blocks)
-            b.why = NULL;
-        break;
-    case KIND_MID:
-        b.bytes = size_classes[slab_class(b.slab)].block_bytes;
-        if (mid_block_at(b.slab, p) >= size_classes[slab_class(b.slab)].blocks)
-            break;
-        b.why = NULL;
-        if (unlikely(load_relaxed(state_at(p)) == (BLOCK_LIVE | BLOCK_SAMPLED)))
-            b.bytes = unsampled_bytes(p, b.bytes);
-        break;
-    case KIND_LARGE:
-    case KIND_HUGE:
-        b.bytes = s->bytes;
-        if ((const char *)p == slab_address(s))
-            b.why = NULL;
-        break;
-    case KIND_SAMPLED:
-        b.bytes = s->bytes;
-        if (s->bytes == 0)
-            b.why = NOT_HANDED_OUT;
-        else if (guard_is_block(s, p))
-            b.why = NULL;
-        break;
-    case KIND_SECURE:
-    case KIND_GUARDED:
-        switch (kind == KIND_SECURE ? secure_find(s, p, &b.bytes) : guarded_find(s, p, &b.bytes)) {
-        case SECURE_NO_BLOCK: break;
-        case SECURE_NEVER: b.why = NOT_HANDED_OUT, b.bytes = 0; break;
-        default: b.why = NULL;
-        }
-        break;
-    case KIND_FREE:
-        b.why = "not a block: the heap has nothing there";
-        for (size_t slot = slot_of(s), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
-            const struct slab *before = slab_of_slot(slot - back);
-            if (slab_kind(before) == KIND_LARGE && before->slots > back)
-                b.bytes = before->bytes;
-        }
-        break;
-    }
-    return b;
-}
-
-/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
- * block is not one of those. */
-HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
-    if (likely(b->slab->purged_pages == 0))
-        return false;
-    size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
-    return b->slab->purged_pages >> (offset / page) & 1 ||
-           b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
-}
-
-static bool is_free(const struct block *b, const void *p) {
-    enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
-    if (kind == KIND_TINY)
-        return lies_in_purged_page(b, p) ||
-               (block_looks_free(b->slab, (uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
-    if (kind == KIND_SAMPLED)
-        return !guard_is_live(b->slab);
-    size_t bytes;
-    if (kind == KIND_SECURE)
-        return secure_find(b->slab, p, &bytes) == SECURE_FREED;
-    if (kind == KIND_GUARDED)
-        return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
-    if (kind == KIND_MID)
-        return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
-    return kind == KIND_LARGE && (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
-}
-
-/* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. */
-static struct block find_live(const void *p, const char *call) {
-    struct block b = find(p);
-    if (b.why != NULL)
-        fail_bad_pointer(call, p, b.why, b.bytes);
-    else if (!is_free(&b, p))
-        return b;
-    else
-        fail_bad_pointer(call, p, "a block that is free", 0);
-    return (struct block){NULL, 0, ""};
-}
-
 /* ---- freeing ---- */
-
-/* False: it is none, and has failed. */
-HAK_NOINLINE static bool is_live_on_second_look(void *p) {
-    struct block b = find(p);
-    if (b.why != NULL)
-        fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (slab_kind(b.slab) != KIND_TINY || is_free(&b, p))
-        fail_double_free(p, b.bytes, block_freer(hak_heap, b.slab, (uintptr_t)p));
-    else
-        return true;
-    return false;
-}
 
 HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) {
     if (unlikely(h == NULL))
@@ -395,7 +259,7 @@ HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) 
 }
 
 HAK_NOINLINE static void free_tiny_odd(struct heap *h, struct slab *s, void *p) {
-    if (is_live_on_second_look(p))
+    if (lookup_for_free(p))
         free_tiny_live(h, s, (uintptr_t)p);
 }
 
@@ -411,7 +275,7 @@ HAK_NOINLINE static void free_tiny(struct heap *h, struct slab *s, void *p) {
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL)
         return;
-    if (is_live_on_second_look(p)) /* this heap's, with purged pages */
+    if (lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
@@ -479,7 +343,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 HAK_NOINLINE static void free_looking_at_size(void *p, size_t bytes, bool exactly) {
     if (p == NULL)
         return;
-    struct block b = find_live(p, "free");
+    struct block b = lookup_live(p, "free");
     if (unlikely(b.slab == NULL))
         return;
     if (unlikely(!size_fits(&b, p, bytes, exactly)))
@@ -517,7 +381,7 @@ void alloc_delete_aligned(void *p, size_t bytes, size_t alignment) {
 
 /* ---- sizes ---- */
 
-size_t alloc_usable(const void *p, const char *call) { return p != NULL ? find_live(p, call).bytes : 0; }
+size_t alloc_usable(const void *p, const char *call) { return p != NULL ? lookup_live(p, call).bytes : 0; }
 
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
@@ -546,7 +410,7 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 }
 
 bool alloc_expand(void *p, size_t bytes) {
-    struct block b = find_live(p, "hak_expand");
+    struct block b = lookup_live(p, "hak_expand");
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
@@ -580,7 +444,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
 void *alloc_realloc(void *p, size_t bytes) {
     if (p == NULL)
         return alloc_malloc(bytes);
-    struct block b = find_live(p, "realloc");
+    struct block b = lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;
