@@ -116,16 +116,20 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
 
 /* ---- rings ---- */
 
-static void put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken) {
+/* Returns how many of the blocks had been purged. */
+static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken) {
+    unsigned purged = 0;
     count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
     while (taken != 0) { /* the lowest on top */
         unsigned i = highest_bit(taken);
         taken &= ~((uint64_t)1 << i);
-        uint8_t clean = load_relaxed(&s->state[i]) & BLOCK_CLEAN;
-        store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | clean);
+        uint8_t state = load_relaxed(&s->state[i]);
+        purged += state & BLOCK_PURGED;
+        store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | (state & BLOCK_CLEAN));
         HAK_ASSERT(ring->blocks < ring->room);
         ring->entry[ring->blocks++] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
     }
+    return purged / BLOCK_PURGED;
 }
 
 /* One block for the caller at least, more into the ring if there is one. */
@@ -149,9 +153,11 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
             return 0;
         taken = low_bits(want);
     }
-    unsigned first = lowest_bit(taken);
+    unsigned first = lowest_bit(taken), purged = (load_relaxed(&s->state[first]) & BLOCK_PURGED) != 0;
     if (ring != NULL)
-        put_in_ring(h, ring, s, taken & (taken - 1));
+        purged += put_in_ring(h, ring, s, taken & (taken - 1));
+    if (purged != 0)
+        pool_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
     return (uintptr_t)block_at(s, first);
 }
 

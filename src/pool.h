@@ -31,7 +31,8 @@ struct pool_client {
     int32_t active_delta;  /* slots taken since the pool's totals were told */
     int32_t empty_delta;   /* EMPTY slots likewise */
     uint32_t unused_taken; /* UNUSED slots taken likewise */
-    uint32_t looks;        /* SuperSlabs to be looked at for free pages: one for each UNUSED slot taken */
+    uint32_t looks;        /* SuperSlabs to be looked at for free pages, as the heap grows */
+    size_t grown_bytes;    /* by which it grew inside slabs, of less than a slot */
     uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
     bool is_purger;        /* what it settles is no sign of life */
     bool in_callback;      /* the thread is in the program's callback: no other begins */
@@ -85,6 +86,8 @@ size_t pool_next_active(size_t slot);
 
 /* Tells the pool's totals what the client did since, purges what is over the bounds. */
 void pool_settle(struct pool_client *c);
+/* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
+void pool_grew_inside(struct pool_client *c, size_t bytes);
 /* Purges EMPTY slots until at most `keep_slots` are left. Returns how many slots were purged. */
 size_t pool_purge(struct pool_client *c, size_t keep_slots);
 /* Purges what is older than the options allow. */

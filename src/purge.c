@@ -8,15 +8,15 @@
 #define REGRET_MS 1000
 #define QUIET_MS 10000
 #define REGRETS_BEFORE_DOUBLING 3
-#define BOOST_MOST 6      /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
-#define REFUSED_MS 1000   /* after a refused purge none is tried for so long */
-#define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
-#define RUN_SUPERSLABS 64 /* purged by one call at the most */
-#define SLOTS_HELD_BY_THREAD 16
+#define BOOST_MOST 6            /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
+#define REFUSED_MS 1000         /* after a refused purge none is tried for so long */
+#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
+#define RUN_SUPERSLABS 64       /* purged by one call at the most */
+#define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 a thread */
 #define ADVICE_CHANGES_MOST 64
 #define ADVISED_ALONE_MOST 4096 /* mappings, of some 65,000 */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
-#define LOOKS_A_SLOT 2          /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
+#define LOOKS_A_SLOT 4          /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
 #define LOOKS_MOST 64           /* … and at most at once */
 #define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define FAR_OVER 4              /* times the bound, and so many slots: then a freeing thread does not leave it */
@@ -129,7 +129,7 @@ bool pool_add_resident(size_t slots, size_t most) {
 
 void pool_count_resident(ptrdiff_t slots) { rmw_add(&totals, total_of(slots, 0)); }
 
-/* A thread holds about one half-used slot a class it uses. With huge pages these are wholly resident, so they must be few
+/* A thread holds one or two half-used slots a class it uses. With huge pages these are wholly resident, so they must be few
  * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
 static bool huge_pages_pay(size_t superslab) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
@@ -212,6 +212,20 @@ static bool has_purger(struct pool_client *c, bool wanted) {
     return there;
 }
 
+/* The heap grew by so many slots. */
+static void look_about(struct pool_client *c, size_t slots) {
+    if (slots == 0 || pool_active_slots() < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+        return;
+    c->looks = (uint32_t)min_size(c->looks + LOOKS_A_SLOT * slots, LOOKS_MOST);
+    c->chores |= CHORE_LOOK;
+}
+
+void pool_grew_inside(struct pool_client *c, size_t bytes) {
+    c->grown_bytes += bytes;
+    look_about(c, c->grown_bytes / SLOT_BYTES);
+    c->grown_bytes %= SLOT_BYTES;
+}
+
 void pool_settle(struct pool_client *c) {
     int64_t change = total_of(c->active_delta, c->empty_delta);
     c->active_delta = 0, c->empty_delta = 0, c->start = 0;
@@ -219,10 +233,7 @@ void pool_settle(struct pool_client *c) {
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
-    if (c->unused_taken != 0 && pool_active_slots() >= LOOKS_FROM_SLOTS && option(OPT_PURGE) >= PURGE_AUTO) {
-        c->looks = (uint32_t)min_size((size_t)c->looks + LOOKS_A_SLOT * c->unused_taken, LOOKS_MOST);
-        c->chores |= CHORE_LOOK;
-    }
+    look_about(c, c->unused_taken);
     c->unused_taken = 0;
     if (!c->is_purger)
         rmw_add(&settlings, 1);

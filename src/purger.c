@@ -46,8 +46,8 @@ static void trim(struct heap *h, bool all) {
         count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
 }
 
-/* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each before the heap is a thirty-second larger.
- * Only slabs on offer: who owns others will use them. */
+/* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each twice before the heap is a thirty-second
+ * larger. Only slabs on offer: who owns others will use them. */
 static void look_around(struct heap *h) {
     static _Atomic size_t hand; /* all threads', which may get in each other's way without harm */
     size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&hand), trimmed = 0;

@@ -76,6 +76,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
     s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
+    pool_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
     return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
