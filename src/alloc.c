@@ -401,7 +401,7 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
     case KIND_LARGE: done = large_resize(h, b->slab, bytes); break;
     case KIND_HUGE: done = huge_resize(h, b->slab, bytes); break;
     case KIND_SECURE: return secure_resize(b->slab, p, bytes);
-    case KIND_GUARDED: return guarded_resize(b->slab, bytes);
+    case KIND_GUARDED: return guarded_resize(h, b->slab, bytes);
     default: break;
     }
     if (done)

@@ -4,12 +4,16 @@
  *     forbidden. The rest of its last page begins with the canary, as far as that fits.
  *  2. What is freed is cleared or purged, and forbidden, and waits in a quarantine that all threads share: it comes to a
  *     random place there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
- *     Up to a MiB each and an eighth of what is in use are cleared and stay resident: new pages would cost five times that.
+ *     What is resident of blocks up to a MiB is cleared and stays so, as long as that is no more than is in use, and
+ *     KEEP_BYTES: new pages would cost five times that. Others get their pages all at once, and huge ones, if blocks of
+ *     their size were touched whole lately.
  *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of
  *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 #include "fail.h"
+#include "limits.h"
+#include "options.h"
 #include "os.h"
 #include "secure.h"
 #include "tiers.h"
@@ -19,14 +23,18 @@
 #define GUARDS_MOST 8000         /* blocks with guards: up to three of the kernel's 65,530 mappings each */
 #define QUARANTINE_PLACES 64     /* in each part */
 #define KEEP_BLOCK_BYTES_MAX MIB /* larger ones are purged when they are freed */
-#define KEEP_SHARE 8             /* one slot in so many that are in use */
+#define KEEP_BYTES (8 * MIB)
+#define HOLES_MOST 4 /* in a block that is kept: each is a system call */
+#define POPULATE_BYTES_MAX (8 * MIB)
 #define TOUCHED_MOST 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
 
 static _Atomic(struct slab *) random_part[QUARANTINE_PLACES], ring_part[QUARANTINE_PLACES]; /* pair with themselves */
 static _Atomic uint32_t ring_at;
-static _Atomic int32_t touched;    /* how many more of the blocks freed lately were touched whole than were not */
-static _Atomic int64_t kept_slots; /* about: of blocks in quarantine that are resident */
+static _Atomic int32_t touched[2];    /* how many more of the blocks freed lately were touched whole than were not; the
+                                         second of those that are too large to be kept */
+static _Atomic int64_t kept_pages;    /* about: of blocks in quarantine that are resident */
+static _Atomic int64_t waiting_slots; /* of freed blocks that the pool does not have yet */
 static _Atomic uint32_t guards;
 
 static size_t committed_bytes(size_t bytes) { return round_up(max_size(bytes, 1), os_page_bytes()); }
@@ -61,8 +69,10 @@ static size_t take(struct heap *h, size_t *slots, size_t alignment, bool *zero) 
 static void give(struct heap *h, size_t slot, size_t slots, bool resident) {
     if (is_run(slots))
         pool_give_run(&h->pool, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
-    else
+    else if (resident)
         pool_give(&h->pool, slot, (unsigned)slots, 0);
+    else
+        pool_give_purged(&h->pool, slot, (unsigned)slots);
 }
 
 /* Nobody's record but the holder's is touched. Runs are as large as the address space: of them no slot is said to be shut. */
@@ -103,6 +113,12 @@ static char *open_part(const struct slab *s, size_t *bytes) {
     return s->has_guards ? block_of(s) : span_begin(s);
 }
 
+/* Whether blocks of about that size are touched whole, as it seems. */
+static bool are_touched(size_t bytes) {
+    return bytes <= POPULATE_BYTES_MAX && load_relaxed(&touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MOST / 2 &&
+           option(OPT_POPULATE);
+}
+
 /* Makes the block accessible and zero, and what is around it inaccessible. `zero`: the whole span is so. */
 static bool open_block(struct slab *s, bool zero) {
     bool shut = is_shut(s);
@@ -116,7 +132,9 @@ static bool open_block(struct slab *s, bool zero) {
     guard(s, shut);
     begin = open_part(s, &bytes);
     if (os_commit(begin, bytes)) {
-        if (bytes <= KEEP_BLOCK_BYTES_MAX && load_relaxed(&touched) > TOUCHED_MOST / 2 && option(OPT_POPULATE))
+        if (s->is_huge && s->has_guards)
+            os_advise(OS_HUGE, begin, bytes);
+        if ((zero || !shut) && are_touched(bytes)) /* else it is resident already, or most of it */
             os_advise(OS_POPULATE, begin, bytes);
         return true;
     }
@@ -130,7 +148,7 @@ static bool open_block(struct slab *s, bool zero) {
     return false;
 }
 
-void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
+static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool huge) {
     size_t page = os_page_bytes(), lead = alignment <= page ? page : round_up(alignment, SLOT_BYTES);
     size_t slots = (lead + committed_bytes(bytes) + page + SLOT_BYTES - 1) / SLOT_BYTES;
     bool zero;
@@ -142,6 +160,7 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
     s->bytes = bytes;
     s->lead_bytes = lead;
     s->span_slots = slots;
+    s->is_huge = huge && !pool_in_huge_page(slot);
     if (!open_block(s, zero)) {
         give(h, slot, slots, true);
         return NULL;
@@ -152,57 +171,88 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
     return block_of(s);
 }
 
-/* Whether most of a freed block's pages are resident. */
-static bool is_resident(char *begin, size_t bytes) {
-    unsigned char pages[KEEP_BLOCK_BYTES_MAX / 4096];
-    size_t n = bytes / os_page_bytes(), resident = 0;
-    if (bytes > KEEP_BLOCK_BYTES_MAX || !os_resident(begin, bytes, pages))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        resident += pages[i] & 1;
-    int32_t before = load_relaxed(&touched);
-    bool is = resident >= n - n / 4;
-    if (before != (is ? TOUCHED_MOST : 0))
-        store_relaxed(&touched, is ? before + 1 : before - 1);
-    return is;
+void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    if (bytes >= SUPERSLAB_BYTES && are_touched(bytes) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near()) {
+        void *p = begin_block(h, bytes, max_size(alignment, SUPERSLAB_BYTES), true);
+        if (p != NULL)
+            return p;
+    }
+    return begin_block(h, bytes, alignment, false);
 }
 
-/* Whether a freed block may stay resident; then it is counted. What was hardly touched is cheaper to purge. */
+/* Notes whether a freed block was touched whole. Returns how many of its pages are resident; `pages` tells which, or which of
+ * the last of a larger one. */
+static size_t resident_pages(char *begin, size_t bytes, unsigned char pages[KEEP_BLOCK_BYTES_MAX / 4096]) {
+    size_t page = os_page_bytes(), resident = 0;
+    for (size_t at = 0, some; at < bytes; at += some) {
+        some = min_size(bytes - at, KEEP_BLOCK_BYTES_MAX);
+        if (!os_resident(begin + at, some, pages))
+            return 0;
+        for (size_t i = 0; i < some / page; i++)
+            resident += pages[i] & 1;
+    }
+    _Atomic int32_t *of_size = &touched[bytes > KEEP_BLOCK_BYTES_MAX];
+    int32_t before = load_relaxed(of_size);
+    bool whole = resident >= bytes / page - bytes / page / 4;
+    if (before != (whole ? TOUCHED_MOST : 0))
+        store_relaxed(of_size, whole ? before + 1 : before - 1);
+    return resident;
+}
+
+/* Whether so many more pages may be resident though nobody uses them: as many as are in use, and KEEP_BYTES. */
+static bool may_keep(size_t pages) {
+    size_t slots = spans_resident_bound((size_t)load_relaxed(&waiting_slots), 1);
+    size_t most = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
+    return load_relaxed(&kept_pages) + (int64_t)pages <= (int64_t)most;
+}
+
+/* Clears what is resident of a freed block, if that may stay so. The other pages may have been swapped out: they are purged,
+ * and all is, if they lie scattered. */
 static bool keep(struct slab *s, char *begin, size_t bytes) {
-    int64_t slots = (int64_t)s->span_slots;
-    if (!is_resident(begin, bytes) || load_relaxed(&kept_slots) + slots > (int64_t)spans_resident_bound(KEEP_SHARE))
+    unsigned char pages[KEEP_BLOCK_BYTES_MAX / 4096];
+    size_t page = os_page_bytes(), n = bytes / page, holes = 0;
+    size_t resident = bytes <= POPULATE_BYTES_MAX ? resident_pages(begin, bytes, pages) : 0;
+    if (!s->has_guards || resident == 0 || bytes > KEEP_BLOCK_BYTES_MAX || !may_keep(resident))
         return false;
-    rmw_add(&kept_slots, slots);
-    return s->is_kept = true;
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && (pages[to] & 1) == (pages[from] & 1);)
+            to++;
+        if (pages[from] & 1)
+            memset(begin + from * page, 0, (to - from) * page);
+        else if (++holes > HOLES_MOST || !os_advise(OS_PURGE, begin + from * page, (to - from) * page))
+            return false;
+    }
+    rmw_add(&kept_pages, (int64_t)resident);
+    s->kept_pages = (uint16_t)resident;
+    return true;
 }
 
 /* What was accessible is zero then, and inaccessible, or not said to be. */
 static void shut_block(struct slab *s) {
     size_t bytes;
     char *begin = open_part(s, &bytes);
-    s->is_kept = false;
-    bool zero = keep(s, begin, bytes);
-    if (zero)
-        memset(begin, 0, bytes);
+    s->kept_pages = 0;
+    bool zero = keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
+    if (s->is_huge)
+        os_advise(OS_NO_HUGE, begin, bytes);
     bool forbidden = os_forbid(begin, bytes);
-    zero = zero || os_advise(OS_PURGE, begin, bytes);
     set_shut(s, forbidden && zero);
-    if (zero && !s->is_kept)
+    if (zero && s->kept_pages == 0)
         store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
     if (s->has_guards)
         lose_guards(s);
 }
 
 static void stop_keeping(struct slab *s) {
-    if (s->is_kept)
-        rmw_add(&kept_slots, -(int64_t)s->span_slots);
-    s->is_kept = false;
+    rmw_add(&kept_pages, -(int64_t)s->kept_pages);
+    s->kept_pages = 0;
 }
 
 /* It leaves the quarantine. */
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
+    rmw_add(&waiting_slots, -(int64_t)s->span_slots);
     give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots, !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
 }
 
@@ -233,9 +283,10 @@ static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
     size_t pages = 0;
     if (s == NULL)
         return 0;
-    if (s->is_kept && os_advise(OS_PURGE, block_of(s), committed_bytes(s->bytes))) {
-        pages = committed_bytes(s->bytes) / os_page_bytes();
+    if (s->kept_pages != 0 && os_advise(OS_PURGE, block_of(s), committed_bytes(s->bytes))) {
+        pages = s->kept_pages;
         stop_keeping(s);
+        store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
     }
     if (!rmw_cas(place, &none, s))
         release(h, s);
@@ -261,17 +312,36 @@ void guarded_free(struct heap *h, struct slab *s, void *p) {
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
+    rmw_add(&waiting_slots, (int64_t)s->span_slots);
     shut_block(s);
     s = quarantine(h, s);
     if (s != NULL)
         release(h, s);
 }
 
-bool guarded_resize(struct slab *s, size_t bytes) {
+/* A run grows by the SuperSlabs behind it, if they are free. */
+static bool extend(struct heap *h, struct slab *s, size_t bytes) {
+    size_t had = s->span_slots / SUPERSLAB_SLOTS, needed = s->lead_bytes + committed_bytes(bytes) + os_page_bytes();
+    size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, more = (wanted - had) * SUPERSLAB_BYTES;
+    size_t first = (slot_of(s) - s->lead_bytes / SLOT_BYTES) / SUPERSLAB_SLOTS;
+    char *end = span_end(s);
+    if (!is_run(s->span_slots) || !pool_extend_run(&h->pool, first, had, wanted))
+        return false;
+    if (os_advise(OS_PURGE, end, more) && (s->has_guards ? os_forbid(end, more) : os_commit(end, more))) {
+        s->span_slots = wanted * SUPERSLAB_SLOTS;
+        return true;
+    }
+    for (size_t slot = (first + had) * SUPERSLAB_SLOTS; slot < (first + wanted) * SUPERSLAB_SLOTS; slot++)
+        slab_of_slot(slot)->is_shut = false;
+    pool_give_run(&h->pool, first + had, wanted - had, true);
+    return false;
+}
+
+bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
-    if (bytes > room || bytes < room / 2 || bytes <= MID_BYTES_MAX)
+    if (bytes < room / 2 || bytes <= MID_BYTES_MAX || (bytes > room && !extend(h, s, bytes)))
         return false;
     if (!has_canary(s))
         fail_damage("overflow", block, s->bytes);

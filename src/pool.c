@@ -241,21 +241,23 @@ bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wa
 
 /* ---- giving a span ---- */
 
-static void count_given(struct pool_client *c, size_t slots) {
+static void count_given(struct pool_client *c, size_t slots, size_t empty) {
     c->active_delta -= (int32_t)slots;
-    c->empty_delta += (int32_t)slots;
+    c->empty_delta += (int32_t)empty;
     if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || option(OPT_PURGE) == PURGE_EAGER)
         pool_settle(c);
 }
 
-void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag) {
+/* `kept`: 1 if the slots become EMPTY, 0 if UNUSED. */
+static void give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag, unsigned kept) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
     struct superslab *ss = superslab_at(superslab);
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
     store_relaxed(&ss->changed_ms, purge_clock_ms());
-    uint64_t mask = span_mask(start, slots);
+    uint32_t span = span_mask(start, slots);
+    uint64_t mask = word_of(span, kept ? 0 : span);
     uint64_t before = rmw_and(&ss->word, ~mask); /* pairs with take_in: the next taker sees our records */
     uint64_t after = before & ~mask;
     HAK_ASSERT((before & mask) == mask);
@@ -269,8 +271,12 @@ void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag)
         LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", (uintptr_t)ss, (uint64_t)purge_cached_superslabs(),
             option(OPT_SS_CACHE_COUNT));
     }
-    count_given(c, slots);
+    count_given(c, slots, kept * slots);
 }
+
+void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag) { give(c, slot, slots, tag, 1); }
+
+void pool_give_purged(struct pool_client *c, size_t slot, unsigned slots) { give(c, slot, slots, 0, 0); }
 
 /* ---- runs of SuperSlabs ---- */
 

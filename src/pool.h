@@ -50,6 +50,8 @@ HAK_INLINE bool pool_in_huge_page(size_t slot) {
 
 /* Gives the span back; the slots become EMPTY. The records are KIND_FREE again already. */
 void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag);
+/* The same of a span that was purged: the slots become UNUSED. */
+void pool_give_purged(struct pool_client *c, size_t slot, unsigned slots);
 
 /* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
 bool pool_extend(struct pool_client *c, size_t slot, unsigned slots, unsigned wanted);

@@ -105,8 +105,9 @@ struct slab {
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
             size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
             size_t span_slots;             /* all of it; constant while the block lives */
+            bool is_huge;                  /* huge pages were asked for */
             bool has_guards;               /* of those the rest of the span is inaccessible; constant likewise */
-            bool is_kept;                  /* freed, and resident in the quarantine; of whoever holds the block */
+            uint16_t kept_pages;           /* freed, and resident in the quarantine; of whoever holds the block */
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };

@@ -164,7 +164,7 @@ void secure_count(const struct slab *s, size_t *live, size_t *kept);
 /* guarded.c: the same for large and huge blocks. `h` may be heap_afterlife in a free. */
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment);
 void guarded_free(struct heap *h, struct slab *s, void *p);
-bool guarded_resize(struct slab *s, size_t bytes);
+bool guarded_resize(struct heap *h, struct slab *s, size_t bytes);
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes);
 void guarded_empty(struct heap *h);   /* the quarantine, which all threads share */
 size_t guarded_purge(struct heap *h); /* what is resident there; in pages */

@@ -163,8 +163,9 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
 }
 
 /* As the pool does with EMPTY slots. */
-size_t spans_resident_bound(unsigned share) {
+size_t spans_resident_bound(size_t waiting, unsigned share) {
     size_t active = pool_active_slots();
+    active -= min_size(waiting, active);
     if (option(OPT_PURGE) == PURGE_NEVER)
         return SIZE_MAX / 2;
     if (option(OPT_PURGE) == PURGE_EAGER || limits_near())
@@ -177,7 +178,7 @@ size_t spans_resident_bound(unsigned share) {
 /* Counts it, if it does. */
 static bool stays_resident(unsigned order) {
     int64_t slots = (int64_t)1 << order;
-    if (rmw_add(&resident_slots, slots) + slots <= (int64_t)spans_resident_bound(100))
+    if (rmw_add(&resident_slots, slots) + slots <= (int64_t)spans_resident_bound(0, 100))
         return true;
     rmw_add(&resident_slots, -slots);
     return false;

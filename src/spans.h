@@ -48,8 +48,9 @@ HAK_INLINE unsigned span_index(size_t slot, unsigned order) {
 /* A span whose bytes are all zero: the number of its first slot; BITSET_NONE without memory. */
 size_t span_take(struct heap *h, unsigned order);
 void span_give(struct heap *h, size_t slot, unsigned order); /* zero again */
-/* How many slots may be resident though nobody uses them: of those in use one in `share`, at least, and RETAIN_BYTES. */
-size_t spans_resident_bound(unsigned share);
+/* How many slots may be resident though nobody uses them: of those in use, but for those that wait in quarantine, one in
+ * `share`, at least, and RETAIN_BYTES. */
+size_t spans_resident_bound(size_t waiting, unsigned share);
 /* Of free spans all that is resident goes back. Returns how many slots. */
 size_t span_purge(void);
 /* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MOST, plus its own); BITSET_NONE. */

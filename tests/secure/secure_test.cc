@@ -146,6 +146,10 @@ void large_guard_behind(size_t size) {
     size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     hidden(S.alloc(size))[(size + page - 1) / page * page] = 1;
 }
+void grown_guard_behind(size_t size) {
+    size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), grown = 3 * size;
+    static_cast<char *>(S.realloc(S.alloc(size), grown))[(grown + page - 1) / page * page] = 1;
+}
 void large_guard_before(size_t size) { hidden(S.alloc(size))[-1] = 1; }
 /* From a block through all of its slab into the guard behind. */
 void slab_guard(size_t size) { memset(hidden(S.alloc(size)), 1, 2 * 65536 + 8 * 65536 * (size > 8000)); }
@@ -242,6 +246,7 @@ const std::vector<Misuse> &cases() {
         {"overflow_of_resized", overflow_of_resized, "hakmem: overflow of @ (*", {48, 1000, 60000, 100001}},
         {"overflow_of_large", overflow_1_byte, kOverflow, {100001, kMiB + 1, 3 * kMiB + 100}},
         {"large_guard_behind", large_guard_behind, nullptr, {100001, kLarge, 3 * kMiB, 3 * kMiB + 100}},
+        {"grown_guard_behind", grown_guard_behind, nullptr, {100001, 3 * kMiB, 3 * kMiB + 100}},
         {"large_guard_before", large_guard_before, nullptr, kBig},
         {"slab_guard", slab_guard, nullptr, {24, 200, 5000, 30000}},
         {"write_after_free", write_after_free, kWrite, kSmall},
@@ -310,6 +315,44 @@ void memory_is_zero() {
             if (size <= 60000)
                 check(first_dirty(block, size) == size, "a freed block still holds its data");
         }
+}
+/* What is cleared by another way than a block that was written whole: blocks written here and there. A byte that stayed would
+ * be told as a write after free, or be in the next block. */
+void blocks_used_in_part_are_zero() {
+    for (size_t size : {size_t{4090}, size_t{5000}, size_t{20011}, size_t{60000}})
+        for (size_t at = 0; at < size; at += at < 600 || at + 600 > size ? 1 : 41) {
+            char *block = hidden(S.alloc(size));
+            block[at] = 1;
+            S.free(block);
+            check(first_dirty(block, size) == size, "a byte stays in a freed block");
+        }
+    for (size_t size : {size_t{100000}, 900 * kKiB, 3 * kMiB})
+        for (size_t step : {size_t{4096}, size_t{12288}, size_t{65536}, size / 2, size})
+            for (int round = 0; round < 150; round++) {
+                char *block = hidden(S.alloc(size));
+                for (size_t at = round % 2 * 4096; at < size; at += step) {
+                    check(block[at] == 0, "a large block is not zero");
+                    block[at] = 1;
+                }
+                S.free(block);
+            }
+    check(first_dirty(hidden(S.alloc(900 * kKiB)), 900 * kKiB) == 900 * kKiB, "a large block is not zero");
+}
+void a_large_block_grows_in_place() {
+    char *block = hidden(S.alloc(5 * kMiB));
+    memset(block, 1, 5 * kMiB);
+    int moved = 0;
+    for (size_t size = 6 * kMiB; size <= 40 * kMiB; size += kMiB) {
+        char *grown = hidden(S.realloc(block, size));
+        moved += grown != block;
+        block = grown;
+        check(block[0] == 1 && block[size - kMiB - 1] == 1, "what was in a grown block is lost");
+        check(first_dirty(block + size - kMiB, kMiB) == kMiB, "a grown block is not zero");
+        check(S.usable_size(block) == size, "the usable size is not the size asked for");
+        memset(block + size - kMiB, 1, kMiB);
+    }
+    check(moved < 5, "the last block of the heap does not grow in place");
+    S.free(block);
 }
 void usable_size_is_what_was_asked_for() {
     for (size_t size : {size_t{0}, size_t{1}, size_t{17}, size_t{1000}, size_t{60000}, kLarge, 3 * kMiB + 5})
@@ -432,6 +475,8 @@ struct Fine {
 };
 void PrintTo(const Fine &one, std::ostream *out) { *out << one.name; }
 const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
+                      {"blocks_used_in_part_are_zero", blocks_used_in_part_are_zero},
+                      {"a_large_block_grows_in_place", a_large_block_grows_in_place},
                       {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
                       {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
                       {"sized_frees_that_fit", sized_frees_that_fit},

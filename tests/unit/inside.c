@@ -136,6 +136,7 @@ size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned t
     return slot;
 }
 void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag) { pool_give(client, slot, slots, tag); }
+void inside_pool_give_purged(void *client, size_t slot, unsigned slots) { pool_give_purged(client, slot, slots); }
 int inside_pool_extend(void *client, size_t slot, unsigned slots, unsigned wanted) {
     return pool_extend(client, slot, slots, wanted);
 }

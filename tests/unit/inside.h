@@ -82,6 +82,7 @@ void *inside_pool_client_new(void);
 void inside_pool_client_delete(void *client);
 size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero);
 void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag);
+void inside_pool_give_purged(void *client, size_t slot, unsigned slots);
 int inside_pool_extend(void *client, size_t slot, unsigned slots, unsigned wanted);
 size_t inside_pool_take_run(void *client, size_t superslabs, size_t align, int *zero);
 void inside_pool_give_run(void *client, size_t first, size_t superslabs, int resident);

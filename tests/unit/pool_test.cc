@@ -149,7 +149,11 @@ class Actor {
             Span span = pick(spans_);
             holders_.give(span.slot, span.slots);
             held_ -= span.slots;
-            inside_pool_give(client_, span.slot, span.slots, span.tag);
+            if (random_.below(4) == 0 &&
+                madvise(inside_slot_address(span.slot), span.slots * kSlot, MADV_DONTNEED) == 0)
+                inside_pool_give_purged(client_, span.slot, span.slots);
+            else
+                inside_pool_give(client_, span.slot, span.slots, span.tag);
         }
     }
     Span pick(std::vector<Span> &from) {
@@ -229,6 +233,24 @@ TEST(Pool, PurgedSlotsReadAsZeroAndAreNotResident) {
     ASSERT_EQ(mincore(reinterpret_cast<void *>(address), 8 * kSlot, pages), 0);
     for (unsigned char page : pages)
         ASSERT_EQ(page & 1, 0) << "a purged page is resident";
+    size_t again = inside_pool_take(actor.client(), 8, 1, 0, &zero);
+    EXPECT_EQ(again, slot) << "the lowest slots go first";
+    EXPECT_TRUE(zero);
+    EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
+    inside_pool_give(actor.client(), again, 8, 0);
+}
+
+TEST(Pool, SlotsThatWerePurgedBeforeDoNotCountAsEmpty) {
+    Holders holders;
+    Actor actor(1, holders);
+    int zero = 0;
+    size_t empty = inside_pool_count().empty_slots, slot = inside_pool_take(actor.client(), 8, 1, 0, &zero);
+    memset(inside_slot_address(slot), 0x77, 8 * kSlot);
+    ASSERT_EQ(madvise(inside_slot_address(slot), 8 * kSlot, MADV_DONTNEED), 0);
+    inside_pool_give_purged(actor.client(), slot, 8);
+    inside_pool_settle(actor.client());
+    EXPECT_LE(inside_pool_count().empty_slots, empty) << "they would be purged once more";
+    EXPECT_EQ(inside_pool_purge(actor.client(), 0), 0u);
     size_t again = inside_pool_take(actor.client(), 8, 1, 0, &zero);
     EXPECT_EQ(again, slot) << "the lowest slots go first";
     EXPECT_TRUE(zero);
