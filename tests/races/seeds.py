@@ -15,13 +15,13 @@ SEEDS = {
     # ownership
     "adopt_relaxed": (
         "slab.c",
-        "return rmw_cas(&s->owner, &nobody, h);",
-        f"return atomic_compare_exchange_strong_explicit(&s->owner, &nobody, h, {RELAXED}, {RELAXED});",
+        "if (!rmw_cas(&s->owner, &nobody, h))",
+        f"if (!atomic_compare_exchange_strong_explicit(&s->owner, &nobody, h, {RELAXED}, {RELAXED}))",
     ),
     "adopt_no_cas": (
         "slab.c",
-        "return rmw_cas(&s->owner, &nobody, h);",
-        "return load_seq(&s->owner) == nobody && (store_seq(&s->owner, h), true);",
+        "if (!rmw_cas(&s->owner, &nobody, h))",
+        "if (!(load_seq(&s->owner) == nobody && (store_seq(&s->owner, h), true)))",
     ),
     "let_go_release": ("slab.c", "store_seq(&s->owner, OWNER_NONE);", "store_release(&s->owner, OWNER_NONE);"),
     "let_go_no_look": ("slab.c", "if (load_seq(&s->inbox) == 0 || !slab_adopt(h, s)) {", "{"),
@@ -49,8 +49,8 @@ SEEDS = {
     ),
     "keep_unlisted": (
         "slab.c",
-        "count_to_reuse(s);\n    list_owned(h, s);\n    keep_few(h, s);",
-        "count_to_reuse(s);\n    keep_few(h, s);",
+        "s->own_frees = true;\n    list_owned(h, s);\n    keep_few(h, s);",
+        "s->own_frees = true;\n    keep_few(h, s);",
     ),
     "keep_drops_inbox": (
         "slab.c",
