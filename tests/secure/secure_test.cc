@@ -205,6 +205,7 @@ void large_double_free_after_quarantine(size_t size) {
 }
 
 constexpr char kDouble[] = "hakmem: double free of @ (#-byte block)\n";
+constexpr char kOwnDouble[] = "hakmem: double free of @ (#-byte block, freed by this thread)\n";
 constexpr char kOverflow[] = "hakmem: overflow of @ (#-byte block)\n";
 constexpr char kWrite[] = "hakmem: write after free of @ (#-byte block)\n";
 
@@ -215,8 +216,8 @@ const std::vector<size_t> kSmall{1, 8, 24, 48, 200, 1000, 5000, 60000}, kBig{kLa
  * beginning; none: the program must die of a guard. */
 const std::vector<Misuse> &cases() {
     static const std::vector<Misuse> all{
-        {"double_free", double_free, kDouble, kAll},
-        {"double_free_delayed", double_free_delayed, kDouble, kAll},
+        {"double_free", double_free, kOwnDouble, kAll},
+        {"double_free_delayed", double_free_delayed, kOwnDouble, kAll},
         {"double_free_by_another_thread", double_free_by_another_thread, kDouble, kAll},
         {"double_free_of_a_thread_that_ended", double_free_of_a_thread_that_ended, kDouble, kAll},
         {"invalid_free_protected", invalid_free_protected, "hakmem: invalid free of 0x*", {0}},
