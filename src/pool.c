@@ -262,10 +262,10 @@ static void give(struct pool_client *c, size_t slot, unsigned slots, unsigned ta
     uint64_t after = before & ~mask;
     HAK_ASSERT((before & mask) == mask);
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking EMPTY)", (uintptr_t)ss, (uint64_t)start,
-        (uint64_t)tag - 1);
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking %s)", (uintptr_t)ss, (uint64_t)start,
+        (uint64_t)tag - 1, kept ? "EMPTY" : "UNUSED");
     pool_changed(superslab, before, after);
-    if (word_active(after) == 0) {
+    if (is_cached(after)) {
         count(&c->counters, COUNT_cache_pushed);
         LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", (uintptr_t)ss);
         LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", (uintptr_t)ss, (uint64_t)purge_cached_superslabs(),

@@ -13,16 +13,9 @@
 #include "../heap_stats.h"
 #include "../support.h"
 #include "../surface.h"
+#include "double_frees.h"
 
 namespace {
-
-const Surface &S = subject();
-
-char *live(size_t size) {
-    char *block = hidden(S.alloc(size));
-    memset(block, 1, size);
-    return block;
-}
 
 /* Frees the block, then others of its kind around it. */
 void free_among_others(char *block, size_t size, int others) {
@@ -32,12 +25,6 @@ void free_among_others(char *block, size_t size, int others) {
     S.free(block);
     for (char *other : more)
         S.free(other);
-}
-
-void double_free_at_once(size_t size) {
-    char *block = live(size);
-    S.free(block);
-    S.free(block);
 }
 
 void double_free_after_others(size_t size) {
@@ -52,13 +39,6 @@ void double_free_after_one(size_t size) {
     S.free(block);
     S.free(second);
     S.free(block);
-}
-
-void double_free_by_another_thread(size_t size) {
-    char *block = live(size), *kept = live(size);
-    S.free(block);
-    std::thread([&] { S.free(block); }).join();
-    S.free(kept);
 }
 
 void double_free_by_two_other_threads(size_t size) {
