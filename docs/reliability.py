@@ -31,7 +31,7 @@ SENTENCES = {
     },
     "Faults": {
         "fault_points": "places where a system call was made to fail, singly, in bursts or from then on, in 13 programs",
-        "fault_preloaded_points": "the same by seccomp in python3, sqlite3 and perl under the library as it is shipped",
+        "fault_preloaded_points": "the same by seccomp in python3, lua, sqlite3 and perl under the library as it is shipped",
     },
     "Life": {
         "threads_alive_most": "threads alive at once",

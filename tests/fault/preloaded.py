@@ -11,17 +11,21 @@
     library's, no hang.
 If it fails, a program crashes because the system was short of memory for a moment.
 
-HAK_TEST_LONGER=N: N times as many rounds in the programs."""
+Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between.
+HAK_TEST_LONGER=N: N times as many, and N times as many rounds in the programs."""
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 LIBRARY = sys.argv[1]
 LONGER = int(os.environ.get("HAK_TEST_LONGER", "1"))
+KS = 8 * LONGER
 SECONDS = 60  # of one run; a hang takes it all
 # Not futex: libc itself ends the program when one of its own fails, and which is the k-th depends on the threads.
 CALLS = ["mmap", "mprotect", "madvise", "munmap", "mremap", "mincore", "membarrier", "prlimit64"]
@@ -102,8 +106,15 @@ def verdict(call, got, healthy):
     return None
 
 
-def inject(trace, name, setting, call, when, error, healthy):
+def spread(ks):
+    """At most KS of them, with the first and the last."""
+    return ks if len(ks) <= KS else [ks[i * (len(ks) - 1) // (KS - 1)] for i in range(KS)]
+
+
+def inject(directory, name, setting, call, healthy, point):
     """One point: 1 if it was met, 0 if not; None if it went wrong, with a line."""
+    when, error = point
+    trace = os.path.join(directory, f"{call}-{when}-{error}")
     options = [*SETTINGS[setting], "--seccomp-bpf"]
     options += ["-e", "trace=" + call, "-e", f"inject={call}:error={error}:when={when}"]
     try:
@@ -118,17 +129,20 @@ def inject(trace, name, setting, call, when, error, healthy):
     return int("(INJECTED)" in open(trace).read())
 
 
-def test_program(name, setting, trace):
+def test_program(name, setting, directory, several):
     """All points of one program. Returns how many were met, and how many went wrong."""
+    trace = os.path.join(directory, "healthy")
     healthy = strace(trace, [*SETTINGS[setting], "-k", "-e", "trace=" + ",".join(CALLS)], PROGRAMS[name])
     if healthy.returncode != 0:
         sys.exit(f"{name}, {setting} does not even run: {healthy.stderr.decode(errors='replace')}")
     met = wrong = 0
-    for call, ks in library_calls(trace).items():
+    for call, all_ks in library_calls(trace).items():
+        ks = spread(all_ks)
         points = [(str(k), error) for k in ks for error in ERRORS]
         if call in ADVICE:
             points += [(f"{k}+", "EINVAL") for k in ks]
-        results = [inject(trace, name, setting, call, when, error, healthy) for when, error in points]
+        one = functools.partial(inject, directory, name, setting, call, healthy)
+        results = list(several.map(one, points))
         here = sum(filter(None, results))
         print(f"figure: fault_preloaded_{name}_{setting}_{call} {here}", flush=True)
         met += here
@@ -141,9 +155,8 @@ def main():
         print("skipped: no strace")
         return 0
     all_met = all_wrong = 0
-    with tempfile.TemporaryDirectory() as directory:
-        trace = os.path.join(directory, "trace")
-        if b"ptrace" in strace(trace, [], ["true"]).stderr.lower():
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(os.cpu_count()) as several:
+        if b"ptrace" in strace(os.path.join(directory, "trace"), [], ["true"]).stderr.lower():
             print("skipped: strace may not trace here")
             return 0
         for name, command in PROGRAMS.items():
@@ -151,7 +164,7 @@ def main():
                 print(f"skipped: no {name}")
                 continue
             for setting in SETTINGS:
-                met, wrong = test_program(name, setting, trace)
+                met, wrong = test_program(name, setting, directory, several)
                 all_met, all_wrong = all_met + met, all_wrong + wrong
     print(f"figure: fault_preloaded_points {all_met}")
     if all_met == 0:
