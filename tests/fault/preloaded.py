@@ -12,7 +12,7 @@
 If it fails, a program crashes because the system was short of memory for a moment.
 
 Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between.
-HAK_TEST_LONGER=N: N times as many, and N times as many rounds in the programs."""
+HAK_TEST_LONGER=N: N times as many."""
 
 import functools
 import os
@@ -36,7 +36,7 @@ PYTHON = """
 import threading
 kept = []
 def work():
-    for i in range(%d):
+    for i in range(2):
         kept.append([bytearray(n) for n in (10, 500, 3000, 70000, 300000)])
         grown = bytearray()
         for _ in range(8):
@@ -45,25 +45,24 @@ def work():
 thread = threading.Thread(target=work)
 thread.start(); thread.join(); work()
 print(sum(len(b) for bs in kept for b in bs))
-""" % (2 * LONGER)
+"""
 LUA = """
 local t = {}
-for i = 1, %d do t[i %% 5000] = { i, tostring(i), string.rep("x", i %% 700) } end
+for i = 1, 30000 do t[i % 5000] = { i, tostring(i), string.rep("x", i % 700) } end
 print(#t, collectgarbage("count") > 0)
-""" % (30000 * LONGER)
+"""
 SQL = """
 create table t(a integer primary key, b text);
-with recursive n(i) as (select 1 union all select i + 1 from n where i < %d)
-  insert into t select i, hex(zeroblob(i %% 300)) from n;
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 2000)
+  insert into t select i, hex(zeroblob(i % 300)) from n;
 select count(*), sum(length(b)) from t; select length(group_concat(b)) from (select b from t order by b desc);
-""" % (2000 * LONGER)
+"""
 PROGRAMS = {
     "python3": ["/usr/bin/python3", "-S", "-c", PYTHON],
     "lua5.4": ["lua5.4", "-e", LUA],
     "sqlite3": ["sqlite3", ":memory:", SQL],
-    "perl": ["perl", "-e", "for (1..%d) { $h{$_ %% 3000} = 'x' x ($_ %% 900) } print length(join '', values %%h), qq(\\n)"
-             % (20000 * LONGER)],
-}  # fmt: skip
+    "perl": ["perl", "-e", "for (1..20000) { $h{$_ % 3000} = 'x' x ($_ % 900) } print length(join '', values %h), qq(\\n)"],
+}
 SETTINGS = {"auto": [], "eager": ["-E", "HAKMEM_PURGE=eager"], "window": ["-E", "HAKMEM_REGION_BYTES=0"]}
 
 
