@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <regex>
+#include <set>
 #include <thread>
 
 #include "../support.h"
@@ -42,6 +43,33 @@ void double_free_of_what_came_home(size_t size) {
     S.free(kept);
 }
 
+uintptr_t slot_of(const char *p) { return reinterpret_cast<uintptr_t>(p) / (64 * kKiB); }
+
+/* Another thread freed it, and its slot went back to the system; in the slab that this thread has there now it is to be handed
+ * out next. */
+void double_free_of_what_a_former_slab_had(size_t size) {
+    std::set<char *> theirs;
+    std::thread([&] {
+        while (theirs.size() < 10000)
+            theirs.insert(live(size));
+        for (char *block : theirs)
+            S.free(block);
+    }).join();
+    hak_trim();
+    for (size_t i = 0; i < 10000; i++) {
+        char *first = live(size), *next = first + S.usable_size(first);
+        if (slot_of(first) != slot_of(first - 1) && theirs.count(next) != 0)
+            S.free(next);
+    }
+}
+
+/* Secure mode has no lists, of which it could be said who freed what is there. */
+std::vector<size_t> of_lists(std::vector<size_t> sizes) {
+    if (in_secure_mode())
+        sizes.clear();
+    return sizes;
+}
+
 const std::vector<Misuse> &cases() {
     static const std::vector<size_t> small{8, 48, 1000, 5000, 40000}, all{8, 48, 1000, 5000, 40000, 200 * kKiB};
     static const std::string owner =
@@ -51,6 +79,7 @@ const std::vector<Misuse> &cases() {
         {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
         {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
         {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
+        {"of_what_a_former_slab_had", double_free_of_what_a_former_slab_had, "", of_lists({48, 1000})},
     };
     return these;
 }
