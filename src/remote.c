@@ -109,6 +109,11 @@ void outbox_flush(struct heap *h) {
     caches_leave(h);
 }
 
+HAK_RACY bool outbox_may_have(const struct heap *h, const struct slab *s) {
+    const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    return e->slab == slot_of(s) + 1 || load_acquire(&h->caches_flags) & CACHES_FROZEN;
+}
+
 static void drain_if_due(struct heap *h) {
     if (--h->drain_countdown != 0)
         return;

@@ -3,6 +3,7 @@
  * all from it, a block that is freed again may be the test's by then. */
 #include <gtest/gtest.h>
 #include <hakmem.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -15,11 +16,47 @@
 #include <set>
 #include <thread>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "../surface.h"
 #include "double_frees.h"
 
 namespace {
+
+/* Threads that do one thing after the other, each what it is told to. */
+class Worker {
+  public:
+    Worker() : thread_([this] { work(); }) {}
+    ~Worker() {
+        run(nullptr);
+        thread_.join();
+    }
+    void run(std::function<void()> what) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        what_ = std::move(what);
+        told_ = true;
+        turn_.notify_one();
+        turn_.wait(lock, [this] { return !told_; });
+    }
+
+  private:
+    void work() {
+        for (bool more = true; more;) {
+            std::unique_lock<std::mutex> lock(mutex_);
+            turn_.wait(lock, [this] { return told_; });
+            more = what_ != nullptr;
+            if (more)
+                what_();
+            told_ = false;
+            turn_.notify_one();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable turn_;
+    std::function<void()> what_;
+    bool told_ = false;
+    std::thread thread_;
+};
 
 /* ---- simple cases ---- */
 
@@ -63,6 +100,37 @@ void double_free_of_what_a_former_slab_had(size_t size) {
     }
 }
 
+size_t counter(const char *name) { return static_cast<size_t>(heap_stats()["counters"][name].number); }
+
+/* This thread freed it into another's slab, which is this thread's since; and then it slept so long that the purger has brought
+ * the block home. */
+void double_free_of_what_the_purger_sent(size_t size) {
+    Worker large, owner;
+    large.run([] { live(8 * kMiB); }); /* the heap is one that has a purger */
+    std::vector<char *> own, theirs;
+    while (own.size() < 640)
+        own.push_back(live(size));
+    for (size_t i = 0; i < 448; i++) /* whole slabs: this thread keeps full ones from now on */
+        S.free(own[i]);
+    auto end = std::make_unique<Worker>();
+    end->run([&] {
+        while (theirs.size() < 64)
+            theirs.push_back(live(size));
+    });
+    S.free(theirs[20]); /* the first is sent at once */
+    S.free(theirs[54]);
+    end->run([&] { S.free(theirs[61]), S.free(theirs[62]), S.free(theirs[63]); });
+    end.reset();
+    while (slot_of(live(size)) != slot_of(theirs[54])) {
+    }
+    while (slot_of(live(size)) == slot_of(theirs[54])) {
+    }
+    size_t batches = counter("outbox_batches");
+    while (counter("outbox_batches") == batches)
+        sched_yield();
+    S.free(theirs[54]);
+}
+
 /* Secure mode has no lists, of which it could be said who freed what is there. */
 std::vector<size_t> of_lists(std::vector<size_t> sizes) {
     if (in_secure_mode())
@@ -80,6 +148,7 @@ const std::vector<Misuse> &cases() {
         {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
         {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
         {"of_what_a_former_slab_had", double_free_of_what_a_former_slab_had, "", of_lists({48, 1000})},
+        {"of_what_the_purger_sent", double_free_of_what_the_purger_sent, "", of_lists({1000})},
     };
     return these;
 }
@@ -94,41 +163,6 @@ TEST(Freer, IsKnownInSimpleCases) {
 }
 
 /* ---- any traffic ---- */
-
-/* Threads that do one thing after the other, each what it is told to. */
-class Worker {
-  public:
-    Worker() : thread_([this] { work(); }) {}
-    ~Worker() {
-        run(nullptr);
-        thread_.join();
-    }
-    void run(std::function<void()> what) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        what_ = std::move(what);
-        told_ = true;
-        turn_.notify_one();
-        turn_.wait(lock, [this] { return !told_; });
-    }
-
-  private:
-    void work() {
-        for (bool more = true; more;) {
-            std::unique_lock<std::mutex> lock(mutex_);
-            turn_.wait(lock, [this] { return told_; });
-            more = what_ != nullptr;
-            if (more)
-                what_();
-            told_ = false;
-            turn_.notify_one();
-        }
-    }
-    std::mutex mutex_;
-    std::condition_variable turn_;
-    std::function<void()> what_;
-    bool told_ = false;
-    std::thread thread_;
-};
 
 /* Allocates and frees at random in several threads, and frees again: before each such free it writes whether the line owes
  * "this" or "another" thread. */
