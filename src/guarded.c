@@ -357,6 +357,8 @@ bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
     s->bytes = bytes;
     put_canary(s);
     if (wanted < had) {
+        if (s->is_huge)
+            os_advise(OS_NO_HUGE, block + wanted, had - wanted);
         if (!os_advise(OS_PURGE, block + wanted, had - wanted))
             memset(block + wanted, 0, had - wanted);
         if (!os_forbid(block + wanted, had - wanted) && s->has_guards)
