@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -247,6 +248,45 @@ TEST(Freer, IsNeverTheWrongOne) {
         EXPECT_GT(told, silent) << "most lines could tell who freed the block before";
 }
 
+/* Of an owner that sleeps this thread frees blocks, and one of them again and again, while another thread frees others. */
+int free_twice_while_another_sends() {
+    constexpr size_t kBlocks = 8192 /* of 8 bytes, in a slab */, kMine = 1000;
+    for (int round = 0; round < times(60); round++) {
+        Worker owner;
+        std::vector<char *> blocks;
+        owner.run([&] {
+            while (blocks.size() < 2 * kBlocks || slot_of(blocks.back()) != slot_of(blocks[blocks.size() - kBlocks]))
+                blocks.push_back(live(8));
+        });
+        char **last = &blocks[blocks.size() - kBlocks];
+        std::for_each(last, last + kMine, S.free);
+        std::atomic<bool> begun{false}, done{false};
+        std::thread other([&] {
+            S.free(last[kMine]);
+            begun = true;
+            std::for_each(last + kMine + 1, last + kBlocks, S.free);
+            done = true;
+        });
+        while (!begun)
+            sched_yield();
+        do
+            S.free(last[kMine / 2]);
+        while (!done);
+        other.join();
+    }
+    return 0;
+}
+
+TEST(Freer, IsNotWhoFreesOthersMeanwhile) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "secure mode sends nothing";
+    Outcome outcome =
+        run_self({"--free-while-another-sends"}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_DRAIN_INTERVAL=16"});
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe().substr(0, 1000);
+    EXPECT_NE(outcome.err.find("hakmem: double free of "), std::string::npos) << "no free was the second";
+    EXPECT_EQ(outcome.err.find("freed by another thread"), std::string::npos) << "this thread freed it";
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -256,6 +296,8 @@ int main(int argc, char **argv) {
         return run_misuse(cases(), argv[2], strtoul(argv[3], nullptr, 10));
     if (argc == 3 && strcmp(argv[1], "--free-twice") == 0)
         return free_twice_at_random(strtoull(argv[2], nullptr, 10));
+    if (argc == 2 && strcmp(argv[1], "--free-while-another-sends") == 0)
+        return free_twice_while_another_sends();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
