@@ -277,7 +277,8 @@ static void count_to_reuse(struct slab *s) {
 
 void slab_leave_full(struct heap *h, struct slab *s) {
     uint8_t *returns = &h->returns[slab_class(s)];
-    bool own_frees = !outbox_may_have(h, s); /* before the inbox is looked at, where they may have gone */
+    /* Before the inbox is looked at, where they may have gone. */
+    bool own_frees = !outbox_may_have(h, s);
     if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
         *returns = 0;
     if (*returns == 0 || slab_used(s) != size_classes[slab_class(s)].blocks) {

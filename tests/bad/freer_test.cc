@@ -280,8 +280,7 @@ int free_twice_while_another_sends() {
 TEST(Freer, IsNotWhoFreesOthersMeanwhile) {
     if (in_secure_mode())
         GTEST_SKIP() << "secure mode sends nothing";
-    Outcome outcome =
-        run_self({"--free-while-another-sends"}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_DRAIN_INTERVAL=16"});
+    Outcome outcome = run_self({"--free-while-another-sends"}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_DRAIN_INTERVAL=16"});
     ASSERT_TRUE(outcome.exited(0)) << outcome.describe().substr(0, 1000);
     EXPECT_NE(outcome.err.find("hakmem: double free of "), std::string::npos) << "no free was the second";
     EXPECT_EQ(outcome.err.find("freed by another thread"), std::string::npos) << "this thread freed it";
