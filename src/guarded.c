@@ -171,8 +171,14 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     return block_of(s);
 }
 
+/* The guard before such a block takes a SuperSlab, which counts against limits and takes addresses. */
+static bool huge_pages_pay(size_t bytes) {
+    return bytes >= SUPERSLAB_BYTES && are_touched(bytes) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
+           !limits_set() && !hak_region.window;
+}
+
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
-    if (bytes >= SUPERSLAB_BYTES && are_touched(bytes) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near()) {
+    if (huge_pages_pay(bytes)) {
         void *p = begin_block(h, bytes, max_size(alignment, SUPERSLAB_BYTES), true);
         if (p != NULL)
             return p;
@@ -351,6 +357,8 @@ bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
     s->bytes = bytes;
     put_canary(s);
     if (wanted < had) {
+        if (s->is_huge)
+            os_advise(OS_NO_HUGE, block + wanted, had - wanted);
         if (!os_advise(OS_PURGE, block + wanted, had - wanted))
             memset(block + wanted, 0, had - wanted);
         if (!os_forbid(block + wanted, had - wanted) && s->has_guards)

@@ -169,7 +169,7 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */
 void rings_empty(struct heap *h);
-/* The owner: is the block with this state byte in the ring? */
+/* Between caches_enter and caches_leave: is the block with this state byte in the ring? */
 bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t *state);
 
 #endif

@@ -253,7 +253,7 @@ static void give(struct pool_client *c, size_t slot, unsigned slots, unsigned ta
     size_t superslab = slot / SUPERSLAB_SLOTS;
     unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
     struct superslab *ss = superslab_at(superslab);
-    for (unsigned i = 0; i < slots; i++)
+    for (unsigned i = 0; tag != 0 && i < slots; i++)
         store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
     store_relaxed(&ss->changed_ms, purge_clock_ms());
     uint32_t span = span_mask(start, slots);

@@ -48,6 +48,11 @@ HAK_INLINE bool pool_in_huge_page(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_WHOLE;
 }
 
+/* Was the slot ever part of a slab before? */
+HAK_INLINE bool pool_had_slab(size_t slot) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->last_class[slot % SUPERSLAB_SLOTS]) != 0;
+}
+
 /* Gives the span back; the slots become EMPTY. The records are KIND_FREE again already. */
 void pool_give(struct pool_client *c, size_t slot, unsigned slots, unsigned tag);
 /* The same of a span that was purged: the slots become UNUSED. */

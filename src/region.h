@@ -141,7 +141,7 @@ struct superslab {
     _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
     _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
-    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 the slot had last, for class affinity */
+    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 of the last slab there, for class affinity */
     _Atomic uint8_t moved; /* first of a huge run whose pages were moved there by the kernel */
     _Atomic uint8_t huge;  /* enum superslab_huge */
     bool has_guards;       /* secure mode: constant while cut into its spans */

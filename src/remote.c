@@ -109,6 +109,11 @@ void outbox_flush(struct heap *h) {
     caches_leave(h);
 }
 
+HAK_RACY bool outbox_may_have(const struct heap *h, const struct slab *s) {
+    const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    return e->slab == slot_of(s) + 1 || load_acquire(&h->caches_flags) & CACHES_FROZEN;
+}
+
 static void drain_if_due(struct heap *h) {
     if (--h->drain_countdown != 0)
         return;
@@ -168,24 +173,29 @@ void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
 
 /* ---- is it free? ---- */
 
-HAK_RACY static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
+/* Up to `last`, or to its end. */
+HAK_RACY static bool chain_has_up_to(const struct slab *s, uintptr_t chain, uintptr_t last, uintptr_t block) {
     for (unsigned left = size_classes[slab_class(s)].blocks; left > 0 && same_slot(chain, block); left--) {
         if (chain == block)
             return true;
-        if (is_terminator(chain))
+        if (chain == last || is_terminator(chain))
             return false;
         chain = *(const volatile uintptr_t *)block_word(chain) ^ hak_region.key;
     }
     return false;
 }
 
-/* The heap in whose outbox the block is, or NULL. */
+static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
+    return chain_has_up_to(s, chain, slab_terminator(s), block);
+}
+
+/* The heap in whose outbox the block is, or NULL. Once it is sent the chain goes on, with what others freed. */
 HAK_RACY static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
         const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
         bool ours = e->slab == slot_of(s) + 1;
-        uint16_t first = e->first;
-        if (ours && e->slab == slot_of(s) + 1 && chain_has(s, (uintptr_t)slab_address(s) + first, block))
+        uintptr_t slab = (uintptr_t)slab_address(s), first = slab + e->first, last = slab + e->last;
+        if (ours && chain_has_up_to(s, first, last, block) && e->slab == slot_of(s) + 1)
             return h;
     }
     return NULL;

@@ -26,6 +26,9 @@ void outbox_send(struct heap *h, struct heap *from);
 void inbox_push_one(struct slab *s, uintptr_t block);
 /* Owner: frees the inbox's blocks into the slab. True if that emptied the slab and it is gone. */
 bool inbox_drain(struct heap *h, struct slab *s);
+/* Has the heap's thread gathered blocks of the slab? Then it may be the purger that sends them, into the inbox. */
+bool outbox_may_have(const struct heap *h, const struct slab *s);
+
 /* A block that looks free: is it? Looks into all lists it may be in, also those of other threads, while they change: a true
  * answer is right; a wrong false one takes a free of the block by another thread at this very moment. */
 bool block_is_listed(const struct slab *s, uintptr_t block);

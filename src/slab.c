@@ -226,7 +226,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     struct heap *nobody = OWNER_NONE;
     if (!rmw_cas(&s->owner, &nobody, h)) /* pairs with the store in slab_let_go: its fields are ours now */
         return false;
-    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks;
+    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !outbox_may_have(h, s);
     return true;
 }
 
@@ -277,6 +277,8 @@ static void count_to_reuse(struct slab *s) {
 
 void slab_leave_full(struct heap *h, struct slab *s) {
     uint8_t *returns = &h->returns[slab_class(s)];
+    /* Before the inbox is looked at, where they may have gone. */
+    bool own_frees = !outbox_may_have(h, s);
     if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
         *returns = 0;
     if (*returns == 0 || slab_used(s) != size_classes[slab_class(s)].blocks) {
@@ -285,7 +287,7 @@ void slab_leave_full(struct heap *h, struct slab *s) {
     }
     --*returns;
     count_to_reuse(s);
-    s->own_frees = true;
+    s->own_frees = own_frees;
     list_owned(h, s);
     keep_few(h, s);
 }

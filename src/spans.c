@@ -167,7 +167,7 @@ size_t spans_resident_bound(size_t waiting, unsigned share) {
     size_t active = pool_active_slots();
     active -= min_size(waiting, active);
     if (option(OPT_PURGE) == PURGE_NEVER)
-        return SIZE_MAX / 2;
+        return PTRDIFF_MAX / SLOT_BYTES;
     if (option(OPT_PURGE) == PURGE_EAGER || limits_near())
         return 0;
     if (option(OPT_PURGE) == PURGE_LAZY)

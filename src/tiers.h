@@ -81,11 +81,14 @@ HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atom
     return done;
 }
 
-/* Who freed a block that is not live. */
-HAK_INLINE enum freer ring_freer(const struct heap *h, unsigned index, const _Atomic uint8_t *state) {
-    if (heap_freer() != FREER_UNKNOWN || (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) != BLOCK_CACHED)
-        return heap_freer();
-    return ring_has(h, index, state) ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
+/* Who freed a block that is not live. While the purger is at the rings it may have the block in its hands. */
+HAK_INLINE enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state) {
+    enum freer freer = heap_freer();
+    if (freer == FREER_UNKNOWN && caches_enter(h) &&
+        (load_relaxed(state) & (BLOCK_STATE | BLOCK_TAKEN)) == BLOCK_CACHED)
+        freer = ring_has(h, index, state) ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
+    caches_leave(h);
+    return freer;
 }
 
 /* Nothing was to be had from the ring. */

@@ -192,7 +192,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
     s->tail_resident = !zero || pool_in_huge_page(slot);
-    s->own_frees = zero; /* else a pointer to the slot's former blocks may be freed once more */
+    s->own_frees = !pool_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;

@@ -3,68 +3,26 @@
  * all from it, a block that is freed again may be the test's by then. */
 #include <gtest/gtest.h>
 #include <hakmem.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <regex>
+#include <set>
 #include <thread>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "../surface.h"
 #include "double_frees.h"
 
 namespace {
-
-/* ---- simple cases ---- */
-
-/* The first thread of all leaves its heap to the next. */
-void double_free_of_two_threads_one_after_the_other(size_t size) {
-    char *block = nullptr, *kept = nullptr;
-    std::thread([&] {
-        block = live(size), kept = live(size);
-        S.free(block);
-    }).join();
-    std::thread([&] { S.free(block); }).join();
-    S.free(kept);
-}
-
-/* Another thread freed it, and its slab's owner has it in its list since. */
-void double_free_of_what_came_home(size_t size) {
-    char *block = live(size), *kept = live(size);
-    std::thread([&] { S.free(block); }).join();
-    hak_trim();
-    S.free(block);
-    S.free(kept);
-}
-
-const std::vector<Misuse> &cases() {
-    static const std::vector<size_t> small{8, 48, 1000, 5000, 40000}, all{8, 48, 1000, 5000, 40000, 200 * kKiB};
-    static const std::string owner =
-        in_secure_mode() ? "" : ", freed by another thread"; /* that knows of one thread only */
-    static const std::vector<Misuse> these{
-        {"at_once", double_free_at_once, ", freed by this thread", all},
-        {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
-        {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
-        {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
-    };
-    return these;
-}
-
-TEST(Freer, IsKnownInSimpleCases) {
-    for (auto &one : cases())
-        for (size_t size : one.sizes) {
-            Outcome outcome = run_self({"--case", one.name, std::to_string(size)});
-            std::regex line("hakmem: double free of .* \\([0-9]+-byte block" + std::string(one.line) + "\\)\n");
-            EXPECT_TRUE(std::regex_search(outcome.err, line)) << one.name << outcome.describe();
-        }
-}
-
-/* ---- any traffic ---- */
 
 /* Threads that do one thing after the other, each what it is told to. */
 class Worker {
@@ -100,6 +58,129 @@ class Worker {
     bool told_ = false;
     std::thread thread_;
 };
+
+/* ---- simple cases ---- */
+
+/* The first thread of all leaves its heap to the next. */
+void double_free_of_two_threads_one_after_the_other(size_t size) {
+    char *block = nullptr, *kept = nullptr;
+    std::thread([&] {
+        block = live(size), kept = live(size);
+        S.free(block);
+    }).join();
+    std::thread([&] { S.free(block); }).join();
+    S.free(kept);
+}
+
+/* Another thread freed it, and its slab's owner has it in its list since. */
+void double_free_of_what_came_home(size_t size) {
+    char *block = live(size), *kept = live(size);
+    std::thread([&] { S.free(block); }).join();
+    hak_trim();
+    S.free(block);
+    S.free(kept);
+}
+
+uintptr_t slot_of(const char *p) { return reinterpret_cast<uintptr_t>(p) / (64 * kKiB); }
+
+/* Another thread freed it, and its slot went back to the system; in the slab that this thread has there now it is to be handed
+ * out next. */
+void double_free_of_what_a_former_slab_had(size_t size) {
+    std::set<char *> theirs;
+    std::thread([&] {
+        while (theirs.size() < 10000)
+            theirs.insert(live(size));
+        for (char *block : theirs)
+            S.free(block);
+    }).join();
+    hak_trim();
+    for (size_t i = 0; i < 10000; i++) {
+        char *first = live(size), *next = first + S.usable_size(first);
+        if (slot_of(first) != slot_of(first - 1) && theirs.count(next) != 0)
+            S.free(next);
+    }
+}
+
+size_t counter(const char *name) { return static_cast<size_t>(heap_stats()["counters"][name].number); }
+
+void await_more(const char *name) {
+    for (size_t before = counter(name); counter(name) == before;)
+        sched_yield();
+}
+
+/* Another thread freed it, while this one slept and the purger emptied its rings. */
+void double_free_after_the_rings_were_emptied(size_t size) {
+    Worker large, other;
+    char *block = live(size);
+    large.run([] { live(8 * kMiB); }); /* the heap is one that has a purger */
+    S.free(live(size));
+    await_more("rings_emptied");
+    other.run([&] { S.free(block); });
+    S.free(block);
+}
+
+/* This thread freed it into another's slab, which is this thread's since; and then it slept so long that the purger has brought
+ * the block home. */
+void double_free_of_what_the_purger_sent(size_t size) {
+    Worker large, owner;
+    large.run([] { live(8 * kMiB); });
+    std::vector<char *> own, theirs;
+    while (own.size() < 640)
+        own.push_back(live(size));
+    for (size_t i = 0; i < 448; i++) /* whole slabs: this thread keeps full ones from now on */
+        S.free(own[i]);
+    auto end = std::make_unique<Worker>();
+    end->run([&] {
+        while (theirs.size() < 64)
+            theirs.push_back(live(size));
+    });
+    S.free(theirs[20]); /* the first is sent at once */
+    S.free(theirs[53]);
+    S.free(theirs[54]);
+    end->run([&] { S.free(theirs[61]), S.free(theirs[62]), S.free(theirs[63]); });
+    end.reset();
+    while (slot_of(live(size)) != slot_of(theirs[54])) {
+    }
+    while (slot_of(live(size)) == slot_of(theirs[54])) {
+    }
+    await_more("outbox_batches");
+    S.free(theirs[54]);
+}
+
+/* Secure mode has no lists and rings. */
+std::vector<size_t> of_caches(std::vector<size_t> sizes) {
+    if (in_secure_mode())
+        sizes.clear();
+    return sizes;
+}
+
+const std::vector<Misuse> &cases() {
+    static const std::vector<size_t> small{8, 48, 1000, 5000, 40000}, all{8, 48, 1000, 5000, 40000, 200 * kKiB};
+    static const std::string owner =
+        in_secure_mode() ? "" : ", freed by another thread"; /* that knows of one thread only */
+    static const std::vector<Misuse> these{
+        {"at_once", double_free_at_once, ", freed by this thread", all},
+        {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
+        {"of_two_threads_one_after_the_other", double_free_of_two_threads_one_after_the_other, "", small},
+        {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
+        {"of_what_a_former_slab_had", double_free_of_what_a_former_slab_had, "", of_caches({48, 1000})},
+        {"after_the_rings_were_emptied", double_free_after_the_rings_were_emptied,
+         "(, freed by another thread)?" /* the other's may be emptied, too */, of_caches({5000, 200 * kKiB})},
+        {"of_what_the_purger_sent", double_free_of_what_the_purger_sent, "", of_caches({1000})},
+    };
+    return these;
+}
+
+TEST(Freer, IsKnownInSimpleCases) {
+    for (auto &one : cases())
+        for (size_t size : one.sizes) {
+            Outcome outcome = run_self({"--case", one.name, std::to_string(size)});
+            std::regex line("hakmem: double free of .* \\([0-9]+-byte block" + std::string(one.line) + "\\)\n");
+            EXPECT_TRUE(std::regex_match(outcome.err, line)) << one.name << outcome.describe();
+        }
+}
+
+/* ---- any traffic ---- */
 
 /* Allocates and frees at random in several threads, and frees again: before each such free it writes whether the line owes
  * "this" or "another" thread. */
@@ -167,6 +248,44 @@ TEST(Freer, IsNeverTheWrongOne) {
         EXPECT_GT(told, silent) << "most lines could tell who freed the block before";
 }
 
+/* Of an owner that sleeps this thread frees blocks, and one of them again and again, while another thread frees others. */
+int free_twice_while_another_sends() {
+    constexpr size_t kBlocks = 8192 /* of 8 bytes, in a slab */, kMine = 1000;
+    for (int round = 0; round < times(60); round++) {
+        Worker owner;
+        std::vector<char *> blocks;
+        owner.run([&] {
+            while (blocks.size() < 2 * kBlocks || slot_of(blocks.back()) != slot_of(blocks[blocks.size() - kBlocks]))
+                blocks.push_back(live(8));
+        });
+        char **last = &blocks[blocks.size() - kBlocks];
+        std::for_each(last, last + kMine, S.free);
+        std::atomic<bool> begun{false}, done{false};
+        std::thread other([&] {
+            S.free(last[kMine]);
+            begun = true;
+            std::for_each(last + kMine + 1, last + kBlocks, S.free);
+            done = true;
+        });
+        while (!begun)
+            sched_yield();
+        do
+            S.free(last[kMine / 2]);
+        while (!done);
+        other.join();
+    }
+    return 0;
+}
+
+TEST(Freer, IsNotWhoFreesOthersMeanwhile) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "secure mode sends nothing";
+    Outcome outcome = run_self({"--free-while-another-sends"}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_DRAIN_INTERVAL=16"});
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe().substr(0, 1000);
+    EXPECT_NE(outcome.err.find("hakmem: double free of "), std::string::npos) << "no free was the second";
+    EXPECT_EQ(outcome.err.find("freed by another thread"), std::string::npos) << "this thread freed it";
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -176,6 +295,8 @@ int main(int argc, char **argv) {
         return run_misuse(cases(), argv[2], strtoul(argv[3], nullptr, 10));
     if (argc == 3 && strcmp(argv[1], "--free-twice") == 0)
         return free_twice_at_random(strtoull(argv[2], nullptr, 10));
+    if (argc == 2 && strcmp(argv[1], "--free-while-another-sends") == 0)
+        return free_twice_while_another_sends();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

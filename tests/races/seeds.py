@@ -49,8 +49,8 @@ SEEDS = {
     ),
     "keep_unlisted": (
         "slab.c",
-        "s->own_frees = true;\n    list_owned(h, s);\n    keep_few(h, s);",
-        "s->own_frees = true;\n    keep_few(h, s);",
+        "s->own_frees = own_frees;\n    list_owned(h, s);\n    keep_few(h, s);",
+        "s->own_frees = own_frees;\n    keep_few(h, s);",
     ),
     "keep_drops_inbox": (
         "slab.c",

@@ -469,6 +469,45 @@ void large_blocks_in_quarantine_are_bounded() {
     hak_trim();
     check(heap_bytes("total") - before < 2.0 * kMiB, "a trim leaves the quarantine of large blocks");
 }
+/* Of 64 MiB blocks of 2 MiB take 4 each, touched or not. */
+void a_limit_admits_blocks_that_are_touched_whole() {
+    allocate_and_free(2 * kMiB, 16, 0);
+    hak_trim();
+    check(hak_option_set("HARD_LIMIT", "64M") == 0, "there is no such option");
+    int blocks = 0;
+    for (char *block; (block = hidden(S.alloc(2 * kMiB))) != nullptr; blocks++)
+        memset(block, 1, 2 * kMiB);
+    check(blocks >= 14, "blocks that were touched whole are refused early");
+}
+int mappings() {
+    FILE *file = fopen("/proc/self/maps", "re");
+    int lines = 0;
+    for (int c; (c = fgetc(file)) != EOF;)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+/* What huge pages were asked for is, when it is free, like what is around it: else each such block costs mappings for ever. */
+void shrunk_blocks_leave_no_mappings() {
+    allocate_and_free(4 * kMiB, 16, 0); /* touched whole: so are the next */
+    hak_trim();
+    int before = mappings();
+    std::vector<char *> blocks(6);
+    for (char *&block : blocks)
+        block = hidden(S.alloc(4 * kMiB));
+    for (char *&block : blocks)
+        block = hidden(S.realloc(block, 3 * kMiB));
+    for (char *block : blocks)
+        S.free(block);
+    hak_trim();
+    check(mappings() <= before + 3, "mappings stay of blocks that were shrunk, then freed");
+}
+void what_never_goes_back_is_kept() {
+    check(hak_option_set("PURGE", "never") == 0, "there is no such option");
+    size_t before = process_rss_bytes();
+    allocate_and_free(900 * kKiB, 40, 0);
+    check(process_rss_bytes() - before > 30 * kMiB, "large blocks are purged though nothing shall be");
+}
 
 struct Fine {
     const char *name;
@@ -487,7 +526,10 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"the_table_goes_back", the_table_goes_back},
                       {"free_pages_go_back", free_pages_go_back},
                       {"a_trim_reaches_other_threads", a_trim_reaches_other_threads},
-                      {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded}};
+                      {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded},
+                      {"a_limit_admits_blocks_that_are_touched_whole", a_limit_admits_blocks_that_are_touched_whole},
+                      {"shrunk_blocks_leave_no_mappings", shrunk_blocks_leave_no_mappings},
+                      {"what_never_goes_back_is_kept", what_never_goes_back_is_kept}};
 
 class SecureFine : public testing::TestWithParam<Fine> {};
 

@@ -83,7 +83,7 @@ void expect_enomem() {
     }
 }
 
-/* Exhausts memory in blocks of one size, several times, and checks how much was had. */
+/* Exhausts memory in blocks of one size, several times, and checks how much was had: about as much each time. */
 void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
     size_t least = static_cast<size_t>(owed * static_cast<double>(limit - foreign));
     for (int round = 0; round < 3; round++) {
@@ -95,6 +95,7 @@ void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
                (limit - foreign) / kKiB);
         if (chain.bytes < least)
             give_up("only %zu KiB in %zu-byte blocks, %zu KiB owed", chain.bytes / kKiB, size, least / kKiB);
+        least = std::max(least, chain.bytes / 5 * 4);
         size_t all = chain.count;
         chain.shrink(all / 2);
         for (size_t i = 0; i < all * 4 / 10; i++)
