@@ -206,12 +206,13 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     if (s == NULL)
         return NULL;
     sample_emptied(h, c);
-    uintptr_t list = h->list[c];
+    uintptr_t list = h->list[c]; /* counted first: while nobody has it block_is_listed does not meet its blocks */
+    unsigned listed = list != slab_terminator(s) ? list_length(s, &list) : 0;
     h->list[c] = slab_terminator(s);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
     s->free_to = &s->list;
-    s->countdown = slab_used(s) - (list != slab_terminator(s) ? list_length(s, &list) : 0);
+    s->countdown = slab_used(s) - listed;
     s->place &= (uint8_t)~PLACE_CURRENT;
     s->list = list;
     if (s->countdown != 0)
