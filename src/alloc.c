@@ -173,10 +173,6 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
     return allocate(bytes, 1, &zero);
 }
 
-HAK_NOINLINE static void *hand_out_secure(struct secure_entry e, size_t block_bytes, size_t bytes) {
-    void *p = secure_hand_out(e, block_bytes, bytes);
-    return likely(p != NULL) ? p : allocate_any(bytes);
-}
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES))
         return allocate_any(bytes);
@@ -185,7 +181,7 @@ HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
         return allocate_any(bytes);
     struct secure_entry e = secure_next(h, cache);
     if (!secure_is_simple(e, cache->block_bytes))
-        return hand_out_secure(e, cache->block_bytes, bytes);
+        return secure_hand_out(e, cache->block_bytes, bytes, allocate_any);
     return secure_finish(e, cache->block_bytes, bytes);
 }
 
