@@ -191,23 +191,30 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
+/* These two are apart from alloc_slow, which thus saves no registers. */
+HAK_NOINLINE static void *allocate_tiny_sampled(struct heap *h, size_t bytes) {
+    return sample_is_far_in_class(h, tiny_class_of(bytes)) ? allocate_tiny(h, bytes) : allocate_any(bytes);
+}
+/* The hit path of mid: rings are empty without a heap. */
+HAK_NOINLINE static void *allocate_mid(struct heap *h, size_t bytes) {
+    struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+    if (likely(cached.block != 0)) {
+        store_relaxed(cached.state, BLOCK_LIVE);
+        return block_word(cached.block);
+    }
+    return h->number != HEAP_NONE && option(OPT_SECURE) ? allocate_secure(h, bytes) : allocate_any(bytes);
+}
+
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
-    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        unsigned index = ring_of_class(mid_class_of(bytes));
-        struct ring_entry cached = ring_pop_unsampled(h, index, bytes);
-        if (likely(cached.block != 0)) {
-            store_relaxed(cached.state, BLOCK_LIVE);
-            return block_word(cached.block);
-        }
-    }
+    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX)
+        return allocate_mid(h, bytes);
     if (h->number == HEAP_NONE)
         return allocate_any(bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) &&
-        (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes))))
-        return allocate_tiny(h, bytes);
+    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB))
+        return likely(!sample_wanted(h)) ? allocate_tiny(h, bytes) : allocate_tiny_sampled(h, bytes);
     return allocate_any(bytes);
 }
 
