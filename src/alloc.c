@@ -173,10 +173,6 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
     return allocate(bytes, 1, &zero);
 }
 
-HAK_NOINLINE static void *hand_out_secure(struct secure_entry e, size_t block_bytes, size_t bytes) {
-    void *p = secure_hand_out(e, block_bytes, bytes);
-    return likely(p != NULL) ? p : allocate_any(bytes);
-}
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES))
         return allocate_any(bytes);
@@ -185,7 +181,7 @@ HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
         return allocate_any(bytes);
     struct secure_entry e = secure_next(h, cache);
     if (!secure_is_simple(e, cache->block_bytes))
-        return hand_out_secure(e, cache->block_bytes, bytes);
+        return secure_hand_out(e, cache->block_bytes, bytes, allocate_any);
     return secure_finish(e, cache->block_bytes, bytes);
 }
 
@@ -195,23 +191,30 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
+/* These two are apart from alloc_slow, which thus saves no registers. */
+HAK_NOINLINE static void *allocate_tiny_sampled(struct heap *h, size_t bytes) {
+    return sample_is_far_in_class(h, tiny_class_of(bytes)) ? allocate_tiny(h, bytes) : allocate_any(bytes);
+}
+/* The hit path of mid: rings are empty without a heap. */
+HAK_NOINLINE static void *allocate_mid(struct heap *h, size_t bytes) {
+    struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+    if (likely(cached.block != 0)) {
+        store_relaxed(cached.state, BLOCK_LIVE);
+        return block_word(cached.block);
+    }
+    return h->number != HEAP_NONE && option(OPT_SECURE) ? allocate_secure(h, bytes) : allocate_any(bytes);
+}
+
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
-    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) { /* the hit path of mid: rings are empty without a heap */
-        unsigned index = ring_of_class(mid_class_of(bytes));
-        struct ring_entry cached = ring_pop_unsampled(h, index, bytes);
-        if (likely(cached.block != 0)) {
-            store_relaxed(cached.state, BLOCK_LIVE);
-            return block_word(cached.block);
-        }
-    }
+    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX)
+        return allocate_mid(h, bytes);
     if (h->number == HEAP_NONE)
         return allocate_any(bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) &&
-        (likely(!sample_wanted(h)) || sample_is_far_in_class(h, tiny_class_of(bytes))))
-        return allocate_tiny(h, bytes);
+    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB))
+        return likely(!sample_wanted(h)) ? allocate_tiny(h, bytes) : allocate_tiny_sampled(h, bytes);
     return allocate_any(bytes);
 }
 

@@ -26,7 +26,6 @@
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB)
-#define SPARSE_FROM (4 * KIB)  /* bytes of a block */
 #define POPULATE_FROM_SLABS 16 /* of a class in one heap, as in tiny.c */
 
 _Static_assert(sizeof(struct secure_heap) +
@@ -66,30 +65,6 @@ static struct secure_cache *cache_of(struct heap *h, unsigned c) {
 
 /* ---- blocks ---- */
 
-/* Four vectors a round; the last round may overlap the one before. */
-#define IS_ZERO(type)                                                                                                  \
-    const type *v = (const type *)block, *last = (const type *)(block + bytes) - 4;                                    \
-    type a = last[0] | last[1], b = last[2] | last[3];                                                                 \
-    for (; v < last; v += 4)                                                                                           \
-        a |= v[0] | v[1], b |= v[2] | v[3];                                                                            \
-    a |= b;
-
-typedef uint64_t wide_vector __attribute__((vector_size(32), may_alias, aligned(16)));
-
-HAK_WIDE static bool wide_is_zero(uintptr_t block, size_t bytes) {
-    IS_ZERO(wide_vector)
-    return (a[0] | a[1] | a[2] | a[3]) == 0;
-}
-
-static bool is_zero(uintptr_t block, size_t bytes) {
-    if (bytes <= NARROW_MOST)
-        return narrow_is_zero(block, bytes);
-    if (likely(HAK_HAS_WIDE()))
-        return wide_is_zero(block, bytes);
-    IS_ZERO(vector)
-    return (a[0] | a[1]) == 0;
-}
-
 static size_t size_of_state(size_t block_bytes, uint16_t state) {
     return block_bytes - CANARY_BYTES - ((state & ~STATE_FREED) - 1u);
 }
@@ -106,7 +81,7 @@ HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes) {
     size_t bytes = before != 0 ? size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
     if (purge_forked_with_threads())
         return false;
-    if (state_is_live(before) || is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
+    if (state_is_live(before) || memory_is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
         fail_double_free(block_word(e.block), bytes, FREER_UNKNOWN);
     else
         fail_damage("write after free", block_word(e.block), bytes);
@@ -114,9 +89,30 @@ HAK_COLD static bool fail_hand_out(struct secure_entry e, size_t block_bytes) {
     return true;
 }
 
-void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes) {
-    bool bad = state_is_live(load_relaxed(e.state)) || !is_zero(e.block, block_bytes);
-    return likely(!bad) || fail_hand_out(e, block_bytes) ? secure_finish(e, block_bytes, bytes) : NULL;
+HAK_COLD static void *hand_out_bad(struct secure_entry e, size_t block_bytes, size_t bytes,
+                                   void *(*otherwise)(size_t bytes)) {
+    return fail_hand_out(e, block_bytes) ? secure_finish(e, block_bytes, bytes) : otherwise(bytes);
+}
+HAK_WIDE static void *wide_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes,
+                                    void *(*otherwise)(size_t bytes)) {
+    if (unlikely(state_is_live(load_relaxed(e.state)) || !wide_is_zero(e.block, block_bytes)))
+        return hand_out_bad(e, block_bytes, bytes, otherwise);
+    return secure_finish(e, block_bytes, bytes);
+}
+HAK_NOINLINE static void *any_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes,
+                                       void *(*otherwise)(size_t bytes)) {
+    if (unlikely(state_is_live(load_relaxed(e.state)) || !memory_is_zero(e.block, block_bytes)))
+        return hand_out_bad(e, block_bytes, bytes, otherwise);
+    return secure_finish(e, block_bytes, bytes);
+}
+void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes)) {
+    if (likely(block_bytes > NARROW_MOST && HAK_HAS_WIDE()))
+        return wide_hand_out(e, block_bytes, bytes, otherwise);
+    return any_hand_out(e, block_bytes, bytes, otherwise);
+}
+static void *nothing(size_t bytes) {
+    (void)bytes;
+    return NULL;
 }
 
 /* ---- slabs ---- */
@@ -181,19 +177,18 @@ static void populate(struct secure_cache *cache, unsigned c) {
 static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want);
 
 /* Blocks whose bits are set are no longer held. The slab may be gone afterwards. */
-static void let_go_of(struct heap *h, struct secure_span *span, unsigned c, unsigned n) {
+static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
+    struct secure_span *span = s->secure;
     uint32_t left = rmw_add(&span->held, -n) - n, nobody = 1;
     if (left == 1 && rmw_cas(&span->held, &nobody, 0)) {
-        struct slab *s = span_slab(span, c);
         store_relaxed(&span->claimed, false);
         set_kind(s, KIND_FREE);
         count(&h->pool.counters, COUNT_slabs_emptied);
         span_give(h, slot_of(s), order_of_class(c));
         return;
     }
-    size_t slot = slot_of(span_slab(span, c));
-    if (!load_seq(&span->claimed) && !pool_offered(slot, c))
-        pool_offer(slot, c);
+    if (!load_seq(&span->claimed) && !pool_offered(slot_of(s), c))
+        pool_offer(slot_of(s), c);
 }
 
 static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want) {
@@ -206,7 +201,7 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
     unsigned now = load_relaxed(&span->class_id);
     if (now == c)
         return n;
-    let_go_of(h, span, now, n);
+    let_go_of(h, span_slab(span, now), now, n);
     return 0;
 }
 
@@ -214,8 +209,10 @@ static unsigned reserve(struct heap *h, struct secure_span *span, unsigned c, un
  * miss some. Returns whether there were any. */
 static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secure_span *span, unsigned c, unsigned n) {
     uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
-    unsigned words = (blocks_of(c) + 63) / 64, before = cache->pool_blocks;
-    for (unsigned at = random_below(h, words), vain = 0; n != 0 && vain < 2 * words;
+    size_t bytes = block_bytes_of(c);
+    unsigned words = (blocks_of(c) + 63) / 64;
+    struct secure_entry *to = &cache->pool[cache->pool_blocks], *end = to + n;
+    for (unsigned at = random_below(h, words), vain = 0; to < end && vain < 2 * words;
          at = at + 1 == words ? 0 : at + 1) {
         uint64_t free = load_relaxed(&span->free[at]), some = free & secure_random(h);
         if (free == 0) {
@@ -224,39 +221,46 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
         }
         vain = 0;
         some = some != 0 ? some : free & -free;
-        uint64_t rest = some;
-        for (unsigned taken = 0; rest != 0 && taken < n; taken++)
-            rest &= rest - 1;
-        some &= ~rest;
+        for (ptrdiff_t over = (ptrdiff_t)count_bits(some) - (end - to); over > 0; over--)
+            some &= some - 1;
         some &= rmw_and(&span->free[at], ~some); /* pairs with return_blocks */
-        for (; some != 0; some &= some - 1, n--) {
-            unsigned i = at * 64 + lowest_bit(some);
-            struct secure_entry e = {start + i * block_bytes_of(c), &span->state[i]};
-            cache->pool[cache->pool_blocks++] = e;
-            prefetch(e.block);
-            prefetch((uintptr_t)e.state);
+        _Atomic uint16_t *states = &span->state[at * 64];
+        uintptr_t first = start + at * 64 * bytes;
+        prefetch((uintptr_t)states);
+        prefetch((uintptr_t)&states[32]);
+        for (; some != 0; some &= some - 1, to++) {
+            *to = (struct secure_entry){first + lowest_bit(some) * bytes, states + lowest_bit(some)};
+            prefetch(to->block);
         }
     }
+    unsigned before = cache->pool_blocks;
+    cache->pool_blocks = (uint16_t)(to - cache->pool);
     return cache->pool_blocks != before;
 }
 
-/* Sets the bits of those blocks of the slab that are among the entries, which are used up. Returns how many. */
-static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned n) {
+/* Sets the bits of those blocks of the slab that are among the entries, and keeps the others, *n then. Returns how many. */
+static unsigned set_free(const struct slab *s, struct secure_entry *entries, unsigned *n) {
     struct secure_span *span = s->secure;
+    uintptr_t start = s->start, bytes = SLOT_BYTES * s->slots;
     uint64_t mask[SPAN_BLOCKS_MOST / 64], words = 0, twice; /* of the mask, `words` tells which are there */
-    unsigned blocks = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (entries[i].block - s->start >= SLOT_BYTES * s->slots)
+    const _Atomic uint16_t *states = span->state;
+    unsigned all = *n, others = 0, blocks = 0;
+    for (unsigned i = 0; i < all; i++) {
+        if (entries[i].block - start >= bytes) {
+            secure_entry_copy(&entries[others++], &entries[i]);
             continue;
-        size_t index = (size_t)(entries[i].state - span->state);
+        }
+        size_t index = (size_t)(entries[i].state - states);
         uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
-        if (unlikely(before & bit))
+        if (unlikely(before & bit)) {
             fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
-        blocks += !(before & bit);
+            blocks--;
+        }
         mask[index / 64] = before | bit;
         words |= (uint64_t)1 << index / 64;
-        entries[i].block = 0;
     }
+    blocks += all - others;
+    *n = others;
     for (; words != 0; words &= words - 1) {
         unsigned at = lowest_bit(words);
         twice = rmw_or(&span->free[at], mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
@@ -269,13 +273,11 @@ static unsigned set_free(struct slab *s, struct secure_entry *entries, unsigned 
     return blocks;
 }
 
-/* All of `entries` go back to their slabs. */
+/* All of `entries`, which are used up, go back to their slabs. */
 HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
-    for (unsigned i = 0; i < n; i++) {
-        if (entries[i].block == 0)
-            continue;
-        struct slab *s = slab_of_block(entries[i].block);
-        let_go_of(h, s->secure, slab_class(s), set_free(s, entries + i, n - i));
+    while (n != 0) {
+        struct slab *s = slab_of_block(entries[0].block);
+        let_go_of(h, s, slab_class(s), set_free(s, entries, &n));
     }
 }
 
@@ -331,19 +333,26 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     return true;
 }
 
+/* The quarantine is full, and the pool is not. */
 HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entry e) {
-    struct secure_entry *place = &cache->pool[cache->pool_room + cache->fifo_at];
-    bool waited = place->block != 0;
+    unsigned at = cache->fifo_at;
+    struct secure_entry *place = &cache->pool[cache->pool_room + at];
     secure_entry_copy(&cache->pool[cache->pool_blocks], place);
     *place = e;
-    cache->fifo_at = cache->fifo_at + 1 == cache->fifo_room ? 0 : (uint8_t)(cache->fifo_at + 1);
-    cache->pool_blocks = (uint16_t)(cache->pool_blocks + waited);
+    at++;
+    cache->fifo_at = (uint8_t)(at == cache->fifo_room ? 0 : at);
+    cache->pool_blocks++;
 }
 
-/* The pool is full, or there is none yet. */
+/* The pool is full, or the quarantine is not, or there is none yet. */
 HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = cache_of(h, c);
     empty_if_wanted(h);
+    if (cache->fifo_blocks != cache->fifo_room) {
+        cache->pool[cache->pool_room + cache->fifo_blocks++] = e;
+        cache->pool_full = cache->fifo_blocks == cache->fifo_room ? cache->pool_room : 0;
+        return;
+    }
     unsigned n = cache->pool_blocks / 2u;
     cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
     if (n != 0)
@@ -354,7 +363,7 @@ HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct se
 
 HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = &secure_of(h)->cache[c];
-    if (likely(cache->pool_blocks != cache->pool_room))
+    if (likely(cache->pool_blocks < cache->pool_full))
         add_to_quarantine(cache, e);
     else
         quarantine_slowly(h, c, e);
@@ -375,7 +384,7 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
             return NULL;
         if (unlikely(cache->pool_blocks == 0))
             continue;
-        void *p = secure_hand_out(secure_next(h, cache), block_bytes_of(c), bytes);
+        void *p = any_hand_out(secure_next(h, cache), block_bytes_of(c), bytes, nothing);
         if (likely(p != NULL))
             return p;
     }
@@ -406,78 +415,73 @@ HAK_COLD static void fail_free(struct slab *s, const void *p) {
     }
 }
 
-/* The block p is freed, if it is one. Block 0: it is not. */
-HAK_INLINE struct secure_entry take_back(struct slab *s, void *p, size_t *bytes) {
-    struct secure_entry e = {(uintptr_t)p, NULL};
-    unsigned i = index_of(s, e.block);
+/* The block p is freed, if it is one. */
+HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_t *bytes) {
+    unsigned i = index_of(s, (uintptr_t)p);
     uint16_t state = 0;
+    e->block = (uintptr_t)p;
     if (likely(i < s->blocks)) {
-        e.state = &s->secure->state[i];
-        state = load_relaxed(e.state);
+        e->state = &s->secure->state[i];
+        state = load_relaxed(e->state);
     }
     if (unlikely(!state_is_live(state))) {
         fail_free(s, p);
-        return (struct secure_entry){0, NULL};
+        return false;
     }
-    store_relaxed(e.state, state | STATE_FREED);
+    store_relaxed(e->state, state | STATE_FREED);
     *bytes = size_of_state(s->block_bytes, state);
-    return e;
+    return true;
 }
 
-/* Eight vectors at a time, and only those in which there is something: reading takes less than writing, and what was never
- * written stays without memory of its own. */
-HAK_WIDE static void wide_clear(uintptr_t block, size_t bytes) {
-    wide_vector *v = (wide_vector *)block, *last = (wide_vector *)(block + round_up(bytes, 16)) - 8; /* NOLINT */
-    for (; v < last; v += 8) {
-        wide_vector a = v[0] | v[1] | v[2] | v[3], b = v[4] | v[5] | v[6] | v[7], zero = {0, 0, 0, 0};
-        a |= b;
-        if ((a[0] | a[1] | a[2] | a[3]) != 0)
-            v[0] = v[1] = v[2] = v[3] = v[4] = v[5] = v[6] = v[7] = zero;
-    }
-    memset(last, 0, 8 * sizeof *last);
-}
-
-/* A block whose middle is zero was probably used in part. */
-static void clear(uintptr_t block, size_t bytes) {
-    if (bytes >= SPARSE_FROM && HAK_HAS_WIDE() && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MOST))
-        wide_clear(block, bytes);
-    else
-        memset(block_word(block), 0, bytes);
-}
-
-/* Any block, with its canary overwritten or not. */
+/* Any block, with its canary overwritten or not. What lies behind the canary stays, to be told when the block is handed out
+ * again. */
 static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes) {
     if (likely(has_canary(block, bytes))) {
-        clear(block, bytes + CANARY_BYTES);
+        memory_clear(block, bytes + CANARY_BYTES);
         return;
     }
     fail_damage("overflow", block_word(block), bytes);
     memset(block_word(block), 0, s->block_bytes); /* it may have gone on behind the canary */
 }
 
-HAK_NOINLINE static void free_wide(struct heap *h, struct slab *s, struct secure_entry e, size_t bytes) {
+HAK_NOINLINE static void free_any(struct heap *h, struct slab *s, struct secure_entry e, size_t bytes) {
     check_and_clear(s, e.block, bytes);
     quarantine(h, slab_class(s), e);
 }
-
-/* The hit path of free. */
-void secure_free(struct heap *h, struct slab *s, void *p) {
-    size_t bytes;
-    struct secure_entry e = take_back(s, p, &bytes);
-    if (unlikely(e.block == 0))
+HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, struct secure_entry e, size_t bytes) {
+    size_t used = bytes + CANARY_BYTES, rounds = long_rounds(s->block_bytes);
+    if (unlikely(s->block_bytes > BIG_FROM || long_rounds(used) != rounds || !has_canary(e.block, bytes))) {
+        free_any(h, s, e, bytes);
         return;
-    if (bytes > NARROW_MOST - CANARY_BYTES || unlikely(!has_canary(e.block, bytes))) {
+    }
+    long_clear(e.block, used, rounds);
+    quarantine(h, slab_class(s), e);
+}
+
+/* The hit path of free, for blocks that nearly fill one of the class. Its branches on sizes are taken by that of the class, which
+ * is here sooner than what the state tells. */
+void secure_free(struct heap *h, struct slab *s, void *p) {
+    struct secure_entry e;
+    size_t bytes, block_bytes = s->block_bytes;
+    if (unlikely(!take_back(s, p, &e, &bytes)))
+        return;
+    if (block_bytes > NARROW_MOST && likely(HAK_HAS_WIDE())) {
         free_wide(h, s, e, bytes);
         return;
     }
-    narrow_clear(e.block, round_up(bytes + CANARY_BYTES, 16));
+    if (unlikely(round_up(bytes + CANARY_BYTES, 16) != block_bytes || block_bytes > NARROW_MOST ||
+                 !has_canary(e.block, bytes))) {
+        free_any(h, s, e, bytes);
+        return;
+    }
+    narrow_clear(e.block, block_bytes);
     quarantine(h, slab_class(s), e);
 }
 
 void secure_free_homeless(struct slab *s, void *p) {
     size_t bytes;
-    struct secure_entry e = take_back(s, p, &bytes);
-    if (e.block == 0)
+    struct secure_entry e;
+    if (!take_back(s, p, &e, &bytes))
         return;
     check_and_clear(s, e.block, bytes);
     return_blocks(&heap_afterlife, &e, 1);
@@ -505,9 +509,11 @@ void secure_empty(struct heap *h) {
         if (cache->pool_room == 0)
             continue;
         unsigned n = cache->pool_blocks;
-        cache->pool_blocks = cache->pool_next = 0;
+        unsigned waiting = cache->fifo_blocks;
+        cache->pool_blocks = cache->pool_next = cache->pool_full = 0;
+        cache->fifo_blocks = cache->fifo_at = 0;
         return_blocks(h, cache->pool, n);
-        return_blocks(h, cache->pool + cache->pool_room, cache->fifo_room);
+        return_blocks(h, cache->pool + cache->pool_room, waiting);
         unclaim(cache, c);
     }
 }
@@ -539,14 +545,14 @@ static size_t purge_pages(struct heap *h, struct secure_span *span, unsigned c) 
     char *begin = n != 0 ? slab_address(span_slab(span, c)) : NULL;
     for (size_t at = 0; n != 0 && at < SLOT_BYTES << order_of_class(c); at += page) {
         size_t end = min_size((at + page - 1) / block_bytes + 1, blocks_of(c));
-        if (has_all_bits(taken, at / block_bytes, end) && is_zero((uintptr_t)begin + at, page))
+        if (has_all_bits(taken, at / block_bytes, end) && memory_is_zero((uintptr_t)begin + at, page))
             purged += os_advise(OS_PURGE, begin + at, page);
     }
     for (unsigned at = 0; n != 0 && at < SPAN_BLOCKS_MOST / 64; at++)
         if (taken[at] != 0)
             rmw_or(&span->free[at], taken[at]); /* pairs with take_blocks */
     if (n != 0)
-        let_go_of(h, span, c, n);
+        let_go_of(h, span_slab(span, c), c, n);
     return purged;
 }
 

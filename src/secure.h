@@ -14,14 +14,12 @@
 #include "os.h"
 #include "spans.h"
 #include "slab.h"
-
-#include <string.h>
+#include "zero.h"
 
 #define CANARY_BYTES 8
 
 /* ---- what a heap has ---- */
 
-typedef uint64_t vector __attribute__((vector_size(16), may_alias));
 struct secure_entry {
     _Alignas(vector) uintptr_t block; /* 0: none */
     _Atomic uint16_t *state; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the canary's end, + 1 */
@@ -37,10 +35,12 @@ struct secure_cache {
     uint16_t pool_blocks;
     uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
     uint16_t pool_room;
+    uint16_t pool_full; /* a free that finds so many takes the slow way: pool_room, 0 until the quarantine is full */
+    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint8_t fifo_blocks;
     uint8_t fifo_room;
     uint8_t fifo_at;
-    uint16_t slabs_started; /* or more */
-    uint16_t pool_next;     /* of the pool, the one malloc hands out next */
+    uint8_t slabs_started; /* or more */
     uint32_t block_bytes;
     struct secure_entry *pool; /* behind it the quarantine, a ring */
     struct secure_span *span;  /* claimed: blocks are taken from it */
@@ -77,27 +77,6 @@ HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)
 
 /* ---- blocks ---- */
 
-#define NARROW_MOST 128 /* bytes of a block that is cleared and looked at here, without a call */
-
-/* Of a multiple of 16 bytes. From both ends, which may overlap: no loop, whose end would come as a surprise. */
-HAK_INLINE bool narrow_is_zero(uintptr_t block, size_t bytes) {
-    const vector *v = (const vector *)block, *end = v + bytes / 16; /* NOLINT: blocks are addresses */
-    vector all = v[0] | end[-1];
-    if (bytes > 32)
-        all |= v[1] | end[-2];
-    if (bytes > 64)
-        all |= v[2] | v[3] | end[-3] | end[-4];
-    return (all[0] | all[1]) == 0;
-}
-HAK_INLINE void narrow_clear(uintptr_t block, size_t bytes) {
-    vector *v = (vector *)block, *end = v + bytes / 16, zero = {0, 0}; /* NOLINT: blocks are addresses */
-    v[0] = end[-1] = zero;
-    if (bytes > 32)
-        v[1] = end[-2] = zero;
-    if (bytes > 64)
-        v[2] = v[3] = end[-3] = end[-4] = zero;
-}
-
 HAK_INLINE bool state_is_live(uint16_t state) { return (uint16_t)(state - 1) < STATE_FREED - 1; }
 HAK_INLINE uint16_t state_of_size(size_t block_bytes, size_t bytes) {
     return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
@@ -112,7 +91,7 @@ HAK_INLINE void secure_put_canary(uintptr_t block, size_t bytes) {
 
 HAK_INLINE struct secure_cache *secure_cache_for(struct heap *h, size_t bytes) {
     size_t units = (bytes + CANARY_BYTES + 15) / 16; /* 0 bytes fit into a block of 16 */
-    unsigned c = units <= TINY_BYTES_MAX / 16 ? tiny_class_table[units * 2] : mid_class_table[(units - 1) / 8];
+    unsigned c = likely(units <= TINY_BYTES_MAX / 16) ? tiny_class_table[units * 2] : mid_class_table[(units - 1) / 8];
     return &secure_of(h)->cache[c];
 }
 HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache->pool_blocks > cache->pool_least; }
@@ -135,8 +114,8 @@ HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t
     secure_put_canary(e.block, bytes);
     return block_word(e.block);
 }
-/* Looks at any block. NULL: not this one. */
-void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes);
+/* Looks at any block. If it is not for use, `otherwise` is called, and last of all, so that alloc.c need not come back. */
+void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes));
 
 /* A block, zero but for its canary; NULL without memory. */
 void *secure_malloc(struct heap *h, size_t bytes, size_t alignment);

@@ -142,6 +142,13 @@ void overflow_of_resized(size_t size) {
     spoil(block + size - 1);
     S.free(block);
 }
+/* Over the canary, into what the block has behind it: told when it is handed out again. */
+void overflow_behind_canary(size_t size) {
+    char *block = named(size);
+    spoil(block + size + 8);
+    S.free(block);
+    churn(size);
+}
 void large_guard_behind(size_t size) {
     size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     hidden(S.alloc(size))[(size + page - 1) / page * page] = 1;
@@ -245,6 +252,7 @@ const std::vector<Misuse> &cases() {
         {"overflow_freed_by_another_thread", overflow_freed_by_another_thread, kOverflow, kSmall},
         {"overflow_told_by_realloc", overflow_told_by_realloc, kOverflow, {48, 1000, 60000, 100001}},
         {"overflow_of_resized", overflow_of_resized, "hakmem: overflow of @ (*", {48, 1000, 60000, 100001}},
+        {"overflow_behind_canary", overflow_behind_canary, kWrite, {1000, 1001, 5000, 60000}},
         {"overflow_of_large", overflow_1_byte, kOverflow, {100001, kMiB + 1, 3 * kMiB + 100}},
         {"large_guard_behind", large_guard_behind, nullptr, {100001, kLarge, 3 * kMiB, 3 * kMiB + 100}},
         {"grown_guard_behind", grown_guard_behind, nullptr, {100001, 3 * kMiB, 3 * kMiB + 100}},
@@ -320,7 +328,8 @@ void memory_is_zero() {
 /* What is cleared by another way than a block that was written whole: blocks written here and there. A byte that stayed would
  * be told as a write after free, or be in the next block. */
 void blocks_used_in_part_are_zero() {
-    for (size_t size : {size_t{4090}, size_t{5000}, size_t{20011}, size_t{60000}})
+    for (size_t size : {size_t{121}, size_t{200}, size_t{255}, size_t{1001}, size_t{4090}, size_t{5000}, size_t{20011},
+                        size_t{60000}})
         for (size_t at = 0; at < size; at += at < 600 || at + 600 > size ? 1 : 41) {
             char *block = hidden(S.alloc(size));
             block[at] = 1;
@@ -456,6 +465,26 @@ void a_trim_reaches_other_threads() {
     }).join();
     check(after < before / 2, "a trim leaves other threads' quarantines");
 }
+/* A free that finds another thread's trim wanted empties what it was about to spill: no block may be in two hands then. */
+void a_trim_between_frees() {
+    constexpr size_t kBlocks = 400, kSize = 40;
+    for (int round = 0; round < 20; round++) {
+        std::vector<char *> blocks(kBlocks);
+        for (char *&block : blocks)
+            block = hidden(S.alloc(kSize));
+        for (size_t i = 0; i < kBlocks; i++) {
+            if (i == kBlocks / 2)
+                std::thread(hak_trim).join();
+            S.free(blocks[i]);
+        }
+        std::set<char *> live;
+        for (size_t i = 0; i < 2 * kBlocks; i++)
+            live.insert(hidden(S.alloc(kSize)));
+        check(live.size() == 2 * kBlocks, "a block was handed out twice");
+        for (char *block : live)
+            S.free(block);
+    }
+}
 /* Freed large blocks wait inaccessible; what of them stays resident for it is bounded, and gone after a trim. */
 void large_blocks_in_quarantine_are_bounded() {
     double before = heap_bytes("total");
@@ -520,6 +549,7 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
                       {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
                       {"sized_frees_that_fit", sized_frees_that_fit},
+                      {"a_trim_between_frees", a_trim_between_frees},
                       {"print_places", print_places},
                       {"many_large_blocks", many_large_blocks},
                       {"the_table_is_metadata", the_table_is_metadata},
