@@ -221,8 +221,8 @@ static void look_about(struct pool_client *c, size_t slots) {
     c->chores |= CHORE_LOOK;
 }
 
-/* Slots by which more is in use than ever, but for what it shrank by since: growth, be it into EMPTY slots. While there are
- * such it would cost no memory, but what thins out meanwhile would stay: `soak` had 45 MiB in slabs of few old blocks. */
+/* Slots by which more is in use than ever, but for what it shrank by since: growth, be it into EMPTY slots: that costs no memory
+ * while there are some, but free pages gather meanwhile, as much as 45 MiB in `soak`, where mid slabs thin out. */
 static size_t growth_slots(void) {
     static _Atomic size_t most; /* of any thread; a hint, so relaxed */
     size_t active = pool_active_slots(), seen = load_relaxed(&most);
