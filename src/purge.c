@@ -19,6 +19,7 @@
 #define LOOKS_A_SLOT 4          /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
 #define LOOKS_MOST 64           /* … and at most at once */
 #define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
+#define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define FAR_OVER 4              /* times the bound, and so many slots: then a freeing thread does not leave it */
 #define FAR_OVER_SLOTS 512      /* to the purger */
 
@@ -220,6 +221,17 @@ static void look_about(struct pool_client *c, size_t slots) {
     c->chores |= CHORE_LOOK;
 }
 
+/* Slots by which more is in use than ever, but for what it shrank by since: growth, be it into EMPTY slots: that costs no memory
+ * while there are some, but free pages gather meanwhile, as much as 45 MiB in `soak`, where mid slabs thin out. */
+static size_t growth_slots(void) {
+    static _Atomic size_t most; /* of any thread; a hint, so relaxed */
+    size_t active = pool_active_slots(), seen = load_relaxed(&most);
+    size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
+    if (now != seen)
+        store_relaxed(&most, now);
+    return active > seen ? active - seen : 0;
+}
+
 void pool_grew_inside(struct pool_client *c, size_t bytes) {
     c->grown_bytes += bytes;
     look_about(c, c->grown_bytes / SLOT_BYTES);
@@ -233,7 +245,7 @@ void pool_settle(struct pool_client *c) {
     uint32_t now = os_now_ms();
     store_relaxed(&clock_ms, now);
     judge_last_purge(c, now);
-    look_about(c, c->unused_taken);
+    look_about(c, max_size(c->unused_taken, growth_slots()));
     c->unused_taken = 0;
     if (!c->is_purger)
         rmw_add(&settlings, 1);

@@ -1,6 +1,7 @@
 /* A day of a server in little: what is live drifts up and down from hour to hour and changes its sizes, threads come and
  * go, blocks are freed by others than those that made them. The resident memory is sampled throughout; it must stay below
- * 1.38 times the most that was live, blocks rounded up (1.95 times where an hour has no use for the blocks of the last one).
+ * 1.25 times the most that was live, blocks rounded up (1.75 times where an hour has no use for the blocks of the last one; 0.05
+ * more in several days, whose most is that of more hours).
  *
  *  1. A day has 24 hours; an hour has its own number of threads and its own goal of live bytes. Sizes are those of all
  *     recorded traces, or in the second test, each hour those of one of them. HAK_TEST_LONGER=N runs N days in one process:
@@ -164,12 +165,12 @@ void run_days(bool phases, const char *name, double most) {
     hak_trim();
     if (kShorter > 1) /* a sanitizer's own memory is not the heap's */
         return;
-    EXPECT_LE(ratio, most);
+    EXPECT_LE(ratio, most + (days > 1 ? 0.05 : 0));
     EXPECT_LE(day.rss(), day.peak_rss() / 20) << "what is left when all is freed";
 }
 
-TEST(Soak, MemoryFollowsWhatIsLive) { run_days(false, "soak_rss_percent_of_live_peak", 1.38); }
+TEST(Soak, MemoryFollowsWhatIsLive) { run_days(false, "soak_rss_percent_of_live_peak", 1.25); }
 
-TEST(Soak, HoursOfDifferentSizes) { run_days(true, "soak_phases_rss_percent_of_live_peak", 1.95); }
+TEST(Soak, HoursOfDifferentSizes) { run_days(true, "soak_phases_rss_percent_of_live_peak", 1.75); }
 
 } // namespace

@@ -1,0 +1,54 @@
+/* A heap that grows gives back, as it does, what is free inside slabs that are partly used: or else each change of what a
+ * server does leaves the pages of the last sizes behind, until nothing but a restart helps.
+ *
+ *  1. 96 MiB of blocks of 64 KiB are live, eight a slab; then two of each eight are freed: those pages are free, not used.
+ *  2. As much again was live before and is free: the slots are EMPTY, and all that is allocated from now on fits into them.
+ *  3. 48 MiB of small blocks are allocated. The free pages have to be gone afterwards. One thread, so nothing here depends
+ *     on time. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+
+#include "../heap_stats.h"
+#include "../support.h"
+
+namespace {
+
+double counted(const char *counter) { return heap_stats()["counters"][counter].number; }
+
+std::vector<void *> blocks_of(size_t size, size_t bytes) {
+    std::vector<void *> blocks;
+    for (size_t got = 0; got < bytes; got += size) {
+        blocks.push_back(hak_malloc(size));
+        memset(blocks.back(), 1, size);
+    }
+    return blocks;
+}
+
+void free_all(const std::vector<void *> &blocks) {
+    for (void *p : blocks)
+        hak_free(p);
+}
+
+TEST(Growth, IntoEmptySlotsGivesBackWhatIsFreeInsideSlabs) {
+    if (in_secure_mode()) {
+        GTEST_SKIP() << "secure mode's spans are others";
+    }
+    ASSERT_EQ(hak_option_set("RETAIN_PERCENT", "200"), 0);
+    std::vector<void *> kept = blocks_of(64 * kKiB, 96 * kMiB);
+    free_all(blocks_of(512 * kKiB, 96 * kMiB));
+    for (size_t i = 0; i < kept.size(); i++) {
+        if (i % 8 >= 2)
+            continue;
+        hak_free(kept[i]);
+        kept[i] = nullptr;
+    }
+    double pages = counted("trimmed_pages"), unused = counted("stage2_used_unused") + counted("stage3_new");
+    std::vector<void *> small = blocks_of(kKiB, 48 * kMiB);
+    EXPECT_EQ(counted("stage2_used_unused") + counted("stage3_new"), unused) << "the growth was to be into EMPTY slots";
+    double bytes = (counted("trimmed_pages") - pages) * static_cast<double>(getpagesize());
+    EXPECT_GE(bytes, 16.0 * kMiB) << "of 24 MiB, less what is in the thread's ring";
+    free_all(small);
+    free_all(kept);
+}
+
+} // namespace
