@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The k-th call of the system that the shipped library makes fails, for every k, in real programs.
+"""The k-th call of the system that the shipped library makes fails, in real programs.
 
     preloaded.py LIBRARY
 
@@ -11,8 +11,8 @@
     library's, no hang.
 If it fails, a program crashes because the system was short of memory for a moment.
 
-Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between.
-HAK_TEST_LONGER=N: N times as many."""
+Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between; with
+HAK_TEST_LONGER (./hak soak) every one."""
 
 import functools
 import os
@@ -24,8 +24,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 LIBRARY = sys.argv[1]
-LONGER = int(os.environ.get("HAK_TEST_LONGER", "1"))
-KS = 8 * LONGER
+KS = sys.maxsize if int(os.environ.get("HAK_TEST_LONGER", "1")) > 1 else 8
 SECONDS = 60  # of one run; a hang takes it all
 # Not futex: libc itself ends the program when one of its own fails, and which is the k-th depends on the threads.
 CALLS = ["mmap", "mprotect", "madvise", "munmap", "mremap", "mincore", "membarrier", "prlimit64"]

@@ -30,9 +30,6 @@ void free_all(const std::vector<void *> &blocks) {
 }
 
 TEST(Growth, IntoEmptySlotsGivesBackWhatIsFreeInsideSlabs) {
-    if (in_secure_mode()) {
-        GTEST_SKIP() << "secure mode's spans are others";
-    }
     ASSERT_EQ(hak_option_set("RETAIN_PERCENT", "200"), 0);
     std::vector<void *> kept = blocks_of(64 * kKiB, 96 * kMiB);
     free_all(blocks_of(512 * kKiB, 96 * kMiB));
