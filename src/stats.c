@@ -68,8 +68,8 @@ HAK_RACY static unsigned state_of(const struct slab *s, unsigned i) {
 
 HAK_RACY static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0;
-    for (unsigned i = 0; i < c->blocks; i++) {
+    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = state_of(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
@@ -106,7 +106,8 @@ static void add_free_slots(struct heap_report *r, struct residency *pages) {
     }
 }
 
-/* One span that is in use. Returns how many slots it has. */
+/* One span that is in use. Returns how many slots it has; one if we are in its middle, where the record says nothing: it was made
+ * while we passed its beginning. */
 HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
@@ -117,8 +118,8 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
         slots = s->slots;
     else if (kind == KIND_GUARDED)
         slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    slots = min_size(slots,
-                     load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot); /* it may be another by now */
+    size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
+    slots = max_size(min_size(slots, most), 1);
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);

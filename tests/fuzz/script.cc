@@ -181,6 +181,20 @@ size_t threads_of(const Script &script) {
     return threads;
 }
 
+/* Of each thread that has not begun its last step: the one it was in. */
+std::string steps_begun(const Script &script, const std::vector<size_t> &reached) {
+    std::vector<size_t> steps(reached.size());
+    std::vector<const Step *> last(reached.size());
+    for (auto &step : script)
+        if (steps[step.thread]++ + 1 == reached[step.thread])
+            last[step.thread] = &step;
+    std::string text;
+    for (size_t i = 0; i < reached.size(); i++)
+        if (last[i] != nullptr && reached[i] < steps[i])
+            text += "step " + std::to_string(reached[i]) + " of thread " + step_text(*last[i]) + "\n";
+    return text;
+}
+
 Verdict run_once(const Surface &surface, const Script &script) {
     size_t threads = threads_of(script), bytes = threads * sizeof(std::atomic<size_t>);
     void *shared = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -199,10 +213,10 @@ Verdict run_once(const Surface &surface, const Script &script) {
     Outcome outcome{status, "", read_whole(said)};
     Verdict verdict;
     verdict.failed = status != 0;
-    if (verdict.failed)
-        verdict.message = outcome.describe();
     for (size_t i = 0; i < threads; i++)
         verdict.reached.push_back(reached[i]);
+    if (verdict.failed)
+        verdict.message = outcome.describe() + steps_begun(script, verdict.reached);
     munmap(shared, bytes);
     return verdict;
 }

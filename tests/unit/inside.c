@@ -13,6 +13,7 @@
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
+#include "tiers.h"
 
 struct family {
     struct bitset_family bitset;
@@ -84,6 +85,10 @@ size_t inside_rings_overfull(void *heap) {
         overfull += h->ring[i] != NULL && h->ring[i]->blocks > h->ring[i]->room;
     return overfull;
 }
+
+static struct slab *mid_slab_of(void *block) { return mid_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
+void inside_record_begin(void *block) { store_relaxed(&mid_slab_of(block)->kind, KIND_FREE); }
+void inside_record_end(void *block) { store_relaxed(&mid_slab_of(block)->class_id, 0); }
 
 void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
 

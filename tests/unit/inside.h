@@ -54,6 +54,11 @@ void *inside_heap(void);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
 
+/* region.h: the record of that block's mid slab, as others may see it: one that is just being made, whose first slot does not tell
+ * its kind yet; and one that is a tiny slab by now, though its kind was read before. */
+void inside_record_begin(void *block);
+void inside_record_end(void *block);
+
 /* inspect.h: as a process outside would ask for it. */
 void inside_ask_for_purge(void);
 

@@ -9,6 +9,7 @@
 
 #include "../heap_stats.h"
 #include "../support.h"
+#include "inside.h"
 
 namespace {
 
@@ -238,6 +239,35 @@ TEST(Stats, PrintWritesText) {
     errno = 0;
     hak_stats_print(-1); /* a closed descriptor is not the end of the program */
 }
+
+/* The heap's report in a child, where every mid slab has been spoilt like that. */
+void report_of_spoilt_slabs(void (*spoil)(void *block)) {
+    constexpr unsigned kSlabs = 64;
+    unsigned c = inside_mid_class_of(48 * 1024);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        std::vector<void *> blocks(kSlabs * inside_class_at(c).blocks);
+        for (auto &block : blocks)
+            block = hak_malloc(inside_class_at(c).block_bytes);
+        for (auto &block : blocks)
+            spoil(block);
+        hak_stats_json(nullptr, 0);
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0) << "the report never ends, or reads beyond a record";
+}
+
+/* Other threads go on while a report is made: a slab may be met before its record is whole, or be another at the second look. A
+ * program that asks for its figures must not hang for that. */
+TEST(Stats, AReportMeetsASlabThatIsJustBeingMade) {
+    ASSERT_GT(inside_class_at(inside_mid_class_of(48 * 1024)).slots, 1u);
+    report_of_spoilt_slabs(inside_record_begin);
+}
+
+TEST(Stats, AReportMeetsASlabThatIsAnotherByNow) { report_of_spoilt_slabs(inside_record_end); }
 
 TEST(Options, EveryOptionReadsTheSameUnderAllItsNames) {
     Json stats = heap_stats();
