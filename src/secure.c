@@ -581,12 +581,13 @@ size_t secure_trim(struct heap *h, bool all) {
     return pages + span_purge() * (SLOT_BYTES / os_page_bytes());
 }
 
-void secure_count(const struct slab *s, size_t *live, size_t *kept) {
-    uint32_t held = load_relaxed(&s->secure->held);
-    size_t blocks = 0;
+HAK_RACY void secure_count(const struct slab *s, size_t *live, size_t *kept) {
+    const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
+    uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: the kind came to this processor sooner */
+    size_t blocks = 0, all = held != 0 ? min_size(s->blocks, SPAN_BLOCKS_MOST) : 0;
     *live = 0;
-    for (unsigned i = 0; i < s->blocks; i++) {
-        uint16_t state = load_relaxed(&s->secure->state[i]);
+    for (size_t i = 0; i < all; i++) {
+        uint16_t state = load_relaxed(&span->state[i]);
         if (state == 0 || state & STATE_FREED)
             continue;
         blocks++;
