@@ -325,8 +325,12 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
     cap = min_size(cap, most_kib / ring->block_kib);
     while (others_kib + cap * ring->block_kib > most_kib) {
         unsigned largest = ring_largest(h, ring);
-        struct ring *other = largest < RING_CLASSES ? h->ring[largest] : NULL;
-        size_t other_kib = other != NULL ? (size_t)other->cap * other->block_kib : 0;
+        if (largest == RING_CLASSES) { /* a signal's handler forked between a cap and the sum, and this is the child */
+            others_kib = 0;
+            break;
+        }
+        struct ring *other = h->ring[largest];
+        size_t other_kib = (size_t)other->cap * other->block_kib;
         while (others_kib + cap * ring->block_kib > most_kib && other_kib <= cap * ring->block_kib)
             cap /= 2;
         if (others_kib + cap * ring->block_kib <= most_kib)

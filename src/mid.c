@@ -131,7 +131,9 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
         purged += state & BLOCK_PURGED;
         store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | (state & BLOCK_CLEAN));
         HAK_ASSERT(ring->blocks < ring->room);
-        ring->entry[ring->blocks++] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
+        ring->entry[ring->blocks] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
+        atomic_signal_fence(memory_order_seq_cst); /* as in ring_put */
+        ring->blocks++;
     }
     return purged / BLOCK_PURGED;
 }

@@ -241,16 +241,15 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
 /* Sets the bits of those blocks of the slab that are among the entries, and keeps the others, *n then. Returns how many. */
 static unsigned set_free(const struct slab *s, struct secure_entry *entries, unsigned *n) {
     struct secure_span *span = s->secure;
-    uintptr_t start = s->start, bytes = SLOT_BYTES * s->slots;
     uint64_t mask[SPAN_BLOCKS_MOST / 64], words = 0, twice; /* of the mask, `words` tells which are there */
     const _Atomic uint16_t *states = span->state;
     unsigned all = *n, others = 0, blocks = 0;
     for (unsigned i = 0; i < all; i++) {
-        if (entries[i].block - start >= bytes) {
+        size_t index = ((uintptr_t)entries[i].state - (uintptr_t)states) / sizeof *states;
+        if (index >= s->blocks || entries[i].block != s->start + index * s->block_bytes) {
             secure_entry_copy(&entries[others++], &entries[i]);
             continue;
         }
-        size_t index = (size_t)(entries[i].state - states);
         uint64_t bit = (uint64_t)1 << index % 64, before = words >> index / 64 & 1 ? mask[index / 64] : 0;
         if (unlikely(before & bit)) {
             fail_double_free(block_word(entries[i].block), s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
@@ -273,11 +272,19 @@ static unsigned set_free(const struct slab *s, struct secure_entry *entries, uns
     return blocks;
 }
 
-/* All of `entries`, which are used up, go back to their slabs. */
+/* All of `entries`, which are used up, go back to their slabs. Two threads freed a block at the same moment if its slab has gone,
+ * whatever lies there now. */
 HAK_NOINLINE static void return_blocks(struct heap *h, struct secure_entry *entries, unsigned n) {
     while (n != 0) {
         struct slab *s = slab_of_block(entries[0].block);
-        let_go_of(h, s, slab_class(s), set_free(s, entries, &n));
+        unsigned all = n, blocks = slab_kind(s) == KIND_SECURE ? set_free(s, entries, &n) : 0;
+        if (likely(n < all)) {
+            let_go_of(h, s, slab_class(s), blocks);
+            continue;
+        }
+        if (!purge_forked_with_threads())
+            fail_bad_pointer("free", block_word(entries[0].block), "a block that is free", 0);
+        secure_entry_copy(&entries[0], &entries[--n]);
     }
 }
 
@@ -581,12 +588,13 @@ size_t secure_trim(struct heap *h, bool all) {
     return pages + span_purge() * (SLOT_BYTES / os_page_bytes());
 }
 
-void secure_count(const struct slab *s, size_t *live, size_t *kept) {
-    uint32_t held = load_relaxed(&s->secure->held);
-    size_t blocks = 0;
+HAK_RACY void secure_count(const struct slab *s, size_t *live, size_t *kept) {
+    const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
+    uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: the kind came to this processor sooner */
+    size_t blocks = 0, all = held != 0 ? min_size(s->blocks, SPAN_BLOCKS_MOST) : 0;
     *live = 0;
-    for (unsigned i = 0; i < s->blocks; i++) {
-        uint16_t state = load_relaxed(&s->secure->state[i]);
+    for (size_t i = 0; i < all; i++) {
+        uint16_t state = load_relaxed(&span->state[i]);
         if (state == 0 || state & STATE_FREED)
             continue;
         blocks++;

@@ -80,10 +80,14 @@ HAK_RACY static void add_mid(struct heap_report *r, const struct slab *s, size_t
 /* Another thread may own the slab and be counting: the figure is a recent one. */
 HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
     unsigned class_id = slab_class(s);
+    if (class_id >= TINY_CLASSES) { /* it is another kind's by now */
+        r->empty_slots += (int64_t)resident;
+        return;
+    }
     size_t bytes = size_classes[class_id].block_bytes;
     size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
     size_t blocks = size_classes[class_id].blocks;
-    size_t out = min_size(slab_used(s), blocks); /* it may be another kind's by now */
+    size_t out = min_size(slab_used(s), blocks); /* likewise */
     size_t used = out * bytes;
     waiting = min_size(waiting, used);
     add_span(r, resident, used - waiting, waiting);
@@ -111,15 +115,16 @@ static void add_free_slots(struct heap_report *r, struct residency *pages) {
 HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    size_t slots = 1;
+    size_t slots = 1, bytes = *(const volatile size_t *)&s->bytes;
     if (kind == KIND_HUGE)
-        slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+        slots = huge_superslabs_of(bytes) * SUPERSLAB_SLOTS;
     else if (kind == KIND_MID || kind == KIND_LARGE || kind == KIND_SECURE)
         slots = s->slots;
     else if (kind == KIND_GUARDED)
         slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
     size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
     slots = max_size(min_size(slots, most), 1);
+    bytes = min_size(bytes, slots * SLOT_BYTES);
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(pages, slot + i);
@@ -127,16 +132,16 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
     switch (kind) {
     case KIND_TINY: add_tiny(r, s, resident); break;
     case KIND_MID: add_mid(r, s, resident); break;
-    case KIND_LARGE: add_span(r, resident, live ? s->bytes : 0, live ? 0 : s->bytes); break;
-    case KIND_HUGE: add_span(r, resident, s->bytes, 0); break;
-    case KIND_SAMPLED: add_span(r, resident, live ? s->bytes : 0, 0); break;
+    case KIND_LARGE: add_span(r, resident, live ? bytes : 0, live ? 0 : bytes); break;
+    case KIND_HUGE: add_span(r, resident, bytes, 0); break;
+    case KIND_SAMPLED: add_span(r, resident, live ? bytes : 0, 0); break;
     case KIND_SECURE: {
         size_t live_bytes, kept;
         secure_count(s, &live_bytes, &kept);
-        add_span(r, resident, live_bytes, kept);
+        add_span(r, resident, min_size(live_bytes, slots * SLOT_BYTES), min_size(kept, slots * SLOT_BYTES));
         break;
     }
-    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? s->bytes : 0, 0); break;
+    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0, 0); break;
     default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
     }
     return slots;

@@ -15,6 +15,10 @@ void text_flush(struct text *t) {
 void text_put(struct text *t, const char *bytes, size_t count) {
     if (t->fd >= 0 && t->length + count > t->bytes)
         text_flush(t);
+    if (t->fd >= 0 && count > t->bytes) {
+        os_write(t->fd, bytes, count);
+        return;
+    }
     if (t->length < t->bytes)
         memcpy(t->buffer + t->length, bytes, min_size(count, t->bytes - t->length));
     t->length += count;

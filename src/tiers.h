@@ -71,8 +71,11 @@ HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
 HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state) {
     if (unlikely(ring == NULL || ring->blocks >= ring->cap))
         return false;
+    unsigned blocks = ring->blocks;
     store_relaxed(state, BLOCK_CACHED);
-    ring->entry[ring->blocks++] = (struct ring_entry){block, state};
+    ring->entry[blocks] = (struct ring_entry){block, state};
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose it, no more */
+    ring->blocks = (uint16_t)(blocks + 1);
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {

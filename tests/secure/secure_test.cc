@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <future>
 #include <set>
 #include <thread>
 
 #include "../heap_stats.h"
 #include "../support.h"
 #include "../surface.h"
+#include "../unit/inside.h"
 
 namespace {
 
@@ -63,6 +65,51 @@ void double_free_of_a_thread_that_ended(size_t size) {
     }).join();
     S.free(block);
     S.free(kept);
+}
+/* Two threads free a block at the same moment; the second gives it back when its slab has gone, and its memory is cut into slabs
+ * of other sizes: into the middle of one, or beside them all. */
+struct Recut {
+    size_t before, after; /* sizes of blocks: in slabs of one slot or two */
+    uintptr_t slot, in;   /* of every three slots, where the block lies; which shall be taken by another slab then */
+};
+constexpr Recut kRecuts[] = {{5000, 12000, 2, 1}, {12000, 5000, 2, 1}, {5000, 12000, 0, 1}};
+uintptr_t slot_in_superslab(const void *p) {
+    return reinterpret_cast<uintptr_t>(p) / inside_slot_bytes % INSIDE_SUPERSLAB_SLOTS;
+}
+uintptr_t superslab_of(const void *p) { return reinterpret_cast<uintptr_t>(p) / inside_superslab_bytes; }
+void double_free_at_the_same_moment_of_a_slab_that_has_gone(size_t number) {
+    const Recut &recut = kRecuts[number];
+    std::vector<char *> blocks(500);
+    char *block = nullptr, *kept = nullptr;
+    for (char *&one : blocks)
+        one = hidden(S.alloc(recut.before));
+    for (char *one : blocks)
+        if (slot_in_superslab(one) % 3 == recut.slot && slot_in_superslab(one) > 1)
+            block = one;
+    for (char *one : blocks)
+        if (superslab_of(one) != superslab_of(block))
+            kept = one; /* so that its SuperSlab does not have to stay */
+    printf("%p\n", static_cast<void *>(block));
+    fflush(stdout);
+    std::promise<void> freed, gone;
+    std::thread other([&] {
+        S.free(block);
+        freed.set_value();
+        gone.get_future().wait();
+    });
+    freed.get_future().wait();
+    inside_secure_revive(block);
+    for (char *one : blocks)
+        if (one != kept)
+            S.free(one);
+    hak_trim();
+    for (int i = 0; i < 10000; i++) {
+        char *one = hidden(S.alloc(recut.after));
+        if (superslab_of(one) == superslab_of(block) && slot_in_superslab(one) + recut.in == slot_in_superslab(block))
+            break;
+    }
+    gone.set_value();
+    other.join();
 }
 void invalid_free_protected(size_t) {
     S.free(hidden(mmap(nullptr, 4096 * 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) + 4096);
@@ -227,6 +274,10 @@ const std::vector<Misuse> &cases() {
         {"double_free_delayed", double_free_delayed, kOwnDouble, kAll},
         {"double_free_by_another_thread", double_free_by_another_thread, kDouble, kAll},
         {"double_free_of_a_thread_that_ended", double_free_of_a_thread_that_ended, kDouble, kAll},
+        {"double_free_at_the_same_moment_of_a_slab_that_has_gone",
+         double_free_at_the_same_moment_of_a_slab_that_has_gone,
+         "hakmem: invalid free of @ (a block that is free)\n",
+         {0, 1, 2}},
         {"invalid_free_protected", invalid_free_protected, "hakmem: invalid free of 0x*", {0}},
         {"invalid_free_unprotected", invalid_free_unprotected, "hakmem: invalid free of 0x*", {0}},
         {"invalid_free_unaligned", invalid_free_unaligned, "hakmem: invalid free of 0x*", kAll},

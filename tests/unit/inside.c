@@ -13,6 +13,8 @@
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
+#include "secure.h"
+#include "text.h"
 #include "tiers.h"
 
 struct family {
@@ -85,10 +87,43 @@ size_t inside_rings_overfull(void *heap) {
         overfull += h->ring[i] != NULL && h->ring[i]->blocks > h->ring[i]->room;
     return overfull;
 }
+void inside_rings_interrupt(void *heap) {
+    struct heap *h = heap;
+    size_t most_kib = 0;
+    for (unsigned i = 0; i < RING_CLASSES; i++)
+        if (h->ring[i] != NULL)
+            most_kib = max_size(most_kib, (size_t)h->ring[i]->cap * h->ring[i]->block_kib);
+    h->ring_kib -= most_kib / 2;
+}
 
 static struct slab *mid_slab_of(void *block) { return mid_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
 void inside_record_begin(void *block) { store_relaxed(&mid_slab_of(block)->kind, KIND_FREE); }
 void inside_record_end(void *block) { store_relaxed(&mid_slab_of(block)->class_id, 0); }
+void inside_record_class(void *block, unsigned class_id) {
+    store_relaxed(&slab_at_offset((uintptr_t)block - hak_region.base)->class_id, (uint8_t)class_id);
+}
+void inside_record_list(void *block) {
+    struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
+    s->list = slab_terminator(s);
+}
+void inside_record_secure(void *block) {
+    struct slab *s = mid_slab_of(block);
+    s->secure = NULL;
+    store_relaxed(&s->kind, KIND_SECURE);
+}
+
+void inside_text_write(int fd, const char *text) {
+    TEXT_TO_FD(t, fd, 16);
+    text_format(&t, "<%s>", text);
+    text_flush(&t);
+}
+
+void inside_secure_revive(void *block) {
+    struct slab *s = mid_slab_of(block);
+    _Atomic uint16_t *state = &s->secure->state[block_index(s->divisor, (uint32_t)((uintptr_t)block - s->start))];
+    store_relaxed(state, load_relaxed(state) & ~STATE_FREED);
+    secure_put_canary((uintptr_t)block, s->block_bytes - CANARY_BYTES - (load_relaxed(state) - 1u));
+}
 
 void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
 

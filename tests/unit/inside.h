@@ -53,11 +53,23 @@ void inside_overwrite_key(void);
 void *inside_heap(void);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
+void inside_rings_interrupt(void *heap);  /* the largest has just grown, and what all may hold is not known yet */
 
 /* region.h: the record of that block's mid slab, as others may see it: one that is just being made, whose first slot does not tell
  * its kind yet; and one that is a tiny slab by now, though its kind was read before. */
 void inside_record_begin(void *block);
 void inside_record_end(void *block);
+/* Of a tiny, large or huge block: its slab is one of another class by now; a tiny one, whose list is where the size was. */
+void inside_record_class(void *block, unsigned class_id);
+void inside_record_list(void *block);
+/* Of a mid block: a slab of secure mode, of which not all has come to this processor yet. */
+void inside_record_secure(void *block);
+
+/* text.h: a text that is put together in a few bytes, written to a file. */
+void inside_text_write(int fd, const char *text);
+
+/* secure.h: a freed block as another thread saw it that frees it at the same moment. */
+void inside_secure_revive(void *block);
 
 /* inspect.h: as a process outside would ask for it. */
 void inside_ask_for_purge(void);

@@ -285,4 +285,30 @@ TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
     EXPECT_EQ(overfull, 0u);
 }
 
+/* A signal's handler forks while a ring is being made larger, and the child allocates: the sum of what the rings may hold is not
+ * that of the rings. It must not wait for ever for the others to hold less. */
+TEST(Rings, AreAdaptedThoughTheirSumIsWrong) {
+    constexpr size_t kBytes = 16 * 1024;
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        std::vector<void *> blocks(400);
+        for (size_t most = 1; most < 60; most++) { /* up and down, so that the ring becomes as large as it may */
+            for (size_t i = 0; i < most; i++)
+                blocks[i] = hak_malloc(kBytes);
+            for (size_t i = 0; i < most; i++)
+                hak_free(blocks[i]);
+        }
+        for (auto &block : blocks)
+            block = hak_malloc(kBytes);
+        inside_rings_interrupt(inside_heap());
+        for (auto &block : blocks)
+            hak_free(block);
+        _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0) << "a free never ends";
+}
+
 } // namespace

@@ -240,24 +240,30 @@ TEST(Stats, PrintWritesText) {
     hak_stats_print(-1); /* a closed descriptor is not the end of the program */
 }
 
-/* The heap's report in a child, where every mid slab has been spoilt like that. */
-void report_of_spoilt_slabs(void (*spoil)(void *block)) {
-    constexpr unsigned kSlabs = 64;
-    unsigned c = inside_mid_class_of(48 * 1024);
+/* Records are spoilt in a child, which ends by itself or by its alarm. */
+template <class Act> void in_child(const char *or_else, Act &&act) {
     pid_t pid = fork();
     if (pid == 0) {
         alarm(20);
-        std::vector<void *> blocks(kSlabs * inside_class_at(c).blocks);
+        act();
+        _exit(testing::Test::HasFailure());
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0) << or_else;
+}
+
+/* The heap's report where every mid slab has been spoilt like that. */
+void report_of_spoilt_slabs(void (*spoil)(void *block)) {
+    in_child("the report never ends, or reads beyond a record", [&] {
+        unsigned c = inside_mid_class_of(48 * 1024);
+        std::vector<void *> blocks(64 * inside_class_at(c).blocks);
         for (auto &block : blocks)
             block = hak_malloc(inside_class_at(c).block_bytes);
         for (auto &block : blocks)
             spoil(block);
         hak_stats_json(nullptr, 0);
-        _exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(status, 0) << "the report never ends, or reads beyond a record";
+    });
 }
 
 /* Other threads go on while a report is made: a slab may be met before its record is whole, or be another at the second look. A
@@ -268,6 +274,46 @@ TEST(Stats, AReportMeetsASlabThatIsJustBeingMade) {
 }
 
 TEST(Stats, AReportMeetsASlabThatIsAnotherByNow) { report_of_spoilt_slabs(inside_record_end); }
+
+TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
+
+/* A tiny slab that is a mid one at the second look has no line among the tiny classes: nor may it write into other figures. */
+TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
+    in_child("the slab's bytes were added to other figures", [] {
+        void *block = hak_malloc(100);
+        Json before = heap_stats();
+        for (unsigned c = inside_tiny_classes; c < inside_classes; c++) {
+            inside_record_class(block, c);
+            Json now = heap_stats();
+            EXPECT_EQ(now["superslabs"].text, before["superslabs"].text) << c;
+            EXPECT_EQ(now["superslabs_peak"].text, before["superslabs_peak"].text) << c;
+            for (auto &[name, value] : before["counters"].members)
+                EXPECT_EQ(now["counters"][name].text, value.text) << name << ", " << c;
+        }
+    });
+}
+
+/* A large or huge block that is gone at the second look: what is read for its size is an address. The program must not be told
+ * that it holds 100 TiB. */
+TEST(Stats, AReportMeetsALargeBlockThatIsATinySlabByNow) {
+    for (size_t bytes : {300 * kKiB, 3 * kMiB})
+        in_child("more is live than there is", [bytes] {
+            inside_record_list(hak_malloc(bytes));
+            Json stats = heap_stats();
+            EXPECT_LE(stats["rss_bytes"]["live"].number,
+                      stats["superslabs_peak"].number * static_cast<double>(inside_superslab_bytes));
+        });
+}
+
+/* A path can be longer than the buffer that a line is put together in. */
+TEST(Text, IsWrittenWholeThoughItIsLongerThanTheBuffer) {
+    for (size_t length : {0, 13, 14, 15, 16, 17, 18, 40, 5000}) {
+        int fd = memfd_create("text", 0);
+        std::string text(length, 'x');
+        inside_text_write(fd, text.c_str());
+        EXPECT_EQ(read_whole(fd), "<" + text + ">");
+    }
+}
 
 TEST(Options, EveryOptionReadsTheSameUnderAllItsNames) {
     Json stats = heap_stats();

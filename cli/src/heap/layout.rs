@@ -24,7 +24,7 @@ pub struct Layout {
 }
 
 /// A field of a struct.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Field {
     pub at: usize,
     pub bytes: usize,

@@ -21,7 +21,7 @@ const CHUNK: usize = 256;
 macro_rules! facts {
     ($(#[$about:meta])* $name:ident { fields: $($field:ident = $text:literal),*; constants: $($constant:ident = $fact:literal),*; }) => {
         $(#[$about])*
-        #[derive(Debug, Clone)]
+        #[derive(Debug, Clone, Default)]
         pub struct $name {
             $(pub $field: crate::heap::layout::Field,)*
             $(pub $constant: u64,)*
@@ -190,8 +190,15 @@ impl<'a> Census<'a> {
     /// The span that begins here. Returns how many slots it has.
     fn count_span(&mut self, first: usize, record: &[u8]) -> usize {
         let per_superslab = self.facts.superslab_slots as usize;
-        let span = self.span(first, record);
+        let mut span = self.span(first, record);
         let slots = span.as_ref().map_or(1, |span| span.slots).clamp(1, self.words.len() * per_superslab - first);
+        if let Some(span) = &mut span {
+            // Its size may be another slab's list by now.
+            let most = slots as u64 * self.facts.slot_bytes;
+            for bytes in [&mut span.block_bytes, &mut span.live, &mut span.cached] {
+                *bytes = most.min(*bytes);
+            }
+        }
         let residents: Vec<u64> = (0..slots).map(|i| self.residency.slot(first + i)).collect();
         let resident: u64 = residents.iter().sum();
         match &span {
@@ -424,7 +431,7 @@ impl<'a> Census<'a> {
         let start = self.region.base + slot * self.facts.slot_bytes;
         let bytes = self.residency.read_slot(self.remote, self.region.base, slot as usize);
         let mut at = block - start;
-        while (found.len() as u64) < blocks_most && at % 8 == 0 && at + 8 <= self.facts.slot_bytes {
+        while (found.len() as u64) < blocks_most && at % 8 == 0 && at < self.facts.slot_bytes {
             found.push(at);
             let next = super::layout::word(&bytes, at as usize) ^ self.region.key;
             at = next.wrapping_sub(start); // the terminator is odd, another slot's address too large
@@ -477,5 +484,104 @@ fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {
         owner: span.and_then(|span| span.owner),
         resident,
         back: back as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Field;
+    use super::super::residency::Wanted;
+    use super::*;
+    use crate::proc::Pid;
+
+    const SLOT: usize = 64 << 10;
+    const SUPERSLAB: usize = 32 * SLOT;
+
+    fn at(at: usize, bytes: usize) -> Field {
+        Field { at, bytes }
+    }
+
+    /// Kinds from 1 on, in the order of their names here.
+    fn facts() -> SlabFacts {
+        let (slot_bytes, superslab_bytes, superslab_slots, tiny_classes) = (SLOT as u64, SUPERSLAB as u64, 32, 1);
+        let constants =
+            SlabFacts { slot_bytes, superslab_bytes, superslab_slots, tiny_classes, ..SlabFacts::default() };
+        let kinds = SlabFacts { kind_tiny: 1, kind_mid: 2, kind_large: 3, kind_huge: 4, kind_secure: 5, ..constants };
+        let counts = SlabFacts { kind: at(0, 1), class_id: at(1, 1), slots: at(2, 1), place: at(3, 1), ..kinds };
+        let counts =
+            SlabFacts { countdown: at(4, 4), block_bytes: at(4, 4), list: at(8, 8), bytes: at(8, 8), ..counts };
+        let counts = SlabFacts { inbox: at(16, 8), secure: at(24, 8), floor: at(32, 2), blocks: at(36, 4), ..counts };
+        let counts = SlabFacts { carved: at(40, 4), purged_blocks: at(44, 2), state: at(64, 64), ..counts };
+        let guarded = SlabFacts { kind_guarded: 6, guarded_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
+        SlabFacts { span_slots: at(80, 8), secure_size: 64, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
+    }
+
+    /// Two SuperSlabs of this process, all ACTIVE, the first resident.
+    fn with_census(test: impl FnOnce(Census, &mut [u64])) {
+        let memory = vec![0u64; 3 * SUPERSLAB / 8].leak();
+        let skipped = memory.as_ptr().align_offset(SUPERSLAB);
+        let memory = &mut memory[skipped..skipped + 2 * SUPERSLAB / 8];
+        let (base, facts) = (memory.as_ptr() as u64, facts());
+        let me = Remote { pid: std::process::id() as Pid };
+        memory[..SUPERSLAB / 8].fill(1);
+        let (slots, rss) = (&[u32::MAX, 0], SUPERSLAB as u64);
+        let (superslab_bytes, superslab_slots) = (facts.superslab_bytes, 32);
+        let residency = Residency::read(&me, &Wanted { base, superslab_bytes, superslab_slots, slots, rss });
+        let sizes = [(96, 682, 1), (40960, 8, 5)];
+        let sizes = sizes.map(|(block_bytes, blocks, slots)| SizeClass { block_bytes, blocks, slots });
+        let region = Region { base, superslabs: 2, superslabs_max: 2, ..Region::default() };
+        let (words, numbers) = ([(u64::MAX, false); 2], HashMap::new());
+        test(Census::new(&me, &facts, &sizes, region, &residency, &words, &numbers), memory);
+    }
+
+    /// A list is read while its thread changes it: what is no block of the slot ends it.
+    #[test]
+    fn a_list_ends_where_it_leaves_its_slot() {
+        with_census(|census, memory| {
+            let start = census.region.base + SLOT as u64;
+            for wrong in [start.wrapping_sub(8), start - SLOT as u64, start + SLOT as u64, start + 1, 0, u64::MAX, 8] {
+                memory[SLOT / 8] = start + 96;
+                memory[SLOT / 8 + 12] = wrong;
+                assert_eq!(census.list(start, 100), [0, 96], "{wrong:#x}");
+            }
+            memory[SLOT / 8 + 12] = start;
+            assert_eq!(census.list(start, 5), [0, 96, 0, 96, 0], "it bites its tail");
+        });
+    }
+
+    /// The block was freed since its kind was read, and where its size was there is a list.
+    #[test]
+    fn no_block_is_larger_than_the_heap() {
+        for kind in [3, 4, 6] {
+            with_census(|mut census, _| {
+                let mut record = [1u8; 128];
+                record[0] = kind;
+                record[8..16].copy_from_slice(&(census.region.base | 1).to_le_bytes());
+                let slots = census.count_span(3, &record);
+                let most = (slots * SLOT) as i64;
+                assert!(slots <= 61 && census.terms.live <= most, "kind {kind}: {slots}, {:?}", census.terms);
+            });
+        }
+    }
+
+    /// Records of any bytes: nothing overflows, and no walk stands still or runs out of the heap.
+    #[test]
+    fn any_record_is_a_span() {
+        with_census(|mut census, _| {
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+            for round in 0..20_000 {
+                let mut record = [0u8; 128];
+                for byte in &mut record {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    *byte = if round % 3 == 0 { 0xff } else { (random >> 56) as u8 };
+                }
+                record[0] = (round % 8) as u8;
+                let first = round % 64;
+                let slots = census.count_span(first, &record);
+                assert!(slots >= 1 && first + slots <= 64, "{record:?}");
+            }
+            let (_, classes, _) = census.into_parts();
+            assert!(!classes.is_empty());
+        });
     }
 }
