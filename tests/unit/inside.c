@@ -98,7 +98,6 @@ void inside_rings_interrupt(void *heap) {
 
 static struct slab *mid_slab_of(void *block) { return mid_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
 void inside_record_begin(void *block) { store_relaxed(&mid_slab_of(block)->kind, KIND_FREE); }
-void inside_record_end(void *block) { store_relaxed(&mid_slab_of(block)->class_id, 0); }
 void inside_record_class(void *block, unsigned class_id) {
     store_relaxed(&slab_at_offset((uintptr_t)block - hak_region.base)->class_id, (uint8_t)class_id);
 }

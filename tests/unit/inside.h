@@ -55,11 +55,10 @@ void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does 
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
 void inside_rings_interrupt(void *heap);  /* the largest has just grown, and what all may hold is not known yet */
 
-/* region.h: the record of that block's mid slab, as others may see it: one that is just being made, whose first slot does not tell
- * its kind yet; and one that is a tiny slab by now, though its kind was read before. */
+/* region.h: the record of that block's slab, as others may see it. Of a mid block: a slab that is just being made, whose first slot
+ * does not tell its kind yet. */
 void inside_record_begin(void *block);
-void inside_record_end(void *block);
-/* Of a tiny, large or huge block: its slab is one of another class by now; a tiny one, whose list is where the size was. */
+/* One of another class by now; of a large or huge block: a tiny one, whose list is where the size was. */
 void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
 /* Of a mid block: a slab of secure mode, of which not all has come to this processor yet. */
