@@ -234,6 +234,7 @@ static bool take_blocks(struct heap *h, struct secure_cache *cache, struct secur
         }
     }
     unsigned before = cache->pool_blocks;
+    atomic_signal_fence(memory_order_seq_cst); /* as in secure_next */
     cache->pool_blocks = (uint16_t)(to - cache->pool);
     return cache->pool_blocks != before;
 }
@@ -345,9 +346,10 @@ HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entr
     unsigned at = cache->fifo_at;
     struct secure_entry *place = &cache->pool[cache->pool_room + at];
     secure_entry_copy(&cache->pool[cache->pool_blocks], place);
-    *place = e;
+    secure_entry_put(place, e);
     at++;
     cache->fifo_at = (uint8_t)(at == cache->fifo_room ? 0 : at);
+    atomic_signal_fence(memory_order_seq_cst); /* as in secure_next */
     cache->pool_blocks++;
 }
 
@@ -356,14 +358,17 @@ HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct se
     struct secure_cache *cache = cache_of(h, c);
     empty_if_wanted(h);
     if (cache->fifo_blocks != cache->fifo_room) {
-        cache->pool[cache->pool_room + cache->fifo_blocks++] = e;
+        secure_entry_put(&cache->pool[cache->pool_room + cache->fifo_blocks], e);
+        atomic_signal_fence(memory_order_seq_cst); /* as in secure_next */
+        cache->fifo_blocks++;
         cache->pool_full = cache->fifo_blocks == cache->fifo_room ? cache->pool_room : 0;
         return;
     }
-    unsigned n = cache->pool_blocks / 2u;
-    cache->pool_blocks = (uint16_t)(cache->pool_blocks - n);
+    unsigned n = cache->pool_blocks / 2u, kept = cache->pool_blocks - n;
     if (n != 0)
-        cache->pool_next = (uint16_t)random_below(h, cache->pool_blocks);
+        cache->pool_next = (uint16_t)random_below(h, kept);
+    atomic_signal_fence(memory_order_seq_cst); /* as in secure_next: the next one is not among those that go */
+    cache->pool_blocks = (uint16_t)kept;
     return_blocks(h, cache->pool + cache->pool_blocks, n);
     add_to_quarantine(cache, e);
 }

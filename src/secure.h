@@ -28,6 +28,10 @@ struct secure_entry {
 HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_entry *from) {
     *(vector *)(void *)to = *(const vector *)(const void *)from;
 }
+/* So that the child that a signal's handler forks meanwhile does not meet half of it. */
+HAK_INLINE void secure_entry_put(struct secure_entry *to, struct secure_entry e) {
+    *(vector *)(void *)to = (vector){e.block, (uintptr_t)e.state};
+}
 enum { SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
 
 /* Of a class. All zero before its first use: no blocks, no room. */
@@ -99,8 +103,9 @@ HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache
 HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *cache) {
     unsigned left = cache->pool_blocks - 1u, next = (unsigned)((secure_next_random(secure_of(h)) >> 32) * left >> 32);
     struct secure_entry *pool = cache->pool, *chosen = &pool[cache->pool_next], e = *chosen;
-    secure_entry_copy(chosen, &pool[left]);
     cache->pool_blocks = (uint16_t)left;
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
+    secure_entry_copy(chosen, &pool[left]);
     cache->pool_next = (uint16_t)next;
     prefetch(pool[next].block);
     prefetch((uintptr_t)pool[next].state);
