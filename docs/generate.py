@@ -38,8 +38,10 @@ def write_options():
     lines = ["# Options", "",
              "Made from the table in `src/options.h` by `./hak doc`. Each is an environment variable `HAKMEM_NAME`, a",
              "`NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`. Sizes take",
-             "k, m, g and t. Live options may be changed while the program runs. A name or value that is not in this",
-             "table is answered with one line, and the default is used. glibc's `MALLOC_TRIM_THRESHOLD_` and",
+             "k, m, g and t, and with these a fraction: 512m, 1.5g. Switches, which are 0 or 1, take off, on, no, yes,",
+             "false and true, too; the case of names and words does not matter. Live options may be changed while the",
+             "program runs. A name or value that cannot be read is answered with one line that says what is right, and",
+             "changes nothing. glibc's `MALLOC_TRIM_THRESHOLD_` and",
              "`mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; its other parameters are accepted and mean nothing here.", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
     for name, kind, when, initial, least, most, choices, text in table_lines("options.h", "OPTIONS"):

@@ -72,11 +72,25 @@ HAK_COLD static void give_back_as_asked(struct heap *h) {
     h->purge_seen = wanted;
 }
 
+/* Every allocation that is no hit of alloc.h's passes here, rings' hits too: a request must not wait for a miss that may never
+ * come. */
+HAK_INLINE bool is_asked(const struct heap *h) {
+    return unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen);
+}
+
 /* At the end of a slow path, when nothing is half-done. */
 HAK_INLINE void do_chores(struct heap *h) {
     chores_check(h);
-    if (unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen))
+    if (is_asked(h))
         give_back_as_asked(h);
+    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_TOLD))
+        rings_heed(h);
+}
+
+/* Apart from the ring's hit, which thus saves no registers. */
+HAK_COLD static void *give_back_and_return(struct heap *h, void *block) {
+    give_back_as_asked(h);
+    return block;
 }
 
 static bool is_small(size_t bytes, size_t alignment) {
@@ -100,7 +114,7 @@ static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool
 /* ---- sampling ---- */
 
 static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
-    bool added = profile_add(p, bytes, chance);
+    bool added = profile_add(p, bytes, chance, h->sample.callers);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     if (added)
         store_relaxed(lookup_state(p), BLOCK_LIVE | BLOCK_SAMPLED);
@@ -118,7 +132,7 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alig
     unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
     size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
-    if (likely(sample.kinds == 0))
+    if (likely(sample.kinds == 0) || h->pool.in_start)
         return take_from_tier(h, bytes, alignment, zero);
     void *p = NULL;
     if (sample.kinds & SAMPLE_GUARD && is_small(bytes, alignment))
@@ -174,10 +188,10 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
 }
 
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
-    if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES))
+    if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
         return allocate_any(bytes);
     struct secure_cache *cache = secure_cache_for(h, bytes);
-    if (unlikely(!secure_has_next(cache)))
+    if (unlikely(!secure_has_next(cache)) || is_asked(h))
         return allocate_any(bytes);
     struct secure_entry e = secure_next(h, cache);
     if (!secure_is_simple(e, cache->block_bytes))
@@ -200,7 +214,7 @@ HAK_NOINLINE static void *allocate_mid(struct heap *h, size_t bytes) {
     struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
     if (likely(cached.block != 0)) {
         store_relaxed(cached.state, BLOCK_LIVE);
-        return block_word(cached.block);
+        return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
     }
     return h->number != HEAP_NONE && option(OPT_SECURE) ? allocate_secure(h, bytes) : allocate_any(bytes);
 }
@@ -218,6 +232,18 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     return allocate_any(bytes);
 }
 
+HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
+    if (p != NULL)
+        secure_set_maker(p, maker);
+    return p;
+}
+HAK_NOINLINE void *alloc_slow_new(size_t bytes) {
+    return unlikely(option(OPT_SECURE)) ? made_by(MADE_BY_NEW, alloc_slow(bytes)) : alloc_slow(bytes);
+}
+HAK_NOINLINE void *alloc_slow_new_array(size_t bytes) {
+    return unlikely(option(OPT_SECURE)) ? made_by(MADE_BY_NEW_ARRAY, alloc_slow(bytes)) : alloc_slow(bytes);
+}
+
 /* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
     return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
@@ -228,6 +254,11 @@ void *alloc_aligned(size_t alignment, size_t bytes) {
         return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment));
     bool zero;
     return allocate(bytes, alignment, &zero);
+}
+
+void *alloc_new_aligned(size_t alignment, size_t bytes, bool array) {
+    void *p = alloc_aligned(alignment, bytes);
+    return unlikely(option(OPT_SECURE)) ? made_by(array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW, p) : p;
 }
 
 void *alloc_calloc(size_t n, size_t bytes) {
@@ -255,6 +286,8 @@ void *alloc_calloc(size_t n, size_t bytes) {
 HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) {
     if (unlikely(h == NULL))
         inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
+    else if (slab_free_on_loan(h, s, block))
+        return;
     else if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
@@ -292,7 +325,7 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
         if (likely((char *)p == slab_address(s)))
             huge_free(any, s);
         else
-            fail_bad_pointer("free", p, "", s->bytes);
+            fail_bad_pointer("free", p, "", asked_bytes(s));
         break;
     case KIND_SAMPLED: guard_free(s, p); break;
     case KIND_SECURE:
@@ -309,6 +342,8 @@ static void free_by_kind(struct heap *h, struct slab *s, void *p) {
 HAK_NOINLINE static void free_any(struct slab *s, void *p) {
     struct heap *h = heap_enter();
     free_by_kind(h, s, p);
+    if (h == hak_heap)
+        rings_shrink(h);
     heap_leave(h);
 }
 
@@ -326,7 +361,27 @@ HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
         free_any(s, p);
 }
 
-HAK_NOINLINE void alloc_countdown_ended(struct slab *s) { slab_countdown_ended(hak_heap, s); }
+/* Was the block made by the other operator new? One that malloc made may be freed by any. */
+HAK_COLD static void check_maker(const void *p, bool array) {
+    if (secure_maker_of(p) == (array ? MADE_BY_NEW : MADE_BY_NEW_ARRAY))
+        fail_operator(p, array, alloc_usable(p, "free"));
+}
+HAK_NOINLINE void alloc_delete_other(struct slab *s, void *p) {
+    if (unlikely(option(OPT_SECURE)))
+        check_maker(p, false);
+    alloc_free_other(s, p);
+}
+HAK_NOINLINE void alloc_delete_array_other(struct slab *s, void *p) {
+    if (unlikely(option(OPT_SECURE)))
+        check_maker(p, true);
+    alloc_free_other(s, p);
+}
+
+HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
+    struct heap *h = hak_heap;
+    slab_countdown_ended(h, s);
+    rings_shrink(h);
+}
 
 /* ---- freeing by those who tell the size ---- */
 
@@ -343,13 +398,18 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
     return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
 }
 
-HAK_NOINLINE static void free_looking_at_size(void *p, size_t bytes, bool exactly) {
+/* By what a block is freed that is told its size. */
+enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
+
+HAK_NOINLINE static void free_looking_at_size(void *p, size_t bytes, enum freed_by by) {
     if (p == NULL)
         return;
     struct block b = lookup_live(p, "free");
     if (unlikely(b.slab == NULL))
         return;
-    if (unlikely(!size_fits(&b, p, bytes, exactly)))
+    if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
+        check_maker(p, by == FREED_BY_DELETE_ARRAY);
+    if (unlikely(!size_fits(&b, p, bytes, by != FREED_BY_FREE)))
         fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
     alloc_free(p);
 }
@@ -364,20 +424,24 @@ HAK_INLINE struct slab *slab_that_fits(const void *p, size_t bytes, bool exactly
     return (exactly ? told == slab_class(s) : told <= slab_class(s)) ? s : NULL;
 }
 
-HAK_INLINE void free_told(void *p, size_t bytes, bool exactly) {
-    struct slab *s = slab_that_fits(p, bytes, exactly);
+HAK_INLINE void free_told(void *p, size_t bytes, enum freed_by by) {
+    struct slab *s = slab_that_fits(p, bytes, by != FREED_BY_FREE);
     if (likely(s != NULL))
-        alloc_free_in(s, p);
+        alloc_free_in(s, p, alloc_free_other);
     else
-        free_looking_at_size(p, bytes, exactly);
+        free_looking_at_size(p, bytes, by);
 }
 
-void alloc_free_sized(void *p, size_t bytes) { free_told(p, bytes, false); }
-void alloc_delete_sized(void *p, size_t bytes) { free_told(p, bytes, true); }
+void alloc_free_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_FREE); }
+void alloc_delete_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_DELETE); }
+void alloc_delete_array_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_DELETE_ARRAY); }
 
-void alloc_delete_aligned(void *p, size_t bytes, size_t alignment) {
+/* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
+void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array) {
     if (likely(classes_align(bytes, alignment)))
         alloc_delete_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment));
+    else if (option(OPT_SECURE))
+        free_looking_at_size(p, bytes, array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE);
     else
         alloc_free_sized(p, bytes);
 }
@@ -395,7 +459,7 @@ size_t alloc_good_size(size_t bytes) {
         return size_classes[tiny_class_of(bytes)].block_bytes;
     if (bytes <= MID_BYTES_MAX)
         return size_classes[mid_class_of(bytes)].block_bytes;
-    return round_up(bytes, bytes <= LARGE_BYTES_MAX ? SLOT_BYTES : os_page_bytes());
+    return bytes;
 }
 
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {

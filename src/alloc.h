@@ -17,15 +17,21 @@ void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */
 void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
+/* The same for C++'s operators: secure mode, in which nothing is a hit, knows which of them made a block. */
+void *alloc_slow_new(size_t bytes);
+void *alloc_slow_new_array(size_t bytes);
+void alloc_delete_other(struct slab *s, void *p);
+void alloc_delete_array_other(struct slab *s, void *p);
 
-HAK_INLINE void *alloc_malloc(size_t bytes) {
+/* `slow`: one of the above. */
+HAK_INLINE void *alloc_malloc_else(size_t bytes, void *(*slow)(size_t bytes)) {
     struct heap *h = hak_heap;
     if (unlikely(bytes > TINY_BYTES_MAX))
-        return alloc_slow(bytes);
+        return slow(bytes);
     unsigned c = h->class_table[(bytes + 7) / 8];
     uintptr_t block = h->list[c];
     if (unlikely(is_no_block(block)))
-        return alloc_slow(bytes);
+        return slow(bytes);
     uintptr_t next = block_next(block);
     h->list[c] = next;
     prefetch(next);         /* the next malloc of the class reads its link */
@@ -33,11 +39,13 @@ HAK_INLINE void *alloc_malloc(size_t bytes) {
     return block_word(block);
 }
 
+HAK_INLINE void *alloc_malloc(size_t bytes) { return alloc_malloc_else(bytes, alloc_slow); }
+
 /* p lies in the slab's slot. */
-HAK_INLINE void alloc_free_in(struct slab *s, void *p) {
+HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab *s, void *p)) {
     uintptr_t block = (uintptr_t)p;
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
-        return alloc_free_other(s, p);
+        return other(s, p);
     if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(s, block)))
@@ -49,20 +57,24 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p) {
         alloc_countdown_ended(s);
 }
 
-HAK_INLINE void alloc_free(void *p) {
+HAK_INLINE void alloc_free_else(void *p, void (*other)(struct slab *s, void *p)) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */
         return alloc_free_slow(p);
-    alloc_free_in(slab_at_offset(offset), p);
+    alloc_free_in(slab_at_offset(offset), p, other);
 }
+HAK_INLINE void alloc_free(void *p) { alloc_free_else(p, alloc_free_other); }
 
 /* The rest of the interface, as the exported functions need it. All set errno as glibc does. */
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
 void alloc_free_sized(void *p, size_t bytes);        /* of blocks that realloc may have left larger */
-void alloc_delete_sized(void *p, size_t bytes);      /* of others */
-void alloc_delete_aligned(void *p, size_t bytes, size_t alignment);
+/* Of blocks that an operator made: `array`, new[]. */
+void alloc_delete_sized(void *p, size_t bytes);
+void alloc_delete_array_sized(void *p, size_t bytes);
+void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array);
+void *alloc_new_aligned(size_t alignment, size_t bytes, bool array);
 size_t alloc_usable(const void *p, const char *call);
 size_t alloc_good_size(size_t bytes);
 bool alloc_expand(void *p, size_t bytes);

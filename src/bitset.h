@@ -62,7 +62,8 @@ static inline void bitset_remove(const struct bitset_family *f, unsigned set, si
         _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
         uint64_t bit = (uint64_t)1 << (index & 63);
         uint64_t rest = rmw_and(word, ~bit) & ~bit;
-        if (level > 0 && load_seq(bitset_word(f, set, level - 1, index)) != 0) { /* somebody added meanwhile */
+        /* somebody added meanwhile */
+        if (level > 0 && PROVEN(remove_look, load_seq(bitset_word(f, set, level - 1, index))) != 0) {
             for (unsigned up = level; up < f->levels; up++, index >>= 6)
                 rmw_or(bitset_word(f, set, up, index >> 6), (uint64_t)1 << (index & 63));
             return;

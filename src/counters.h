@@ -17,8 +17,13 @@ X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
 X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \
 X(pool_retries,             "compare-and-swaps on pool words that another thread got ahead of") \
 X(slots_released,           "spans given back to the pool") \
-X(cache_pushed,             "SuperSlabs that became wholly empty") \
-X(cache_evicted,            "cached SuperSlabs purged for the cache's bounds") \
+X(cache_pushed,             "SuperSlabs that became wholly empty, and were kept resident") \
+X(cache_popped,             "of these, taken while they were resident") \
+X(cache_evicted_count,      "of these, purged since there were more than SS_CACHE_COUNT, the oldest first") \
+X(cache_evicted_bytes,      "of these, purged since more was EMPTY than may be, or nothing was to stay") \
+X(cache_evicted_age,        "of these, purged since they were older than SS_CACHE_AGE_MS") \
+X(tension_drains,           "times a thread's caches held a SuperSlab's worth when a new one was taken, and were emptied") \
+X(tension_freed_spans,      "spans that this gave back to the pool, for the next ones to use") \
 X(purge_calls,              "system calls that gave pages back") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
@@ -40,13 +45,16 @@ X(slabs_let_go,             "slabs whose owner let them go") \
 X(slabs_adopted_by_free,    "slabs adopted by the thread that freed one of their blocks") \
 X(slabs_adopted_by_refill,  "slabs adopted to allocate from") \
 X(slabs_evicted,            "slabs let go because the heap owned too many") \
+X(slabs_lent,               "slabs that a heap took on loan, as it freed into more than it may own") \
+X(slabs_recalled,           "of these, let go because the heap's thread slept, or has had them for a second or two") \
+X(free_on_loan,             "frees of blocks in slabs on loan") \
 X(free_remote,              "frees of blocks in another heap's slab") \
 X(outbox_batches,           "batches sent to inboxes") \
 X(inbox_batches,            "inboxes emptied by their owner") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
 X(ring_refills,             "mid refills of a ring") \
 X(ring_spills,              "ring spills") \
-X(rings_emptied,            "times the purger emptied the rings of a thread that did not use them") \
+X(rings_emptied,            "times the rings of a thread were emptied: it did not use them, or was alone and its heap had shrunk by half") \
 X(ring_refilled_blocks,     "blocks that came into rings") \
 X(mid_retired,              "mid slabs given back because all blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \

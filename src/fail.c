@@ -51,6 +51,14 @@ void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
     end(p);
 }
 
+void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
+    if (silent())
+        return;
+    text_line("hakmem: free of %x by operator delete%s, made by operator new%s (%u-byte block)", (uintptr_t)p,
+              array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
+    end(p);
+}
+
 void fail_damage(const char *what, const void *p, size_t bytes) {
     if (silent())
         return;
@@ -61,7 +69,8 @@ void fail_damage(const char *what, const void *p, size_t bytes) {
 void fail_overwritten_link(const void *slab, size_t block_bytes) {
     if (silent())
         return;
-    text_line("hakmem: write after free among the %u-byte blocks at %x", (uint64_t)block_bytes, (uintptr_t)slab);
+    text_line("hakmem: write after free among the %u-byte blocks at %x, or overflow into one", (uint64_t)block_bytes,
+              (uintptr_t)slab);
     end(slab);
 }
 

@@ -15,9 +15,12 @@ HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer fre
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
 HAK_COLD void fail_bad_size(const void *p, size_t told, size_t block_bytes);
+/* "hakmem: free of 0x… by operator delete, made by operator new[] (48-byte block)" */
+HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
 /* "hakmem: WHAT of 0x… (48-byte block)"; the secure mode's overflows and writes after free */
 HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
-/* "hakmem: write after free among the 48-byte blocks at 0x…": a link was overwritten; which block held it is not known. */
+/* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one": a link was overwritten; which block held
+ * it is not known. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
 /* From now on called with the address after each line about one, before the end. */

@@ -90,27 +90,34 @@ HAK_RACY void guard_report(const void *address, const char *how) {
 
 /* ---- the pool ---- */
 
-/* False: there is no room for one. */
+static void set_records(size_t slot, enum slab_kind kind) {
+    for (unsigned i = 0; i < GUARD_SLOTS; i++) {
+        struct slab *s = slab_of_slot(slot + i);
+        s->bytes = 0;
+        store_relaxed(&s->state[0], BLOCK_FREE);
+        store_relaxed(&s->class_id, LARGE_CLASS);
+        store_relaxed(&s->kind, (uint8_t)kind);
+    }
+}
+
+/* Publishes last: from then on other threads make pages of it accessible. False: there is no room for a pool, or the kernel
+ * does not protect it. */
 static bool take_pool(struct heap *h) {
     bool zero;
     size_t none = 0, slot = pool_take(&h->pool, GUARD_SLOTS, 1, 0, &zero);
     if (slot == BITSET_NONE)
         return false;
-    for (unsigned i = 0; i < GUARD_SLOTS; i++) {
-        slab_of_slot(slot + i)->bytes = 0;
-        store_relaxed(&slab_of_slot(slot + i)->state[0], BLOCK_FREE);
-        store_relaxed(&slab_of_slot(slot + i)->class_id, LARGE_CLASS);
-        store_relaxed(&slab_of_slot(slot + i)->kind, KIND_SAMPLED);
-    }
-    if (rmw_cas(&first_slot, &none, slot + 1)) {
-        os_advise(OS_PURGE, slot_address(slot), GUARD_SLOTS * SLOT_BYTES);
-        fail_explain(report_stacks);
-        return os_forbid(slot_address(slot), GUARD_SLOTS * SLOT_BYTES);
-    }
-    for (unsigned i = 0; i < GUARD_SLOTS; i++) /* another thread was faster */
-        store_relaxed(&slab_of_slot(slot + i)->kind, KIND_FREE);
-    pool_give(&h->pool, slot, GUARD_SLOTS, 0);
-    return true;
+    char *at = slot_address(slot);
+    set_records(slot, KIND_SAMPLED);
+    fail_explain(report_stacks);
+    os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
+    bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
+    if (shut && PROVEN(guard_publish, rmw_cas(&first_slot, &none, slot + 1)))
+        return true;
+    set_records(slot, KIND_FREE);
+    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else it stays out of use */
+        pool_give(&h->pool, slot, GUARD_SLOTS, 0);
+    return none != 0; /* then another thread was faster */
 }
 
 /* The one that was freed longest ago, never used ones first; NULL: all are live. */
@@ -129,7 +136,8 @@ static struct guard_slot *claim(void) {
                 break;
             age = now - load_relaxed(&slot->freed_at);
         }
-        if (oldest == NULL || rmw_cas(&oldest->state, &state, GUARD_BUSY)) /* pairs with guard_free */
+        if (oldest == NULL ||
+            PROVEN(guard_claim, rmw_cas(&oldest->state, &state, GUARD_BUSY))) /* pairs with guard_free */
             return oldest;
     }
 }
@@ -172,7 +180,8 @@ void guard_free(struct slab *s, void *p) {
     struct guard_slot *slot = slot_of_slab(s);
     uint32_t live = GUARD_LIVE;
     if (unlikely(!guard_is_block(s, p))) {
-        fail_bad_pointer("free", p, "", slot->bytes);
+        size_t bytes = slot != NULL ? slot->bytes : 0; /* NULL: the pool is just being made */
+        fail_bad_pointer("free", p, "a block that was never handed out", bytes);
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
@@ -186,7 +195,7 @@ void guard_free(struct slab *s, void *p) {
     os_forbid(begin, slot->pages_bytes);
     os_advise(OS_PURGE, begin, slot->pages_bytes);
     store_relaxed(&slot->freed_at, rmw_add(&frees, 1) + 1);
-    store_release(&slot->state, GUARD_FREED);
+    PROVEN(guard_freed, store_release(&slot->state, GUARD_FREED));
 }
 
 bool guard_is_block(const struct slab *s, const void *p) {

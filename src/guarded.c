@@ -4,7 +4,7 @@
  *     forbidden. The rest of its last page begins with the canary, as far as that fits.
  *  2. What is freed is cleared or purged, and forbidden, and waits in a quarantine that all threads share: it comes to a
  *     random place there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
- *     What is resident of blocks up to a MiB is cleared and stays so, as long as that is no more than is in use, and
+ *     What was written of blocks up to a MiB is cleared and stays resident, as long as that is no more than is in use, and
  *     KEEP_BYTES: new pages would cost five times that. Others get their pages all at once, and huge ones, if blocks of
  *     their size were touched whole lately.
  *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of
@@ -17,6 +17,7 @@
 #include "os.h"
 #include "secure.h"
 #include "tiers.h"
+#include "zero.h"
 
 #include <string.h>
 
@@ -24,7 +25,7 @@
 #define QUARANTINE_PLACES 64     /* in each part */
 #define KEEP_BLOCK_BYTES_MAX MIB /* larger ones are purged when they are freed */
 #define KEEP_BYTES (8 * MIB)
-#define HOLES_MOST 4 /* in a block that is kept: each is a system call */
+#define LOOKS 16 /* at a freed block, to see how much of it was written to */
 #define POPULATE_BYTES_MAX (8 * MIB)
 #define TOUCHED_MOST 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
@@ -42,7 +43,7 @@ static char *block_of(const struct slab *s) { return slab_address(s) + s->lead_b
 static char *span_begin(const struct slab *s) { return block_of(s) - s->lead_bytes; }
 static char *span_end(const struct slab *s) { return span_begin(s) + s->span_slots * SLOT_BYTES; }
 
-/* The canary, or what of it fits between the block and its guard. */
+/* The canary, or what of it fits between the block and its guard. What is left of the page then is zero. */
 static size_t canary_bytes(const struct slab *s) {
     return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
 }
@@ -52,7 +53,10 @@ static void put_canary(const struct slab *s) {
 }
 static bool has_canary(const struct slab *s) {
     uint64_t canary = secure_canary((uintptr_t)block_of(s));
-    return memcmp(block_of(s) + s->bytes, &canary, canary_bytes(s)) == 0;
+    const char *end = block_of(s) + committed_bytes(s->bytes), *rest = block_of(s) + s->bytes + canary_bytes(s);
+    while (rest < end && *rest == 0)
+        rest++;
+    return rest == end && memcmp(block_of(s) + s->bytes, &canary, canary_bytes(s)) == 0;
 }
 
 static bool is_run(size_t span_slots) { return span_slots > SUPERSLAB_SLOTS; }
@@ -161,6 +165,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->lead_bytes = lead;
     s->span_slots = slots;
     s->is_huge = huge && !pool_in_huge_page(slot);
+    s->maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
         give(h, slot, slots, true);
         return NULL;
@@ -186,23 +191,27 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
     return begin_block(h, bytes, alignment, false);
 }
 
-/* Notes whether a freed block was touched whole. Returns how many of its pages are resident; `pages` tells which, or which of
- * the last of a larger one. */
-static size_t resident_pages(char *begin, size_t bytes, unsigned char pages[KEEP_BLOCK_BYTES_MAX / 4096]) {
-    size_t page = os_page_bytes(), resident = 0;
-    for (size_t at = 0, some; at < bytes; at += some) {
-        some = min_size(bytes - at, KEEP_BLOCK_BYTES_MAX);
-        if (!os_resident(begin + at, some, pages))
-            return 0;
-        for (size_t i = 0; i < some / page; i++)
-            resident += pages[i] & 1;
-    }
+/* How many pages of a freed block were written to, from its beginning on, as far as a few looks tell: up to the first that is
+ * found to be zero, one in a sixteenth of the block, then those of the last sixteenth. To look at a page that was never
+ * touched costs a fault, so at most two are. The kernel would tell what is resident, but by a call (mincore) that malloc
+ * needs nowhere else, so a sandbox may forbid it. Notes whether the block was written to whole. */
+static size_t written_pages(const char *begin, size_t bytes) {
+    const size_t page = os_page_bytes(), n = bytes / page, step = (n + LOOKS - 1) / LOOKS;
+    const uintptr_t at = (uintptr_t)begin;
+    size_t written = 0;
+    while (written < n && !memory_is_zero(at + written * page, page))
+        written += step;
+    size_t end = min_size(written, n);
+    if (written != 0 && written < n)
+        for (written -= step - 1; written < end && !memory_is_zero(at + written * page, page);)
+            written++;
+    written = min_size(written, n);
     _Atomic int32_t *of_size = &touched[bytes > KEEP_BLOCK_BYTES_MAX];
     int32_t before = load_relaxed(of_size);
-    bool whole = resident >= bytes / page - bytes / page / 4;
+    bool whole = written >= n - n / 4;
     if (before != (whole ? TOUCHED_MOST : 0))
         store_relaxed(of_size, whole ? before + 1 : before - 1);
-    return resident;
+    return written;
 }
 
 /* Whether so many more pages may be resident though nobody uses them: as many as are in use, and KEEP_BYTES. */
@@ -212,24 +221,19 @@ static bool may_keep(size_t pages) {
     return load_relaxed(&kept_pages) + (int64_t)pages <= (int64_t)most;
 }
 
-/* Clears what is resident of a freed block, if that may stay so. The other pages may have been swapped out: they are purged,
- * and all is, if they lie scattered. */
+/* Clears what was written of a freed block, if that may stay resident. The rest is purged. Without guards the span's pages
+ * may not all be accessible: the kernel has refused something. */
 static bool keep(struct slab *s, char *begin, size_t bytes) {
-    unsigned char pages[KEEP_BLOCK_BYTES_MAX / 4096];
-    size_t page = os_page_bytes(), n = bytes / page, holes = 0;
-    size_t resident = bytes <= POPULATE_BYTES_MAX ? resident_pages(begin, bytes, pages) : 0;
-    if (!s->has_guards || resident == 0 || bytes > KEEP_BLOCK_BYTES_MAX || !may_keep(resident))
+    bool may_look = s->has_guards && bytes <= POPULATE_BYTES_MAX;
+    size_t page = os_page_bytes(), written = may_look ? written_pages(begin, bytes) : 0;
+    size_t written_bytes = written * page;
+    if (written == 0 || bytes > KEEP_BLOCK_BYTES_MAX || !may_keep(written))
         return false;
-    for (size_t from = 0, to; from < n; from = to) {
-        for (to = from + 1; to < n && (pages[to] & 1) == (pages[from] & 1);)
-            to++;
-        if (pages[from] & 1)
-            memset(begin + from * page, 0, (to - from) * page);
-        else if (++holes > HOLES_MOST || !os_advise(OS_PURGE, begin + from * page, (to - from) * page))
-            return false;
-    }
-    rmw_add(&kept_pages, (int64_t)resident);
-    s->kept_pages = (uint16_t)resident;
+    memset(begin, 0, written_bytes);
+    if (written_bytes < bytes && !os_advise(OS_PURGE, begin + written_bytes, bytes - written_bytes))
+        return false;
+    rmw_add(&kept_pages, (int64_t)written);
+    s->kept_pages = (uint16_t)written;
     return true;
 }
 
@@ -351,10 +355,16 @@ bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
         return false;
     if (!has_canary(s))
         fail_damage("overflow", block, s->bytes);
-    if (wanted > had && !os_commit(block + had, wanted - had))
+    if (wanted > had && !os_commit(block + had, wanted - had)) {
+        if (!os_forbid(block + had, wanted - had) && s->has_guards) /* a part of it may be accessible by now */
+            lose_guards(s);
         return false;
+    }
     memset(block + s->bytes, 0, canary_bytes(s));
+    if (bytes < s->bytes) /* what stays accessible of it */
+        memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
     s->bytes = bytes;
+    s->maker = MADE_BY_MALLOC;
     put_canary(s);
     if (wanted < had) {
         if (s->is_huge)

@@ -39,7 +39,14 @@ size_t hak_trim(void) { return alloc_trim(); }
 void hak_stats_print(int fd) { stats_print(fd); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
-int hak_option_set(const char *name, const char *value) { return option_set(name, value); }
+int hak_option_set(const char *name, const char *value) {
+    int answer = option_set(name, value);
+    if (answer == 0) {
+        rings_tell();
+        limits_option_set();
+    }
+    return answer;
+}
 void hak_set_soft_limit_callback(void (*call)(void *), void *argument) { limits_set_callback(call, argument); }
 
 int hak_profile_start(size_t mean_bytes) {

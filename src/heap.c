@@ -1,10 +1,13 @@
 /* Birth and end of heaps, and their rings. See heap.h. */
 #include "heap.h"
 #include "options.h"
+#include "purge.h"
 #include "os.h"
 
 #include <pthread.h>
 #include <string.h>
+
+_Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without samples, rings and loans has one page");
 
 #define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
 /* A ring of large blocks has at most a quarter, or one block: the pool is nearly as fast. */
@@ -28,7 +31,8 @@ static _Atomic uint32_t heaps_made;
 static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) {
-    return load_acquire(&heap_newest_made);
+    struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
+    return newest;
 }
 
 enum freer heap_freer(void) {
@@ -58,7 +62,7 @@ static struct heap *heap_numbered(size_t number) {
  * or else a thread that borrows a heap for each call would make one for each. */
 static size_t find_idle(void) {
     size_t number = bitset_find(&idle, 0, 0), rows = (load_relaxed(&heaps_made) + 63) / 64;
-    for (size_t row = 0; number == BITSET_NONE && row < rows && row < idle.rows[0]; row++) {
+    for (size_t row = 0; PROVEN(find_idle, number == BITSET_NONE) && row < rows && row < idle.rows[0]; row++) {
         uint64_t word = load_relaxed(bitset_word(&idle, 0, 0, row));
         if (word != 0)
             number = row * 64 + lowest_bit(word);
@@ -71,14 +75,14 @@ static struct heap *take_idle(void) {
         struct heap *h = heap_numbered(number);
         bool in_use = false;
         bitset_remove(&idle, 0, number);
-        if (rmw_cas(&h->in_use, &in_use, true)) /* pairs with put_idle, for the heap's fields */
+        if (PROVEN(take_idle, rmw_cas(&h->in_use, &in_use, true))) /* pairs with put_idle, for the heap's fields */
             return h;
     }
     return NULL;
 }
 
 static void put_idle(struct heap *h) {
-    store_seq(&h->in_use, false);
+    PROVEN(put_idle, store_seq(&h->in_use, false));
     bitset_add(&idle, 0, h->number);
 }
 
@@ -96,7 +100,7 @@ static struct heap *make_heap(void) {
     h->number = number;
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     store_relaxed(&h->in_use, true);
-    h->drain_countdown = 1;
+    h->undrained_frees = UINT32_MAX - 1; /* the first remote free drains */
     store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLED : 0);
     struct heap *head = load_relaxed(&heap_newest_made);
     do
@@ -141,7 +145,7 @@ static void put_heap_back(struct heap *h) {
 
 /* Takes the oldest `n` blocks. At once: a fork at any point leaves each block in one place or in none. */
 static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n) {
-    HAK_ASSERT(n <= RING_BLOCKS_MOST && n <= ring->blocks);
+    HAK_ASSERT(n <= RING_PIECE_BLOCKS && n <= ring->blocks);
     unsigned left = ring->blocks - n;
     memcpy(entries, ring->entry, n * sizeof *entries);
     atomic_signal_fence(memory_order_seq_cst);
@@ -152,11 +156,16 @@ static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n)
     ring->blocks = (uint16_t)left;
 }
 
+/* In pieces, as all entries together would be too much for a small stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
-    struct ring_entry entries[RING_BLOCKS_MOST];
+    struct ring_entry entries[RING_PIECE_BLOCKS];
     count(&h->pool.counters, COUNT_ring_spills);
-    ring_take(h->ring[index], entries, n);
-    tier_of_ring(index)->give_back(h, entries, n);
+    while (n != 0) {
+        unsigned piece = (unsigned)min_size(n, RING_PIECE_BLOCKS);
+        ring_take(h->ring[index], entries, piece);
+        tier_of_ring(index)->give_back(h, entries, piece);
+        n -= piece;
+    }
 }
 
 static void spill_all(struct heap *h) {
@@ -165,10 +174,35 @@ static void spill_all(struct heap *h) {
             ring_spill(h, i, h->ring[i]->blocks);
 }
 
-void rings_empty(struct heap *h) {
-    if (caches_enter(h))
+static size_t held_bytes(const struct heap *h) {
+    size_t kib = 0;
+    for (unsigned i = 0; i < RING_CLASSES; i++)
+        kib += h->ring[i] != NULL ? (size_t)h->ring[i]->blocks * h->ring[i]->block_kib : 0;
+    return kib * KIB;
+}
+
+bool rings_empty_from(struct heap *h, size_t least_bytes) {
+    bool due = caches_enter(h) && held_bytes(h) >= least_bytes;
+    if (due)
         spill_all(h);
     caches_leave(h);
+    return due;
+}
+
+void rings_empty(struct heap *h) { rings_empty_from(h, 0); }
+
+void rings_empty_as_due(struct heap *h) {
+    h->pool.chores &= (uint8_t)~CHORE_RINGS;
+    count(&h->pool.counters, COUNT_rings_emptied);
+    rings_empty(h);
+    pool_settle(&h->pool);
+}
+
+/* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
+static void unmake_rings(struct heap *h) {
+    memset(h->ring, 0, sizeof h->ring);
+    h->ring_kib = 0;
+    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
 }
 
 /* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
@@ -179,10 +213,8 @@ static void forget_rings(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
-        memset(h->ring, 0, sizeof h->ring);
-        h->ring_kib = 0;
-        h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    if (mine && h->lent.slabs == 0 && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
+        unmake_rings(h);
         os_advise(OS_PURGE, (char *)h + kept, HEAP_BYTES - kept);
     }
     caches_leave(h);
@@ -198,7 +230,8 @@ static void end_thread(void *value) {
     hak_heap = &heap_afterlife;
     empty_heap(h);
     forget_rings(h);
-    bool left = caches_enter(h) && h->outbox_blocks != 0; /* the purger may have been at the caches before */
+    bool left = caches_enter(h) &&
+                (h->outbox_blocks != 0 || h->lent.slabs != 0); /* the purger may have been at the caches before */
     caches_leave(h);
     if (left)
         empty_heap(h);
@@ -252,14 +285,28 @@ void heap_leave(struct heap *h) {
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
+ *     When it runs empty again its cap is twice what it was before the phase.
  *  3. If the bytes are used up, the largest ring's cap is halved, be it this one's, and what it holds beyond goes back.
- *  4. Each time one more ring is looked at: if it holds what it held at the last look it is not in use, and half goes. */
+ *  4. Each time one more ring is looked at: what it holds beyond its option goes. If it holds what it held at the last
+ *     look it is not in use, and half goes.
+ *  5. A ring has room for what its option allowed when it was made. Once the option allows more, the thread's rings are
+ *     all made anew, each at its next use: this happens only when the option is raised, and leaves no gaps.
+ *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation
+ *     from a ring takes the slow path and lowers the caps. */
+
+static unsigned ring_most(unsigned index, size_t block_bytes) {
+    return index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
+}
 
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
-    if (likely(ring != NULL))
+    unsigned room = ring_most(index, block_bytes);
+    if (likely(ring != NULL && ring->room >= room))
         return ring;
-    unsigned room = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
+    if (ring != NULL) {
+        spill_all(h);
+        unmake_rings(h);
+    }
     size_t bytes = round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
     if (h->ring_top + bytes > HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0))
         return NULL;
@@ -280,14 +327,19 @@ static size_t ring_bytes_of_thread(void) {
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
 }
 
-/* The cap it should have, options aside. */
-static size_t ring_wish(struct ring *ring, bool full) {
+/* The ring ran full, or else empty. Is this the first time since it ran the other way? */
+static bool ring_turns(struct ring *ring, bool full) {
     bool turned = full ? ring->refilled : ring->spills != 0;
     ring->refilled = !full;
     ring->spills = full ? (uint8_t)min_size(ring->spills + 1u, UINT8_MAX) : 0;
+    return turned;
+}
+
+/* The cap it should have, options aside. */
+static size_t ring_wish(const struct ring *ring, bool turned) {
     if (turned)
-        return ring->cap * 2u;
-    return full && ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
+        return ring->turn_cap * 2u;
+    return ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
 }
 
 /* The ring besides this one that may hold the most bytes. */
@@ -304,11 +356,23 @@ static unsigned ring_largest(const struct heap *h, const struct ring *but) {
     return largest;
 }
 
+/* The ring's cap is to be `most` at most; what the ring holds beyond it goes back. */
+static void ring_lower(struct heap *h, unsigned index, unsigned most) {
+    struct ring *ring = h->ring[index];
+    if (ring->cap <= most)
+        return;
+    h->ring_kib -= (size_t)(ring->cap - most) * ring->block_kib;
+    ring->cap = ring->turn_cap = (uint16_t)most;
+    if (ring->blocks > most)
+        ring_spill(h, index, ring->blocks - most);
+}
+
 static void ring_age(struct heap *h, const struct ring *but) {
     unsigned index = h->ring_hand++ % RING_CLASSES;
     struct ring *ring = h->ring[index];
     if (ring == NULL || ring == but)
         return;
+    ring_lower(h, index, ring_most(index, ring->block_kib * KIB));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
     ring->seen = ring->blocks;
@@ -317,9 +381,10 @@ static void ring_age(struct heap *h, const struct ring *but) {
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
-    unsigned option_cap = index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
     size_t least = max_size(RING_KIB_LEAST / ring->block_kib, RING_CAP_LEAST);
-    size_t cap = min_size(min_size(max_size(ring_wish(ring, full), least), option_cap), ring->room);
+    size_t most = min_size(ring_most(index, block_bytes), ring->room);
+    bool turned = ring_turns(ring, full);
+    size_t cap = min_size(max_size(ring_wish(ring, turned), least), most);
     if (index >= MID_CLASSES)
         cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, most_kib / ring->block_kib);
@@ -337,12 +402,39 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
             break;
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
+        other->turn_cap = other->cap;
         if (other->blocks > other->cap)
             ring_spill(h, largest, other->blocks - other->cap);
     }
     ring->cap = (uint16_t)cap;
+    if (turned)
+        ring->turn_cap = ring->cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
     ring_age(h, ring);
+}
+
+void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes) {
+    if (caches_enter(h) && h->ring[index] != NULL && h->ring[index]->blocks == 0)
+        ring_adapt(h, h->ring[index], index, block_bytes, false);
+    caches_leave(h);
+}
+
+void rings_tell(void) {
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        rmw_or(&h->caches_flags, CACHES_TOLD);
+}
+
+void rings_heed(struct heap *h) {
+    size_t most_kib = ring_bytes_of_thread() / KIB;
+    bool mine = caches_enter(h);
+    if (mine)
+        rmw_and(&h->caches_flags, (uint8_t)~CACHES_TOLD);
+    for (unsigned i = 0; mine && i < RING_CLASSES; i++)
+        if (h->ring[i] != NULL)
+            ring_lower(h, i, ring_most(i, h->ring[i]->block_kib * KIB));
+    for (unsigned i; mine && h->ring_kib > most_kib && (i = ring_largest(h, NULL)) != RING_CLASSES;)
+        ring_lower(h, i, h->ring[i]->cap / 2u);
+    caches_leave(h);
 }
 
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) {
@@ -380,8 +472,14 @@ HAK_RACY uint32_t caches_use(const struct heap *h) {
     return blocks == 0 ? 0 : max_size(use, 1);
 }
 
-unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
-    unsigned n = ring != NULL ? ring->blocks : 0;
+HAK_RACY uint32_t loans_use(const struct heap *h) {
+    if (*(const volatile uint32_t *)&h->lent.slabs == 0)
+        return 0;
+    return (uint32_t)max_size((uint32_t)load_relaxed(&h->pool.counters.n[COUNT_free_on_loan]), 1);
+}
+
+unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries) {
+    unsigned n = ring != NULL ? (unsigned)min_size(ring->blocks, RING_PIECE_BLOCKS) : 0;
     if (n != 0)
         ring_take(ring, entries, n);
     return n;
@@ -389,7 +487,19 @@ unsigned ring_take_all(struct ring *ring, struct ring_entry *entries) {
 
 bool caches_freeze(struct heap *h) {
     rmw_or(&h->caches_flags, CACHES_FROZEN);
-    return os_fence_threads() && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its rings */
+    bool fenced = PROVEN(freeze_fence, os_fence_threads());
+    if (!fenced) /* the program is in a sandbox by now */
+        purge_without_fences();
+    return fenced && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
 }
 
-void caches_thaw(struct heap *h) { rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN); }
+void caches_watch(struct heap *h) { rmw_or(&h->caches_flags, CACHES_WATCHED); }
+
+void caches_notice(struct heap *h) {
+    if (likely(!(load_relaxed(&h->caches_flags) & CACHES_WATCHED)))
+        return;
+    rmw_and(&h->caches_flags, (uint8_t)~CACHES_WATCHED);
+    purge_gathered();
+}
+
+void caches_thaw(struct heap *h) { PROVEN(thaw, rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)); }

@@ -9,15 +9,16 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's but `in_use`, `caches_flags`, and `caches_seen`, which is the purger's; counters may
+ * All fields are the owning thread's but `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; counters may
  * be read by any. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
 #include "fail.h"
 #include "pool.h"
+#include "profile.h"
 
-enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128 };
+enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128, RING_PIECE_BLOCKS = 24 };
 #define HEAP_NONE UINT32_MAX
 #define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, secure.c's */
 
@@ -39,12 +40,20 @@ struct ring_entry {
 struct ring {
     uint16_t blocks;    /* held now */
     uint16_t cap;       /* that it may hold; adapted on slow paths */
-    uint16_t room;      /* entries there are */
+    uint16_t room;      /* entries there are: as many as its option allowed when it was made */
     uint16_t block_kib; /* size of a block, rounded up */
     uint16_t seen;      /* blocks when it was last looked at */
+    uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
     uint8_t spills;     /* times it ran full since it last ran empty */
     uint8_t refilled;   /* it ran empty since it last ran full */
     struct ring_entry entry[];
+};
+
+/* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */
+struct slab_lists {
+    uint32_t first, last;               /* all, oldest first */
+    uint32_t slabs;                     /* how many */
+    uint32_t class_first[TINY_CLASSES]; /* the usable ones of the class */
 };
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's but `rest`, which others read. */
@@ -64,6 +73,7 @@ struct sampler {
         uint32_t deferred; /* frees that its countdown shall go on for when it ends */
         uint32_t had;      /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
+    uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
 struct heap {
@@ -73,24 +83,27 @@ struct heap {
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
-    uint32_t class_first[TINY_CLASSES]; /* usable owned slabs of the class, as slot + 1 */
-    uint32_t owned_first, owned_last;   /* all owned slabs that are neither current nor fresh, oldest first */
-    uint32_t owned_slabs;               /* how many */
-    uint32_t owned_credit;              /* how many more than OWNED_SLABS are justified by refills from such slabs */
+    struct slab_lists owned;
+    uint32_t thin_slabs;      /* of those, thin and with pages that were left resident when they became so */
+    uint32_t owned_credit;    /* how many more than OWNED_SLABS are justified by refills from such slabs */
     uint32_t adoptions_left;  /* before the credit falls: a heap that allocates may adopt as much as it does */
     uint32_t releases;        /* slabs given back: some are verified */
-    uint32_t drain_countdown; /* remote frees until the outbox is drained */
+    uint32_t undrained_frees; /* remote frees since the outbox was drained */
+    uint32_t bulk_frees;      /* the same since the last refill of a list */
     uint8_t slabs_of_class[TINY_CLASSES];       /* started so far, up to 255: how hot the class is */
     uint8_t looks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
     uint8_t looks_left[TINY_CLASSES];           /* of these */
     uint8_t returns[TINY_CLASSES];              /* slabs that came back by own frees, less those kept for it */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     uint32_t outbox_blocks; /* in all entries */
+    struct slab_lists lent; /* on loan to the heap; see slab.h */
     /* mid and large, and who is at the caches */
     _Atomic bool
-        caches_busy; /* the thread is at its rings or outbox. Pairs with caches_flags through os_fence_threads */
+        caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
     uint32_t caches_seen;         /* the purger's: caches_use when it last looked */
+    uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
+    uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint32_t ring_hand;           /* the ring to look at next */
     size_t ring_kib;              /* what the rings may hold together, by their caps */
@@ -98,11 +111,11 @@ struct heap {
     /* pool, counters */
     struct pool_client pool;
     /* birth and end */
-    uint64_t purge_seen; /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
     struct heap *next;   /* every heap there ever was, newest first; constant */
     struct sampler sample;
+    uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
@@ -132,7 +145,7 @@ enum freer heap_freer(void);
 struct heap *heap_newest(void);
 extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
 
-/* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
+/* Rings, outbox and loans are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
  * with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for the other:
  *
  *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false
@@ -143,6 +156,8 @@ extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
 enum caches_flag {
     CACHES_FROZEN = 1,  /* the purger is at them: the thread does without meanwhile */
     CACHES_SAMPLED = 2, /* allocations are being sampled, or shall be: none is a hit of a ring */
+    CACHES_TOLD = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
+    CACHES_WATCHED = 8, /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
 };
 HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     store_relaxed(&h->caches_busy, true);
@@ -150,25 +165,44 @@ HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     return !(load_acquire(&h->caches_flags) & flags); /* acquire: what the purger took is gone */
 }
 HAK_INLINE bool caches_enter(struct heap *h) { return caches_enter_unless(h, CACHES_FROZEN); }
-HAK_INLINE void caches_leave(struct heap *h) { store_release(&h->caches_busy, false); }
+HAK_INLINE void caches_leave(struct heap *h) { PROVEN(leave, store_release(&h->caches_busy, false)); }
+
+/* Called where a put was no hit. */
+void caches_notice(struct heap *h);
 
 /* The purger's side. A number that changes when the thread uses its caches; 0: there is nothing in them. */
 uint32_t caches_use(const struct heap *h);
-bool caches_freeze(struct heap *h); /* false: in use; caches_thaw closes it in any case */
+uint32_t loans_use(const struct heap *h); /* the same of its slabs on loan */
+bool caches_freeze(struct heap *h);       /* false: in use; caches_thaw closes it in any case */
 void caches_thaw(struct heap *h);
-/* Between them: takes what is in a ring (or NULL), RING_BLOCKS_MOST at most. Returns how many. */
-unsigned ring_take_all(struct ring *ring, struct ring_entry *entries);
+void caches_watch(struct heap *h);
+/* Between them: takes the oldest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
+unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
 
-/* A ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used up. */
+/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use, and anew when its option
+ * was raised; NULL if the heap's memory is used up. */
 struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. */
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
+/* There was no block to be had from the ring, if there is one: adapts its cap. */
+void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
+/* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
+void rings_tell(void);
+void rings_heed(struct heap *h);
 /* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */
 void rings_empty(struct heap *h);
+/* The same where the rings hold `least_bytes` or more. Returns whether they did. */
+bool rings_empty_from(struct heap *h, size_t least_bytes);
+/* Empties the rings, which was a chore. A slow path that gave something back ends with rings_shrink. */
+HAK_COLD void rings_empty_as_due(struct heap *h);
+HAK_INLINE void rings_shrink(struct heap *h) {
+    if (unlikely(h->pool.chores & CHORE_RINGS))
+        rings_empty_as_due(h);
+}
 /* Between caches_enter and caches_leave: is the block with this state byte in the ring? */
 bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t *state);
 

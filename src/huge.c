@@ -3,20 +3,69 @@
  *  1. The run comes from the pool, which keeps freed SuperSlabs within its bounds: that is the huge cache. What was never
  *     touched or was purged is known to be zero.
  *  2. Growth takes the SuperSlabs behind the run if they are free. Else the pages move to a longer run: the kernel changes
- *     the mapping and copies nothing. Each moved run costs mappings, so there are few; when one is freed its addresses are
+ *     the mapping and copies nothing. Each moved run costs mappings, so they are bounded; when one is freed its addresses are
  *     mapped afresh and merge with their neighbours again.
+ *  3. Where the kernel refuses to move them, or stops after a part, os_move has put everything back, and realloc copies.
+ *  4. What was asked for is what the program may use. A canary behind it and one at the run's end show overflows, and
+ *     underflows of the block behind, when the block is freed or gets another size.
  *
  * A block's record is touched by whoever holds the block. */
+#include "options.h"
 #include "os.h"
+#include "purge.h"
 #include "tiers.h"
 
-#define MOVED_RUNS_MOST 1024 /* of the kernel's 65,530 mappings; each takes up to three */
+#define MOVED_RUNS_MOST 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
+#define HUGE_PAGE_FILLED_LEAST (SUPERSLAB_BYTES / 4 * 3)
 
 static size_t first_superslab(const struct slab *s) { return slot_of(s) / SUPERSLAB_SLOTS; }
 
-static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes) {
+/* ---- canaries ----
+ * One behind what was asked for, one at the run's end, where an underflow of the block behind begins. */
+
+struct canaries {
+    size_t bytes; /* of the first, from what was asked for on */
+    size_t end;   /* where the second begins; 0: there is no room for it */
+};
+
+static struct canaries canaries_of(const struct slab *s) {
+    size_t run = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES, room = run - asked_bytes(s);
+    return (struct canaries){min_size(room, LAST_BYTES), room >= (size_t)2 * LAST_BYTES ? run - LAST_BYTES : 0};
+}
+
+static void set_bytes(struct slab *s, size_t asked, bool zero) {
+    s->bytes = round_up(asked, os_page_bytes());
+    s->slack_bytes = (uint32_t)(s->bytes - asked);
+    struct canaries c = canaries_of(s);
+    if (zero)
+        return;
+    last_put(s, slab_address(s) + asked, c.bytes);
+    if (c.end != 0)
+        last_put(s, slab_address(s) + c.end, LAST_BYTES);
+}
+
+/* Before the block is freed or gets another size. */
+static void check_canaries(const struct slab *s) {
+    struct canaries c = canaries_of(s);
+    const char *block = slab_address(s);
+    if (unlikely(!last_is_intact(s, block + asked_bytes(s), c.bytes) ||
+                 (c.end != 0 && !last_is_intact(s, block + c.end, LAST_BYTES))))
+        fail_damage("overflow", block, asked_bytes(s));
+}
+
+/* They may be the program's bytes from now on: those of `s`, which have come to `block`. */
+static void clear_canaries(const struct slab *s, char *block) {
+    struct canaries c = canaries_of(s);
+    memset(block + asked_bytes(s), 0, c.bytes);
+    if (c.end != 0)
+        memset(block + c.end, 0, LAST_BYTES);
+}
+
+/* ---- runs ---- */
+
+static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, bool zero) {
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
-    s->bytes = round_up(bytes, os_page_bytes());
+    set_bytes(s, bytes, zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, LARGE_CLASS);
     store_relaxed(&s->kind, KIND_HUGE);
@@ -25,37 +74,61 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes) 
 }
 
 void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    size_t superslab = pool_take_run(&h->pool, huge_superslabs_of(bytes), max_size(alignment, SUPERSLAB_BYTES), zero);
-    return superslab != BITSET_NONE ? slab_address(make_record(h, superslab, bytes)) : NULL;
+    size_t n = huge_superslabs_of(bytes);
+    size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
+    if (superslab == BITSET_NONE)
+        return NULL;
+    /* A huge page for the block's end would make resident what the program cannot use. */
+    if (*zero && bytes - (n - 1) * SUPERSLAB_BYTES < HUGE_PAGE_FILLED_LEAST && option(OPT_HUGE_PAGES) != HUGE_ALWAYS)
+        purge_split_huge_page(superslab + n - 1);
+    return slab_address(make_record(h, superslab, bytes, *zero));
 }
 
-/* A call that replaces the run's mapping has failed: the kernel may have unmapped it all the same. */
-static bool is_unmapped(size_t superslab, size_t n) {
-    return !os_is_mapped(slot_address(superslab * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
-}
-
-/* Back to an ordinary mapping. */
-static bool settle_moved(void *p, size_t n) {
+/* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
+static bool settle(size_t superslab, size_t n) {
+    char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p && (os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES), true);
+}
+
+/* To the pool, after a call that was to replace the run's mapping and was refused. A SuperSlab that lost pages in that waits to
+ * be mapped again, unless somebody else's mapping has come there. */
+static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
+    for (size_t i = superslab; i < superslab + n; i++)
+        if (os_is_mapped(slot_address(i * SUPERSLAB_SLOTS), SUPERSLAB_BYTES))
+            pool_give_run(&h->pool, i, 1, true);
+        else
+            pool_give_unmapped_run(&h->pool, i, 1);
+}
+
+static void forget_move(size_t superslab) {
+    if (!load_relaxed(&superslab_at(superslab)->moved))
+        return;
+    store_relaxed(&superslab_at(superslab)->moved, 0);
+    rmw_add(&hak_region_use.moved_runs, (size_t)-1);
 }
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
-    struct superslab *ss = superslab_at(superslab);
-    bool moved = load_relaxed(&ss->moved), settled = moved && settle_moved(slab_address(s), n);
-    bool unmapped = moved && !settled && is_unmapped(superslab, n);
-    if (settled || unmapped) {
-        store_relaxed(&ss->moved, 0);
-        rmw_add(&hak_region_use.moved_runs, (size_t)-1);
-    }
+    bool moved = load_relaxed(&superslab_at(superslab)->moved), settled = moved && settle(superslab, n);
+    bool broken = moved && !settled && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
+    if (settled || broken)
+        forget_move(superslab);
     store_relaxed(&s->kind, KIND_FREE);
-    if (unmapped)
-        pool_give_unmapped_run(&h->pool, superslab, n);
+    if (broken)
+        give_as_mapped(h, superslab, n);
     else
         pool_give_run(&h->pool, superslab, n, resident && !settled);
 }
 
+/* The same, of a run that is not mapped. */
+static void give_unmapped(struct heap *h, struct slab *s) {
+    forget_move(first_superslab(s));
+    store_relaxed(&s->kind, KIND_FREE);
+    pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
+}
+
 void huge_free(struct heap *h, struct slab *s) {
+    check_canaries(s);
     block_unsample(&s->state[0], slab_address(s));
     give_run(h, s, true);
 }
@@ -64,23 +137,38 @@ bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     if (bytes <= LARGE_BYTES_MAX)
         return false;
+    check_canaries(s);
     if (wanted > have) {
         if (!pool_extend_run(&h->pool, first_superslab(s), have, wanted))
             return false;
         count(&h->pool.counters, COUNT_huge_grown_in_place);
     }
-    s->bytes = round_up(bytes, os_page_bytes());
+    clear_canaries(s, slab_address(s));
+    set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give_run(&h->pool, first_superslab(s) + wanted, have - wanted, true);
     return true;
 }
 
-/* The run to which nothing was moved. Kernels before 6.17 may have unmapped as much of it as was to be moved. */
-static void give_target(struct heap *h, size_t superslab, size_t n, size_t moved, bool zero) {
-    bool unmapped = is_unmapped(superslab, moved);
-    if (unmapped)
-        pool_give_unmapped_run(&h->pool, superslab, moved);
-    pool_give_run(&h->pool, superslab + unmapped * moved, n - unmapped * moved, !zero);
+/* All of the run moves, what lies behind the block too: what stays is known to be zero. If nothing moves, the target is the
+ * pool's again. */
+static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t wanted, bool zero) {
+    size_t have = huge_superslabs_of(s->bytes);
+    char *from = slab_address(s), *target = slot_address(to * SUPERSLAB_SLOTS);
+    if (!zero && !os_advise(OS_PURGE, target, have * SUPERSLAB_BYTES)) {
+        pool_give_run(&h->pool, to, wanted, true);
+        return OS_MOVED_NOTHING;
+    }
+    enum os_moved moved = os_move(from, target, have * SUPERSLAB_BYTES);
+    if (moved != OS_MOVED_NOTHING)
+        return moved;
+    bool settled = os_is_mapped(target, have * SUPERSLAB_BYTES) && settle(to, have);
+    if (settled)
+        pool_give_run(&h->pool, to, have, false);
+    else
+        give_as_mapped(h, to, have);
+    pool_give_run(&h->pool, to + have, wanted - have, !zero);
+    return OS_MOVED_NOTHING;
 }
 
 void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
@@ -95,14 +183,17 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     if (to == BITSET_NONE)
         return NULL;
     rmw_add(&hak_region_use.moved_runs, 1);
-    /* All of the run moves, what lies behind the block too: what stays is known to be zero. */
-    if (!os_move(slab_address(s), slot_address(to * SUPERSLAB_SLOTS), have * SUPERSLAB_BYTES)) {
+    enum os_moved moved = move_run(h, s, to, wanted, zero);
+    if (moved == OS_MOVED_NOTHING) {
         rmw_add(&hak_region_use.moved_runs, (size_t)-1);
-        give_target(h, to, wanted, have, zero);
         return NULL;
     }
+    clear_canaries(s, slot_address(to * SUPERSLAB_SLOTS));
     store_relaxed(&superslab_at(to)->moved, 1);
     count(&h->pool.counters, COUNT_huge_moved_pages);
-    give_run(h, s, false);
-    return slab_address(make_record(h, to, bytes));
+    if (moved == OS_MOVED_PAGES)
+        give_run(h, s, false);
+    else
+        give_unmapped(h, s);
+    return slab_address(make_record(h, to, bytes, false));
 }

@@ -18,8 +18,8 @@ F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, block_byt
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
 F(slab, purged_pages) F(slab, purged_blocks) F(slab, guarded_state) F(slab, lead_bytes) F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
-F(superslab_row, superslab) F(secure_span, held) F(secure_span, state) \
-F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned_slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
+F(superslab_row, superslab) F(secure_span, held) \
+F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
 F(pool_client, counters) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
@@ -33,18 +33,18 @@ F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_
 F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, lifetimes) F(profile_stack, callers) \
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(secure_span) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
 C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE) C(KIND_GUARDED) \
-C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
-C(STATE_FREED) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
+C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
+C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(PROFILE_LEAST_SAMPLES) C(SPANS_MOST) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(PROFILE_LEAST_SAMPLES) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
 C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {

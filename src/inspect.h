@@ -4,8 +4,10 @@
  *     program. The reader checks magic and version.
  *  2. Everything else are plain tables: `facts` tells by name where the fields of the structs lie and what the constants
  *     are, `places` where the tables are. So the reader has no second copy of the layout.
- *  3. The reader writes one word to ask for something: `purge_wanted`, or an option's value. A thread looks at the
- *     end of its next slow path; a parked purger when its word changes and its wait is interrupted.
+ *  3. The reader writes one word to ask for something: `purge_wanted`, or an option's value. A thread looks at
+ *     its next allocation that is no hit of alloc.h's, a ring's hit too; a parked purger when its word changes and its wait is
+ *     interrupted. A thread has done what was asked when its heap's `purge_seen` is the word. There is no purger to wait for
+ *     where `fork_page` is NULL or its `purger` PURGER_NONE: then a program that sleeps does nothing until it allocates.
  *
  * INSPECT_VERSION changes when the meaning of a fact does. */
 #ifndef HAK_INSPECT_H

@@ -1,11 +1,23 @@
 /* Large: blocks above 64 KiB and up to 1 MiB, spans of whole slots.
  *
- *  1. A block is a span of the pool with one record; what lies behind the bytes asked for is never touched.
+ *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
+ *     canary, which free and realloc look at.
  *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
  *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
 #include "tiers.h"
+
+static void set_bytes(struct slab *s, size_t asked, bool zero) {
+    s->slack_bytes = (uint32_t)(s->bytes - asked);
+    if (!zero)
+        last_put(s, slab_address(s) + asked, s->slack_bytes);
+}
+
+static void check_canary(const struct slab *s) {
+    if (unlikely(!last_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
+        fail_damage("overflow", slab_address(s), asked_bytes(s));
+}
 
 static void give_span(struct heap *h, struct slab *s) {
     store_relaxed(&s->state[0], BLOCK_FREE);
@@ -23,8 +35,11 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = false;
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
-        if (cached.block != 0)
+        if (cached.block != 0) {
+            set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
             return ring_hand_out(cached, zero);
+        }
+        ring_ran_empty(h, ring_of_slots(slots), slots * SLOT_BYTES);
     }
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);
@@ -34,6 +49,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
     s->bytes = slots * SLOT_BYTES;
+    set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, LARGE_CLASS);
     store_relaxed(&s->kind, KIND_LARGE);
@@ -44,15 +60,17 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
     if (unlikely((char *)p != slab_address(s))) {
-        fail_bad_pointer("free", p, "", block_bytes);
+        fail_bad_pointer("free", p, "", asked_bytes(s));
         return;
     }
     if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
-        fail_double_free(p, block_bytes, ring_freer(h, index, &s->state[0]));
+        fail_double_free(p, asked_bytes(s), ring_freer(h, index, &s->state[0]));
         return;
     }
+    check_canary(s);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
+    caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, block_bytes) : NULL;
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[0]);
     caches_leave(h);
@@ -64,13 +82,16 @@ bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
     unsigned wanted = large_slots_of(bytes), have = s->slots;
     if (bytes > LARGE_BYTES_MAX || bytes <= MID_BYTES_MAX)
         return false;
+    check_canary(s);
     if (wanted > have) {
         if (!pool_extend(&h->pool, slot_of(s), have, wanted))
             return false;
         count(&h->pool.counters, COUNT_huge_grown_in_place);
     }
+    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, LAST_BYTES));
     s->slots = (uint8_t)wanted;
     s->bytes = wanted * SLOT_BYTES;
+    set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
     return true;

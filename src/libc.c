@@ -8,6 +8,7 @@
 #include "text.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,16 +62,24 @@ HAK_API void *memalign(size_t alignment, size_t size) {
     return alloc_aligned(power, size);
 }
 
-HAK_API void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+/* As glibc since 2.38 and C17 have it; before, glibc rounded as memalign does. */
+HAK_API void *aligned_alloc(size_t alignment, size_t size) {
+    if (!is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return alloc_aligned(alignment, size);
+}
 
+/* As glibc: errno is ENOMEM as well when there is no memory, and is left alone when there is or the alignment is wrong. */
 HAK_API int posix_memalign(void **result, size_t alignment, size_t size) {
     if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0)
         return EINVAL;
     int saved = errno;
     void *block = alloc_aligned(alignment, size);
-    errno = saved;
     if (block == NULL)
         return ENOMEM;
+    errno = saved;
     *result = block;
     return 0;
 }
@@ -115,16 +124,17 @@ HAK_API int mallopt(int parameter, int value) {
 }
 
 HAK_API struct mallinfo2 mallinfo2(void) {
-    struct heap_report r;
-    stats_collect(&r);
-    return (struct mallinfo2){
-        .arena = (size_t)(r.total - r.untouched_live), /* so that what is in use is never more */
-        .ordblks = r.pool.empty_slots,
-        .hblks = 0,
-        .uordblks = (size_t)r.live,
-        .fordblks = (size_t)(r.partly_used_slabs + r.thread_caches + r.empty_slots),
-        .keepcost = (size_t)r.empty_slots,
-    };
+    struct mallinfo2 m = {0};
+    struct heap_report *r = stats_begin();
+    if (r == NULL)
+        return m;
+    m.arena = (size_t)(r->total - r->untouched_live); /* so that what is in use is never more */
+    m.ordblks = r->pool.empty_slots;
+    m.uordblks = (size_t)r->live;
+    m.fordblks = (size_t)(r->partly_used_slabs + r->thread_caches + r->empty_slots);
+    m.keepcost = (size_t)r->empty_slots;
+    stats_end(r);
+    return m;
 }
 
 HAK_API struct mallinfo mallinfo(void) {
@@ -140,10 +150,18 @@ HAK_API struct mallinfo mallinfo(void) {
 
 HAK_API void malloc_stats(void) { stats_print(2); }
 
+/* The stream is the caller's, so stdio writes it: the one call here that could be a cancellation point. */
 HAK_API int malloc_info(int options, FILE *stream) {
     if (options != 0)
         return EINVAL;
-    char buffer[16 * KIB];
-    size_t length = stats_xml(buffer, sizeof buffer);
-    return fwrite(buffer, 1, min_size(length, sizeof buffer - 1), stream) == length ? 0 : errno;
+    struct heap_report *r = stats_begin();
+    if (r == NULL)
+        return ENOMEM;
+    size_t length = stats_xml(r);
+    int cancellable, ignored;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellable);
+    int error = fwrite(r->text, 1, length, stream) == length ? 0 : errno;
+    stats_end(r);
+    pthread_setcancelstate(cancellable, &ignored);
+    return error;
 }

@@ -2,13 +2,15 @@
 #include "limits.h"
 #include "os.h"
 #include "purge.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define CGROUP_FROM_SLOTS 1024 /* 64 MiB in use: no container is smaller that is meant to hold anything */
+#define REFRESH_FROM_SLOTS 1024 /* 64 MiB in use: no container is smaller that is meant to hold anything */
 #define REFRESH_MS 10000
-#define NO_NUMBER UINT64_MAX /* no limit */
+#define NO_NUMBER UINT64_MAX              /* no limit */
+#define NO_LIMIT_FROM ((uint64_t)1 << 62) /* version 1 writes a number of this size for no limit */
 #define PATH_BYTES 1024
 #define CGROUPS_BYTES 4096 /* of /proc/self/cgroup: a dozen lines */
 #define SUPERSLAB_TABLE_BYTES (sizeof(struct superslab_row) / 64 + SUPERSLAB_SLOTS * sizeof(struct slab))
@@ -20,7 +22,8 @@ _Atomic bool limits_is_near;
 static _Atomic bool over_soft; /* the callback was due for this crossing */
 static _Atomic uint32_t due;   /* enum limit_due */
 static _Atomic uint64_t cgroup_bytes = NO_NUMBER;
-static _Atomic uint32_t refreshed_ms; /* 0: never */
+static _Atomic uint32_t refreshed_ms; /* when all of them were read; 0: never */
+static _Atomic bool cgroup_sought;    /* at the start or later: CGROUP was on */
 
 /* ---- what is counted ---- */
 
@@ -82,7 +85,7 @@ static uint64_t nearest_limit(void) {
     return soft != 0 && soft < least ? soft : least;
 }
 
-void limits_settled(struct pool_client *c, uint32_t now_ms) {
+void limits_settled(struct pool_client *c) {
     uint64_t limit = nearest_limit();
     bool was = limits_near();
     if (unlikely(load_relaxed(&over_soft)) && option(OPT_SOFT_LIMIT) == 0)
@@ -95,11 +98,6 @@ void limits_settled(struct pool_client *c, uint32_t now_ms) {
             if (option(OPT_PURGE) != PURGE_NEVER)
                 rmw_or(&due, LIMIT_TRIM);
         }
-    }
-    if (unlikely(pool_active_slots() >= CGROUP_FROM_SLOTS) && option(OPT_CGROUP)) {
-        uint32_t last = load_relaxed(&refreshed_ms);
-        if ((last == 0 || age_ms(now_ms, last) >= REFRESH_MS) && !(load_relaxed(&due) & LIMIT_REFRESH))
-            rmw_or(&due, LIMIT_REFRESH);
     }
     if (unlikely(load_relaxed(&due) != 0))
         c->chores |= CHORE_LIMITS;
@@ -167,10 +165,13 @@ static uint64_t number_at(const char *text) {
     return n;
 }
 
+/* What the file begins with; false without the file. */
+static bool text_in(const struct path *p, char *text, size_t bytes) { return os_read_file(p->bytes, text, bytes) != 0; }
+
 /* The number behind `key` in the file; NO_NUMBER without the file, too. */
 static uint64_t number_in(const struct path *p, const char *key) {
     char text[128];
-    const char *at = os_read_file(p->bytes, text, sizeof text) != 0 ? strstr(text, key) : NULL;
+    const char *at = text_in(p, text, sizeof text) ? strstr(text, key) : NULL;
     return at != NULL ? number_at(at + strlen(key)) : NO_NUMBER;
 }
 
@@ -183,12 +184,26 @@ static const struct hierarchy {
 } unified = {"/sys/fs/cgroup", "0::", {"/memory.max", "/memory.high"}},
   version_1 = {"/sys/fs/cgroup/memory", ":memory:", {"/memory.limit_in_bytes", ""}};
 
-/* The directory of this process's cgroup. */
-static bool find_cgroup(const struct hierarchy *h, struct path *p) {
-    char text[CGROUPS_BYTES];
-    const char *own = NULL;
-    if (option(OPT_CGROUP) && path_from_root(p, "/proc/self/cgroup") && os_read_file(p->bytes, text, sizeof text) != 0)
-        own = strstr(text, h->key);
+/* What is read, in memory of its own (scratch.h). */
+struct cgroups {
+    struct path path;
+    char list[CGROUPS_BYTES]; /* the kernel's, of this process's cgroups, one for each hierarchy */
+};
+_Static_assert(sizeof(struct cgroups) <= SCRATCH_BYTES, "it fits");
+
+/* NULL: they are not known. Else a scratch, to be given back. */
+static struct cgroups *cgroups_read(void) {
+    struct cgroups *c = option(OPT_CGROUP) ? scratch_take() : NULL;
+    if (c == NULL || (path_from_root(&c->path, "/proc/self/cgroup") && text_in(&c->path, c->list, sizeof c->list)))
+        return c;
+    scratch_give(c);
+    return NULL;
+}
+
+/* Makes the path that of the process's own cgroup. False: it has none in this hierarchy. */
+static bool find_cgroup(const struct hierarchy *h, struct cgroups *c) {
+    const char *own = strstr(c->list, h->key);
+    struct path *p = &c->path;
     if (own == NULL || *(own += strlen(h->key)) != '/' || !path_from_root(p, h->mount))
         return false;
     size_t length = strcspn(own, "\n");
@@ -196,45 +211,93 @@ static bool find_cgroup(const struct hierarchy *h, struct path *p) {
     return path_to(p, p->mount, own, length);
 }
 
+/* Where the path's parent ends. `end` > mount */
+static size_t parent_end(const struct path *p, size_t end) {
+    do
+        end--;
+    while (p->bytes[end] != '/');
+    return end;
+}
+
 /* The least limit from the process's own cgroup up: in a container it may be an ancestor's that can be seen. */
-static uint64_t least_limit(const struct hierarchy *h) {
-    struct path p;
+static uint64_t least_limit(const struct hierarchy *h, struct cgroups *c) {
+    struct path *p = &c->path;
     uint64_t least = NO_NUMBER;
-    if (!find_cgroup(h, &p))
+    if (!find_cgroup(h, c))
         return least;
-    for (size_t end = p.own;; end--) {
+    for (size_t end = p->own;; end = parent_end(p, end)) {
         for (unsigned i = 0; i < 2; i++) {
-            uint64_t limit = path_to(&p, end, h->files[i], strlen(h->files[i])) ? number_in(&p, "") : NO_NUMBER;
+            uint64_t limit = path_to(p, end, h->files[i], strlen(h->files[i])) ? number_in(p, "") : NO_NUMBER;
             least = limit < least ? limit : least;
         }
-        if (end == p.mount)
+        if (end == p->mount)
             return least;
-        while (p.bytes[end - 1] != '/')
-            end--;
     }
+}
+
+/* The limit of the process's own cgroup, or of the nearest one above that can be seen. */
+static uint64_t nearest_cgroup(const struct hierarchy *h, struct cgroups *c) {
+    struct path *p = &c->path;
+    char text[32];
+    if (!find_cgroup(h, c))
+        return NO_NUMBER;
+    for (size_t end = p->own;; end = parent_end(p, end)) {
+        if (path_to(p, end, h->files[0], strlen(h->files[0])) && text_in(p, text, sizeof text))
+            return number_at(text);
+        if (end == p->mount)
+            return NO_NUMBER;
+    }
+}
+
+static void set_cgroup_bytes(uint64_t limit) {
+    store_relaxed(&cgroup_bytes, limit < NO_LIMIT_FROM ? limit : NO_NUMBER);
+}
+
+void limits_start(void) {
+    store_relaxed(&cgroup_sought, option(OPT_CGROUP));
+    struct cgroups *c = cgroups_read();
+    if (c == NULL)
+        return;
+    set_cgroup_bytes(nearest_cgroup(strstr(c->list, version_1.key) != NULL ? &version_1 : &unified, c));
+    scratch_give(c);
 }
 
 void limits_refresh(void) {
     store_relaxed(&refreshed_ms, (uint32_t)max_size(os_now_ms(), 1));
-    uint64_t least = least_limit(&unified), other = least_limit(&version_1);
-    store_relaxed(&cgroup_bytes, other < least ? other : least);
+    struct cgroups *c = cgroups_read();
+    uint64_t least = c != NULL ? least_limit(&unified, c) : NO_NUMBER;
+    uint64_t other = c != NULL ? least_limit(&version_1, c) : NO_NUMBER;
+    if (c != NULL)
+        scratch_give(c);
+    set_cgroup_bytes(other < least ? other : least);
+}
+
+void limits_option_set(void) {
+    if (option(OPT_CGROUP) && !rmw_swap(&cgroup_sought, true))
+        limits_refresh();
 }
 
 /* Of the cgroup, else of the machine. */
 static bool is_scarce(void) {
-    struct path p;
     const char *file = "/memory.pressure", *key = "some avg10=";
     uint64_t percent = NO_NUMBER;
-    if (find_cgroup(&unified, &p) && path_to(&p, p.own, file, strlen(file)))
-        percent = number_in(&p, key);
-    if (percent == NO_NUMBER && path_from_root(&p, "/proc/pressure/memory"))
-        percent = number_in(&p, key);
+    struct cgroups *c = cgroups_read();
+    if (c != NULL && find_cgroup(&unified, c) && path_to(&c->path, c->path.own, file, strlen(file)))
+        percent = number_in(&c->path, key);
+    if (c != NULL)
+        scratch_give(c);
+    struct path machine;
+    if (percent == NO_NUMBER && path_from_root(&machine, "/proc/pressure/memory"))
+        percent = number_in(&machine, key);
     return percent != NO_NUMBER && percent >= option(OPT_PRESSURE);
 }
 
 bool limits_look(void) {
+    if (os_is_confined())
+        return false;
     uint32_t last = load_relaxed(&refreshed_ms);
-    if (last != 0 && age_ms(os_now_ms(), last) >= REFRESH_MS)
+    if (pool_active_slots() >= REFRESH_FROM_SLOTS && option(OPT_CGROUP) &&
+        (last == 0 || age_ms(os_now_ms(), last) >= REFRESH_MS))
         limits_refresh();
     return option(OPT_PRESSURE) != 0 && is_scarce();
 }

@@ -7,8 +7,9 @@
  *     pages inside partly used slabs go back: all at once when it comes near, then those that stayed free for a second.
  *  3. Over SOFT_LIMIT, after purging all that is EMPTY, the program's callback is due; again after a fall below 7/8.
  *  4. Over HARD_LIMIT, after purging all that is EMPTY, a span is refused, as if the system had no memory.
- *  5. The cgroup's limits, its ancestors' too, are read first when 64 MiB are in use, then every ten seconds at most.
- *  6. Files are read and the callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
+ *  5. The limit of the process's cgroup is read when the library starts; all limits, the ancestors' too, by the purger, from
+ *     64 MiB in use on and every ten seconds. malloc opens no file: a sandbox may forbid that.
+ *  6. The callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
 #ifndef HAK_LIMITS_H
@@ -28,19 +29,21 @@ extern HAK_HIDDEN _Atomic bool limits_is_near;
 HAK_INLINE bool limits_near(void) { return load_relaxed(&limits_is_near); }
 
 /* Called when something was settled: judges nearness and what is due. */
-void limits_settled(struct pool_client *c, uint32_t now_ms);
+void limits_settled(struct pool_client *c);
 
 /* What is due, once for all threads; but for what is to be kept. */
 enum limit_due {
-    LIMIT_REFRESH = 1,  /* limits_refresh */
-    LIMIT_TRIM = 2,     /* free pages inside partly used slabs are to go back, all of them */
-    LIMIT_CALLBACK = 4, /* limits_call_back */
+    LIMIT_TRIM = 1,     /* free pages inside partly used slabs are to go back, all of them */
+    LIMIT_CALLBACK = 2, /* limits_call_back */
 };
 unsigned limits_take_due(unsigned keep);
-void limits_refresh(void); /* reads the cgroup's limits */
 void limits_call_back(void);
-/* The purger's, once a second: refreshes, and tells whether there is pressure. */
-bool limits_look(void);
+
+/* These read the kernel's files, so malloc and free call none of them. */
+void limits_start(void);      /* at the start: the limit of the process's own cgroup, in six system calls or so */
+void limits_refresh(void);    /* all limits of the cgroup and its ancestors */
+void limits_option_set(void); /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
+bool limits_look(void);       /* the purger's, once a second: refreshes, and tells whether there is pressure */
 
 void limits_set_callback(void (*call)(void *), void *argument);
 

@@ -1,7 +1,17 @@
-/* log.h: which events are wanted. */
+/* log.h: which events are wanted, and how classes are named. */
 #include "log.h"
 
 #include <string.h>
+
+struct log_class log_class(unsigned tag) {
+    struct log_class class = {"large"};
+    struct text t = {class.text, sizeof class.text - 1, 0, -1};
+    if (tag != 0) {
+        text_number(&t, tag - 1);
+        class.text[t.length] = '\0';
+    }
+    return class;
+}
 
 bool log_wanted(enum log_kind kind) {
     static const struct {

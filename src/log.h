@@ -11,6 +11,12 @@ enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
 /* Whether events of this kind are wanted. */
 bool log_wanted(enum log_kind kind);
 
+/* How a line names the class of a span, by its tag in the pool: its number, or "large" for spans that have none. */
+struct log_class {
+    char text[8];
+};
+struct log_class log_class(unsigned tag);
+
 #define LOG(kind, ...) (HAK_IS_CHECKED && unlikely(log_wanted(kind)) ? text_line(__VA_ARGS__) : (void)0)
 
 #endif

@@ -53,7 +53,7 @@ static struct block find(const void *p) {
         break;
     case KIND_LARGE:
     case KIND_HUGE:
-        b.bytes = s->bytes;
+        b.bytes = asked_bytes(s);
         if ((const char *)p == slab_address(s))
             b.why = NULL;
         break;

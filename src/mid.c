@@ -78,9 +78,10 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
 static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     for (;;) {
         uint64_t all = all_blocks(slab_class(s));
-        uint64_t before = rmw_or(&s->free_blocks, mask); /* pairs with take_bits, for the state bytes */
+        uint64_t before =
+            PROVEN(give_back, rmw_or(&s->free_blocks, mask)); /* pairs with take_bits, for the state bytes */
         HAK_ASSERT((before & mask) == 0);
-        if ((before | mask) != all || !rmw_cas(&s->free_blocks, &all, 0)) {
+        if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
             if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
                 offer(s);
@@ -88,7 +89,7 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         }
         /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
          * life, of which it need not be all. */
-        if (all_blocks(slab_class(s)) == all)
+        if (PROVEN(retire_class, all_blocks(slab_class(s)) == all))
             break;
         mask = all;
     }
@@ -108,7 +109,7 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
         for (unsigned more = count_bits(w); more > most; more--)
             taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
-    if (slab_class(s) != c) { /* holding blocks of it, we can tell: it has become another slab */
+    if (PROVEN(take_class, slab_class(s) != c)) { /* holding blocks of it, we can tell: it has become another slab */
         return_blocks(h, s, taken);
         return 0;
     }
@@ -138,6 +139,19 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     return purged / BLOCK_PURGED;
 }
 
+/* The lowest of the blocks becomes `*block` if there is none yet, the others go into the ring, if there are others. Returns how
+ * many had been purged. */
+static unsigned hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, uintptr_t *block) {
+    unsigned purged = 0;
+    if (*block == 0 && taken != 0) {
+        unsigned first = lowest_bit(taken);
+        *block = (uintptr_t)block_at(s, first);
+        purged = (load_relaxed(&s->state[first]) & BLOCK_PURGED) != 0;
+        taken &= taken - 1;
+    }
+    return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
+}
+
 /* One block for the caller at least, more into the ring if there is one. */
 static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned want = 1;
@@ -146,25 +160,24 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
         want = (unsigned)max_size(ring->cap / 2u, 1);
     }
     count(&h->pool.counters, COUNT_ring_refills);
-    uint64_t taken = 0;
-    struct slab *s = NULL;
-    for (size_t slot; taken == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
-        s = slab_of_slot(slot);
-        taken = take_bits(h, s, c, want);
+    uintptr_t block = 0;
+    unsigned purged = 0;
+    for (size_t slot; want != 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+        struct slab *s = slab_of_slot(slot);
+        uint64_t taken = take_bits(h, s, c, want);
+        want -= count_bits(taken);
+        purged += hand_out(h, ring, s, taken, &block);
     }
-    if (taken == 0) {
+    if (block == 0) {
         want = (unsigned)min_size(want, size_classes[c].blocks);
-        s = start_slab(h, c, want);
+        struct slab *s = start_slab(h, c, want);
         if (s == NULL)
             return 0;
-        taken = low_bits(want);
+        hand_out(h, ring, s, low_bits(want), &block);
     }
-    unsigned first = lowest_bit(taken), purged = (load_relaxed(&s->state[first]) & BLOCK_PURGED) != 0;
-    if (ring != NULL)
-        purged += put_in_ring(h, ring, s, taken & (taken - 1));
     if (purged != 0)
         pool_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
-    return (uintptr_t)block_at(s, first);
+    return block;
 }
 
 void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
@@ -186,6 +199,7 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
+    caches_notice(h);
     struct ring *ring = caches_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
         struct ring_entry e = ring->entry[--ring->blocks];
@@ -205,13 +219,15 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
 
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
+    caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->block_bytes) : NULL;
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
     caches_leave(h);
-    if (kept)
-        return;
-    store_relaxed(&s->state[i], BLOCK_FREE);
-    return_blocks(h, s, (uint64_t)1 << i);
+    if (!kept) {
+        store_relaxed(&s->state[i], BLOCK_FREE);
+        return_blocks(h, s, (uint64_t)1 << i);
+    }
+    rings_shrink(h);
 }
 
 void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
@@ -240,7 +256,7 @@ HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
 static size_t trim_slab(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
     if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
         return 0;
-    uint64_t ours = rmw_swap(&s->free_blocks, 0);
+    uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
         return 0;
     uint64_t resident = all ? ours : resident_of(s, ours);

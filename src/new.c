@@ -11,39 +11,50 @@
 
 struct nothrow;
 
-/* new_handler.cc: ask the new_handler for memory, then throw or return NULL. */
+#define NO_ALIGNMENT SIZE_MAX /* which no block can have */
+
+/* new_handler.cc: ask the new_handler for memory, then throw or return NULL. Alignment 0: that of any block. */
 void *new_failed(size_t size, size_t alignment);
 void *new_failed_nothrow(size_t size, size_t alignment);
 
-HAK_INLINE void *new_plain(size_t size, bool throws) {
-    void *p = alloc_malloc(size);
+HAK_INLINE void *new_plain(size_t size, bool array, bool throws) {
+    void *p = alloc_malloc_else(size, array ? alloc_slow_new_array : alloc_slow_new);
     return likely(p != NULL) ? p : throws ? new_failed(size, 0) : new_failed_nothrow(size, 0);
 }
-HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool throws) {
-    void *p = alloc_aligned(alignment, size);
+/* An alignment that is no power of two is refused, as libstdc++ refuses it; the new_handler is not asked then. */
+HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool throws) {
+    void *p = NULL;
+    if (likely(is_power_of_two(alignment)))
+        p = alloc_new_aligned(alignment, size, array);
+    else
+        alignment = NO_ALIGNMENT;
     return likely(p != NULL) ? p : throws ? new_failed(size, alignment) : new_failed_nothrow(size, alignment);
 }
 
-// clang-format off
-OPERATOR(op_new,                     "_Znwm", size_t n) { return new_plain(n, true); }
-OPERATOR(op_new_array,               "_Znam", size_t n) { return new_plain(n, true); }
-OPERATOR(op_new_nothrow,             "_ZnwmRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_plain(n, false); }
-OPERATOR(op_new_array_nothrow,       "_ZnamRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_plain(n, false); }
-OPERATOR(op_new_aligned,             "_ZnwmSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, true); }
-OPERATOR(op_new_array_aligned,       "_ZnamSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, true); }
-OPERATOR(op_new_aligned_nothrow,     "_ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned(n, a, false); }
-OPERATOR(op_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned(n, a, false); }
+HAK_INLINE void delete_plain(void *p, bool array) {
+    alloc_free_else(p, array ? alloc_delete_array_other : alloc_delete_other);
+}
 
-DELETE(op_delete,                    "_ZdlPv", void *p) { alloc_free(p); }
-DELETE(op_delete_array,              "_ZdaPv", void *p) { alloc_free(p); }
-DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; alloc_free(p); }
-DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; alloc_free(p); }
+// clang-format off
+OPERATOR(op_new,                     "_Znwm", size_t n) { return new_plain(n, false, true); }
+OPERATOR(op_new_array,               "_Znam", size_t n) { return new_plain(n, true, true); }
+OPERATOR(op_new_nothrow,             "_ZnwmRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_plain(n, false, false); }
+OPERATOR(op_new_array_nothrow,       "_ZnamRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_plain(n, true, false); }
+OPERATOR(op_new_aligned,             "_ZnwmSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, false, true); }
+OPERATOR(op_new_array_aligned,       "_ZnamSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, true, true); }
+OPERATOR(op_new_aligned_nothrow,     "_ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned(n, a, false, false); }
+OPERATOR(op_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned(n, a, true, false); }
+
+DELETE(op_delete,                    "_ZdlPv", void *p) { delete_plain(p, false); }
+DELETE(op_delete_array,              "_ZdaPv", void *p) { delete_plain(p, true); }
+DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; delete_plain(p, false); }
+DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; delete_plain(p, true); }
 DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { alloc_delete_sized(p, n); }
-DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_delete_sized(p, n); }
-DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; alloc_free(p); }
-DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { (void)a; alloc_free(p); }
-DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; alloc_free(p); }
-DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; alloc_free(p); }
-DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a); }
-DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a); }
+DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_delete_array_sized(p, n); }
+DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, false); }
+DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, true); }
+DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; delete_plain(p, false); }
+DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; delete_plain(p, true); }
+DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a, false); }
+DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a, true); }
 // clang-format on

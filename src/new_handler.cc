@@ -21,9 +21,9 @@ static void *try_again(size_t size, size_t alignment) {
     return alignment == 0 ? hak_malloc(size) : hak_aligned_alloc(alignment, size);
 }
 
-/* Asks the handler for memory until it gives up. */
+/* Asks the handler for memory until it gives up. Memory does not help where the alignment is no power of two. */
 static void *retry(size_t size, size_t alignment) {
-    for (;;) {
+    while ((alignment & (alignment - 1)) == 0) {
         handler_function handler = hak_get_new_handler != nullptr ? hak_get_new_handler() : nullptr;
         if (handler == nullptr)
             return nullptr;
@@ -31,6 +31,7 @@ static void *retry(size_t size, size_t alignment) {
         if (void *block = try_again(size, alignment))
             return block;
     }
+    return nullptr;
 }
 
 void *new_failed(size_t size, size_t alignment) {

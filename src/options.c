@@ -1,4 +1,7 @@
-/* The parser and printer of the options table. Nothing here knows what an option does.
+/* The parser and printer of the options table. What an option does is known here of one alone: a list is the caps of
+ * L2_RING_CAP.
+ *
+ * What cannot be read is answered with one line that says what can.
  *
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
 #include "options.h"
@@ -30,7 +33,7 @@ static const struct {
 } glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
 
 char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
-_Atomic uint8_t option_l2_caps[L2_CAP_RANGES] = {48, 48, 48, 48, 48, 48, 48};
+_Atomic uint8_t option_l2_caps[L2_CAP_RANGES] = {128, 128, 128, 128, 128, 128, 128};
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
@@ -55,29 +58,46 @@ static bool same_letters(const char *a, const char *b, size_t length) {
     return true;
 }
 
-/* Parses a number with an optional k, m, g or t behind it. Returns what follows it, NULL when there is no number. */
+/* The bits that a unit shifts by, 0 if there is none: k, m, g or t, also kb and KiB, with a space before. *s: behind it. */
+static unsigned parse_unit(const char **s, const char *end) {
+    static const char units[] = "kmgt";
+    const char *at = *s + (end - *s >= 2 && **s == ' ');
+    const char *unit = at < end && *at != '\0' ? strchr(units, lower(*at)) : NULL;
+    if (unit == NULL)
+        return 0;
+    at++;
+    if (end - at >= 2 && lower(at[0]) == 'i')
+        at++;
+    if (at < end && lower(*at) == 'b')
+        at++;
+    *s = at;
+    return 10 * (unsigned)(unit - units + 1);
+}
+
+/* The digits behind a decimal point, as millionths. */
+static const char *parse_fraction(const char *s, const char *end, uint64_t *millionths) {
+    for (uint64_t digit = 100000; s < end && is_digit(*s); s++, digit /= 10)
+        *millionths += (uint64_t)(*s - '0') * digit;
+    return s;
+}
+
+/* Parses a number with an optional unit behind it, and with that a fraction. Returns what follows it, NULL when there is no
+ * number or it is too large. */
 static const char *parse_number(const char *s, size_t length, uint64_t *value) {
     const char *end = s + length;
-    uint64_t n = 0;
+    uint64_t n = 0, millionths = 0;
     if (length == 0 || !is_digit(*s))
         return NULL;
     for (; s < end && is_digit(*s); s++)
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, (uint64_t)(*s - '0'), &n))
             return NULL;
-    static const char units[] = "kmgt";
-    const char *unit = s < end ? strchr(units, lower(*s)) : NULL;
-    if (unit != NULL && *unit != '\0') {
-        unsigned shift = 10 * (unsigned)(unit - units + 1);
-        if (n > UINT64_MAX >> shift)
-            return NULL;
-        n <<= shift, s++;
-        if (end - s >= 2 && lower(s[0]) == 'i')
-            s++;
-        if (s < end && lower(*s) == 'b')
-            s++;
-    }
-    *value = n;
-    return s;
+    bool has_fraction = end - s >= 2 && s[0] == '.' && is_digit(s[1]);
+    if (has_fraction)
+        s = parse_fraction(s + 1, end, &millionths);
+    unsigned shift = parse_unit(&s, end);
+    if (n > UINT64_MAX >> shift || (has_fraction && shift == 0))
+        return NULL;
+    return __builtin_add_overflow(n << shift, (millionths << shift) / 1000000, value) ? NULL : s;
 }
 
 static bool parse_choice(const char *choices, const char *s, size_t length, uint64_t *value) {
@@ -91,6 +111,17 @@ static bool parse_choice(const char *choices, const char *s, size_t length, uint
         choice += size + (choice[size] == '|');
     }
     return false;
+}
+
+static bool is_switch(const struct option_entry *e) { return e->kind == OPTION_NUMBER && e->most == 1; }
+
+/* Words for 0 and 1, of options that may have these values. */
+static bool parse_switch(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
+    bool has_both = is_switch(e) || strncmp(e->choices, "0|1", 3) == 0;
+    if (!has_both || !parse_choice("off|on|no|yes|false|true", s, length, value))
+        return false;
+    *value %= 2;
+    return true;
 }
 
 static bool parse_list(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
@@ -131,11 +162,11 @@ static bool parse_value(enum option o, const char *s, size_t length) {
             return false;
         break;
     case OPTION_CHOICE:
-        if (!parse_choice(e->choices, s, length, &value))
+        if (!parse_choice(e->choices, s, length, &value) && !parse_switch(e, s, length, &value))
             return false;
         break;
     default:
-        end = parse_number(s, length, &value);
+        end = parse_switch(e, s, length, &value) ? s + length : parse_number(s, length, &value);
         if (end != s + length || value < e->least || value > e->most)
             return false;
     }
@@ -154,6 +185,40 @@ static enum option find_option(const char *name, size_t length) {
     return (enum option)o;
 }
 
+enum { NAME_MOST = 32 }; /* letters of the longest name, and some */
+
+/* Letters to be put in or left out to make the one name the other, their case aside. */
+static size_t name_distance(const char *a, size_t a_length, const char *b) {
+    size_t b_length = strlen(b);
+    uint8_t row[NAME_MOST + 1]; /* distances of the first letters of a to the first j of b */
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = (uint8_t)j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+        row[0] = (uint8_t)i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t replaced = diagonal + (lower(a[i - 1]) != lower(b[j - 1]) ? 2 : 0);
+            diagonal = row[j];
+            row[j] = (uint8_t)min_size(replaced, min_size(row[j], row[j - 1]) + 1u);
+        }
+    }
+    return row[b_length];
+}
+
+/* The option that was meant, if one name is near: of three letters one may be too many, or missing. OPTION_COUNT if there is none. */
+static enum option guess_option(const char *name, size_t length) {
+    if (length > 7 && same_letters(name, "HAKMEM_", 7))
+        name += 7, length -= 7;
+    unsigned guess = OPTION_COUNT;
+    size_t least = (length + 4) / 3;
+    for (unsigned o = 0; length <= NAME_MOST && o < OPTION_COUNT; o++) {
+        size_t distance = name_distance(name, length, option_table[o].name);
+        if (distance < least)
+            guess = o, least = distance;
+    }
+    return (enum option)guess;
+}
+
 static void describe_values(struct text *t, const struct option_entry *e) {
     switch (e->kind) {
     case OPTION_CHOICE: text_string(t, e->choices); break;
@@ -168,17 +233,27 @@ static void describe_values(struct text *t, const struct option_entry *e) {
     }
 }
 
-static void format_initial(struct text *t, const struct option_entry *e) {
-    if (e->kind == OPTION_CHOICE) {
-        const char *choice = e->choices;
-        for (uint64_t i = 0; i < e->initial; i++)
-            choice += strcspn(choice, "|") + 1;
-        text_put(t, choice, strcspn(choice, "|"));
-    } else if (e->kind == OPTION_BYTES) {
-        text_bytes(t, e->initial);
-    } else if (e->kind != OPTION_TEXT) {
-        text_number(t, e->initial);
-    }
+/* How values are written that are not plain numbers. */
+static const char *describe_form(const struct option_entry *e) {
+    if (is_switch(e))
+        return ", off or on";
+    return e->kind == OPTION_BYTES ? ", in bytes or as in 512m or 1.5g" : "";
+}
+
+static void put_choice(struct text *t, const struct option_entry *e, uint64_t value) {
+    const char *choice = e->choices;
+    for (uint64_t i = 0; i < value; i++)
+        choice += strcspn(choice, "|") + 1;
+    text_put(t, choice, strcspn(choice, "|"));
+}
+
+static void put_value(struct text *t, const struct option_entry *e, uint64_t value) {
+    if (e->kind == OPTION_CHOICE)
+        put_choice(t, e, value);
+    else if (e->kind == OPTION_BYTES)
+        text_bytes(t, value);
+    else if (e->kind != OPTION_TEXT)
+        text_number(t, value);
 }
 
 static void put_printable(struct text *t, const char *s, size_t length) {
@@ -198,12 +273,18 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
     text_string(&line, "=");
     put_printable(&line, value, value_length);
     if (o == OPTION_COUNT) {
-        text_string(&line, ": no such option (HAKMEM_HELP=1 lists them); ignored\n");
+        enum option guess = guess_option(name, name_length);
+        text_string(&line, ": no such option");
+        if (guess != OPTION_COUNT)
+            text_format(&line, ", did you mean %s?", option_name(guess));
+        text_string(&line, " (HAKMEM_HELP=1 lists them); ignored\n");
     } else {
         text_string(&line, ": expected ");
         describe_values(&line, &option_table[o]);
-        text_string(&line, "; using ");
-        format_initial(&line, &option_table[o]);
+        text_format(&line, "%s; using ", describe_form(&option_table[o]));
+        if (option_table[o].kind == OPTION_TEXT)
+            text_format(&line, "\"%s\"", option_text(o));
+        put_value(&line, &option_table[o], option(o));
         text_string(&line, "\n");
     }
     text_flush(&line);
@@ -240,13 +321,19 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
+/* A privileged program's environment belongs to the user who started the program, so nothing in it counts. What is compiled
+ * in is the program's own. */
+static char **trusted_environment(void) {
+    static char *nothing[] = {NULL};
+    char **environment = os_environment();
+    return environment != NULL && getauxval(AT_SECURE) ? nothing : environment;
+}
+
 void options_init(void) {
-    char **environment = load_relaxed(&were_read) ? NULL : os_environment();
+    char **environment = load_relaxed(&were_read) ? NULL : trusted_environment();
     if (environment == NULL)
         return;
     store_relaxed(&were_read, true);
-    if (getauxval(AT_SECURE))
-        return; /* setuid: the environment is somebody else's */
     for (char **entry = environment; *entry != NULL; entry++)
         for (size_t i = 0; i < sizeof glibc_variables / sizeof glibc_variables[0]; i++) {
             const char *value = value_of(*entry, glibc_variables[i].name);
@@ -257,7 +344,7 @@ void options_init(void) {
         apply_compiled_in(hak_options);
     for (char **entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
-        if (strncmp(*entry, "HAKMEM_", 7) == 0 && equals != NULL && !is_the_commands(*entry))
+        if (equals != NULL && equals - *entry >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry))
             apply_setting(*entry, (size_t)(equals - *entry), equals + 1, strlen(equals + 1));
     }
     if (option(OPT_HELP))
@@ -271,10 +358,7 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
     if (e->kind == OPTION_TEXT) {
         text_string(&t, option_text(o));
     } else if (e->kind == OPTION_CHOICE) {
-        const char *choice = e->choices;
-        for (uint64_t i = 0; i < value; i++)
-            choice += strcspn(choice, "|") + 1;
-        text_put(&t, choice, strcspn(choice, "|"));
+        put_choice(&t, e, value);
     } else if (e->kind == OPTION_LIST) {
         for (unsigned i = 0; i < L2_CAP_RANGES; i++)
             text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&option_l2_caps[i]));
@@ -318,7 +402,7 @@ void options_print_help(int fd) {
         describe_values(&t, e);
         text_pad(&t, column, 28);
         column = t.length;
-        format_initial(&t, e);
+        put_value(&t, e, e->initial);
         text_pad(&t, column, 11);
         text_format(&t, "%s%s\n", e->when == LIVE ? "live  " : "start ", e->help);
     }

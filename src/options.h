@@ -1,6 +1,6 @@
 /* The options: one table, from which the parser, the environment names, HAKMEM_HELP, JSON and the docs derive.
  *
- * An option is read from, in this order: the environment (HAKMEM_NAME; not of setuid programs), the string `hak_options`
+ * An option is read from, in this order: the environment (HAKMEM_NAME; not of privileged programs), the string `hak_options`
  * compiled into the program, glibc's own MALLOC_ variable where there is one, the default. Values are plain words that
  * may be read at any time; those marked LIVE may be changed while the program runs. */
 #ifndef HAK_OPTIONS_H
@@ -27,7 +27,7 @@ X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "wholly empty SuperSlabs ke
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "bytes of EMPTY slots kept resident, at most") \
 X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds a wholly empty SuperSlab stays resident, at most") \
 X(SS_RESERVE,      NUMBER, LIVE,  1, 0, 64, "", "wholly empty SuperSlabs that age does not take, against thrashing") \
-X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never; lazy keeps as much again as is live; auto keeps RETAIN_BYTES and RETAIN_PERCENT; eager keeps nothing, at one system call a slot") \
+X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE bounds allow; lazy keeps as much again as is live; auto keeps RETAIN_BYTES and RETAIN_PERCENT; eager keeps nothing, at one system call a slot") \
 X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "bytes of EMPTY slots kept whatever is live (auto)") \
 X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots kept besides, in percent of the slots in use (auto)") \
 X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which EMPTY slots that were not wanted go back all the same") \
@@ -38,7 +38,7 @@ X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "fault the pages of a growing cla
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "frees of other threads' blocks gathered in the outbox are sent every DRAIN_INTERVAL frees") \
 X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "such frees between two drains") \
 X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a thread may own besides its current ones before it has shown that it allocates from them") \
-X(L2_RING_CAP,     LIST,   LIVE,  48, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
+X(L2_RING_CAP,     LIST,   LIVE,  128, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
 X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "bytes the heap may have at most; what would be more gets NULL and ENOMEM, after all that is free was given back. 0: no limit. Counted are slots in use or EMPTY, their tables and 64 KiB a thread, exactly; not what huge pages round up") \
@@ -86,6 +86,7 @@ extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
 
 #define OPTION_LIVE_BIT(name, kind, when, ...) | (uint64_t)((when) == LIVE) << OPT_##name
 #define OPTIONS_LIVE (0 OPTIONS(OPTION_LIVE_BIT)) /* bit o: option o is LIVE */
+_Static_assert(OPTION_COUNT <= 64, "OPTIONS_LIVE has a bit for each option");
 
 /* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads. Those of START options are
  * written by options_init and read-only from the start's end on; LIVE ones are written by option_set. */

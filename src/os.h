@@ -1,7 +1,10 @@
 /* All that HAKMEM asks of the operating system, in one page.
  *
  * Every call keeps errno and reports by its return value, so that free never changes errno. Every call may fail, and
- * callers go on without it. Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
+ * callers go on without it. The kernel works through a range page by page and mapping by mapping, and may refuse or be
+ * interrupted anywhere: so each call on a range names what the caller may believe after a failure, "nothing" was done or
+ * "a part", which is any of the pages. tests/fault makes each fail in both ways.
+ * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
 #ifndef HAK_OS_H
 #define HAK_OS_H
@@ -9,33 +12,57 @@
 #include "base.h"
 
 enum os_map_kind {
-    OS_RESERVE, /* address space only, no memory, no access: anywhere, or at exactly this address if it is not NULL */
-    OS_AT,      /* readable and writable memory at exactly this address; fails where something is mapped */
-    OS_FRESH,   /* replaces what is mapped at exactly this address by fresh memory */
+    OS_RESERVE, /* address space only, no memory, no access, in no core dump: anywhere, or at exactly this address if it
+                   is not NULL. All or nothing */
+    OS_AT, /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
+    OS_FRESH, /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages
+                   may no longer be mapped, and the others hold what they held */
 };
 enum os_advice {
-    OS_PURGE,    /* give the pages back; they read as zero afterwards. On failure they are unchanged */
-    OS_HUGE,     /* huge pages wanted */
-    OS_NO_HUGE,  /* huge pages not wanted, whatever the system's default is */
-    OS_POPULATE, /* make the pages resident and writable now, in one go */
-    OS_WIPE,     /* the child of a fork sees zero here */
+    OS_PURGE,    /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
+    OS_HUGE,     /* huge pages wanted. A part: a hint for some of the pages */
+    OS_NO_HUGE,  /* huge pages not wanted, whatever the system's default is. A part, likewise */
+    OS_POPULATE, /* make the pages resident and writable now, in one go. A part is success: the rest comes as it is
+                    touched. False only where the kernel has no such call */
+    OS_WIPE,     /* the child of a fork sees zero here. A part: the child sees zero in some of the pages */
+    OS_DUMP,     /* core dumps have it again. A part: they lack some of the pages */
+    OS_NO_DUMP,  /* core dumps do not have it. A part: they have some of the pages */
 };
 
 size_t os_page_bytes(void);
 void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no memory; OS_OCCUPIED: something is there */
 #define OS_OCCUPIED ((void *)-1)
-bool os_unmap(void *address, size_t bytes);
-bool os_commit(void *address, size_t bytes); /* makes reserved addresses readable and writable */
-bool os_forbid(void *address, size_t bytes); /* no access from now on; os_commit ends it. What is there stays */
-bool os_freeze(void *address, size_t bytes); /* read-only from now on */
+bool os_unmap(void *address, size_t bytes); /* all, or a part: the other pages hold what they held */
+/* Access, for each page as it was or as asked where only a part was done; what is there stays. */
+bool os_commit(void *address, size_t bytes); /* readable and writable; ends what the next two began */
+bool os_forbid(void *address, size_t bytes); /* no access */
+bool os_freeze(void *address, size_t bytes); /* read-only */
+/* os_commit of reserved addresses for the first time: core dumps have them from now on. `rest_bytes`: from there to the end
+ * of the reservation, or of the part of it in which nothing was committed yet. */
+bool os_commit_first(void *address, size_t bytes, size_t rest_bytes);
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
-/* Moves the pages of `from` to `to`, which lose what they held; `from` stays mapped and reads as zero. */
-bool os_move(void *from, void *to, size_t bytes);
+/* Moves the pages of `from` to `to`, which must read as zero. All or nothing, wherever the kernel stops; but after
+ * nothing, any page of `to` may no longer be mapped, or have memory. */
+enum os_moved {
+    OS_MOVED_NOTHING, /* `from` holds what it held */
+    OS_MOVED_PAGES,   /* all; `from` is mapped and reads as zero */
+    OS_MOVED_MAPPING, /* all; `from` is no longer mapped */
+};
+enum os_moved os_move(void *from, void *to, size_t bytes);
 bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail: nothing is allocated for it */
-bool os_resident(void *address, size_t bytes, unsigned char *pages); /* one byte a page, bit 0: resident */
-bool os_start_thread(void *(*run)(void *));                          /* detached, all signals blocked; may allocate */
-void os_sleep_ms(unsigned ms);
-void os_wait(_Atomic uint32_t *word, uint32_t value); /* while *word == value, until os_wake; may return early */
+/* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. */
+bool os_resident(void *address, size_t bytes, unsigned char *pages);
+/* The process, or this thread, has put itself into a sandbox (seccomp) since the library started. Its filter may end the
+ * program at any call that it was not made for: no file is opened then, no thread started, no other thread fenced. */
+bool os_is_confined(void);
+/* Before main, once: looks up what os_start_thread needs, with calls that take the dynamic linker's locks. */
+void os_find_threads(void);
+/* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
+ * or a tool has put in its place. False also where that is not known, and in a sandbox. */
+bool os_start_thread(void *(*run)(void *));
+/* While *word == value, until os_wake, for `ms` milliseconds at most; may return early. */
+void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
+#define OS_WITHOUT_END UINT32_MAX
 void os_wake(_Atomic uint32_t *word);
 /* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen by
  * this one, as if each had executed a fence. False: not to be had. */
@@ -63,8 +90,11 @@ bool os_find_module(uintptr_t address, struct os_module *module);
 /* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
 const char *os_fault_access(const void *context);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
-int os_open_output(const char *path);                    /* created or emptied; -1 on failure */
-void os_copy_file(int fd, const char *path);             /* appends what it reads there, as far as it can */
+/* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
+ * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */
+int os_open_output(const char *path);
+/* Appends what it reads there, as far as it can, by way of the buffer. */
+void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 void os_close(int fd);
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */

@@ -1,5 +1,8 @@
-/* os.h on Linux, over libc's thin wrappers. The kernel's own headers are not used: musl comes without them, and older
- * ones lack some of the names. */
+/* os.h on Linux, over libc's thin wrappers where those are no cancellation points: a thread that is being cancelled would
+ * end inside malloc, whose caller may hold locks or be noexcept. What libc lets be cancelled (open, read, write, close,
+ * nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not. tests/entry holds the list.
+ *
+ * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
 #include "os.h"
 
 #include <errno.h>
@@ -13,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
@@ -21,6 +25,7 @@
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
+enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
 enum { SEGMENTS_MOST = 64, NOTE_BYTES_MOST = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
@@ -54,6 +59,14 @@ size_t os_page_bytes(void) {
     return known;
 }
 
+static bool advise(void *address, size_t bytes, int advice) {
+    int saved = errno;
+    bool done = madvise(address, bytes, advice) == 0;
+    done |= advice == MADV_POPULATE_WRITE && errno != EINVAL;
+    errno = saved;
+    return done;
+}
+
 void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     int saved = errno;
     int protection = kind == OS_RESERVE ? PROT_NONE : PROT_READ | PROT_WRITE;
@@ -71,6 +84,8 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
         os_unmap(got, bytes);
         return OS_OCCUPIED;
     }
+    if (kind == OS_RESERVE) /* gdb's gcore reads what cannot be accessed, too, and writes it as zeroes: all 16 TiB */
+        advise(got, bytes, MADV_DONTDUMP);
     return got;
 }
 
@@ -93,41 +108,150 @@ bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PRO
 bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PROT_READ); }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {[OS_PURGE] = MADV_DONTNEED,
-                                 [OS_HUGE] = MADV_HUGEPAGE,
-                                 [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-                                 [OS_POPULATE] = MADV_POPULATE_WRITE,
-                                 [OS_WIPE] = MADV_WIPEONFORK};
-    int saved = errno;
-    bool done = madvise(address, bytes, native[advice]) == 0;
-    errno = saved;
+    static const int native[] = {
+        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
+        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
+        [OS_NO_DUMP] = MADV_DONTDUMP};
+    return advise(address, bytes, native[advice]);
+}
+
+/* What is committed differs for a moment from both its neighbours, which is one mapping more. When the process may have none,
+ * all the rest is shown, which changes a mapping as a whole, and hidden again. */
+bool os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
+    if (os_commit(address, bytes)) {
+        os_advise(OS_DUMP, address, bytes);
+        return true;
+    }
+    if (rest_bytes == bytes || !os_advise(OS_DUMP, address, rest_bytes))
+        return false;
+    bool done = os_commit(address, bytes);
+    os_advise(OS_NO_DUMP, (char *)address + (done ? bytes : 0), rest_bytes - (done ? bytes : 0));
     return done;
 }
 
-bool os_move(void *from, void *to, size_t bytes) {
-    enum { UNKNOWN, KEEPS, FORGETS }; /* qemu's user mode before 8.1 takes `from` for unmapped: once is enough */
-    static _Atomic int kernel;        /* pairs with itself: every thread finds out the same */
-    if (load_relaxed(&kernel) == FORGETS)
-        return false;
+/* A system call without libc's wrapper: errno as the wrapper would leave it. The values are numbers and addresses. */
+static long ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L); }
+
+/* The same, for calls of which only the result matters: errno stays. */
+static long call(long number, long a, long b, long c) {
     int saved = errno;
-    void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-    unsigned char resident;
-    if (got == to && load_relaxed(&kernel) == UNKNOWN) {
-        bool kept = mincore(from, os_page_bytes(), &resident) == 0;
-        if (kept || errno == ENOMEM) /* else it could not tell: the next move asks again */
-            store_relaxed(&kernel, kept ? KEEPS : FORGETS);
-        if (!kept)
-            os_map(OS_FRESH, from, bytes);
-    }
+    long got = ask(number, a, b, c);
     errno = saved;
-    return got == to;
+    return got;
 }
 
 bool os_is_mapped(void *address, size_t bytes) {
     int saved = errno;
-    bool mapped = msync(address, bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+    bool mapped = ask(SYS_msync, (long)address, (long)bytes, MS_ASYNC) == 0 || errno != ENOMEM;
     errno = saved;
     return mapped;
+}
+
+/* Whether the kernel can read there: a signal mask of 8 bytes, before it finds that there is nothing of the kind to be done
+ * with a mask. */
+static bool can_read(uintptr_t address) {
+    enum { NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
+    int saved = errno;
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, address, 0L, (long)MASK_BYTES);
+    bool readable = errno == EINVAL;
+    errno = saved;
+    return readable;
+}
+
+/* A move that was refused may have unmapped any part of its target. At once, before another thread's mapping comes there. */
+static void fill_holes(char *at, size_t bytes) {
+    const size_t page = os_page_bytes();
+    for (size_t piece = 0, some; piece < bytes; piece += some) {
+        some = min_size(bytes - piece, PUT_BACK_BYTES);
+        if (os_is_mapped(at + piece, some))
+            continue;
+        for (size_t hole = piece, end; hole < piece + some; hole = end + page) {
+            for (end = hole; end < piece + some && !os_is_mapped(at + end, page);)
+                end += page;
+            if (end > hole)
+                os_map(OS_AT, at + hole, end - hole);
+        }
+    }
+}
+
+static bool is_zero(const char *at, size_t bytes) {
+    uint64_t all = 0, word;
+    for (size_t i = 0; i < bytes; i += sizeof word) {
+        memcpy(&word, at + i, sizeof word);
+        all |= word;
+    }
+    return all == 0;
+}
+
+/* A move was refused. From Linux 6.17 on the kernel moves a range mapping by mapping, and what it moved before it refused
+ * stays moved. Which that is it does not tell, but `to` was zero: what is not zero there now is to go back. By copying,
+ * since another move may be refused, too. The pages that were moved keep the access they had in `from`, as do those of
+ * `from`: the program may have made them read-only. */
+static void put_back(char *from, char *to, size_t bytes) {
+    const size_t page = os_page_bytes();
+    for (size_t piece = 0, end; piece < bytes; piece = end) {
+        bool any = false;
+        end = min_size(piece + PUT_BACK_BYTES, bytes);
+        for (size_t at = piece; at < end; at += page) {
+            if (!can_read((uintptr_t)to + at) || is_zero(to + at, page))
+                continue;
+            if (!any)
+                os_commit(from + piece, end - piece);
+            memcpy(from + at, to + at, page);
+            any = true;
+        }
+        if (any) /* so that no more than a piece has memory twice */
+            os_advise(OS_PURGE, to + piece, end - piece);
+    }
+}
+
+/* ---- sandboxes, and moves ---- */
+
+/* The mode of seccomp: 0 without. Asking is harmless where a thread may be started, a file opened or membarrier called. */
+static long seccomp_mode(void) { return call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
+
+static long seccomp_at_start;     /* a container's, whose filter refuses without killing; constant after the start */
+static _Atomic bool was_confined; /* some thread was found so, which is for good. Pairs with itself */
+
+bool os_is_confined(void) {
+    if (!load_relaxed(&was_confined) && seccomp_at_start == 0 && seccomp_mode() > 0)
+        store_relaxed(&was_confined, true);
+    return load_relaxed(&was_confined);
+}
+
+static bool emulator_has(void *page) {
+    int saved = errno;
+    unsigned char resident;
+    bool has = mincore(page, os_page_bytes(), &resident) == 0 || errno != ENOMEM;
+    errno = saved;
+    return has;
+}
+
+enum os_moved os_move(void *from, void *to, size_t bytes) {
+    /* Kernels before 5.7 know no such move, qemu's user mode before 8.1 unmaps `from`. */
+    enum { UNKNOWN, KEEPS, LACKS };
+    static _Atomic int kernel; /* pairs with itself: every thread finds out the same */
+    if (load_relaxed(&kernel) == LACKS)
+        return OS_MOVED_NOTHING;
+    int saved = errno;
+    bool done = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
+    bool invalid = errno == EINVAL, is_known = load_relaxed(&kernel) != UNKNOWN;
+    errno = saved;
+    if (!done) {
+        if (invalid && !is_known)
+            store_relaxed(&kernel, LACKS);
+        fill_holes(to, bytes);
+        put_back(from, to, bytes);
+        return OS_MOVED_NOTHING;
+    }
+    /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu, which knows no seccomp, it succeeds there,
+     * msync as well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
+    bool is_emulated = seccomp_at_start < 0, kept = true;
+    if (!is_known) {
+        kept = is_emulated ? emulator_has(from) : os_commit(from, bytes) || os_is_mapped(from, bytes);
+        store_relaxed(&kernel, kept ? KEEPS : LACKS);
+    }
+    return kept || os_map(is_emulated ? OS_FRESH : OS_AT, from, bytes) == from ? OS_MOVED_PAGES : OS_MOVED_MAPPING;
 }
 
 bool os_resident(void *address, size_t bytes, unsigned char *pages) {
@@ -137,7 +261,87 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
     return done;
 }
 
+/* ---- threads ---- */
+
+/* libc's own pthread_create, NULL while it is not known; constant once the library has started. A pthread_create that the
+ * program or a preloaded tool has put in libc's place may take locks and allocate under them: called from within malloc, it
+ * would wait for itself. */
+typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+static thread_starter *own_pthread_create;
+
+extern thread_starter __pthread_create HAK_WEAK; /* NOLINT: libc's own name, which only static programs can see */
+
+/* A table of a loaded module's: glibc has put the address into the dynamic section, musl leaves what the file says. */
+static const void *dynamic_table(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag, uintptr_t base) {
+    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == tag)
+            return (const void *)(dynamic->d_un.d_ptr + (dynamic->d_un.d_ptr < base ? base : 0)); /* NOLINT */
+    return NULL;
+}
+
+static bool module_has(const struct dl_phdr_info *module, uintptr_t address) {
+    for (unsigned i = 0; i < module->dlpi_phnum; i++)
+        if (module->dlpi_phdr[i].p_type == PT_LOAD &&
+            address - module->dlpi_addr - module->dlpi_phdr[i].p_vaddr < module->dlpi_phdr[i].p_memsz)
+            return true;
+    return false;
+}
+
+/* What the module itself calls by that name, whoever else does; 0: nothing. By its GNU hash table: four words, the filter,
+ * for each hash the first symbol, for each symbol its hash, the lowest bit of which marks the last one. */
+static uintptr_t module_symbol(const struct dl_phdr_info *module, const char *name) {
+    uintptr_t base = module->dlpi_addr;
+    const ElfW(Phdr) *segment = module->dlpi_phdr, *end = segment + module->dlpi_phnum;
+    while (segment < end && segment->p_type != PT_DYNAMIC)
+        segment++;
+    const ElfW(Dyn) *dynamic = segment < end ? (const void *)(base + segment->p_vaddr) : NULL; /* NOLINT */
+    const uint32_t *hashes = dynamic_table(dynamic, DT_GNU_HASH, base);
+    const ElfW(Sym) *symbols = dynamic_table(dynamic, DT_SYMTAB, base);
+    const char *names = dynamic_table(dynamic, DT_STRTAB, base);
+    if (hashes == NULL || symbols == NULL || names == NULL || hashes[0] == 0)
+        return 0;
+    const uint32_t *first = hashes + 4 + hashes[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t *chain = first + hashes[0];
+    uint32_t hash = 5381;
+    for (const char *c = name; *c != '\0'; c++)
+        hash = hash * 33 + (unsigned char)*c;
+    for (uint32_t i = first[hash % hashes[0]]; i >= hashes[1]; i++) {
+        uint32_t of_symbol = chain[i - hashes[1]];
+        bool defined = symbols[i].st_shndx != SHN_UNDEF;
+        if ((of_symbol | 1) == (hash | 1) && defined && strcmp(names + symbols[i].st_name, name) == 0)
+            return base + symbols[i].st_value;
+        if (of_symbol & 1)
+            return 0;
+    }
+    return 0;
+}
+
+/* In libc, which is where a function lies that nobody wraps. */
+static int find_pthread_create(struct dl_phdr_info *module, size_t bytes, void *found) {
+    (void)bytes;
+    if (!module_has(module, (uintptr_t)pthread_attr_setstacksize))
+        return 0;
+    uintptr_t create = module_symbol(module, "pthread_create");
+    if (create == 0 && module_has(module, (uintptr_t)pthread_create))
+        create = (uintptr_t)pthread_create; /* there is no such table, but nobody has wrapped it */
+    *(uintptr_t *)found = create;
+    return 1;
+}
+
+void os_find_threads(void) {
+    uintptr_t found = 0;
+    seccomp_at_start = seccomp_mode();
+    if (HAK_IS_SANITIZED)
+        own_pthread_create = pthread_create; /* the sanitizer has to know every thread that runs what it has compiled */
+    else if (__pthread_create != NULL)
+        own_pthread_create = __pthread_create;
+    else if (dl_iterate_phdr(find_pthread_create, &found) != 0)
+        own_pthread_create = (thread_starter *)found; /* NOLINT: an address */
+}
+
 bool os_start_thread(void *(*run)(void *)) {
+    if (own_pthread_create == NULL || os_is_confined())
+        return false;
     int saved = errno;
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -147,29 +351,28 @@ bool os_start_thread(void *(*run)(void *)) {
     pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool done = pthread_create(&thread, &attributes, run, NULL) == 0;
+    bool done = own_pthread_create(&thread, &attributes, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     errno = saved;
     return done;
 }
 
-void os_sleep_ms(unsigned ms) {
+void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
-static long call(long number, long a, long b, long c) {
     int saved = errno;
-    long got = syscall(number, a, b, c, NULL, NULL, 0);
+    bool ends = ms != OS_WITHOUT_END;
+    long got = syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L);
+    if (got != 0 && ends && errno != ETIMEDOUT && errno != EAGAIN && errno != EINTR)
+        syscall(SYS_nanosleep, (long)&time, 0L, 0L,
+                0L); /* it was refused: whoever waits again and again must not spin */
     errno = saved;
-    return got;
 }
-
-void os_wait(_Atomic uint32_t *word, uint32_t value) { call(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)value); }
 void os_wake(_Atomic uint32_t *word) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
 bool os_fence_threads(void) {
+    if (os_is_confined())
+        return false;
     return call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0 ||
            (call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
             call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0);
@@ -216,17 +419,13 @@ uint64_t os_random(void) {
     return x ^ x >> 31;
 }
 
-/* The kernel reads a signal mask of 8 bytes, then finds that there is nothing of the kind to be done with it. */
 static bool page_readable(uintptr_t page) {
-    enum { REMEMBERED = 1024, NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
+    enum { REMEMBERED = 1024 };
     static _Atomic uintptr_t remembered[REMEMBERED]; /* pages that were readable; pairs with itself: they are hints */
     _Atomic uintptr_t *place = &remembered[page % REMEMBERED];
     if (load_relaxed(place) == page)
         return true;
-    int saved = errno;
-    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, page << PROBE_SHIFT, 0L, (long)MASK_BYTES);
-    bool readable = errno == EINVAL;
-    errno = saved;
+    bool readable = can_read(page << PROBE_SHIFT);
     if (readable)
         store_relaxed(place, page);
     return readable;
@@ -323,7 +522,7 @@ size_t os_write(int fd, const char *text, size_t bytes) {
     int saved = errno;
     size_t done = 0;
     while (done < bytes) {
-        ssize_t wrote = write(fd, text + done, bytes - done);
+        long wrote = ask(SYS_write, fd, (long)(text + done), (long)(bytes - done));
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
@@ -334,46 +533,78 @@ size_t os_write(int fd, const char *text, size_t bytes) {
     return done;
 }
 
-int os_open_output(const char *path) {
+static int open_file(const char *path, int flags) {
     int saved = errno;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L);
     errno = saved;
     return fd;
 }
 
-int os_keep_output(int fd) {
+/* Bytes read, as many as there are at once; 0 at the end and on failure. */
+static size_t read_some(int fd, char *buffer, size_t bytes) {
     int saved = errno;
-    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* above what programs that close everything they opened reach */
+    long n;
+    do
+        n = ask(SYS_read, fd, (long)buffer, (long)bytes);
+    while (n < 0 && errno == EINTR);
     errno = saved;
-    return kept;
+    return n > 0 ? (size_t)n : 0;
 }
 
-void os_close(int fd) {
+/* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root made. */
+static bool is_own(int fd, const char *path, int flags) {
+    struct stat s;
+    uid_t user = (uid_t)call(SYS_geteuid, 0, 0, 0);
     int saved = errno;
-    close(fd);
+    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags) == 0;
     errno = saved;
+    return known && (s.st_uid == user || s.st_uid == 0) && (!S_ISREG(s.st_mode) || s.st_nlink == 1);
 }
-void os_copy_file(int fd, const char *path) {
-    int saved = errno;
-    int from = open(path, O_RDONLY | O_CLOEXEC);
-    char piece[4096];
-    ssize_t n = 0;
-    while (from >= 0 && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
-        os_write(fd, piece, n > 0 ? (size_t)n : 0);
-    if (from >= 0)
-        close(from);
-    errno = saved;
+
+/* Links below /dev and /proc are the system's: /dev/stderr is one. */
+static bool is_of_system(const char *path) {
+    bool below = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    return below && strncmp(path, "/dev/shm/", 9) != 0 && strstr(path, "/../") == NULL;
 }
+
+int os_open_output(const char *path) {
+    if (is_of_system(path))
+        return open_file(path, O_WRONLY | O_APPEND | O_NOCTTY);
+    int fd = open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd >= 0 || !is_own(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW))
+        return fd;
+    fd = open_file(path, O_WRONLY | O_NOFOLLOW | O_NOCTTY);
+    if (fd >= 0 && !is_own(fd, "", AT_EMPTY_PATH)) { /* it was exchanged meanwhile */
+        os_close(fd);
+        return -1;
+    }
+    if (fd >= 0)
+        call(SYS_ftruncate, fd, 0, 0); /* a FIFO has nothing to cut */
+    return fd;
+}
+
+/* Its number is above what programs reach that close everything they opened. */
+int os_keep_output(int fd) { return (int)call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
+
+void os_close(int fd) { call(SYS_close, fd, 0, 0); }
+
+void os_copy_file(int fd, const char *path, char *buffer, size_t bytes) {
+    int from = open_file(path, O_RDONLY);
+    size_t n;
+    if (from < 0)
+        return;
+    while ((n = read_some(from, buffer, bytes)) > 0)
+        os_write(fd, buffer, n);
+    os_close(from);
+}
+
 size_t os_read_file(const char *path, char *buffer, size_t bytes) {
-    int saved = errno;
     size_t got = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open_file(path, O_RDONLY);
     if (fd >= 0) {
-        ssize_t n = read(fd, buffer, bytes - 1);
-        got = n > 0 ? (size_t)n : 0;
-        close(fd);
+        got = read_some(fd, buffer, bytes - 1);
+        os_close(fd);
     }
     buffer[got] = '\0';
-    errno = saved;
     return got;
 }

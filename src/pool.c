@@ -7,6 +7,7 @@
 #define SEARCH_MISSES 16 /* members whose runs may fit but do not, before a set of longer runs is searched */
 #define SETTLE_SLOTS 8   /* slots a client may take or give untold: 512 KiB */
 #define ALL_SLOTS UINT32_MAX
+#define TOUCHED_WHOLE_MOST (8 * KIB) /* of larger blocks a program may touch a part only */
 
 /* ---- one SuperSlab's word ---- */
 
@@ -27,9 +28,13 @@ static uint32_t sets_of(uint64_t w) {
     uint32_t active = word_active(w), resident = word_resident(w);
     if (active == 0)
         return resident != 0 ? 1u << (SET_CACHED - SET_EMPTY) : 1u << (SET_CLEAN - SET_EMPTY);
-    uint32_t sets = (resident & ~active) != 0;
-    for (unsigned room = 0; room <= SET_ROOM_16 - SET_ROOM_1; room++)
-        sets |= (uint32_t)(run_starts(~active, 1u << room) != 0) << (SET_ROOM_1 - SET_EMPTY + room);
+    uint32_t sets = (resident & ~active) != 0, free = ~active;
+    for (unsigned room = 0; free != 0; room++) { /* bit i of `free`: a run of 2^room free slots begins at i */
+        sets |= 1u << (SET_ROOM_1 - SET_EMPTY + room);
+        if (room == SET_ROOM_16 - SET_ROOM_1)
+            break;
+        free &= free >> (1u << room);
+    }
     return sets;
 }
 
@@ -48,9 +53,12 @@ void pool_check_hint(unsigned set, size_t superslab) {
     if (sets_of(load_relaxed(word)) & bit)
         return;
     bitset_remove(&hak_region.sets, set, superslab);
-    if (sets_of(load_seq(word)) & bit)
+    if (PROVEN(hint_look, sets_of(load_seq(word)) & bit))
         bitset_add(&hak_region.sets, set, superslab);
 }
+
+/* For the log. */
+static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(superslab * SUPERSLAB_SLOTS); }
 
 /* ---- taking a span ---- */
 
@@ -87,7 +95,7 @@ static size_t take_in(size_t superslab, bool whole, struct wish *wish) {
             return BITSET_NONE;
         uint32_t mask = span_mask(start, wish->slots);
         uint64_t taken = w | word_of(mask, mask);
-        if (rmw_cas(&ss->word, &w, taken)) { /* pairs with the give that made the slots free, for their records */
+        if (PROVEN(take, rmw_cas(&ss->word, &w, taken))) { /* pairs with the give that made the slots free: records */
             wish->was_resident = word_resident(w) & mask;
             if (whole)
                 pool_changed(superslab, w, taken);
@@ -151,17 +159,20 @@ static bool map_waiting(void) {
 static size_t take_wholly_free(struct wish *wish, bool *from_cache) {
     size_t slot = search(SET_CACHED, true, wish);
     *from_cache = slot != BITSET_NONE;
-    LOG(LOG_LRU, "[LRU_POP] class=%u (%s) (cache_size=%u/%u)", (uint64_t)wish->tag - 1, *from_cache ? "hit" : "miss",
+    LOG(LOG_LRU, "[LRU_POP] class=%s (%s) (cache_size=%u/%u)", log_class(wish->tag).text, *from_cache ? "hit" : "miss",
         (uint64_t)purge_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     if (slot == BITSET_NONE)
         slot = search(SET_CLEAN, true, wish);
     while (slot == BITSET_NONE && map_waiting())
         slot = search(SET_CLEAN, true, wish);
+    bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MOST;
+    if (slot != BITSET_NONE && !*from_cache)
+        purge_wanted_back(slot / SUPERSLAB_SLOTS, touched_whole);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)
             return BITSET_NONE;
-        purge_consider_huge_pages(superslab, 1);
+        purge_consider_huge_pages(superslab, 1, touched_whole);
         slot = take_in(superslab, true, wish);
     }
     return slot;
@@ -200,24 +211,26 @@ size_t pool_take(struct pool_client *c, unsigned slots, unsigned align, unsigned
         if (slot == BITSET_NONE)
             return BITSET_NONE;
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
+        c->chores |= from_cache ? 0 : CHORE_TENSION;
     }
     if (!count_taken(c, slots, count_bits(wish.was_resident))) {
-        put_back(slot, slots, wish.was_resident);
+        PROVEN(take_refused, put_back(slot, slots, wish.was_resident));
         return BITSET_NONE;
     }
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
     if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
         count(&c->counters, COUNT_stage1_same_class);
     count(&c->counters, stage);
+    count_add(&c->counters, COUNT_cache_popped, from_cache);
     if (stage == COUNT_stage1_reused_empty)
-        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%u reusing EMPTY slot (ss=%x slab=%u)", (uint64_t)tag - 1,
-            (uintptr_t)ss, (uint64_t)(slot % SUPERSLAB_SLOTS));
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
+            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
     else if (stage == COUNT_stage2_used_unused)
-        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE2] class=%u using UNUSED slot (ss=%x slab=%u)", (uint64_t)tag - 1,
-            (uintptr_t)ss, (uint64_t)(slot % SUPERSLAB_SLOTS));
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE2] class=%s using UNUSED slot (ss=%x slab=%u)", log_class(tag).text,
+            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
     else
-        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%u new SuperSlab (ss=%x from_lru=%u)", (uint64_t)tag - 1,
-            (uintptr_t)ss, (uint64_t)from_cache);
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%s new SuperSlab (ss=%x from_lru=%u)", log_class(tag).text,
+            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)from_cache);
     *zero = wish.was_resident == 0;
     return slot;
 }
@@ -258,17 +271,17 @@ static void give(struct pool_client *c, size_t slot, unsigned slots, unsigned ta
     store_relaxed(&ss->changed_ms, purge_clock_ms());
     uint32_t span = span_mask(start, slots);
     uint64_t mask = word_of(span, kept ? 0 : span);
-    uint64_t before = rmw_and(&ss->word, ~mask); /* pairs with take_in: the next taker sees our records */
+    uint64_t before = PROVEN(give, rmw_and(&ss->word, ~mask)); /* pairs with take_in: the next taker sees our records */
     uint64_t after = before & ~mask;
     HAK_ASSERT((before & mask) == mask);
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%u used=0 (marking %s)", (uintptr_t)ss, (uint64_t)start,
-        (uint64_t)tag - 1, kept ? "EMPTY" : "UNUSED");
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)", address_of(superslab),
+        (uint64_t)start, log_class(tag).text, kept ? "EMPTY" : "UNUSED");
     pool_changed(superslab, before, after);
     if (is_cached(after)) {
         count(&c->counters, COUNT_cache_pushed);
-        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", (uintptr_t)ss);
-        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", (uintptr_t)ss, (uint64_t)purge_cached_superslabs(),
+        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(superslab));
+        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(superslab), (uint64_t)purge_cached_superslabs(),
             option(OPT_SS_CACHE_COUNT));
     }
     count_given(c, slots, kept * slots);
@@ -318,15 +331,19 @@ static size_t claim_run(size_t first, size_t n, struct pool_client *c) {
 
 /* After a claim: all resident from now on. False: they may not be, and the claim is undone. */
 static bool occupy_run(size_t first, size_t n, struct pool_client *c, bool *zero) {
-    size_t resident = 0;
-    for (size_t i = 0; i < n; i++)
-        resident += count_bits(word_resident(load_relaxed(&superslab_at(first + i)->word)));
+    size_t resident = 0, cached = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned slots = count_bits(word_resident(load_relaxed(&superslab_at(first + i)->word)));
+        resident += slots;
+        cached += slots != 0;
+    }
     if (!count_taken(c, n * SUPERSLAB_SLOTS, resident)) {
         unclaim_run(first, n);
         return false;
     }
     for (size_t i = 0; i < n; i++)
         rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+    count_add(&c->counters, COUNT_cache_popped, cached);
     *zero = resident == 0;
     return true;
 }
@@ -365,14 +382,22 @@ static size_t take_free_run(struct pool_client *c, size_t n, size_t align_supers
     return BITSET_NONE;
 }
 
+static void log_run(size_t first, bool from_cache) {
+    LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=huge new SuperSlab (ss=%x from_lru=%u)", address_of(first),
+        (uint64_t)from_cache);
+}
+
 size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) {
     size_t align_superslabs = align / SUPERSLAB_BYTES;
     size_t base_number = hak_region.base / SUPERSLAB_BYTES;
     size_t free = take_free_run(c, n, align_superslabs, zero);
     while (free == BITSET_NONE && n == 1 && map_waiting())
         free = take_free_run(c, n, align_superslabs, zero);
-    if (free != BITSET_NONE)
+    if (free != BITSET_NONE) {
+        c->chores |= *zero ? CHORE_TENSION : 0;
+        log_run(free, !*zero);
         return free;
+    }
     size_t whole;
     if (__builtin_add_overflow(n, align_superslabs - 1, &whole))
         return BITSET_NONE;
@@ -384,12 +409,15 @@ size_t pool_take_run(struct pool_client *c, size_t n, size_t align, bool *zero) 
     give_clean(first + n, got + whole - (first + n));
     for (size_t i = 0; i < n; i++)
         store_release(&superslab_at(first + i)->word, ~(uint64_t)0);
-    purge_consider_huge_pages(first, n);
+    purge_consider_huge_pages(first, n, false);
+    c->chores |= CHORE_TENSION;
+    log_run(first, false);
     *zero = true;
     return first;
 }
 
 void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident) {
+    LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
     for (size_t i = 0; i < n; i++) {
         struct superslab *ss = superslab_at(first + i);
         uint64_t after = resident ? word_of(0, ALL_SLOTS) : 0;
@@ -397,12 +425,14 @@ void pool_give_run(struct pool_client *c, size_t first, size_t n, bool resident)
         store_seq(&ss->word, after); /* ours alone until now; pairs with claim_run and take_in */
         pool_changed(first + i, ~(uint64_t)0, after);
     }
+    count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
     c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
     c->empty_delta += (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0);
     pool_settle(c);
 }
 
 void pool_give_unmapped_run(struct pool_client *c, size_t first, size_t n) {
+    LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
     region_put_unmapped(first, n);
     c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
     pool_settle(c);

@@ -22,6 +22,9 @@ enum chore {
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
     CHORE_LOOK = 8,   /* look at `looks` SuperSlabs for pages that stayed free */
+    CHORE_RINGS = 16, /* empty the rings: the heap has shrunk */
+    CHORE_TENSION =
+        32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
 };
 
 /* What the pool keeps for each heap. Touched by the heap's thread only. */
@@ -35,7 +38,8 @@ struct pool_client {
     size_t grown_bytes;    /* by which it grew inside slabs, of less than a slot */
     uint8_t chores;        /* enum chore: to be done when the heap's thread is at a safe place */
     bool is_purger;        /* what it settles is no sign of life */
-    bool in_callback;      /* the thread is in the program's callback: no other begins */
+    bool in_start; /* the thread starts the purger: what libc allocates for that is not sampled, as the stack is deep */
+    bool in_callback; /* the thread is in the program's callback: no other begins */
 };
 
 /* A span of `slots` (1 to 32) neighbouring slots of one SuperSlab, the first at a multiple of `align` slots (a power of
@@ -95,6 +99,10 @@ size_t pool_next_active(size_t slot);
 void pool_settle(struct pool_client *c);
 /* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
 void pool_grew_inside(struct pool_client *c, size_t bytes);
+/* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
+bool pool_may_retain(size_t slots);
+/* So many pages inside a slab were purged, as it was hardly used. */
+void pool_shrank_inside(struct pool_client *c, size_t slot, size_t pages);
 /* Purges EMPTY slots until at most `keep_slots` are left. Returns how many slots were purged. */
 size_t pool_purge(struct pool_client *c, size_t keep_slots);
 /* Purges what is older than the options allow. */

@@ -31,7 +31,7 @@ static struct profile_stack *tables(void) {
         char *mine = os_map(OS_RESERVE, NULL, table_bytes());
         if (mine == NULL)
             return NULL;
-        if (!os_commit(mine, table_bytes()) || !rmw_cas(&made, &memory, mine))
+        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&made, &memory, mine))
             os_unmap(mine, table_bytes());
         else
             memory = mine;
@@ -151,8 +151,7 @@ static void add_to(struct profile_total *total, const struct profile_sample *sam
     rmw_add(&total->estimated_objects, sample->estimated_objects);
 }
 
-bool profile_add(const void *p, size_t bytes, double chance) {
-    uintptr_t callers[PROFILE_CALLERS];
+bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers) {
     struct profile_stack *stacks = tables();
     struct profile_sample *sample = stacks != NULL ? claim((uintptr_t)p) : NULL;
     if (sample == NULL) {

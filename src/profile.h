@@ -66,7 +66,7 @@ extern HAK_HIDDEN struct profile hak_profile;
 void profile_want(uint64_t bytes);
 
 /* A block was allocated with this chance to be in the profile. False: it is not in there. */
-bool profile_add(const void *p, size_t bytes, double chance);
+bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers);
 /* It is about to be freed; nothing happens if it is not in there. */
 void profile_remove(const void *p);
 /* How many bytes it was asked for with; SIZE_MAX if it is not in there. */

@@ -10,6 +10,7 @@
  * Any thread, at any time; others may go on meanwhile: figures are recent ones. */
 #include "options.h"
 #include "profile.h"
+#include "scratch.h"
 #include "text.h"
 
 #include <unistd.h>
@@ -29,14 +30,18 @@ static void put_stack(struct text *t, const struct profile_stack *s) {
 }
 
 bool profile_write(const char *pattern) {
-    int fd = text_open_output(pattern);
-    if (fd < 0)
+    char *scratch = scratch_take();
+    int fd = scratch != NULL ? text_open_output(pattern) : -1;
+    if (fd < 0) {
+        if (scratch != NULL)
+            scratch_give(scratch);
         return false;
-    TEXT_TO_FD(t, fd, 4096);
+    }
+    struct text t = {scratch, SCRATCH_BYTES, 0, fd};
     text_format(&t, "hakmem profile 1\npid %u\ninterval %u\ndropped %u\ncommand ", (uint64_t)getpid(),
                 load_relaxed(&hak_profile.wanted_bytes), load_relaxed(&hak_profile.dropped));
     text_flush(&t);
-    os_copy_file(fd, "/proc/self/comm");
+    os_copy_file(fd, "/proc/self/comm", scratch, SCRATCH_BYTES);
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
     uint32_t used = stacks != NULL ? load_relaxed(&hak_profile.stacks_used) : 0;
     for (uint32_t i = 0; i < used && i < PROFILE_STACKS; i++)
@@ -44,8 +49,9 @@ bool profile_write(const char *pattern) {
             put_stack(&t, &stacks[i]);
     text_string(&t, "maps\n");
     text_flush(&t);
-    os_copy_file(fd, "/proc/self/maps");
+    os_copy_file(fd, "/proc/self/maps", scratch, SCRATCH_BYTES);
     os_close(fd);
+    scratch_give(scratch);
     return true;
 }
 

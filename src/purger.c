@@ -9,36 +9,64 @@
 #include "tiers.h"
 
 #define TICK_MS 100
+#define REST_MS 1000 /* between ticks while threads only use what they hold */
 #define QUIET_TICKS 10
+#define LOANS_TURN 4 /* looks after which a thread has had all slabs on loan anew */
 
-/* Empties the caches of threads that have not used them since the last look, and of heaps that have none. What slabs are
- * adopted in doing so are let go: this thread allocates from none. */
-static void empty_unused_rings(struct heap *own) {
+/* Of a thread that is frozen. */
+static void empty_caches(struct heap *own, struct heap *h) {
+    for (unsigned i = 0; i < RING_CLASSES; i++) {
+        struct ring_entry entries[RING_PIECE_BLOCKS];
+        for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
+            tier_of_ring(i)->give_back(own, entries, n);
+    }
+    outbox_send(own, h);
+    count(&own->pool.counters, COUNT_rings_emptied);
+}
+
+/* Has the number not changed since the last look? */
+static bool is_unused(uint32_t use, uint32_t *seen) {
+    bool unused = use != 0 && use == *seen;
+    *seen = use;
+    return unused;
+}
+
+/* Empties the caches of threads that have not used them since the last look, and of heaps that have none, and takes back what
+ * they have on loan; of loans in use the oldest. What slabs are adopted in doing so are let go: this thread allocates from
+ * none. */
+static void look_after_caches(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
             caches_thaw(h); /* by a purger that a fork has left behind */
-        uint32_t use = h != own ? caches_use(h) : 0;
-        bool unused = use != 0 && use == h->caches_seen;
-        h->caches_seen = use;
-        if (!unused)
+        if (h == own)
+            continue;
+        uint32_t use = loans_use(h);
+        bool caches_unused = is_unused(caches_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
+        if (!caches_unused && use == 0)
             continue;
         bool frozen = caches_freeze(h);
-        for (unsigned i = 0; frozen && i < RING_CLASSES; i++) {
-            struct ring_entry entries[RING_BLOCKS_MOST];
-            unsigned n = ring_take_all(h->ring[i], entries);
-            if (n != 0)
-                tier_of_ring(i)->give_back(own, entries, n);
-        }
+        if (frozen && caches_unused)
+            empty_caches(own, h);
         if (frozen)
-            outbox_send(own, h);
+            slab_recall(own, h, loans_unused ? UINT32_MAX : (h->lent.slabs + LOANS_TURN - 1) / LOANS_TURN);
         caches_thaw(h);
-        while (own->owned_first != 0)
-            slab_let_go(own, slab_of_slot(own->owned_first - 1));
-        if (frozen) {
-            count(&own->pool.counters, COUNT_rings_emptied);
+        while (own->owned.first != 0)
+            slab_let_go(own, slab_of_slot(own->owned.first - 1));
+        if (frozen)
             pool_settle(&own->pool);
-        }
     }
+}
+
+/* Before the purger parks: do threads hold anything that it would have to empty, should they fall asleep? Each lets it know
+ * when it next puts something into a ring. */
+static bool caches_hold_blocks(const struct heap *own) {
+    bool hold = false;
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        caches_watch(h);
+    os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        hold |= h != own && (caches_use(h) != 0 || loans_use(h) != 0);
+    return hold;
 }
 
 static void trim(struct heap *h, bool all) {
@@ -72,7 +100,7 @@ static void purge_as_asked(struct heap *h, bool fences) {
     if (wanted == h->purge_seen)
         return;
     for (unsigned looks = 0; fences && looks < 2; looks++) /* the second finds who did nothing since the first */
-        empty_unused_rings(h);
+        look_after_caches(h);
     trim(h, true);
     pool_settle(&h->pool);
     pool_purge(&h->pool, 0);
@@ -83,35 +111,44 @@ static void purge_as_asked(struct heap *h, bool fences) {
 static void *run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();
-    unsigned quiet = 0, calm = 0;
+    unsigned quiet = 0, tick_ms = TICK_MS;
     bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
         h->pool.is_purger = true;
+    if (!fences)
+        purge_without_fences();
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (quiet == QUIET_TICKS) {
-            if (!purge_park())
+            if (!(fences && caches_hold_blocks(h)) && !purge_park())
                 break;
             quiet = 0;
+            tick_ms = purge_has_news() ? TICK_MS : REST_MS;
         }
+        if (!purge_pause(tick_ms))
+            break;
         bool idle;
-        os_sleep_ms(TICK_MS);
+        if (!option(OPT_PURGER))
+            break;
         if (ticks % QUIET_TICKS == 1)
             scarce = limits_look();
         quiet = purge_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
-        calm = idle ? calm + 1 : 0;
-        if (calm >= QUIET_TICKS && pool_clients() <= 2)
-            break; /* also if the system refuses to take anything back */
+        if (!idle)
+            tick_ms = TICK_MS;
         bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
         if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
-            empty_unused_rings(h);
+            look_after_caches(h);
         purge_as_asked(h, fences);
         bool halfway = idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1);
         if (halfway || (scarce && ticks % QUIET_TICKS == 0)) /* what stayed free from one to the other */
             trim(h, false);
     }
-    if (h != NULL)
+    if (h != NULL) {
+        for (unsigned looks = 0; fences && looks < 2; looks++) /* the second takes back all loans */
+            look_after_caches(h);
+        purge_hand_over(&h->pool);
         h->pool.is_purger = false;
+    }
     heap_leave(h); /* if it was borrowed */
     purge_release_purger();
     return NULL;
@@ -119,8 +156,6 @@ static void *run(void *unused) {
 
 static void mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
-    if (due & LIMIT_REFRESH)
-        limits_refresh();
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
         trim(h, true);
@@ -134,11 +169,38 @@ static void mind_limits(struct heap *h) {
     }
 }
 
+static void start_purger(struct heap *h) {
+    if (purge_purger_is_early())
+        h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
+    else if (purge_claim_purger()) {
+        h->pool.in_start = true;
+        if (!os_start_thread(run))
+            purge_release_purger();
+        h->pool.in_start = false;
+    }
+}
+
+/* The heap grows. Where the thread's caches hold as much as a SuperSlab, the next spans can come from there. */
+static void drain_caches(struct heap *h) {
+    uint64_t before = load_relaxed(&h->pool.counters.n[COUNT_slots_released]);
+    if (!rings_empty_from(h, SUPERSLAB_BYTES))
+        return;
+    outbox_flush(h);
+    pool_settle(&h->pool);
+    count(&h->pool.counters, COUNT_tension_drains);
+    count_add(&h->pool.counters, COUNT_tension_freed_spans,
+              load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before);
+}
+
 void chores_do(struct heap *h) {
     uint8_t chores = h->pool.chores;
     h->pool.chores = 0;
-    if (chores & CHORE_PURGER && purge_claim_purger() && !os_start_thread(run))
-        purge_release_purger();
+    if (chores & CHORE_PURGER)
+        start_purger(h);
+    if (chores & CHORE_RINGS)
+        rings_empty_as_due(h);
+    if (chores & CHORE_TENSION)
+        drain_caches(h);
     if (chores & CHORE_TRIM)
         trim(h, false);
     if (chores & CHORE_LOOK)

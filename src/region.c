@@ -4,8 +4,12 @@
 #include "os.h"
 
 #define GUARD_BYTES (64 * KIB)
-#define COMMIT_FIRST (16 * SUPERSLAB_BYTES)
-#define COMMIT_MOST (1 * GIB)
+/* A step of the SuperSlabs' memory is a sixteenth of what there is, within these bounds. Under mlockall all of a step becomes
+ * resident in one malloc, at 0.9 ms a MiB and more, and gdb's gcore writes it whole, used or not. */
+#define COMMIT_LEAST SUPERSLAB_BYTES
+#define COMMIT_MOST (4 * SUPERSLAB_BYTES)
+#define COMMIT_SHARE 16
+#define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
 #define RESERVE_LEAST (256 * MIB) /* below that the window does better */
 
 struct region hak_region;
@@ -19,7 +23,11 @@ static _Atomic bool derived;
  * is derived. */
 static _Atomic uint32_t deriving;
 static _Atomic bool freezing; /* the start is over */
+/* os_address_limit() when the library started; 0: not asked yet. Pairs with itself. */
+static _Atomic size_t limit_at_start;
 #define PUBLISHED_WINDOW 64u
+#define UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
+_Static_assert(BITSET_LEVELS == 4, "derive places so many");
 
 /* What lies where, from the base down. */
 struct layout {
@@ -33,7 +41,7 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
     struct layout l = {.superslabs = (size_t)1 << log2_superslabs};
     l.levels = bitset_shape(l.superslabs, l.set_rows);
     for (unsigned level = 1; level < l.levels; level++)
-        l.upper_bytes += l.set_rows[level] * SETS * 8;
+        l.upper_bytes += l.set_rows[level] * UPPER_ROW_BYTES;
     l.upper_bytes = round_up(l.upper_bytes, HAK_LINE);
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
@@ -47,6 +55,12 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
 static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
 static size_t tables_bytes(const struct layout *l) {
     return table_bytes(l->heaps_bytes) + table_bytes(l->upper_bytes + l->rows_bytes) + table_bytes(l->slabs_bytes);
+}
+
+/* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and
+ * level 0, behind the upper levels, get memory as they are needed, in one mapping. */
+static char *upper_row(const struct layout *l, char *at) {
+    return l->levels > 1 ? at + (l->set_rows[1] - 1) * UPPER_ROW_BYTES : at;
 }
 
 /* Fills hak_region from what was published; every caller stores the same values. */
@@ -64,17 +78,18 @@ HAK_RACY static void derive(uintptr_t word) {
     at -= table_bytes(l.slabs_bytes);
     r->slabs = at;
     at -= table_bytes(l.upper_bytes + l.rows_bytes);
-    char *upper = at;
     r->rows = (struct superslab_row *)(void *)(at + l.upper_bytes);
-    r->upper = upper;
+    r->upper = upper_row(&l, at);
     r->heaps = at - table_bytes(l.heaps_bytes);
     r->heaps_max = l.heaps_bytes / HEAP_BYTES;
     r->sets.levels = l.levels;
-    for (unsigned level = 0; level < l.levels; level++) {
+    for (unsigned level = 0; level < l.levels; level++)
         r->sets.rows[level] = l.set_rows[level];
-        r->sets.row_bytes[level] = level == 0 ? sizeof(struct superslab_row) : SETS * 8;
-        r->sets.level[level] = level == 0 ? (char *)r->rows[0].set : upper;
-        upper += level == 0 ? 0 : l.set_rows[level] * SETS * 8;
+    r->sets.row_bytes[0] = sizeof(struct superslab_row), r->sets.level[0] = (char *)r->rows[0].set;
+    r->sets.row_bytes[1] = -(size_t)UPPER_ROW_BYTES, r->sets.level[1] = r->upper;
+    for (unsigned level = 2; level < l.levels; level++) {
+        r->sets.row_bytes[level] = UPPER_ROW_BYTES;
+        r->sets.level[level] = r->upper + (level == 2 ? 1 : 1 + l.set_rows[2]) * UPPER_ROW_BYTES;
     }
 }
 
@@ -89,6 +104,8 @@ static bool reserve(size_t bytes) {
         size_t tables = tables_bytes(&l);
         size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
         char *got = os_map(OS_RESERVE, NULL, whole);
+        if (got == NULL && os_address_limit() != SIZE_MAX)
+            return false; /* the program has limited itself since the start */
         if (got == NULL)
             continue;
         uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
@@ -96,7 +113,9 @@ static bool reserve(size_t bytes) {
             os_unmap(got, whole);
             return true;
         }
-        os_advise(OS_NO_HUGE, got, whole); /* under "always" a small program stays small all the same */
+        size_t unused = (uintptr_t)got + whole - (base + l.superslabs * SUPERSLAB_BYTES);
+        os_unmap((char *)got + whole - unused, unused); /* the reservation ends with the last SuperSlab */
+        os_advise(OS_NO_HUGE, got, whole - unused);     /* under "always" a small program stays small all the same */
         return true;
     }
     return false;
@@ -128,32 +147,59 @@ static bool open_window(size_t limit) {
     return log2 > 2;
 }
 
-/* Readable and writable memory from `from` to `to` of a table that starts at `table`, in whole pages. */
-static bool commit_table(char *table, size_t from, size_t to) {
+/* Readable and writable memory from `from` to `to`, in whole pages, of a table that ends at `end`. */
+static bool commit_table(char *from, char *to, char *end) {
     size_t page = os_page_bytes();
-    from = round_up(from, page), to = round_up(to, page);
-    return from >= to || os_commit(table + from, to - from);
+    uintptr_t begin = round_up((uintptr_t)from, page), bytes = round_up((uintptr_t)to, page) - begin;
+    char *at = (char *)begin; /* NOLINT: the region is addresses */
+    return (uintptr_t)to <= begin || os_commit_first(at, bytes, round_up((uintptr_t)end, page) - begin);
 }
 
-/* Commits so that `superslabs` of them have memory and records: a growing step, at least what is needed. Several
- * threads may do so at once: committing again is harmless, and the frontier only grows. */
+/* Of so many SuperSlabs, those that have tables: some more. */
+static size_t with_tables(size_t superslabs) {
+    return min_size(round_up(superslabs, TABLE_STEP), hak_region.superslabs_max);
+}
+static char *rows_end(size_t superslabs) { return (char *)(hak_region.rows + (superslabs + 63) / 64); }
+static char *records_end(size_t superslabs) {
+    return hak_region.slabs + superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
+}
+
+/* The lowest page of level 1 that is needed: a search looks at the row behind the last one that has a member. */
+static char *upper_begin(size_t superslabs) {
+    const struct region *r = &hak_region;
+    size_t rows = r->sets.levels > 1 ? min_size(superslabs / 64 / 64 + 2, r->sets.rows[1]) : 1;
+    return r->upper - (rows - 1) * UPPER_ROW_BYTES -
+           (uintptr_t)(r->upper - (rows - 1) * UPPER_ROW_BYTES) % os_page_bytes();
+}
+
+/* Tables for the SuperSlabs from `have` to `to`; those before have theirs. */
+static bool commit_tables(size_t have, size_t to) {
+    size_t from = with_tables(have), end = with_tables(to), most = hak_region.superslabs_max;
+    char *low = upper_begin(end);
+    return from >= end || (commit_table(records_end(from), records_end(end), records_end(most)) &&
+                           commit_table(have == 0 ? low : rows_end(from), rows_end(end), rows_end(most)) &&
+                           (have == 0 || commit_table(low, upper_begin(from), upper_begin(from))));
+}
+
+/* Memory for the SuperSlabs in these bytes. */
+static bool commit_blocks(size_t from, size_t to) {
+    char *at = (char *)hak_region.base + from; /* NOLINT: the region is addresses */
+    if (hak_region.window)
+        return true;        /* each is mapped when it is taken */
+    if (option(OPT_SECURE)) /* whose tiers make accessible what they need */
+        return os_advise(OS_DUMP, at, to - from), true;
+    return os_commit_first(at, to - from, hak_region.superslabs_max * SUPERSLAB_BYTES - from);
+}
+
+/* Commits so that `superslabs` of them have memory and records: a step, at least what is needed. Several threads may do so
+ * at once: committing again is harmless, and the frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
-    struct region *r = &hak_region;
-    size_t have = region_frontier();
-    size_t need = superslabs * SUPERSLAB_BYTES;
-    size_t step = max_size(COMMIT_FIRST, min_size(have, COMMIT_MOST)); /* in a window, of the tables only */
+    size_t have = region_frontier(), need = superslabs * SUPERSLAB_BYTES;
+    size_t step = min_size(max_size(have / COMMIT_SHARE, COMMIT_LEAST), COMMIT_MOST);
     for (;; step /= 2) {
-        size_t to = min_size(max_size(need, have + step), r->superslabs_max * SUPERSLAB_BYTES);
+        size_t to = min_size(max_size(need, have + step), hak_region.superslabs_max * SUPERSLAB_BYTES);
         to = round_up(to, SUPERSLAB_BYTES);
-        size_t rows_at = (size_t)((char *)r->rows - r->upper);
-        size_t row_from = (have / SUPERSLAB_BYTES + 63) / 64, row_to = (to / SUPERSLAB_BYTES + 63) / 64;
-        bool done =
-            commit_table(r->slabs, have / SLOT_BYTES * sizeof(struct slab), to / SLOT_BYTES * sizeof(struct slab)) &&
-            commit_table(r->upper, have == 0 ? 0 : rows_at + row_from * sizeof(struct superslab_row),
-                         rows_at + row_to * sizeof(struct superslab_row)) &&
-            (r->window || option(OPT_SECURE) ||             /* whose tiers make accessible what they need */
-             os_commit((char *)r->base + have, to - have)); /* NOLINT: the region is addresses */
-        if (done) {
+        if (commit_tables(have / SUPERSLAB_BYTES, to / SUPERSLAB_BYTES) && commit_blocks(have, to)) {
             size_t now = have;
             while (now < to && !__atomic_compare_exchange_n(&hak_region_use.frontier, &now, to, false, __ATOMIC_SEQ_CST,
                                                             __ATOMIC_RELAXED))
@@ -165,14 +211,28 @@ static bool commit_superslabs(size_t superslabs) {
     }
 }
 
+/* Whether there is no limit on addresses. After the start that is known without a system call. */
+static bool is_unlimited(void) {
+    size_t limit = load_relaxed(&limit_at_start);
+    if (limit == 0)
+        limit = os_address_limit();
+    store_relaxed(&limit_at_start, limit);
+    return limit == SIZE_MAX;
+}
+
+void region_start(void) {
+    if (!load_acquire(&derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
+        region_init(); /* asks for the limit, which a sandbox may forbid later */
+}
+
 bool region_init(void) {
     if (likely(load_acquire(&derived)))
         return true;
     options_init();
     if (load_acquire(&published) == 0) {
-        size_t limit = os_address_limit();
         size_t wanted = option(OPT_REGION_BYTES);
-        if (!(limit == SIZE_MAX && wanted != 0 && reserve(wanted)) && !open_window(min_size(limit, 256 * GIB)))
+        if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
+            !open_window(min_size(os_address_limit(), 256 * GIB)))
             return false;
     }
     rmw_add(&deriving, 1);
@@ -277,7 +337,7 @@ void *region_commit_heap(size_t index) {
     char *at = hak_region.heaps + index * HEAP_BYTES;
     if (hak_region.window)
         return os_map(OS_AT, at, HEAP_BYTES) == at ? at : NULL;
-    return os_commit(at, HEAP_BYTES) ? at : NULL;
+    return os_commit_first(at, HEAP_BYTES, (REGION_FORK_PAGE - index) * HEAP_BYTES) ? at : NULL;
 }
 
 void region_extent(uintptr_t *begin, uintptr_t *end) {
@@ -286,9 +346,9 @@ void region_extent(uintptr_t *begin, uintptr_t *end) {
 }
 
 unsigned region_tables(struct region_range ranges[3]) {
-    size_t superslabs = region_frontier() / SUPERSLAB_BYTES;
-    ranges[0] = (struct region_range){hak_region.upper, (size_t)((char *)hak_region.rows - hak_region.upper) +
-                                                            (superslabs + 63) / 64 * sizeof(struct superslab_row)};
-    ranges[1] = (struct region_range){hak_region.slabs, superslabs * SUPERSLAB_SLOTS * sizeof(struct slab)};
+    size_t superslabs = with_tables(region_frontier() / SUPERSLAB_BYTES);
+    char *upper = upper_begin(superslabs);
+    ranges[0] = (struct region_range){upper, (size_t)(rows_end(superslabs) - upper)};
+    ranges[1] = (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
     return 2;
 }

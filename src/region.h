@@ -39,12 +39,15 @@ enum slab_kind {
 enum slab_place {
     PLACE_CURRENT = 1, /* its free blocks are the heap's list of its class */
     PLACE_FRESH = 2,   /* the heap carves from it next */
-    PLACE_OWNED = 4,   /* on the owned list, which is bounded */
+    PLACE_OWNED = 4,   /* on the list of all slabs, which is bounded */
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
+    PLACE_THIN = 16,   /* counted in thin_slabs */
+    PLACE_LENT = 32,   /* the lists are those of the slabs on loan */
 };
 
 #define OWNER_POOL ((struct heap *)0) /* no tiny slab */
 #define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
+#define OWNER_ON_LOAN ((uintptr_t)1)  /* beside a heap's address: the heap has the slab on loan, see slab.h */
 
 /* One record a slot, two lines: the first for the owner, the second beside it. Of a span, the first slot's counts.
  * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and a
@@ -55,13 +58,14 @@ struct slab {
         uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
                             the slab is current */
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
-        size_t bytes;    /* large, huge, sampled, guarded: what the block may use; constant while the block lives */
+        size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
     };
     union {
         uint32_t
             countdown; /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
                                  slab is current: frees until it is looked at */
         uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
+        uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
     };
     uint32_t divisor; /* tiny, mid, secure: of the class; constant while the slab lives */
     union {
@@ -79,7 +83,7 @@ struct slab {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: 0 means empty then */
+    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: see slab.h */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     uint32_t
         hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
@@ -99,7 +103,9 @@ struct slab {
             uint16_t trimmed_at;    /* blocks listed when it was last looked at for free pages */
             bool tail_resident;     /* what is not carved yet may be resident */
             bool own_frees; /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
-            uint32_t look_after; /* while current: what the countdown began with */
+            uint32_t look_after;  /* while current: what the countdown began with */
+            _Atomic uint32_t out; /* as its last owner left it, for those who free into it then: blocks out … */
+            _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
         };
         struct {                           /* guarded */
             _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
@@ -108,6 +114,7 @@ struct slab {
             bool is_huge;                  /* huge pages were asked for */
             bool has_guards;               /* of those the rest of the span is inaccessible; constant likewise */
             uint16_t kept_pages;           /* freed, and resident in the quarantine; of whoever holds the block */
+            uint16_t maker;                /* enum secure_maker; of whoever holds the block */
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
@@ -133,7 +140,7 @@ _Static_assert(SET_SECURE + SECURE_ORDERS <= SETS, "room for all sets");
 enum superslab_huge {
     HUGE_NONE,  /* not advised */
     HUGE_WHOLE, /* advised: the first touch makes all of it resident */
-    HUGE_SPLIT, /* purged in part since: touched page by page */
+    HUGE_SPLIT, /* advised, but purged in part since, or the end of a block: touched page by page */
 };
 
 struct superslab {
@@ -142,11 +149,12 @@ struct superslab {
     _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
     _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 of the last slab there, for class affinity */
-    _Atomic uint8_t moved; /* first of a huge run whose pages were moved there by the kernel */
-    _Atomic uint8_t huge;  /* enum superslab_huge */
-    bool has_guards;       /* secure mode: constant while cut into its spans */
-    char unused[37];
-    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure.c */
+    _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t huge;        /* enum superslab_huge */
+    bool has_guards;             /* secure mode: constant while cut into its spans */
+    _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
+    char unused[36];
+    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see spans.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 
@@ -166,7 +174,7 @@ struct HAK_FROZEN region {
     size_t sized_check_from; /* bytes: of smaller sized frees only the class is looked at */
     struct superslab_row *rows;
     struct bitset_family sets;
-    char *upper; /* the sets' upper levels, before the rows */
+    char *upper; /* the sets' upper levels, before the rows; the rest of level 1 lies below */
     char *heaps;
     size_t heaps_max;
     size_t superslabs_max;
@@ -186,6 +194,9 @@ extern HAK_HIDDEN struct region_use hak_region_use;
 
 /* Reserves the region and commits its first step. False: no memory. Any thread, any time, again at no cost. */
 bool region_init(void);
+
+/* At the start: asks for what region_init needs to know, so that malloc makes no system call for it later. */
+void region_start(void);
 
 /* At the start's end: makes hak_region read-only as soon as it is derived. */
 void region_freeze(void);

@@ -5,8 +5,10 @@
  *     thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
  *  2. An inbox belongs to the slab, not to a heap, so it goes along when the slab changes hands: nothing is forwarded. Its
  *     word holds the number of blocks and the newest's place; links lead to older ones.
- *  3. The owner empties it when it refills. A sender that finds the slab without owner adopts it and empties it; a thread
- *     that allocates, too, or is alone, does so at its first free there, without a detour through the outbox.
+ *  3. The owner empties it when it refills. A sender that finds the slab without owner adopts it and empties it if that costs
+ *     its heap no other slab, or has it on loan if it frees in bulk (slab.h). Else the blocks wait in the inbox, until the
+ *     slab is worth using, when it goes on offer, or all its blocks are back. A thread that allocates, too, or is alone,
+ *     adopts at its first free there, without a detour through the outbox.
  *  4. Anybody may empty it, by exchange: its blocks count as out, so they can be handed out again without touching the
  *     slab. Well-filled inboxes are on offer for that, so a sleeping owner hoards nothing.
  *
@@ -24,6 +26,8 @@ void outbox_flush(struct heap *h);
 void outbox_send(struct heap *h, struct heap *from);
 /* Puts one block into the inbox without a heap: when there is no memory for one. */
 void inbox_push_one(struct slab *s, uintptr_t block);
+/* How many blocks wait. */
+unsigned inbox_waiting(const struct slab *s);
 /* Owner: frees the inbox's blocks into the slab. True if that emptied the slab and it is gone. */
 bool inbox_drain(struct heap *h, struct slab *s);
 /* Has the heap's thread gathered blocks of the slab? Then it may be the purger that sends them, into the inbox. */

@@ -42,7 +42,7 @@ HAK_INLINE bool sample_is_set_up(const struct heap *h) {
 }
 /* The next block, of so many bytes and not tiny, is not sampled: it is counted. False: sample_due knows. */
 HAK_INLINE bool sample_passes(struct heap *h, size_t bytes) {
-    if (unlikely(h->sample.bytes_left < (int64_t)bytes)) /* 0 while this is not set up */
+    if (unlikely(h->sample.bytes_left < (int64_t)bytes || !sample_is_set_up(h))) /* of another profile */
         return false;
     h->sample.bytes_left -= (int64_t)bytes;
     return true;

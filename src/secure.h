@@ -1,13 +1,15 @@
 /* Secure mode (HAKMEM_SECURE=1): two tiers of its own in place of the four, of which no block is ever a hit.
  *
- *  secure.c   blocks to 64 KiB, with the 8 bytes of the canary; slabs between guard slots
- *  guarded.c  all others: between guard pages
- *  spans.c    where the slabs of secure.c lie
+ *  secure.c         blocks to 64 KiB, with the 8 bytes of the canary: heaps' caches and quarantines of them
+ *  secure_slab.c    slabs of such blocks, which no thread owns, between guard slots
+ *  secure_damage.c  what is found of overflows and writes after free
+ *  spans.c          where these slabs lie
+ *  guarded.c        all larger blocks: between guard pages
  *
  * Both keep of each block the size that was asked for, outside the blocks: it is the usable size, the canary begins right
- * behind it, and a sized free must name it. The lists and rings of heaps stay empty, so that malloc and free always come
- * to the slow paths of alloc.c, which ask the option or the kind of the slab there. From there the hit path of secure
- * mode's malloc is inlined, and that of free is one jump away. */
+ * behind it, and a sized free must name it. They keep, too, which operator made the block. The lists and rings of heaps stay
+ * empty, so that malloc and free always come to the slow paths of alloc.c, which ask the option or the kind of the slab
+ * there. From there the hit path of secure mode's malloc is inlined, and that of free is one jump away. */
 #ifndef HAK_SECURE_H
 #define HAK_SECURE_H
 
@@ -22,7 +24,7 @@
 
 struct secure_entry {
     _Alignas(vector) uintptr_t block; /* 0: none */
-    _Atomic uint16_t *state; /* 0: never handed out; STATE_FREED; the rest: unused bytes before the canary's end, + 1 */
+    _Atomic uint16_t *state;          /* as in struct secure_span */
 };
 /* In one piece, as they are read: of two stores a load of both would have to wait. */
 HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_entry *from) {
@@ -32,7 +34,7 @@ HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_e
 HAK_INLINE void secure_entry_put(struct secure_entry *to, struct secure_entry e) {
     *(vector *)(void *)to = (vector){e.block, (uintptr_t)e.state};
 }
-enum { SLACK_MOST = 0x7000 /* unused bytes of a block: a small one that is aligned to much */ };
+enum { SLACK_MOST = STATE_SLACK - 1 /* unused bytes of a block: a small one that is aligned to much */ };
 
 /* Of a class. All zero before its first use: no blocks, no room. */
 struct secure_cache {
@@ -67,9 +69,16 @@ HAK_INLINE uint64_t secure_fold(uint64_t a, uint64_t b) {
     __uint128_t product = (__uint128_t)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
-/* Depends on two secrets and the block's address; from it they can't be told. */
+/* Depends on two secrets and the block's address; from it they can't be told. No byte of it is zero: so a text that is one
+ * byte too long always shows. */
 HAK_INLINE uint64_t secure_canary(uintptr_t block) {
-    return secure_fold(block ^ hak_region.key, hak_region.second_key);
+    return secure_fold(block ^ hak_region.key, hak_region.second_key) | 0x0101010101010101;
+}
+/* As a word of the eight bytes from `bytes` on: the byte at an address depends on the address modulo 8 alone, so that the
+ * canary behind the program's bytes and that at the block's end may overlap. */
+HAK_INLINE uint64_t secure_canary_at(uint64_t canary, size_t bytes) {
+    unsigned bits = (unsigned)bytes * 8 & 63;
+    return canary >> bits | canary << (-bits & 63);
 }
 /* Not for ciphers: fast. Of a heap that has a cache. */
 HAK_INLINE uint64_t secure_next_random(struct secure_heap *sh) {
@@ -85,9 +94,14 @@ HAK_INLINE bool state_is_live(uint16_t state) { return (uint16_t)(state - 1) < S
 HAK_INLINE uint16_t state_of_size(size_t block_bytes, size_t bytes) {
     return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
 }
-HAK_INLINE void secure_put_canary(uintptr_t block, size_t bytes) {
-    uint64_t canary = secure_canary(block);
-    memcpy((char *)block_word(block) + bytes, &canary, CANARY_BYTES);
+HAK_INLINE size_t secure_size_of_state(size_t block_bytes, uint16_t state) {
+    return block_bytes - CANARY_BYTES - ((state & STATE_SLACK) - 1u);
+}
+/* Two of them: right behind what was asked for, and at the block's end, which is before the next block. */
+HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t bytes) {
+    uint64_t canary = secure_canary(block), behind = secure_canary_at(canary, bytes);
+    *block_word(block + block_bytes - CANARY_BYTES) = canary; /* whole, for word_before */
+    memcpy((char *)block_word(block) + bytes, &behind, CANARY_BYTES);
 }
 
 /* ---- the hit path of malloc ----
@@ -116,7 +130,7 @@ HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
 }
 HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t bytes) {
     store_relaxed(e.state, state_of_size(block_bytes, bytes));
-    secure_put_canary(e.block, bytes);
+    secure_put_canary(e.block, block_bytes, bytes);
     return block_word(e.block);
 }
 /* Looks at any block. If it is not for use, `otherwise` is called, and last of all, so that alloc.c need not come back. */
@@ -127,6 +141,11 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment);
 /* `s` is the record of the slot p lies in. */
 void secure_free(struct heap *h, struct slab *s, void *p);
 void secure_free_homeless(struct slab *s, void *p); /* there is no memory for a heap */
+/* Which operator made the block, if one did: it may be freed by that operator's counterpart, or as one of malloc's. */
+enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
+void secure_set_maker(void *p, enum secure_maker maker);
+/* Of any pointer: MADE_BY_MALLOC where nothing is known. */
+enum secure_maker secure_maker_of(const void *p);
 /* In place, if there is room and not too much of it. Only of live blocks. */
 bool secure_resize(struct slab *s, void *p, size_t bytes);
 /* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
@@ -142,6 +161,8 @@ void secure_empty(struct heap *h);
 /* Pages of free blocks go back: those that stayed free since the last call, or all, and then what waits in quarantine before;
  * other heaps empty theirs when they come to it. Returns how many pages. */
 size_t secure_trim(struct heap *h, bool all);
+/* Are the free blocks as they were left? At the program's end, when none may be handed out again. */
+void secure_look_at_exit(void);
 /* Bytes that were asked for in the slab's live blocks, and those of the blocks that threads keep back. */
 void secure_count(const struct slab *s, size_t *live, size_t *kept);
 

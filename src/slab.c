@@ -2,6 +2,8 @@
 #include "slab.h"
 #include "fail.h"
 #include "options.h"
+#include "pages.h"
+#include "purge.h"
 #include "remote.h"
 #include "sample.h"
 
@@ -10,12 +12,15 @@
 #define LOOK_FREES_A_BLOCK 64
 #define LOOK_BLOCKS_MOST 512
 #define LOOK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
+#define THIN_OF_BLOCKS_MOST 384    /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
 #define CREDIT_MOST 512            /* slabs, 32 MiB */
 #define ADOPTIONS_A_BLOCK 2        /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MOST 4096
 #define EVICT_AT_ONCE 64
-#define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
-#define VERIFY_EVERY 16 /* … then one in so many */
+#define GIVE_WAY 4            /* slabs with room, each time that others are seen to look for some of the class */
+#define LOAN_FROM_FREES 16384 /* beside allocations slabs are better on offer: with 1,024 `soak` was 5 % larger */
+#define VERIFY_FIRST 64       /* slabs that a heap gives back are looked at block by block … */
+#define VERIFY_EVERY 16       /* … then one in so many */
 /* Of a class, and so the slabs that wait in vain when others come to free what this heap allocates. Replacing blocks of
  * 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
 #define RETURNS_MOST 8
@@ -24,49 +29,71 @@
 
 static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 1; }
 
+/* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then: a slab
+ * that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose the slab. */
+static struct slab_lists *lists_of(struct heap *h, const struct slab *s) {
+    return s->place & PLACE_LENT ? &h->lent : &h->owned;
+}
+
 static void list_on_class(struct heap *h, struct slab *s) {
-    unsigned c = slab_class(s);
+    uint32_t *first = &lists_of(h, s)->class_first[slab_class(s)];
     s->class_prev = 0;
-    s->class_next = h->class_first[c];
+    s->class_next = *first;
+    s->place |= PLACE_PARTIAL;
+    atomic_signal_fence(memory_order_seq_cst);
     if (s->class_next != 0)
         slab_of_slot(s->class_next - 1)->class_prev = number_of(s);
-    h->class_first[c] = number_of(s);
-    s->place |= PLACE_PARTIAL;
+    *first = number_of(s);
 }
 
 static void list_owned(struct heap *h, struct slab *s) {
+    struct slab_lists *lists = lists_of(h, s);
     s->next = 0;
-    s->prev = h->owned_last;
-    if (h->owned_last != 0)
-        slab_of_slot(h->owned_last - 1)->next = number_of(s);
-    else
-        h->owned_first = number_of(s);
-    h->owned_last = number_of(s);
-    h->owned_slabs++;
+    s->prev = lists->last;
+    lists->slabs++;
     s->place |= PLACE_OWNED;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (lists->last != 0)
+        slab_of_slot(lists->last - 1)->next = number_of(s);
+    else
+        lists->first = number_of(s);
+    atomic_signal_fence(memory_order_seq_cst);
+    lists->last = number_of(s);
+}
+
+static void unlist_from_class(struct slab_lists *lists, struct slab *s) {
+    uint32_t *first = &lists->class_first[slab_class(s)];
+    if (*first == number_of(s))
+        *first = s->class_next;
+    else if (s->class_prev != 0)
+        slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
+    if (s->class_next != 0)
+        slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
+}
+
+static void unlist_owned(struct slab_lists *lists, struct slab *s) {
+    if (PROVEN(unlist_first, lists->first == number_of(s)))
+        lists->first = s->next;
+    else if (s->prev != 0)
+        slab_of_slot(s->prev - 1)->next = s->next;
+    if (lists->last == number_of(s))
+        lists->last = s->prev;
+    else if (s->next != 0)
+        slab_of_slot(s->next - 1)->prev = s->prev;
 }
 
 void slab_unlist(struct heap *h, struct slab *s) {
-    if (s->place & PLACE_PARTIAL) {
-        if (s->class_prev != 0)
-            slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
-        else
-            h->class_first[slab_class(s)] = s->class_next;
-        if (s->class_next != 0)
-            slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
-    }
-    if (s->place & PLACE_OWNED) {
-        if (s->prev != 0)
-            slab_of_slot(s->prev - 1)->next = s->next;
-        else
-            h->owned_first = s->next;
-        if (s->next != 0)
-            slab_of_slot(s->next - 1)->prev = s->prev;
-        else
-            h->owned_last = s->prev;
-        h->owned_slabs--;
-    }
-    s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED);
+    struct slab_lists *lists = lists_of(h, s);
+    bool was_owned = s->place & PLACE_OWNED, was_thin = s->place & PLACE_THIN;
+    if (s->place & PLACE_PARTIAL)
+        unlist_from_class(lists, s);
+    if (was_owned)
+        unlist_owned(lists, s);
+    atomic_signal_fence(memory_order_seq_cst);
+    s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
+    atomic_signal_fence(memory_order_seq_cst);
+    lists->slabs -= was_owned;
+    h->thin_slabs -= was_thin;
 }
 
 /* The length of a list of the slab's blocks, as it should be: every link leads to a block, the last to the terminator. One
@@ -88,9 +115,9 @@ bool slab_list_is_sound(struct slab *s) { return list_length(s, &s->list) == sla
 /* ---- freeing ---- */
 
 /* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
-static void release(struct heap *h, struct slab *s) {
+void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    HAK_ASSERT(slab_used(s) == 0 && load_relaxed(&s->inbox) == 0);
+    HAK_ASSERT(load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
@@ -134,7 +161,7 @@ static void returned(struct heap *h, const struct slab *s) {
 }
 
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
-static bool verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
+bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
 /* Of a list that holds all blocks of the slab: do all have a link that leads into the slab, the offsets being the right ones
  * together? In address order, which the caches foresee, where following the links waits for each. */
@@ -159,18 +186,48 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
     return s->countdown == 0;
 }
 
+/* So many blocks of a usable slab are out. */
+static void count_to_thin(struct slab *s, unsigned out) {
+    unsigned blocks = size_classes[slab_class(s)].blocks, thin = blocks / THIN_SHARE;
+    unsigned floor = out > thin ? thin : out > THIN_BLOCKS && blocks <= THIN_OF_BLOCKS_MOST ? THIN_BLOCKS : 0;
+    s->floor = (uint16_t)floor;
+    s->countdown = out - floor;
+}
+
+/* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
+ * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
+static void became_thin(struct heap *h, struct slab *s) {
+    if (pool_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+        return;
+    bool counted = s->place & PLACE_THIN;
+    if (pool_may_retain(h->thin_slabs + !counted)) {
+        h->thin_slabs += !counted;
+        atomic_signal_fence(memory_order_seq_cst); /* a child forked here has one too many */
+        s->place |= PLACE_THIN;
+        return;
+    }
+    s->place &= (uint8_t)~PLACE_THIN;
+    atomic_signal_fence(memory_order_seq_cst);
+    h->thin_slabs -= counted;
+    size_t pages = pages_trim_thin(s);
+    if (pages != 0)
+        pool_shrank_inside(&h->pool, slot_of(s), pages);
+}
+
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
     if (s->place & PLACE_CURRENT)
         return look_at_current(h, s);
     if (s->floor == 0) {
-        if (verify_due(h) && !all_are_back(s))
+        if (slab_verify_due(h) && !all_are_back(s))
             return false;
-        release(h, s);
+        slab_release(h, s);
         return true;
     }
-    s->countdown = s->floor; /* from here to empty */
-    s->floor = 0;
-    if (s->place & PLACE_OWNED) {
+    bool thin = slab_is_usable(s);
+    count_to_thin(s, s->floor);
+    if (thin) {
+        became_thin(h, s);
+    } else if (PROVEN(full_unlisted, s->place & PLACE_OWNED)) {
         list_on_class(h, s);
         returned(h, s);
     }
@@ -188,13 +245,14 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
 
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]) && s->floor == 0);
-    unsigned listed = slab_listed(s);
+    HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]));
+    unsigned listed = slab_listed(s), out = slab_used(s);
     uintptr_t list = s->list;
     h->current[c] = s;
     s->list = slab_terminator(s); /* its blocks are elsewhere: block_is_listed must not meet them here */
     s->free_to = &h->list[c];
-    slab_look_after(h, s, s->countdown);
+    s->floor = 0;
+    slab_look_after(h, s, out);
     s->place |= PLACE_CURRENT;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
     h->list[c] = list;
@@ -212,12 +270,13 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
     s->free_to = &s->list;
-    s->countdown = slab_used(s) - listed;
+    unsigned out = slab_used(s) - listed;
+    count_to_thin(s, out);
     s->place &= (uint8_t)~PLACE_CURRENT;
     s->list = list;
-    if (s->countdown != 0)
+    if (out != 0)
         return s;
-    release(h, s);
+    slab_release(h, s);
     return NULL;
 }
 
@@ -225,7 +284,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
 
 bool slab_adopt(struct heap *h, struct slab *s) {
     struct heap *nobody = OWNER_NONE;
-    if (!rmw_cas(&s->owner, &nobody, h)) /* pairs with the store in slab_let_go: its fields are ours now */
+    /* pairs with the store in slab_let_go: its fields are ours now */
+    if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
     s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !outbox_may_have(h, s);
     return true;
@@ -243,13 +303,20 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MOST);
 }
 
+/* How many slabs the heap may own. While its thread is alone nobody else can want them. */
+static size_t owned_most(struct heap *h) {
+    if (pool_clients() == 1)
+        return SIZE_MAX;
+    h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
+    return option(OPT_OWNED_SLABS) + h->owned_credit;
+}
+
+bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_most(h); }
+
 static void keep_few(struct heap *h, const struct slab *but) {
-    size_t credit = h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
-    if (pool_clients() == 1) /* nobody else wants them yet */
-        credit = max_size(credit, CREDIT_MOST);
-    size_t bound = option(OPT_OWNED_SLABS) + credit;
-    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned_slabs > bound; i++) {
-        struct slab *oldest = slab_of_slot(h->owned_first - 1);
+    size_t most = owned_most(h);
+    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned.slabs > most && h->owned.first != 0; i++) {
+        struct slab *oldest = slab_of_slot(h->owned.first - 1);
         if (oldest == but)
             return;
         count(&h->pool.counters, COUNT_slabs_evicted);
@@ -260,7 +327,7 @@ static void keep_few(struct heap *h, const struct slab *but) {
 void slab_keep(struct heap *h, struct slab *s) {
     s->place &= (uint8_t)~PLACE_FRESH;
     list_owned(h, s);
-    if (s->floor == 0)
+    if (slab_is_usable(s))
         list_on_class(h, s);
     if (h->adoptions_left != 0)
         h->adoptions_left--;
@@ -289,7 +356,7 @@ void slab_leave_full(struct heap *h, struct slab *s) {
     --*returns;
     count_to_reuse(s);
     s->own_frees = own_frees;
-    list_owned(h, s);
+    PROVEN(keep_list, list_owned(h, s));
     keep_few(h, s);
 }
 
@@ -308,16 +375,99 @@ void slab_let_go(struct heap *h, struct slab *s) {
                 return;
             used = slab_used(s);
         }
-        if (used == size_classes[c].blocks && s->floor == 0)
+        if (used == size_classes[c].blocks && slab_is_usable(s))
             count_to_reuse(s);
-        bool usable = s->floor == 0;
+        bool usable = slab_is_usable(s);
+        store_relaxed(&s->out, slab_used(s));
+        store_relaxed(&s->due, usable ? 0 : s->countdown);
         count(&h->pool.counters, COUNT_slabs_let_go);
         /* Pairs with send (remote.c), which writes the inbox, then reads the owner: one of us sees the other. */
-        store_seq(&s->owner, OWNER_NONE);
-        if (load_seq(&s->inbox) == 0 || !slab_adopt(h, s)) {
+        PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
+        if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
             if (usable)
                 pool_offer(slot, c);
             return;
         }
     }
+}
+
+/* ---- slabs on loan ---- */
+
+/* Classes of which threads took slabs, or started some, since a borrower last saw that: it may have on loan what they look for. */
+static _Atomic bool in_demand[TINY_CLASSES];
+
+void slab_wanted(unsigned c) {
+    if (pool_clients() != 1 && !load_relaxed(&in_demand[c]))
+        store_relaxed(&in_demand[c], true);
+}
+
+bool slab_may_borrow(const struct heap *h) {
+    return h->bulk_frees >= LOAN_FROM_FREES && pool_clients() != 1 && purge_minds_sleepers();
+}
+
+/* Do others look for slabs of the class? Then they are lent only after a while. */
+static bool is_in_demand(struct heap *h, unsigned c) {
+    if (load_relaxed(&in_demand[c])) {
+        store_relaxed(&in_demand[c], false);
+        h->loans_wait[c] = UINT8_MAX;
+    }
+    h->loans_wait[c] -= h->loans_wait[c] != 0;
+    return h->loans_wait[c] != 0;
+}
+
+bool slab_borrow(struct heap *h, struct slab *s) {
+    struct heap *nobody = OWNER_NONE;
+    unsigned c = slab_class(s);
+    /* The CAS pairs with the store in slab_let_go, as that in slab_adopt does. */
+    if (!slab_may_borrow(h) || is_in_demand(h, c) || !PROVEN(borrow, rmw_cas(&s->owner, &nobody, slab_on_loan_to(h))))
+        return false;
+    s->own_frees = slab_used(s) == size_classes[c].blocks && !outbox_may_have(h, s);
+    s->place = PLACE_LENT;
+    list_owned(h, s);
+    if (slab_is_usable(s))
+        list_on_class(h, s);
+    count(&h->pool.counters, COUNT_slabs_lent);
+    if (h->lent.slabs == 1)
+        purge_gathered();
+    return true;
+}
+
+void slab_look_at_loan(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    if (pool_clients() == 1)
+        slab_keep(h, slab_end_loan(h, s));
+    bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
+    if (!gone && load_relaxed(&s->inbox) != 0)
+        slab_let_go(h, s); /* others free there, too */
+    for (unsigned i = 0; i < GIVE_WAY && is_in_demand(h, c) && h->lent.class_first[c] != 0; i++)
+        slab_let_go(h, slab_of_slot(h->lent.class_first[c] - 1));
+}
+
+struct slab *slab_end_loan(struct heap *h, struct slab *s) {
+    slab_unlist(h, s);
+    store_relaxed(&s->owner, h); /* others see an owner before and afterwards */
+    return s;
+}
+
+struct slab *slab_borrowed_first(struct heap *h, unsigned c) {
+    struct slab *s = NULL;
+    if (caches_enter(h) && h->lent.class_first[c] != 0)
+        s = slab_end_loan(h, slab_of_slot(h->lent.class_first[c] - 1));
+    caches_leave(h);
+    return s;
+}
+
+void slab_recall(struct heap *h, struct heap *from, uint32_t most) {
+    for (; most != 0 && from->lent.first != 0; most--) {
+        struct slab *s = slab_of_slot(from->lent.first - 1);
+        count(&h->pool.counters, COUNT_slabs_recalled);
+        slab_unlist(from, s);
+        slab_let_go(h, s);
+    }
+}
+
+void slab_return_loans(struct heap *h) {
+    if (caches_enter(h))
+        slab_recall(h, h, UINT32_MAX);
+    caches_leave(h);
 }

@@ -4,11 +4,18 @@
  *     an outbox or in the slab's inbox. Only the owner touches its list and counts. While the slab is current nothing is
  *     counted: the heap's list is all that is free of it, so when that has run out, all blocks are out.
  *  2. A slab whose blocks are all out is let go: owner NONE; or kept, by a heap that frees what it allocates. floor is then
- *     blocks - reuse_at, so that the countdown ends at the reuse_at-th free, when the slab is worth using again.
+ *     blocks - reuse_at, so that the countdown ends at the reuse_at-th free, when the slab is worth using again. After that
+ *     floor is where the slab is thin: an eighth of its blocks is out, then THIN_BLOCKS of them; last it is 0.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
- *     has gathered some (remote.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on its class's list once it is usable.
- *  4. A heap owns a bounded number of slabs; beyond that it lets go of the oldest, on offer to whoever allocates the class.
- *  5. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so.
+ *     has gathered some (remote.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on
+ *     its class's list once it is usable.
+ *  4. A heap whose thread is alone owns all that it frees into. Beside other threads it owns a bounded number of slabs; beyond
+ *     that it lets go of the oldest, on offer to whoever allocates the class.
+ *  5. A heap that frees in bulk has further slabs on loan while there is a purger. It frees into them as into its own, but only
+ *     between caches_enter and caches_leave, never as a hit. So the purger can take them back from a thread that sleeps
+ *     (heap.h); of loans in use it takes the oldest quarter at each look. A loan ends, too, when another thread frees into the
+ *     slab, when others look for slabs of the class, and when a refill of the heap takes the slab.
+ *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so.
  *
  * Links: a free block's first word is the address of the next free block of the same slab, xor the region's key; the last
  * one's is the slab's terminator, an odd address in the slab. So all links of a slab have the same upper half, its link_mark,
@@ -19,6 +26,10 @@
 #define HAK_SLAB_H
 
 #include "heap.h"
+
+/* A slab of whose blocks at most such a share is out is thin; its blocks may lie together. With so few out, wherever they
+ * lie, most of its pages are free. */
+enum { THIN_SHARE = 8, THIN_BLOCKS = 6 };
 
 HAK_INLINE uintptr_t slab_terminator(const struct slab *s) { return (uintptr_t)slab_address(s) | 1; }
 HAK_INLINE bool is_terminator(uintptr_t block) { return block & 1; }
@@ -39,9 +50,19 @@ HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
     return upper_half(*block_word(block)) == s->link_mark;
 }
 
+HAK_INLINE struct heap *slab_on_loan_to(struct heap *h) { return (struct heap *)((uintptr_t)h | OWNER_ON_LOAN); }
+/* Who owns it or has it on loan; NULL: nobody. */
+HAK_INLINE struct heap *slab_holder(const struct slab *s) {
+    return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);
+}
+
 /* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
 HAK_INLINE unsigned slab_used(const struct slab *s) {
     return s->place & PLACE_CURRENT ? s->carved - s->purged_blocks : s->countdown + s->floor;
+}
+/* Of a slab that is not current: it is worth using. Else the countdown ends when it is. */
+HAK_INLINE bool slab_is_usable(const struct slab *s) {
+    return s->floor <= size_classes[slab_class(s)].blocks / THIN_SHARE;
 }
 /* Blocks on the slab's list. */
 HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
@@ -76,6 +97,12 @@ bool slab_adopt(struct heap *h, struct slab *s);
 /* All blocks of the slab are out. It is let go, so that whoever frees one may have it; or kept, if it is this heap that
  * frees what it allocates. */
 void slab_leave_full(struct heap *h, struct slab *s);
+/* All blocks of the slab are back. It is on any list or none. */
+void slab_release(struct heap *h, struct slab *s);
+/* Is a slab that is given back to be looked at block by block? Some are. */
+bool slab_verify_due(struct heap *h);
+/* May the heap own one more without letting go of another? */
+bool slab_has_place(struct heap *h);
 /* After a slab_adopt by a free: puts it on the owned list, and lets go of the oldest if there are too many. */
 void slab_keep(struct heap *h, struct slab *s);
 /* The heap's list was filled with `blocks`; `partial`: from a slab that had been in use before. */
@@ -86,7 +113,42 @@ void slab_unlist(struct heap *h, struct slab *s);
 void slab_let_go(struct heap *h, struct slab *s);
 
 HAK_INLINE struct slab *slab_listed_first(const struct heap *h, unsigned class_id) {
-    return h->class_first[class_id] != 0 ? slab_of_slot(h->class_first[class_id] - 1) : NULL;
+    return h->owned.class_first[class_id] != 0 ? slab_of_slot(h->owned.class_first[class_id] - 1) : NULL;
+}
+
+/* ---- slabs on loan: between caches_enter and caches_leave, but for the last four ---- */
+
+/* Does the thread free in bulk, and is there a purger to take back what it has on loan? */
+bool slab_may_borrow(const struct heap *h);
+/* Borrows a slab without owner. False if it may not, or somebody else was faster. */
+bool slab_borrow(struct heap *h, struct slab *s);
+/* The countdown of a slab on loan came to zero, or others free into it: then it is let go. */
+void slab_look_at_loan(struct heap *h, struct slab *s);
+/* The heap owns what it had on loan. Returns the slab, which is on no list. */
+struct slab *slab_end_loan(struct heap *h, struct slab *s);
+/* Lets go of the oldest `most` slabs that `from` has on loan, the calling heap's or, for the purger, that of a thread that it
+ * has frozen. */
+void slab_recall(struct heap *h, struct heap *from, uint32_t most);
+/* The same of all the heap's own, unless the purger is at it. */
+void slab_return_loans(struct heap *h);
+/* Ends the loan of a usable slab of the class, if there is one. */
+struct slab *slab_borrowed_first(struct heap *h, unsigned class_id);
+/* A heap has started a slab, or taken blocks of one that was not its own. */
+void slab_wanted(unsigned class_id);
+/* Frees a block, if the heap has its slab on loan and the purger is not taking that back. */
+HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t block) {
+    if (load_relaxed(&s->owner) != slab_on_loan_to(h))
+        return false;
+    bool mine = PROVEN(loan_enter, caches_enter(h)) && load_relaxed(&s->owner) == slab_on_loan_to(h);
+    if (likely(mine)) {
+        count(&h->pool.counters, COUNT_free_on_loan);
+        block_link(block, s->list);
+        s->list = block;
+        if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
+            slab_look_at_loan(h, s);
+    }
+    caches_leave(h);
+    return mine;
 }
 
 #endif

@@ -7,10 +7,14 @@
 
 #include <string.h>
 
-#define GUARDED_MOST 800         /* SuperSlabs with guards: 33 of the kernel's 65,530 mappings each */
+#define GUARDED_MOST 800         /* SuperSlabs with guards: 35 of the kernel's 65,530 mappings each */
 _Atomic(char *) span_table_made; /* constant once set */
 
-static size_t table_row_bytes(void) { return round_up(SPANS_MOST * sizeof(struct secure_span), os_page_bytes()); }
+static size_t table_row_bytes(void) { return round_up(SPAN_LINES * SPAN_LINE_BYTES, os_page_bytes()); }
+/* Of a row, what slabs of the class need. */
+static size_t table_bytes_for(unsigned c) {
+    return round_up((SPAN_STATES_LINE + (blocks_of(c) + 63) / 64) * SPAN_LINE_BYTES, os_page_bytes());
+}
 
 struct secure_span *span_at(size_t superslab, unsigned index) {
     char *row = load_acquire(&span_table_made) + superslab * table_row_bytes();
@@ -21,6 +25,12 @@ struct slab *span_slab(const struct secure_span *span, unsigned c) {
     size_t at = (size_t)((const char *)span - load_relaxed(&span_table_made));
     unsigned index = (unsigned)(at % table_row_bytes() / sizeof *span);
     return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
+}
+
+size_t span_states_most(const struct secure_span *span) {
+    size_t superslab = (size_t)((const char *)span - load_relaxed(&span_table_made)) / table_row_bytes();
+    size_t lines = load_relaxed(&superslab_at(superslab)->table_pages) * os_page_bytes() / SPAN_LINE_BYTES;
+    return lines > SPAN_STATES_LINE ? (lines - SPAN_STATES_LINE) * 64 : 0;
 }
 
 struct region_range span_table(void) {
@@ -36,6 +46,20 @@ static bool reserve_table(void) {
     if (got != NULL && !rmw_cas(&span_table_made, &nothing, got + guard))
         os_unmap(got, bytes);
     return load_acquire(&span_table_made) != NULL;
+}
+
+/* The row is accessible up to there. Under mlockall all of that is resident, so it is not more than is needed; where that
+ * would cost mappings that may not be left, it is all. A thread that finds less than another has just opened opens it again. */
+static bool open_table(size_t superslab, size_t bytes) {
+    struct superslab *ss = superslab_at(superslab);
+    if (!ss->has_guards)
+        bytes = table_row_bytes();
+    if (bytes <= load_relaxed(&ss->table_pages) * os_page_bytes())
+        return true;
+    if (!os_commit_first((char *)span_at(superslab, 0), bytes, table_row_bytes()))
+        return false;
+    store_relaxed(&ss->table_pages, (uint8_t)(bytes / os_page_bytes()));
+    return true;
 }
 
 /* ---- SuperSlabs ----
@@ -64,9 +88,12 @@ static bool open_span(size_t slot, unsigned order) {
     return os_commit(slot_address(slot), SLOT_BYTES << order) ||
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
+/* False: its pages could not be given back, so it is as before, resident and accessible. */
 static bool close_span(size_t slot, unsigned order) {
-    bool done = !superslab_at(slot / SUPERSLAB_SLOTS)->has_guards || os_forbid(slot_address(slot), SLOT_BYTES << order);
-    return os_advise(OS_PURGE, slot_address(slot), SLOT_BYTES << order) && done;
+    char *at = slot_address(slot);
+    if (superslab_at(slot / SUPERSLAB_SLOTS)->has_guards)
+        os_forbid(at, SLOT_BYTES << order);
+    return os_advise(OS_PURGE, at, SLOT_BYTES << order) || !os_commit(at, SLOT_BYTES << order);
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -107,41 +134,58 @@ static bool clear_superslab(size_t superslab) {
     return true;
 }
 
-static bool cut_superslab(struct heap *h, unsigned order) {
+/* Returns its number; BITSET_NONE: no memory. */
+static size_t cut_superslab(struct heap *h, unsigned c) {
+    unsigned order = order_of_class(c);
     bool zero;
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
-        return false;
+        return BITSET_NONE;
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
-        return false;
-    if (!os_commit((char *)span_at(superslab, 0), table_row_bytes()) || (!zero && !clear_superslab(superslab))) {
+        return BITSET_NONE;
+    superslab_at(superslab)->has_guards = rmw_add(&guarded_superslabs, 1) < GUARDED_MOST;
+    if (!open_table(superslab, table_bytes_for(c)) || (!zero && !clear_superslab(superslab))) {
+        rmw_add(&guarded_superslabs, (uint32_t)-1);
         pool_give_run(&h->pool, superslab, 1, !zero);
-        return false;
+        return BITSET_NONE;
     }
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
-    superslab_at(superslab)->has_guards =
-        rmw_add(&guarded_superslabs, 1) < GUARDED_MOST && os_forbid(at, SUPERSLAB_BYTES);
-    if (!superslab_at(superslab)->has_guards) {
+    if (!superslab_at(superslab)->has_guards || !os_forbid(at, SUPERSLAB_BYTES)) {
+        superslab_at(superslab)->has_guards = false;
         rmw_add(&guarded_superslabs, (uint32_t)-1);
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
     }
     pool_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
-    return true;
+    return superslab;
 }
 
-size_t span_take(struct heap *h, unsigned order) {
-    for (;;) {
-        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
-            size_t slot = take_span_in(h, at, order);
-            if (slot != BITSET_NONE)
-                return slot;
-        }
-        if (!cut_superslab(h, order))
-            return BITSET_NONE;
+/* Of a SuperSlab that this thread has cut it takes a span at once: a search may miss what was just added, as long as another
+ * thread is interrupted at the set, and each vain search would cut one more. */
+static size_t take_span(struct heap *h, unsigned c) {
+    unsigned order = order_of_class(c);
+    size_t slot = BITSET_NONE;
+    for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+        slot = take_span_in(h, at, order);
+        if (slot != BITSET_NONE)
+            return slot;
     }
+    for (size_t cut; slot == BITSET_NONE && (cut = cut_superslab(h, c)) != BITSET_NONE;) {
+        slot = take_span_in(h, cut, order);
+        if (slot == BITSET_NONE && has_free(load_acquire(&superslab_at(cut)->secure), order))
+            return BITSET_NONE; /* others did not take all: the kernel opens none */
+    }
+    return slot;
+}
+
+size_t span_take(struct heap *h, unsigned c) {
+    size_t slot = take_span(h, c);
+    if (slot == BITSET_NONE || open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
+        return slot;
+    span_give(h, slot, order_of_class(c));
+    return BITSET_NONE;
 }
 
 /* A SuperSlab none of whose spans is in use goes back to the pool, unless it is the only one with room. */
@@ -184,10 +228,11 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-void span_give(struct heap *h, size_t slot, unsigned order) {
+/* What is shut is opened when the span is taken: as any that is not resident. */
+static void give(struct heap *h, size_t slot, unsigned order, bool shut) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
-    if (stays_resident(order))
+    if (!shut && stays_resident(order))
         bit |= bit << 16;
     else
         close_span(slot, order);
@@ -199,20 +244,30 @@ void span_give(struct heap *h, size_t slot, unsigned order) {
         give_superslab(h, superslab, order);
 }
 
-size_t span_purge(void) {
+void span_give(struct heap *h, size_t slot, unsigned order) { give(h, slot, order, false); }
+void span_give_shut(struct heap *h, size_t slot, unsigned order) { give(h, slot, order, true); }
+
+void span_shut(size_t slot, unsigned order) { os_forbid(slot_address(slot), SLOT_BYTES << order); }
+
+size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
     size_t slots = 0;
     for (unsigned order = 0; order < SECURE_ORDERS; order++)
         for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
             _Atomic uint64_t *word = &superslab_at(at)->secure;
-            uint64_t w = load_acquire(word), resident;
-            while ((resident = w >> 16 & UINT16_MAX) != 0 && has_free(w, order)) {
-                uint64_t bit = resident & -resident;
+            uint64_t w = load_acquire(word), seen = 0, left;
+            while ((left = (w >> 16 & UINT16_MAX) & ~seen) != 0 && has_free(w, order)) {
+                uint64_t bit = left & -left;
                 if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
                     continue;
-                close_span(slot_of_span(at, lowest_bit(bit), order), order);
-                rmw_add(&resident_slots, -((int64_t)1 << order));
-                slots += (size_t)1 << order;
-                add_span(at, bit, order);
+                size_t slot = slot_of_span(at, lowest_bit(bit), order);
+                visit(slot, order);
+                seen |= bit;
+                if (purge) {
+                    close_span(slot, order);
+                    rmw_add(&resident_slots, -((int64_t)1 << order));
+                    slots += (size_t)1 << order;
+                }
+                add_span(at, purge ? bit : bit | bit << 16, order);
                 w = load_acquire(word);
             }
         }

@@ -103,7 +103,7 @@ static bool recover(const struct cfi *cfi, unsigned number, const uintptr_t *bef
     }
 }
 
-static bool step_row(struct frame *f, const struct cfi *cfi) {
+HAK_NOINLINE static bool step_row(struct frame *f, const struct cfi *cfi) {
     const struct cfi_row *row = &cfi->row;
     uintptr_t before[REGISTERS], cfa = f->registers[row->cfa_register] + (uintptr_t)(intptr_t)row->cfa_value;
     for (unsigned i = 0; i < REGISTERS; i++)

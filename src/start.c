@@ -3,12 +3,15 @@
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
 #include "guard.h"
 #include "heap.h"
+#include "limits.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
 #include "sample.h"
+#include "secure.h"
 #include "start.h"
 #include "stats.h"
+#include "tiers.h"
 
 #include <signal.h>
 #include <string.h>
@@ -64,7 +67,10 @@ static void catch_crashes(void) {
 }
 
 __attribute__((constructor(101))) void start_library(void) {
+    os_find_threads();
     options_init();
+    region_start();
+    limits_start();
     stats_init();
     if (option(OPT_INSPECT))
         os_allow_readers();
@@ -82,4 +88,6 @@ __attribute__((constructor(101))) void start_library(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     stats_at_exit();
     profile_write_for(OPT_PROFILE_FILE);
+    tiny_look_at_exit(); /* last, as they may find that the program is to be aborted */
+    secure_look_at_exit();
 }

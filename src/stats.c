@@ -6,6 +6,7 @@
 #include "options.h"
 #include "os.h"
 #include "purge.h"
+#include "scratch.h"
 #include "secure.h"
 #include "spans.h"
 #include "tiers.h"
@@ -15,21 +16,15 @@
 
 /* ---- collecting ---- */
 
-struct residency {
-    uint32_t bytes[SUPERSLAB_SLOTS]; /* of each slot */
-    size_t superslab;                /* BITSET_NONE: not read yet */
-};
-
-static size_t resident_in(const void *begin, size_t bytes) {
-    unsigned char pages[512];
+static size_t resident_in(struct residency *r, const void *begin, size_t bytes) {
     size_t page = os_page_bytes(), resident = 0;
     const char *at = (const char *)round_down((uintptr_t)begin, page); /* NOLINT: addresses */
     const char *end = (const char *)begin + bytes;
     while (at < end) {
-        size_t n = min_size((size_t)(end - at) / page + ((size_t)(end - at) % page != 0), sizeof pages);
-        if (os_resident((char *)at, n * page, pages)) /* NOLINT: only looked at */
+        size_t n = min_size((size_t)(end - at) / page + ((size_t)(end - at) % page != 0), sizeof r->pages);
+        if (os_resident((char *)at, n * page, r->pages)) /* NOLINT: only looked at */
             for (size_t i = 0; i < n; i++)
-                resident += pages[i] & 1;
+                resident += r->pages[i] & 1;
         at += n * page;
     }
     return resident * page;
@@ -43,7 +38,7 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
             memset(r->bytes, 0, sizeof r->bytes);
         else
             for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
-                r->bytes[i] = (uint32_t)resident_in(slot_address(first + i), SLOT_BYTES);
+                r->bytes[i] = (uint32_t)resident_in(r, slot_address(first + i), SLOT_BYTES);
     }
     return r->bytes[slot % SUPERSLAB_SLOTS];
 }
@@ -95,7 +90,7 @@ HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_
     r->tiny_free[class_id] += min_size(slab_listed(s), blocks - out) * bytes;
 }
 
-static void add_free_slots(struct heap_report *r, struct residency *pages) {
+static void add_free_slots(struct heap_report *r) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
@@ -105,14 +100,14 @@ static void add_free_slots(struct heap_report *r, struct residency *pages) {
             unsigned slot = lowest_bit(left);
             bool empty = word_resident(w) >> slot & 1;
             *(empty ? &r->empty_slots : &r->huge_rounding) +=
-                (int64_t)resident_in_slot(pages, i * SUPERSLAB_SLOTS + slot);
+                (int64_t)resident_in_slot(&r->pages, i * SUPERSLAB_SLOTS + slot);
         }
     }
 }
 
 /* One span that is in use. Returns how many slots it has; one if we are in its middle, where the record says nothing: it was made
  * while we passed its beginning. */
-HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages, size_t slot) {
+HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
     size_t slots = 1, bytes = *(const volatile size_t *)&s->bytes;
@@ -127,7 +122,7 @@ HAK_RACY static size_t add_slots(struct heap_report *r, struct residency *pages,
     bytes = min_size(bytes, slots * SLOT_BYTES);
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
-        resident += resident_in_slot(pages, slot + i);
+        resident += resident_in_slot(&r->pages, slot + i);
     bool live = state_of(s, 0) == BLOCK_LIVE;
     switch (kind) {
     case KIND_TINY: add_tiny(r, s, resident); break;
@@ -188,32 +183,44 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
         r->tiny_live[c] -= waiting != 0 ? min_size(waiting, r->tiny_live[c]) : 0;
     }
     if (h->number != 0)
-        r->metadata += (int64_t)resident_in(h, HEAP_BYTES);
+        r->metadata += (int64_t)resident_in(&r->pages, h, HEAP_BYTES);
 }
 
-void stats_collect(struct heap_report *r) {
-    memset(r, 0, sizeof *r);
+static void collect(struct heap_report *r) {
+    memset(r, 0, offsetof(struct heap_report, pages));
     if (!region_init())
         return;
     pool_count(&r->pool);
-    struct residency pages = {.superslab = BITSET_NONE};
+    r->pages.superslab = BITSET_NONE;
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
-        slot += add_slots(r, &pages, slot);
-    add_free_slots(r, &pages);
+        slot += add_slots(r, slot);
+    add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(r, h);
     struct region_range tables[3];
     for (unsigned i = region_tables(tables); i-- > 0;)
-        r->metadata += (int64_t)resident_in(tables[i].begin, tables[i].bytes);
+        r->metadata += (int64_t)resident_in(&r->pages, tables[i].begin, tables[i].bytes);
     struct region_range secure = span_table();
     if (secure.begin != NULL)
-        r->metadata += (int64_t)resident_in(secure.begin, secure.bytes);
+        r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
     r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
                r->huge_rounding + r->metadata;
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
 }
+
+_Static_assert(sizeof(struct heap_report) <= SCRATCH_BYTES, "a report fits");
+struct heap_report *stats_begin(void) {
+    struct heap_report *r = scratch_take();
+    if (r != NULL)
+        collect(r);
+    else
+        text_line("hakmem: no memory for a report");
+    return r;
+}
+
+void stats_end(struct heap_report *r) { scratch_give(r); }
 
 /* ---- text ---- */
 
@@ -258,11 +265,13 @@ static void put_report(struct text *t, const struct heap_report *r) {
 }
 
 void stats_print(int fd) {
-    struct heap_report r;
-    stats_collect(&r);
-    TEXT_TO_FD(t, fd, 2048);
-    put_report(&t, &r);
+    struct heap_report *r = stats_begin();
+    if (r == NULL)
+        return;
+    struct text t = {r->text, sizeof r->text, 0, fd};
+    put_report(&t, r);
     text_flush(&t);
+    stats_end(r);
 }
 
 /* ---- JSON, XML ---- */
@@ -326,31 +335,32 @@ static void put_json(struct text *t, const struct heap_report *r) {
 }
 
 size_t stats_json(char *buffer, size_t bytes) {
-    struct heap_report r;
-    stats_collect(&r);
+    struct heap_report *r = stats_begin();
     struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
-    put_json(&t, &r);
+    if (r != NULL) {
+        put_json(&t, r);
+        stats_end(r);
+    }
     if (bytes > 0)
         buffer[min_size(t.length, bytes - 1)] = '\0';
     return t.length;
 }
 
-size_t stats_xml(char *buffer, size_t bytes) {
-    struct heap_report r;
-    stats_collect(&r);
-    struct text t = {buffer, bytes - 1, 0, -1};
-    const struct {
-        const char *type;
-        int64_t size;
-    } terms[] = {{"live", r.live + r.untouched_live}, {"partly_used_slabs", r.partly_used_slabs},
-                 {"thread_caches", r.thread_caches},  {"empty_slots", r.empty_slots},
-                 {"huge_rounding", r.huge_rounding},  {"metadata", r.metadata}};
+static void put_total(struct text *t, const char *type, int64_t bytes) {
+    text_format(t, "<total type=\"%s\" count=\"0\" size=\"%u\"/>\n", type, (uint64_t)bytes);
+}
+
+size_t stats_xml(struct heap_report *r) {
+    struct text t = {r->text, sizeof r->text, 0, -1};
     text_string(&t, "<malloc version=\"1\">\n");
-    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++)
-        text_format(&t, "<total type=\"%s\" count=\"0\" size=\"%u\"/>\n", terms[i].type, (uint64_t)terms[i].size);
-    text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r.total);
-    buffer[min_size(t.length, bytes - 1)] = '\0';
-    return t.length;
+    put_total(&t, "live", r->live + r->untouched_live);
+    put_total(&t, "partly_used_slabs", r->partly_used_slabs);
+    put_total(&t, "thread_caches", r->thread_caches);
+    put_total(&t, "empty_slots", r->empty_slots);
+    put_total(&t, "huge_rounding", r->huge_rounding);
+    put_total(&t, "metadata", r->metadata);
+    text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r->total);
+    return min_size(t.length, sizeof r->text);
 }
 
 /* ---- at exit ---- */
@@ -379,9 +389,11 @@ void stats_at_exit(void) {
         stats_print(fd);
         return;
     }
-    struct heap_report r;
-    stats_collect(&r);
-    TEXT_TO_FD(t, fd, 4096);
-    put_json(&t, &r);
+    struct heap_report *r = stats_begin();
+    if (r == NULL)
+        return;
+    struct text t = {r->text, sizeof r->text, 0, fd};
+    put_json(&t, r);
     text_flush(&t);
+    stats_end(r);
 }

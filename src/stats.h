@@ -20,12 +20,21 @@ struct heap_report {
     struct pool_totals pool;
     uint64_t counters[COUNTER_COUNT];
     unsigned heaps, heaps_in_use;
+    struct residency {
+        uint32_t bytes[SUPERSLAB_SLOTS]; /* of each slot of one SuperSlab */
+        size_t superslab;                /* which; BITSET_NONE: not read yet */
+        unsigned char pages[512];        /* as the kernel tells of some */
+    } pages;
+    char text[4096];
 };
-void stats_collect(struct heap_report *r);
+/* A report lies in memory of its own (scratch.h): it is too large for a stack. NULL: there is no memory, which is told on the
+ * standard error. Each begin is followed by an end. */
+struct heap_report *stats_begin(void);
+void stats_end(struct heap_report *r);
 
 void stats_print(int fd);
 size_t stats_json(char *buffer, size_t bytes);
-size_t stats_xml(char *buffer, size_t bytes); /* for malloc_info */
+size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the length */
 
 /* Statistics at exit, if asked for: stats_init keeps a descriptor from the start, stats_at_exit writes. */
 void stats_init(void);

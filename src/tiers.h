@@ -6,7 +6,11 @@
 #ifndef HAK_TIERS_H
 #define HAK_TIERS_H
 
+#include "fail.h"
 #include "sample.h"
+#include "secure.h"
+
+#include <string.h>
 
 enum mid_state {
     BLOCK_FREE,
@@ -37,6 +41,8 @@ size_t tiny_trim(struct heap *h, bool all);
 size_t tiny_look(struct heap *h, struct slab *s);
 /* Gives back slabs of the heap none of whose blocks are with the program, what others freed into them included. */
 void tiny_release_unused(struct heap *h);
+/* At the program's end: does what its last thread would hand out next still have its links? */
+void tiny_look_at_exit(void);
 
 /* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
 HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
@@ -53,9 +59,10 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
-    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED);
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED | CACHES_TOLD);
     if (unlikely(!mine))
-        mine = caches_enter(h) && ring != NULL && ring->blocks != 0 && sample_passes(h, bytes);
+        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_TOLD) && ring != NULL && ring->blocks != 0 &&
+               sample_passes(h, bytes);
     if (likely(mine && ring != NULL && ring->blocks != 0))
         e = ring->entry[--ring->blocks];
     caches_leave(h);
@@ -79,7 +86,7 @@ HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *st
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
-    bool done = caches_enter(h) && ring_put(h->ring[index], block, state);
+    bool done = caches_enter_unless(h, CACHES_FROZEN | CACHES_WATCHED) && ring_put(h->ring[index], block, state);
     caches_leave(h);
     return done;
 }
@@ -113,6 +120,30 @@ size_t mid_look(struct heap *h, struct slab *s);
 size_t mid_trim(struct heap *h, bool all);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);
+
+/* ---- large and huge blocks: what was asked for is usable ----
+ * Behind that lies a canary. Where memory is new the canary is not written, and the memory may stay untouched: zero is as
+ * good. So a program may also give the pages back in which its block ends. */
+#define LAST_BYTES 32 /* an overflow that begins so far behind the block is seen */
+
+HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
+HAK_INLINE void last_put(const struct slab *s, char *at, size_t bytes) {
+    uint64_t canary = secure_canary((uintptr_t)s), words[] = {canary, canary, canary, canary};
+    if (likely(bytes >= sizeof words))
+        memcpy(at, words, sizeof words);
+    else
+        memcpy(at, words, bytes);
+}
+HAK_INLINE bool last_is_intact(const struct slab *s, const char *at, size_t bytes) {
+    static const char zeroes[LAST_BYTES];
+    uint64_t canary = secure_canary((uintptr_t)s), words[] = {canary, canary, canary, canary}, found[4];
+    if (unlikely(bytes < sizeof words))
+        return memcmp(at, words, bytes) == 0 || memcmp(at, zeroes, bytes) == 0;
+    memcpy(found, at, sizeof words);
+    return likely(((found[0] ^ canary) | (found[1] ^ canary) | (found[2] ^ canary) | (found[3] ^ canary)) == 0) ||
+           (found[0] | found[1] | found[2] | found[3]) == 0;
+}
+_Static_assert(LAST_BYTES == 4 * sizeof(uint64_t), "so many words");
 
 void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
 void large_free(struct heap *h, struct slab *s, void *p);

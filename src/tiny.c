@@ -11,6 +11,7 @@
 #include "fail.h"
 #include "options.h"
 #include "os.h"
+#include "pages.h"
 #include "remote.h"
 #include "sample.h"
 #include "tiers.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #define CARVE_BYTES 4096
+#define EXIT_LINKS 16          /* of each list: what they cost is not to be seen in the shortest program */
 #define POPULATE_FROM_SLABS 16 /* of a class in one heap: a whole slab is then at most 1/16 more than was asked for */
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
@@ -122,7 +124,7 @@ static void make_current(struct heap *h, unsigned c, struct slab *s) {
 }
 
 static uintptr_t use_own(struct heap *h, unsigned c) {
-    for (struct slab *s; (s = slab_listed_first(h, c)) != NULL;) {
+    for (struct slab *s; (s = slab_listed_first(h, c)) != NULL || (s = slab_borrowed_first(h, c)) != NULL;) {
         slab_unlist(h, s);
         make_current(h, c, s);
         uintptr_t block = take_any(h, c);
@@ -141,13 +143,16 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         s->place = 0;
-        if (slab_class(s) != c || s->floor != 0) { /* an old offer: it is another slab by now, or full */
+        if (!slab_is_usable(s) && inbox_drain(h, s)) /* what makes it worth using may still be there */
+            continue;
+        if (slab_class(s) != c || !slab_is_usable(s)) { /* an old offer: it is another slab by now, or full */
             slab_let_go(h, s);
             continue;
         }
         make_current(h, c, s);
         uintptr_t block = take_any(h, c);
         if (block != 0) {
+            slab_wanted(c);
             count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
             count(&h->pool.counters, COUNT_refill_from_let_go);
             slab_refilled(h, size_classes[c].reuse_at, true);
@@ -166,6 +171,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
             continue;
         if (slab_class(s) == c) { /* its blocks are in our hands, so it can't change any more */
             leave_current(h, c);  /* what is freed into that one must not get among these */
+            slab_wanted(c);
             return hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
         while (!is_terminator(list)) { /* another slab by now */
@@ -204,20 +210,20 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
     h->fresh[c] = s;
     count(&h->pool.counters, COUNT_slabs_started);
+    slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
     if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
         count(&h->pool.counters, COUNT_populate_calls);
         s->tail_resident = true;
         if (!os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES))
-            store_relaxed(option_word(OPT_POPULATE), 0); /* a kernel before 5.14, or no memory: do not ask again */
+            store_relaxed(option_word(OPT_POPULATE), 0); /* a kernel before 5.14: do not ask again */
     }
     return s;
 }
 
 /* The slab is used before its time. */
 static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
-    s->floor = 0;
     make_current(h, c, s);
     return take_free(h, c);
 }
@@ -226,7 +232,8 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     uintptr_t uncarved = h->current[c] != NULL ? take_any(h, c) : 0;
     if (uncarved != 0)
         return uncarved;
-    for (uint32_t at = h->owned_first; at != 0;) {
+    slab_return_loans(h);
+    for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next;
         if (slab_class(s) != c || is_terminator(s->list))
@@ -262,6 +269,7 @@ static void check_end(struct heap *h, unsigned c) {
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
     check_end(h, c);
     sample_rejoin(h, c);
+    h->bulk_frees = 0;
     struct slab *current = h->current[c], *fresh = h->fresh[c];
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
     uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
@@ -291,7 +299,8 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 /* ---- giving back ---- */
 
 void tiny_release_unused(struct heap *h) {
-    for (uint32_t at = h->owned_first; at != 0;) {
+    slab_return_loans(h);
+    for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next; /* it may be gone afterwards */
         if (load_relaxed(&s->inbox) != 0)
@@ -308,6 +317,31 @@ void tiny_release_unused(struct heap *h) {
     }
 }
 
+/* Blocks that were overwritten by use after free or by an overflow from a neighbour are mostly those freed, or carved, last. */
+static void check_first_links(const struct heap *h, unsigned c) {
+    uintptr_t block = h->list[c];
+    if (!is_no_block(block) && !region_has(block_word(block))) {
+        fail_overwritten_link(NULL, size_classes[c].block_bytes);
+        return;
+    }
+    for (unsigned n = 0; n < EXIT_LINKS && !is_no_block(block); n++) {
+        const struct slab *s = slab_of_block(block);
+        block = block_next(block);
+        if (block == slab_terminator(s))
+            return;
+        if (!is_in_slab(block, (uintptr_t)slab_address(s))) {
+            fail_overwritten_link(slab_address(s), size_classes[c].block_bytes);
+            return;
+        }
+    }
+}
+
+void tiny_look_at_exit(void) {
+    const struct heap *h = hak_heap;
+    for (unsigned c = 0; c < TINY_CLASSES && h->number != HEAP_NONE; c++)
+        check_first_links(h, c);
+}
+
 void tiny_empty(struct heap *h) {
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
@@ -318,7 +352,7 @@ void tiny_empty(struct heap *h) {
         while (!is_no_block(h->list[c])) {
             uintptr_t block = pop(h, c);
             struct slab *s = slab_of_block(block);
-            if (load_relaxed(&s->owner) == h)
+            if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);
             else
                 remote_free(h, s, block);
@@ -328,8 +362,9 @@ void tiny_empty(struct heap *h) {
             slab_let_go(h, h->fresh[c]);
     }
     outbox_flush(h);
-    while (h->owned_first != 0)
-        slab_let_go(h, slab_of_slot(h->owned_first - 1));
+    while (h->owned.first != 0)
+        slab_let_go(h, slab_of_slot(h->owned.first - 1));
+    slab_return_loans(h);
     h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
     memset(h->looks_before_release, 0, sizeof h->looks_before_release);
     memset(h->looks_left, 0, sizeof h->looks_left);
@@ -337,110 +372,6 @@ void tiny_empty(struct heap *h) {
 }
 
 /* ---- whole free pages inside partly used slabs ---- */
-
-struct slab_map {
-    uint64_t free[SLOT_BYTES / 8 / 64]; /* bit i: block i is free */
-};
-
-static bool range_is_free(const struct slab_map *map, unsigned first, unsigned end) {
-    for (unsigned i = first; i < end; i++)
-        if (!(map->free[i / 64] >> (i % 64) & 1))
-            return false;
-    return true;
-}
-
-static void mark_range(struct slab_map *map, unsigned first, unsigned end, bool free) {
-    for (unsigned i = first; i < end; i++)
-        map->free[i / 64] = (map->free[i / 64] & ~((uint64_t)1 << i % 64)) | (uint64_t)free << i % 64;
-}
-
-/* Calls for each run of pages in `pages` what its blocks are. */
-static unsigned mark_pages(struct slab_map *map, uint32_t pages, size_t block_bytes, bool free) {
-    size_t page = os_page_bytes();
-    unsigned blocks = 0;
-    while (pages != 0) {
-        unsigned start = lowest_bit(pages), n = lowest_bit(~(uint64_t)(pages >> start));
-        unsigned first = (unsigned)(start * page / block_bytes);
-        unsigned end = (unsigned)(((start + n) * page + block_bytes - 1) / block_bytes);
-        mark_range(map, first, end, free);
-        blocks += end - first;
-        pages &= ~(uint32_t)(low_bits(n) << start);
-    }
-    return blocks;
-}
-
-/* Pages of the slab that lie wholly in free blocks and are not purged yet. */
-static uint32_t free_pages(const struct slab *s, const struct slab_map *map, size_t block_bytes) {
-    size_t page = os_page_bytes();
-    uint32_t pages = 0;
-    for (unsigned i = 0; (i + 1) * page <= s->carved * block_bytes; i++) {
-        unsigned first = (unsigned)(i * page / block_bytes);
-        unsigned end = (unsigned)(((i + 1) * page + block_bytes - 1) / block_bytes);
-        if (!(s->purged_pages >> i & 1) && range_is_free(map, first, end))
-            pages |= 1u << i;
-    }
-    return pages;
-}
-
-/* Pages with nothing carved that may be resident. */
-HAK_RACY static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
-    size_t page = os_page_bytes(), carved = (s->carved * block_bytes + page - 1) / page;
-    uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
-    return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
-}
-
-/* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of a slab that
- * is not ours this is a guess. */
-HAK_RACY static bool trim_pays(const struct slab *s, bool all) {
-    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    unsigned listed = slab_listed(s);
-    unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
-    uint32_t tail = tail_pages(s, bytes);
-    return page < SLOT_BYTES && (listed - known) * bytes + count_bits(tail) * page >= page;
-}
-
-/* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
-static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, size_t bytes) {
-    s->purged_pages |= pages;
-    s->purged_blocks = (uint16_t)mark_pages(map, s->purged_pages, bytes, false);
-    slab_set_hits(s);
-    uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
-    for (unsigned i = s->carved; i-- > 0;)
-        if (map->free[i / 64] >> (i % 64) & 1) {
-            uintptr_t block = (uintptr_t)slab_address(s) + i * bytes;
-            block_link(block, list);
-            list = block;
-        }
-    s->list = list;
-}
-
-static size_t trim_slab(struct slab *s, bool all) {
-    struct slab_map map;
-    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
-    if (!trim_pays(s, all) || !slab_list_is_sound(s))
-        return 0;
-    store_relaxed(&s->idle_passes, 2);
-    s->trimmed_at = (uint16_t)slab_listed(s);
-    memset(&map, 0, sizeof map);
-    for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
-        map.free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
-    mark_pages(&map, s->purged_pages, bytes, true);
-    uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
-    if ((pages | tail) == 0)
-        return 0;
-    if (pages != 0)
-        unlist_pages(s, &map, pages, bytes);
-    s->trimmed_at = (uint16_t)slab_listed(s);
-    s->tail_resident = false;
-    size_t trimmed = 0;
-    for (uint32_t left = pages | tail; left != 0;) {
-        unsigned start = lowest_bit(left), n = lowest_bit(~(uint64_t)(left >> start));
-        if (os_advise(OS_PURGE, slab_address(s) + start * page, n * page))
-            trimmed += n; /* refused: the blocks are linked again when they are wanted, all the same */
-        left &= ~(uint32_t)(low_bits(n) << start);
-    }
-    return trimmed;
-}
 
 HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
 
@@ -456,11 +387,13 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
             return 0;
     }
     if (ours)
-        return s->place & PLACE_OWNED ? trim_slab(s, all) : 0;
-    if (racy_used(s) > most_out || !trim_pays(s, all) || !slab_adopt(h, s))
+        return s->place & PLACE_OWNED ? pages_trim(s, all) : 0;
+    if (racy_used(s) > (uint64_t)most_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
-    size_t trimmed = trim_slab(s, all);
+    if (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s))
+        return 0;
+    size_t trimmed = pages_trim(s, all);
     slab_let_go(h, s);
     return trimmed;
 }

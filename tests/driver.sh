@@ -48,6 +48,29 @@ refuse 'hak: fuzz: --seconds takes a number' fuzz operations --seconds soon
 refuse "hak: soak: TIMES is a number, not 'long'" soak long
 "$HAK" help | grep '^usage: ' >/dev/null || fail "no help"
 
+# Compilers that are not those of this machine: what goes with another version lies beside, and does not count.
+others=$(mktemp -d)
+trap 'rm -r "$others"' EXIT
+cat >"$others/clang" <<'END'
+#!/bin/sh
+case "$*" in
+  *-###*) echo ' "/nowhere/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a" "x.o"' >&2 ;;
+  -dumpversion) echo 19.1.7 ;;
+  -v) echo 'Selected GCC installation: /usr/lib/gcc/x86_64-linux-gnu/14' >&2 ;;
+  --print-prog-name=*) echo "${1#*=}" ;;
+esac
+END
+printf '#!/bin/sh\nexit 1\n' >"$others/clang++"
+printf '#!/bin/sh\necho cargo 1.75.0\n' >"$others/cargo"
+printf '#!/bin/sh\necho "clippy 0.1.75 (0 2024-01-01)"\n' >"$others/cargo-clippy"
+chmod +x "$others"/*
+lacking=$(PATH=$others:$PATH "$HAK" needs)
+for one in libclang-rt-19-dev libstdc++-14-dev llvm-19 'cargo(-web)?' '(rust-web|rust)-clippy'; do
+  grep -Ex -- "${one//+/\\+}" <<<"$lacking" >/dev/null || fail "with other compilers $one is not missed: $lacking"
+done
+rm "$others"/clang*
+! PATH=$others:$PATH "$HAK" needs | grep -E '^(libclang-rt|llvm)' >/dev/null || fail "this machine's clang is not asked"
+
 "$HAK" bench --help | grep '^usage: ' >/dev/null || fail "no help for bench"
 "$HAK" bench --workload-list | grep '^string_map ' >/dev/null || fail "the C++ workloads are not listed"
 refuse 'hak: bench: no-such-workload: no such workload; there are:' bench no-such-workload 1 2
@@ -55,7 +78,7 @@ refuse 'hak: bench: no-such-workload: no such workload; there are:' bench no-suc
   fail "the workloads are not listed"
 refuse 'hak: bench: --rounds takes a value' bench random_mixed --rounds
 refuse 'hak: bench: no workload is named; see ./hak bench --help' bench --rounds 3
-suites='all field quick real reports tiny traces'
+suites='all field quick real reports sweep tiny traces'
 refuse "hak: bench suite: name a file, or one of: $suites" bench suite
 refuse "hak: bench suite: nope: no such suite; there are: $suites" bench suite nope
 refuse 'hak: bench suite: nope.toml: no such file' bench suite nope.toml

@@ -26,26 +26,30 @@ figures() {
     "${@:2}" >"$RESULTS/reliability-$1.json"
 }
 
-with_gcc=(-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ -DHAKMEM_TESTS=ON)
-with_clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DHAKMEM_TESTS=ON)
+with_gcc=(-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++)
+with_clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
 
 stage_lint() { lint; }
 stage_driver() { "$ROOT/tests/driver.sh"; }
 
-stage_gcc-release() {
-  compile gcc-release release "${with_gcc[@]}"
-  ctest_in gcc-release
+# The library as it is shipped, under every test but the model checker's.
+stage_gcc() {
+  compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
+  ctest_in gcc
 }
 
-stage_gcc-checked() {
-  compile gcc-checked checked "${with_gcc[@]}"
-  ctest_in gcc-checked
-}
-
-# The same without a warning; its tests run in the next two stages.
+# The library with assertions, under the tests that the sanitized builds, which have them, too, do not run; and the model checker,
+# which has assertions everywhere, and is built here alone.
 stage_clang() {
-  compile clang-release release "${with_clang[@]}"
-  compile clang-checked checked "${with_clang[@]}"
+  compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON
+  ctest_in clang
+}
+
+# The two other pairs of compiler and build compile without a warning; what may depend on the pair runs.
+stage_pairs() {
+  compile gcc-checked checked "${with_gcc[@]}" -DHAKMEM_TESTS=OFF
+  TARGET=pairs compile clang-release release "${with_clang[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON -DHAKMEM_RACES=OFF
+  ctest_in clang-release --label-regex pairs
 }
 
 stage_asan() {
@@ -58,6 +62,25 @@ stage_tsan() {
   ctest_in tsan
 }
 
+# ---- what the editing loop runs ----
+
+# Format, layers and scripts.
+stage_text() {
+  lint_text
+}
+
+# The tests labelled quick, short, in the directory of stage gcc.
+stage_quick() {
+  TARGET=quick compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
+  HAK_TEST_SHORTER=20 ctest_in gcc --label-regex quick
+}
+
+# The model checker's harnesses, without their seeded bugs.
+stage_races() {
+  TARGET=races compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON
+  ctest_in clang --tests-regex '^races_[a-z_]*$' --exclude-regex _finds_
+}
+
 # ---- fuzzing ----
 
 FUZZERS=(operations damage options)
@@ -66,7 +89,7 @@ FUZZERS=(operations damage options)
 fuzz_dictionary() {
   sed -n 's/^X(\([A-Z0-9_]*\), .*/"\1="/p' "$ROOT/src/options.h"
   sed -n 's/^X([A-Z0-9_]*, *CHOICE, [^"]*"\([^"]*\)".*/\1/p' "$ROOT/src/options.h" | tr '|' '\n' | sed 's/.*/"&"/'
-  printf '"%s"\n' HAKMEM_ , / k m g t ib 18446744073709551615
+  printf '"%s"\n' HAKMEM_ , / k m g t ib . on off yes no true false 18446744073709551615
 }
 
 # fuzz_target NAME SECONDS: goes on from what build/fuzz/corpus/NAME holds and the seeds in tests/fuzz/corpus/NAME.
@@ -123,6 +146,9 @@ fuzz() {
   return "$status"
 }
 
+# fuzz_readers SECONDS: each reader of the command gets damaged input for so long.
+fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --bin hakmem -- any_ every_fact; }
+
 stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
 # ---- long forms ----
@@ -131,13 +157,15 @@ stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 soak() {
   local times=${1:-10} status=0
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
-  need "${BUILD_NEEDS[@]}" "${FUZZ_NEEDS[@]}" "${EMULATION_NEEDS[@]}"
+  need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}"
   mkdir -p "$ROOT/build"
+  HAK_LINT_NODES=225000 lint || status=1
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
   export HAK_TEST_LONGER=$times
-  compile soak release "${with_gcc[@]}" >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
+  compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
+  fuzz_readers "$((6 * times))" | tee -a "$ROOT/build/soak.log" || status=1
   figures soak "$ROOT/build/soak.log"
   return "$status"
 }
@@ -151,14 +179,14 @@ coverage() {
   need "${BUILD_NEEDS[@]}" "${COVERAGE_NEEDS[@]}"
   mkdir -p "$directory"
   rm -rf "$directory/profiles"
-  HAK_TEST_LONGER=3 compile coverage coverage >"$directory/build.log" 2>&1 || { cat "$directory/build.log" && return 1; }
-  LLVM_PROFILE_FILE=$directory/profiles/%c%p-%m.profraw ctest_in coverage --exclude-regex '^races_' \
+  HAK_TEST_LONGER=3 compile coverage coverage -DHAKMEM_RACES=OFF >"$directory/build.log" 2>&1 || { cat "$directory/build.log" && return 1; }
+  LLVM_PROFILE_FILE=$directory/profiles/%c%p-%m.profraw ctest_in coverage \
     >"$directory/tests.log" 2>&1 || status=1
   ((status == 0)) || grep -E 'Failed|FAILED|Timeout|hakmem: ' "$directory/tests.log"
   mapfile -t objects < <(find "$directory/tests" -type f -executable -name '*_test' -printf '-object\n%p\n')
   find "$directory/profiles" -name '*.profraw' >"$directory/profiles.txt"
-  llvm-profdata merge -sparse --input-files="$directory/profiles.txt" -o "$directory/all.profdata" &&
-    llvm-cov export -format=lcov -instr-profile "$directory/all.profdata" "$directory/libhakmem.so" "${objects[@]}" \
+  "$(clang --print-prog-name=llvm-profdata)" merge -sparse --input-files="$directory/profiles.txt" -o "$directory/all.profdata" &&
+    "$(clang --print-prog-name=llvm-cov)" export -format=lcov -instr-profile "$directory/all.profdata" "$directory/libhakmem.so" "${objects[@]}" \
       "$ROOT/src" >"$directory/lines.info" &&
     python3 "$ROOT/tests/coverage.py" "$directory/lines.info" "$ROOT/src" 95 | tee "$directory/report.txt" || status=1
   figures coverage "$directory/report.txt"
@@ -190,14 +218,12 @@ run_workloads() {
 
 read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/dev/null; }
 
-# The command, its report in a browser, the suites, the workloads and the recorder.
+# The command, which clippy compiles, its report in a browser, the suites, the workloads and the recorder.
 stage_cli() {
   local steps_failed=0 name
-  need sqlite3:sqlite3 strip:binutils setpriv:util-linux
   build_bench
   build_cli
   export HAKMEM_LIBRARY=$BENCH/libhakmem.so
-  step clippy in_cli clippy --all-targets -- -D warnings
   step "tests of the command" in_cli test
   step "report in a browser" python3 "$ROOT/cli/tests/report_browser.py" "$TOOL"
   step "map and live page in a browser" python3 "$ROOT/cli/tests/map_browser.py" "$TOOL" "$HAKMEM_LIBRARY"
@@ -244,11 +270,7 @@ stage_machines() { "$ROOT/tests/machines.sh" "$ROOT/build/machines" sources musl
 
 # A program that can't be installed must not keep the others from being tested: its own test says so and fails.
 stage_programs() {
-  local one
   build_library
-  for one in "${PROGRAM_NEEDS[@]}"; do
-    (need "$one") || true
-  done
   python3 "$ROOT/tests/programs/run.py" --library "$LIBRARY"
 }
 
@@ -261,47 +283,106 @@ counts() {
     /^ok   / { good++ } /^FAIL / { bad++ } END { print good + 0, bad + 0 }' "$1"
 }
 
-# run_stage NAME: adds to `passed` and `failed`. Must not be called from a condition: that would turn off set -e.
+# log_of NAME
+log_of() { printf '%s/build/test-logs/%s.log' "$ROOT" "$1"; }
+
+# The output of a stage and its status, for run_stages. Must not be called from a condition: that would turn off set -e.
 run_stage() {
-  local name=$1 start=$SECONDS status good bad
-  local log=$ROOT/build/test-logs/$name.log
-  if [[ -t 1 ]]; then
-    printf '     %s …\r' "$name"
-  fi
+  local start=$SECONDS status
   set +e
   (
     set -e
-    "stage_$name"
-  ) >"$log" 2>&1 </dev/null
+    "stage_$1"
+  ) >"$(log_of "$1")" 2>&1 </dev/null
   status=$?
-  set -e
+  echo "$status $((SECONDS - start))" >"$(log_of "$1").ended"
+}
+
+# report_stage NAME: what became of it; adds to `passed` and `failed`. Of a stage that failed, its log's end and what to type.
+report_stage() {
+  local name=$1 status seconds good bad log
+  log=$(log_of "$name")
+  read -r status seconds <"$log.ended"
   read -r good bad < <(counts "$log")
   passed=$((passed + good)) failed=$((failed + bad))
   if ((status == 0)); then
     passed=$((passed + 1))
-    printf 'ok   %-12s %5d s%s\n' "$name" $((SECONDS - start)) "$( ((good)) && printf '   %d tests' "$good")"
-    grep '^ok   ' "$log" | sed 's/^/     /' || true
+    printf 'ok   %-9s %4d s%s\n' "$name" "$seconds" "$( ((good)) && printf ' %5d tests' "$good")"
   else
     failed=$((failed + 1))
-    printf 'FAIL %-12s %5d s\n' "$name" $((SECONDS - start))
-    grep -vE ' Passed +[0-9.]+ sec$|^ +Start ' "$log" | sed 's/^/     /' || true
+    printf 'FAIL %-9s %4d s   again: ./hak test %s   all of it: build/test-logs/%s.log\n' "$name" "$seconds" "$name" "$name"
+    grep -E '^FAIL |\*\*\*(Failed|Timeout|Exception)|\[  FAILED  \]|^test .* FAILED$' "$log" | sort -u | head -n 20 | sed 's/^/     /' || true
+    grep -vE ' Passed +[0-9.]+ sec$|^ +Start ' "$log" | tail -n 40 | sed 's/^/     | /' || true
   fi
 }
 
-run_tests() {
-  local passed=0 failed=0 name
-  if [[ ${1-} == --coverage ]]; then
-    coverage
-    return
+# Prints how long the run has taken and what is under way.
+progress() {
+  printf '     %2d:%02d' $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60))
+  ((${#running[@]} == 0)) || printf '   running: %s' "${running[*]}"
+  if [[ -t 1 ]]; then
+    printf ' …\033[K\r'
+  else
+    printf '\n'
   fi
-  (($# == 0)) || [[ " ${STAGES[*]} " == *" $1 "* ]] || die "no such stage: $1; there are: ${STAGES[*]}"
-  need "${BUILD_NEEDS[@]}" "${RUST_NEEDS[@]}" "${TEST_NEEDS[@]}" "${MUSL_NEEDS[@]}"
-  mkdir -p "$ROOT/build/test-logs"
-  for name in "${@:-"${STAGES[@]}"}"; do
-    run_stage "$name"
+}
+
+# Waits until a stage of `running` has ended, and reports those that have.
+reap() {
+  local name left=()
+  wait -n || true
+  for name in "${running[@]}"; do
+    if [[ -f $(log_of "$name").ended ]]; then
+      report_stage "$name"
+    else
+      left+=("$name")
+    fi
   done
+  running=("${left[@]}")
+  progress
+}
+
+# run_stages NAME…: two at a time, as one that links or waits leaves cores to the other. Each is a process group: an
+# interrupt reaches its programs, which are not born with SIGINT ignored.
+run_stages() {
+  local running=() began=$SECONDS name
+  set -m
+  trap 'trap - INT TERM; kill -- $(jobs -p | sed s/^/-/) 2>/dev/null; exit 130' INT TERM
+  for name; do
+    ((${#running[@]} < 2)) || reap
+    rm -f "$(log_of "$name").ended"
+    run_stage "$name" &
+    running+=("$name")
+    progress
+  done
+  while ((${#running[@]})); do
+    reap
+  done
+  trap - INT TERM
+  set +m
+}
+
+run_tests() {
+  local passed=0 failed=0 stages=("${STAGES[@]}") needs=("${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${RUST_NEEDS[@]}" "${MUSL_NEEDS[@]}")
+  case ${1-} in
+    --coverage)
+      coverage
+      return
+      ;;
+    quick) stages=("${QUICK_STAGES[@]}") needs=("${BUILD_NEEDS[@]}" "${QUICK_NEEDS[@]}") ;;
+    '') ;;
+    *)
+      [[ " ${STAGES[*]} ${QUICK_STAGES[*]} " == *" $1 "* ]] || die "no such stage: $1; there are: quick ${STAGES[*]}"
+      stages=("$1")
+      ;;
+  esac
+  need "${needs[@]}"
+  [[ " ${stages[*]} " != *" programs "* ]] || install_programs "${PROGRAM_NEEDS[@]}"
+  mkdir -p "$ROOT/build/test-logs"
+  export HAK_CLI_PROFILE=dev
+  build_library # here, so that no two stages build it at the same time
+  run_stages "${stages[@]}"
   (($#)) || figures test "$ROOT"/build/test-logs/*.log
   printf '%d passed, %d failed\n' "$passed" "$failed"
   ((failed == 0))
 }
-

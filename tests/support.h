@@ -8,6 +8,7 @@
 #define HAKMEM_TESTS_SUPPORT_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,9 +40,11 @@ inline int from_environment(const char *name) {
     return value > 1 ? value : 1;
 }
 
-/* `usual`, or what the environment and the sanitizer make of it; at least 10. */
-inline int times(int usual) {
-    int count = usual / kShorter / from_environment("HAK_TEST_SHORTER") * from_environment("HAK_TEST_LONGER");
+/* `usual`, or what the environment and the sanitizer make of it, and at least 10. A soak multiplies `soaked` instead. */
+inline int times(int usual, int soaked = 0) {
+    int longer = from_environment("HAK_TEST_LONGER");
+    int count =
+        (longer > 1 && soaked > usual ? soaked : usual) / kShorter / from_environment("HAK_TEST_SHORTER") * longer;
     return count > 10 ? count : 10;
 }
 
@@ -139,15 +142,16 @@ inline size_t natural_alignment(size_t size) { return size <= 8 ? 8 : 16; }
 
 /* ---- memory as the kernel counts it ---- */
 
+/* Without an allocation, which could give something back. */
 inline size_t process_rss_bytes() {
-    FILE *file = fopen("/proc/self/statm", "re");
+    char text[128] = "";
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
     unsigned long total = 0, resident = 0;
-    if (file != nullptr) {
-        if (fscanf(file, "%lu %lu", &total, &resident) != 2)
-            resident = 0;
-        fclose(file);
-    }
-    return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    bool is_read = length > 0 && sscanf(text, "%lu %lu", &total, &resident) == 2;
+    return is_read ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
 /* The Rss of the mappings inside [begin, end), summed over /proc/self/smaps. */

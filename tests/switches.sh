@@ -30,13 +30,26 @@ if [ "$checked" = 1 ]; then
   log=$(printf '%s\n' "$numbers" "$numbers" "$numbers" |
     under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free,lru,drain sort -r --parallel=2 2>&1 >/dev/null)
   expect "stage 2" '^\[SP_ACQUIRE_STAGE2\] class=[0-9]+ using UNUSED slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"
-  expect "stage 3" '^\[SP_ACQUIRE_STAGE3\] class=[0-9]+ new SuperSlab \(ss=0x[0-9a-f]+ from_lru=[01]\)$' "$log"
+  expect "stage 3" '^\[SP_ACQUIRE_STAGE3\] class=([0-9]+|large|huge) new SuperSlab \(ss=0x[0-9a-f]+ from_lru=[01]\)$' "$log"
   expect "the cache" '^\[SS_LRU_INIT\] max_cached=256 max_memory_mb=512 ttl_sec=60$' "$log"
-  expect "a cache miss" '^\[LRU_POP\] class=[0-9]+ \(miss\) \(cache_size=0/256\)$' "$log"
+  expect "a cache miss" '^\[LRU_POP\] class=([0-9]+|large|huge) \(miss\) \(cache_size=0/256\)$' "$log"
   # shellcheck disable=SC2016 # the $_ is perl's
   log=$(under LD_PRELOAD="$library" HAKMEM_SS_FREE_DEBUG=1 HAKMEM_SS_ACQUIRE_DEBUG=1 perl -e \
     'for (1 .. 3) { my @a = map { "x" x 200 . $_ } 1 .. 20000; }' 2>&1)
   expect "a slot given back" '^\[SP_SLOT_RELEASE\] ss=0x[0-9a-f]+ slab_idx=[0-9]+ class=[0-9]+ used=0 \(marking EMPTY\)$' "$log"
   expect "stage 1" '^\[SP_ACQUIRE_STAGE1\] class=[0-9]+ reusing EMPTY slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"
+  # A block is found by its address in the lines of its SuperSlab, taken and given back.
+  for kind in "large 300000 SP_SLOT_RELEASE" "huge 9000000 SP_SLOT_COMPLETELY_EMPTY"; do
+    # shellcheck disable=SC2086 # three words
+    set -- $kind
+    # shellcheck disable=SC2016 # the $s is perl's
+    log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free HAKMEM_L25_RING_CAP=1 HAKMEM_RING_BYTES=0 perl -e \
+      'my $s = "x" x shift; printf "block %d\n", unpack("Q", pack("p", $s)); undef $s;' "$2" 2>&1)
+    block=$(printf '%s\n' "$log" | sed -n 's/^block //p')
+    superslab=$(printf '0x%x' $((block / 2097152 * 2097152)))
+    expect "a $1 block taken" "^\[SP_ACQUIRE_STAGE[123]\] class=$1 .*\(ss=$superslab " "$log"
+    expect "a $1 block given back" "^\[$3\] ss=$superslab " "$log"
+    printf '%s\n' "$log" | grep -Eq 'class=[0-9]{4,}' && expect "only classes that there are" '^$' "$log"
+  done
 fi
 exit $failed

@@ -12,10 +12,11 @@ enum { POWERS = 16 };
 static struct argument args[] = {
     {"THREADS", 4, 1, 1024}, {"MIB", 16, 1, 16000}, {"REST_MS", 1000, 0, 60000}, {"SEED", 42, 0, 0}};
 static pthread_barrier_t begin, swap, end; /* swap: the threads alone */
-static struct list {
+struct list {
     struct slot *slots;
     size_t count;
-} * lists;
+};
+static struct list *lists;
 static atomic_uint_fast64_t operations;
 
 static void *work(void *argument) {

@@ -35,7 +35,7 @@ static void run_tagged(uint32_t live, uint64_t random) {
 }
 
 /* One step of a generator of two instructions, of which the high half is used. */
-#define LEAN_STEP(random) ((random) = (random)*6364136223846793005u + 1442695040888963407u)
+#define LEAN_STEP(random) ((random) = 6364136223846793005u * (random) + 1442695040888963407u)
 
 static void run_lean_fixed(unsigned char **blocks, uint64_t live, uint64_t random, size_t size) {
     for (uint64_t op = args[OPS].value; op != 0; op--) {

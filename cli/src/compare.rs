@@ -3,19 +3,22 @@
 use crate::allocator::{self, Found, Sources};
 use crate::measure::Session;
 use crate::output::{self, Patterns};
+use crate::print;
 use crate::progress::Progress;
 use crate::results::*;
 use crate::signals::Blocked;
 use crate::suite::{self, Spec, Suite, Variables};
-use crate::{launch, machine, report, statistics, table};
+use crate::{files, launch, machine, report, scratch, statistics, table};
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use regex::Regex;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 #[derive(clap::Args)]
 #[command(after_help = "Exit status: 0 all is measured, 1 an allocator failed a run, 2 a wrong option or suite file, \
@@ -81,10 +84,10 @@ pub struct Options {
     /// A file that lists allocators
     #[arg(long, value_name = "FILE", env = "HAKMEM_PEERS")]
     peers: Option<PathBuf>,
-    /// Write everything that was measured
+    /// Write everything that was measured; with `-`, to stdout, and what is else printed goes to stderr
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a report for a browser
+    /// Write a report for a browser; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print the allocators that are found and the workloads of the suite, and measure nothing
@@ -132,6 +135,7 @@ fn duration(text: &str) -> Result<Duration> {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
+    let sink = Sink::of(options)?;
     let scratch = Scratch::new()?;
     let (title, baseline, specs) = workloads(options, &scratch.work)?;
     let sources = Sources { hakmem: options.hakmem.clone(), peers: options.peers.clone(), with: options.with.clone() };
@@ -139,16 +143,14 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     found.select(&options.only, &options.without)?;
     found.find_versions();
     if options.list {
-        list(&found, &specs);
+        print::text(&list(&found, &specs))?;
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(!specs.is_empty(), "no workload is selected");
     let baseline = baseline_place(options, baseline.as_deref(), &found)?;
-    let plan = Plan { options, title, specs, found, baseline, scratch };
+    let plan = Plan { options, sink, title, specs, found, baseline, scratch };
     let (comparison, interrupted) = plan.measure()?;
-    if !options.quiet {
-        conclude(&comparison, table::Style::of_stdout());
-    }
+    sink.say(&conclude(&comparison, sink.style()))?;
     write(options, &comparison)?;
     Ok(ExitCode::from(if interrupted { 130 } else { status(&comparison) }))
 }
@@ -160,27 +162,61 @@ fn status(comparison: &Comparison) -> u8 {
     u8::from(failed || comparison.workloads.is_empty())
 }
 
+/// Where tables and sentences go.
+#[derive(Clone, Copy, PartialEq)]
+enum Sink {
+    Stdout,
+    /// stdout is the JSON's or the page's.
+    Stderr,
+    Nowhere,
+}
+
+impl Sink {
+    fn of(options: &Options) -> Result<Sink> {
+        let mut files = options.json.iter().chain(&options.html).map(PathBuf::as_path);
+        print::ensure_one(files.clone(), false)?;
+        files.clone().try_for_each(files::ensure_place)?;
+        Ok(match options.quiet {
+            true => Sink::Nowhere,
+            false if files.any(print::is_stdout) => Sink::Stderr,
+            false => Sink::Stdout,
+        })
+    }
+
+    fn style(self) -> table::Style {
+        if self == Sink::Stderr {
+            table::Style::of_stderr()
+        } else {
+            table::Style::of_stdout()
+        }
+    }
+
+    /// Whole lines.
+    fn say(self, text: &str) -> Result<()> {
+        match self {
+            Sink::Stdout => print::text(text)?,
+            Sink::Stderr if !text.is_empty() => print::note(text.strip_suffix('\n').unwrap_or(text)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 // ---- what to measure ----
 
 /// A directory that goes when this does.
 struct Scratch {
-    path: PathBuf,
+    directory: TempDir,
     /// {work} of suites
     work: PathBuf,
 }
 
 impl Scratch {
     fn new() -> Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("hakmem-compare-{}", std::process::id()));
-        let work = path.join("work");
-        fs::create_dir_all(&work).with_context(|| path.display().to_string())?;
-        Ok(Scratch { work: fs::canonicalize(&work)?, path })
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let directory = scratch::directory("compare")?;
+        let work = directory.path().join("work");
+        fs::create_dir(&work).with_context(|| work.display().to_string())?;
+        Ok(Scratch { work: fs::canonicalize(&work)?, directory })
     }
 }
 
@@ -249,18 +285,20 @@ fn baseline_place(options: &Options, suites: Option<&str>, found: &Found) -> Res
     Ok(wanted.iter().find_map(|name| place(name)).unwrap_or(0))
 }
 
-fn list(found: &Found, specs: &[Spec]) {
+fn list(found: &Found, specs: &[Spec]) -> String {
+    let mut text = String::new();
     for one in &found.allocators {
         let version = if one.version.is_empty() { "-" } else { &one.version };
-        println!("{:18} {version:20} {}", one.name, one.libraries.join(":"));
+        let _ = writeln!(text, "{:18} {version:20} {}", one.name, one.libraries.join(":"));
     }
     for missing in &found.missing {
-        println!("{:18} not found: {}", missing.name, missing.reason);
+        let _ = writeln!(text, "{:18} not found: {}", missing.name, missing.reason);
     }
     for spec in specs {
-        println!("\n{}  [{}] {}", spec.name, spec.group, spec.tags.join(" "));
-        println!("    {}", spec.command.join(" "));
+        let _ = writeln!(text, "\n{}  [{}] {}", spec.name, spec.group, spec.tags.join(" "));
+        let _ = writeln!(text, "    {}", spec.command.join(" "));
     }
+    text
 }
 
 // ---- measuring ----
@@ -268,6 +306,7 @@ fn list(found: &Found, specs: &[Spec]) {
 /// All that is decided before the first run.
 struct Plan<'a> {
     options: &'a Options,
+    sink: Sink,
     title: String,
     specs: Vec<Spec>,
     found: Found,
@@ -281,14 +320,15 @@ impl Plan<'_> {
     fn measure(self) -> Result<(Comparison, bool)> {
         let (begun, started, machine) = (Instant::now(), machine::now(), machine::describe());
         let blocked = Blocked::new();
-        let mut session = Session::new(&self.found.allocators, self.baseline, &self.scratch.path, blocked.before());
+        let mut session =
+            Session::new(&self.found.allocators, self.baseline, self.scratch.directory.path(), blocked.before());
         session.rounds = self.options.rounds.map(|rounds| rounds as usize);
         session.deadline = self.options.max_time.map(|time| begun + time);
         session.progress = Progress::new(self.options.quiet, self.specs.len());
         if std::env::var_os("LD_PRELOAD").is_some_and(|value| !value.is_empty()) {
             session.notes.push("LD_PRELOAD is set; it was not passed on to the programs".to_string());
         }
-        let (workloads, missing_workloads) = self.run(&mut session);
+        let (workloads, missing_workloads) = self.run(&mut session)?;
         let (notes, interrupted) = (session.notes, session.interrupted);
         if let ([only], true, false) = (&missing_workloads[..], self.options.suite.is_empty(), interrupted) {
             bail!("{}", only.reason);
@@ -315,17 +355,16 @@ impl Plan<'_> {
     }
 
     /// Measures workload by workload, and prints each.
-    fn run(&self, session: &mut Session) -> (Vec<Workload>, Vec<Missing>) {
+    fn run(&self, session: &mut Session) -> Result<(Vec<Workload>, Vec<Missing>)> {
         launch::adopt_orphans();
-        let style = table::Style::of_stdout();
+        let style = self.sink.style();
         let baseline = &self.found.allocators[self.baseline].name;
         let (mut measured, mut missing) = (Vec::new(), Vec::new());
         for (place, spec) in self.specs.iter().enumerate() {
             match session.measure(spec, self.specs.len() - place) {
                 Ok(workload) => {
-                    if !self.options.quiet {
-                        session.progress.print(&format!("{}\n", table::workload(&workload, baseline, style)));
-                    }
+                    let text = format!("{}\n\n", table::workload(&workload, baseline, style));
+                    session.progress.suspend(|| self.sink.say(&text))?;
                     measured.push(workload);
                 }
                 Err(reason) => missing.push(Missing { name: spec.name.clone(), reason }),
@@ -337,32 +376,30 @@ impl Plan<'_> {
             }
         }
         session.progress.done();
-        (measured, missing)
+        Ok((measured, missing))
     }
 }
 
 /// What is printed behind the tables of the workloads.
-fn conclude(comparison: &Comparison, style: table::Style) {
-    match &comparison.workloads[..] {
-        [] => {}
-        [only] => table::sentences(only, &comparison.baseline).iter().for_each(|sentence| println!("{sentence}")),
-        _ => println!("{}", table::standing(comparison, style)),
-    }
+fn conclude(comparison: &Comparison, style: table::Style) -> String {
+    let mut lines = match &comparison.workloads[..] {
+        [] => Vec::new(),
+        [only] => table::sentences(only, &comparison.baseline),
+        _ => vec![table::standing(comparison, style)],
+    };
     for missing in comparison.missing_workloads.iter().chain(&comparison.missing) {
-        println!("not measured: {}: {}", missing.name, missing.reason);
+        lines.push(format!("not measured: {}: {}", missing.name, missing.reason));
     }
-    for note in &comparison.notes {
-        println!("note: {note}");
-    }
+    lines.extend(comparison.notes.iter().map(|note| format!("note: {note}")));
+    lines.iter().map(|line| line.clone() + "\n").collect()
 }
 
 fn write(options: &Options, comparison: &Comparison) -> Result<()> {
-    let save = |path: &PathBuf, text: String| fs::write(path, text).with_context(|| path.display().to_string());
     if let Some(path) = &options.json {
-        save(path, serde_json::to_string_pretty(comparison)? + "\n")?;
+        files::write(path, serde_json::to_string_pretty(comparison)? + "\n")?;
     }
     if let Some(path) = &options.html {
-        save(path, report::html(comparison))?;
+        files::write(path, report::html(comparison))?;
     }
     Ok(())
 }

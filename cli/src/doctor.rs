@@ -4,7 +4,9 @@
 
 use crate::heap::Target;
 use crate::options::Probe;
-use crate::proc::Pid;
+use crate::print;
+use crate::proc::{self, Pid};
+use crate::shown;
 use crate::{allocator, elf};
 use anyhow::Result;
 use clap::Args;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct Options {
     /// Of this process; without it, of the machine and the library
+    #[arg(value_parser = proc::pid)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]
@@ -60,24 +63,22 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     checks.extend(of_limits(options.pid));
     checks.extend(of_kernel());
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&checks)?);
+        print::json(&checks)?;
     } else {
-        checks.iter().for_each(print);
+        print::text(&checks.iter().map(text).collect::<String>())?;
     }
     let problem = checks.iter().any(|check| check.verdict == Verdict::Problem);
     Ok(ExitCode::from(u8::from(problem)))
 }
 
-fn print(check: &Check) {
+fn text(check: &Check) -> String {
     let mark = match check.verdict {
         Verdict::Ok => "ok",
         Verdict::Cost => "cost",
         Verdict::Problem => "PROBLEM",
     };
-    println!("{mark:<9}{:<22}{}", check.name, check.found);
-    if let Some(remedy) = &check.remedy {
-        println!("{:<31}{remedy}", "");
-    }
+    let remedy = check.remedy.as_ref().map_or(String::new(), |remedy| format!("{:<31}{remedy}\n", ""));
+    format!("{mark:<9}{:<22}{}\n{remedy}", check.name, shown::line(&check.found))
 }
 
 fn first_line(path: impl AsRef<Path>) -> String {
@@ -185,33 +186,72 @@ fn of_limits(pid: Option<Pid>) -> Vec<Check> {
             bad("RLIMIT_AS", Verdict::Cost, found, "ulimit -v unlimited; a limit of the container or cgroup instead")
         }
     };
-    [Some(address_space), cgroup(&process)].into_iter().flatten().collect()
+    vec![address_space, cgroup(Path::new("/"), &process)]
 }
 
-/// The smallest limit from the process's own group up.
-fn cgroup(process: &str) -> Option<Check> {
-    let group = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-    let path = group.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_string();
-    let root = Path::new("/sys/fs/cgroup");
-    let own = root.join(path);
-    let limits = own.ancestors().take_while(|group| group.starts_with(root)).filter_map(|group| {
-        let limit: u64 = first_line(group.join("memory.max")).parse().ok()?;
-        let used: u64 = first_line(group.join("memory.current")).parse().ok()?;
-        Some((limit, used))
-    });
-    Some(match limits.collect::<Vec<_>>().into_iter().min() {
-        None => ok("memory cgroup", "no limit"),
-        Some((limit, used)) if used > limit / 10 * 9 => {
-            let found = format!("{} of {} MiB are used", used >> 20, limit >> 20);
-            bad(
-                "memory cgroup",
-                Verdict::Cost,
-                found,
-                "raise memory.max, or `hakmem purge PID`; HAKMEM_PURGE=eager keeps least",
-            )
+/// A hierarchy of control groups, as src/limits.c knows them.
+struct Hierarchy {
+    mount: &'static str,
+    /// The controllers that /proc/PID/cgroup names beside the process's own group.
+    controllers: &'static str,
+    limits: &'static [&'static str],
+    used: &'static str,
+}
+
+const HIERARCHIES: [Hierarchy; 2] = [
+    Hierarchy {
+        mount: "sys/fs/cgroup",
+        controllers: "",
+        limits: &["memory.max", "memory.high"],
+        used: "memory.current",
+    },
+    Hierarchy {
+        mount: "sys/fs/cgroup/memory",
+        controllers: "memory",
+        limits: &["memory.limit_in_bytes"],
+        used: "memory.usage_in_bytes",
+    },
+];
+/// Version 1 has no word for none: it is the most there can be, in whole pages.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// The smallest limit from the process's own groups up, with the file it is in and what is used of it.
+fn cgroup_limit(root: &Path, process: &str) -> Option<(u64, PathBuf, u64)> {
+    let groups = fs::read_to_string(root.join(format!("proc/{process}/cgroup"))).unwrap_or_default();
+    let mut least: Option<(u64, PathBuf, u64)> = None;
+    for hierarchy in &HIERARCHIES {
+        let own = groups.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|one| one == hierarchy.controllers).then_some(path)
+        });
+        let mount = root.join(hierarchy.mount);
+        let Some(own) = own.map(|path| mount.join(path.trim_start_matches('/'))) else { continue };
+        for group in own.ancestors().take_while(|group| group.starts_with(&mount)) {
+            for file in hierarchy.limits.iter().map(|name| group.join(name)) {
+                let limit = first_line(&file).parse().ok().filter(|&limit: &u64| limit < NO_LIMIT);
+                let used = first_line(group.join(hierarchy.used)).parse().unwrap_or(0);
+                if let Some(limit) = limit.filter(|&limit| least.as_ref().is_none_or(|(old, ..)| limit < *old)) {
+                    least = Some((limit, file, used));
+                }
+            }
         }
-        Some((limit, used)) => ok("memory cgroup", format!("{} of {} MiB are used", used >> 20, limit >> 20)),
-    })
+    }
+    least
+}
+
+fn cgroup(root: &Path, process: &str) -> Check {
+    const NAME: &str = "memory cgroup";
+    match cgroup_limit(root, process) {
+        None => ok(NAME, "no limit"),
+        Some((limit, file, used)) if used > limit / 10 * 9 => {
+            let found = format!("{} of {} MiB are used", used >> 20, limit >> 20);
+            let raise = format!("raise {}, or `hakmem purge PID`; HAKMEM_PURGE=eager keeps least", file.display());
+            bad(NAME, Verdict::Cost, found, raise)
+        }
+        Some((limit, file, used)) => {
+            ok(NAME, format!("{} of {} MiB are used ({})", used >> 20, limit >> 20, file.display()))
+        }
+    }
 }
 
 // ---- kernel ----
@@ -300,4 +340,52 @@ fn populate() -> Check {
         return ok("MADV_POPULATE_WRITE", "there: pages are faulted in several at a time");
     }
     bad("MADV_POPULATE_WRITE", Verdict::Cost, "not there: pages are faulted in one by one", "Linux 5.14 or newer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::io::Write::write_all(&mut fs::File::create(path).unwrap(), text.as_bytes()).unwrap();
+        }
+        root
+    }
+
+    fn limit(files: &[(&str, &str)]) -> Option<(u64, u64)> {
+        cgroup_limit(root(files).path(), "self").map(|(limit, _, used)| (limit, used))
+    }
+
+    const UNIFIED: &str = "sys/fs/cgroup/a/b";
+    const OLD: &str = "sys/fs/cgroup/memory/c";
+
+    /// Else the user is not told of the limit by which the library already purges.
+    #[test]
+    fn limits_of_both_versions_are_seen() {
+        let file = |group: &str, name: &str| format!("{group}/{name}");
+        let both = "4:memory:/c\n1:name=systemd:/\n0::/a/b\n";
+        let old = [file(OLD, "memory.limit_in_bytes"), file(OLD, "memory.usage_in_bytes")];
+        let new = [file(UNIFIED, "memory.max"), file(UNIFIED, "memory.current"), file(UNIFIED, "memory.high")];
+        assert_eq!(limit(&[("proc/self/cgroup", both)]), None);
+        assert_eq!(limit(&[("proc/self/cgroup", both), (&old[0], "7000\n"), (&old[1], "5000\n")]), Some((7000, 5000)));
+        let none = [("proc/self/cgroup", both), (&*old[0], "9223372036854771712\n"), (&*new[0], "max\n")];
+        assert_eq!(limit(&none), None, "neither is a limit");
+        let all = [
+            ("proc/self/cgroup", both),
+            (&*old[0], "7000\n"),
+            (&*new[0], "6000\n"),
+            (&*new[1], "8\n"),
+            (&*new[2], "9000\n"),
+        ];
+        assert_eq!(limit(&all), Some((6000, 8)), "the smallest of all");
+        let high = [("proc/self/cgroup", both), (&*new[2], "500\n"), (&*new[1], "8\n")];
+        assert_eq!(limit(&high), Some((500, 8)));
+        let shared = "3:cpu,memory:/x/y\n";
+        let parent = "sys/fs/cgroup/memory/x/memory.limit_in_bytes";
+        assert_eq!(limit(&[("proc/self/cgroup", shared), (parent, "300\n")]), Some((300, 0)), "a parent's counts");
+    }
 }

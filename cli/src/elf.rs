@@ -2,54 +2,82 @@
 //!
 //! Only what is needed: 64-bit little-endian program headers and symbol tables.
 
-use std::fs;
+use crate::files;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PT_INTERP: u64 = 3;
 const SHT_SYMTAB: u64 = 2;
 const SHT_DYNSYM: u64 = 11;
 
-struct Elf(Vec<u8>);
+/// Of a symbol table, and of its names: the largest programs have some ten MiB.
+const TABLE_MOST: u64 = 128 << 20;
+const SYMBOL_BYTES: usize = 24;
+
+/// The little-endian number of `width` bytes at `at`.
+fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + width)?;
+    Some(bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
+}
+
+/// A file that is read where it is looked at: it may have any size, and say anything.
+struct Elf {
+    file: File,
+    header: Vec<u8>,
+}
 
 impl Elf {
     fn read(path: &Path) -> Option<Elf> {
-        let bytes = fs::read(path).ok()?;
-        (bytes.len() > 64 && bytes.starts_with(b"\x7fELF\x02\x01")).then_some(Elf(bytes))
+        let mut elf = Elf { file: files::open_regular(path).ok()?, header: Vec::new() };
+        elf.header = elf.bytes(0, 64)?;
+        (elf.header.starts_with(b"\x7fELF\x02\x01")).then_some(elf)
     }
 
-    /// The little-endian number of `width` bytes at `at`.
-    fn number(&self, at: u64, width: u64) -> Option<u64> {
-        let bytes = self.0.get(at as usize..at.checked_add(width)? as usize)?;
-        Some(bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
+    fn bytes(&self, at: u64, count: u64) -> Option<Vec<u8>> {
+        let end = at.checked_add(count).filter(|_| count <= TABLE_MOST)?;
+        let size = self.file.metadata().ok()?.len();
+        let mut bytes = vec![0; (end <= size).then_some(count)? as usize];
+        self.file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes)
+    }
+
+    /// The entries of a table whose place, entry size and count are in the header.
+    fn table(&self, place: usize, sizes: usize) -> Option<(Vec<u8>, usize)> {
+        let (at, size) = (number(&self.header, place, 8)?, number(&self.header, sizes, 2)?);
+        let count = number(&self.header, sizes + 2, 2)?;
+        Some((self.bytes(at, size * count)?, (size as usize).max(1)))
     }
 
     fn has_interpreter(&self) -> Option<bool> {
-        let (table, size, count) = (self.number(32, 8)?, self.number(54, 2)?, self.number(56, 2)?);
-        Some((0..count).any(|i| self.number(table + i * size, 4) == Some(PT_INTERP)))
+        let (headers, size) = self.table(32, 54)?;
+        Some(headers.chunks_exact(size).any(|header| number(header, 0, 4) == Some(PT_INTERP)))
     }
 
-    fn defines(&self, name: &str) -> Option<bool> {
-        let (table, size, count) = (self.number(40, 8)?, self.number(58, 2)?, self.number(60, 2)?);
-        let section = |i: u64| table + i * size;
-        for i in 0..count {
-            if !matches!(self.number(section(i) + 4, 4)?, SHT_SYMTAB | SHT_DYNSYM) {
+    /// Any of these functions? There is one table of each kind.
+    fn defines(&self, names: &[&str]) -> Option<bool> {
+        let (sections, size) = self.table(40, 58)?;
+        let sections: Vec<&[u8]> = sections.chunks_exact(size).collect();
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            let Some(table) = sections.iter().find(|section| number(section, 4, 4) == Some(kind)) else {
                 continue;
-            }
-            let (at, bytes, link) =
-                (self.number(section(i) + 24, 8)?, self.number(section(i) + 32, 8)?, self.number(section(i) + 40, 4)?);
-            let names = self.number(section(link) + 24, 8)?;
-            if (0..bytes / 24).any(|k| self.is_definition(at + k * 24, names, name)) {
+            };
+            let texts = sections.get(number(table, 40, 4)? as usize)?;
+            let part = |section: &[u8]| self.bytes(number(section, 24, 8)?, number(section, 32, 8)?);
+            let (symbols, texts) = (part(table)?, part(texts)?);
+            let is_one = |symbol: &[u8]| names.iter().any(|name| is_definition(symbol, &texts, name));
+            if symbols.chunks_exact(SYMBOL_BYTES).any(is_one) {
                 return Some(true);
             }
         }
         Some(false)
     }
+}
 
-    fn is_definition(&self, symbol: u64, names: u64, name: &str) -> bool {
-        let text = self.number(symbol, 4).and_then(|offset| self.0.get((names + offset) as usize..));
-        let same = text.is_some_and(|text| text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0));
-        same && self.number(symbol + 6, 2).is_some_and(|section| section != 0)
-    }
+fn is_definition(symbol: &[u8], texts: &[u8], name: &str) -> bool {
+    let text = number(symbol, 0, 4).and_then(|offset| texts.get(offset as usize..));
+    let same = text.is_some_and(|text| text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0));
+    same && number(symbol, 6, 2).is_some_and(|section| section != 0)
 }
 
 /// What keeps a preloaded allocator from being this program's, if its file says so. It completes "PROGRAM …".
@@ -72,7 +100,7 @@ pub fn has_malloc(path: &Path) -> bool {
 
 /// Does it define one of these functions, as far as its symbol tables tell?
 pub fn defines_any(path: &Path, names: &[&str]) -> bool {
-    Elf::read(path).is_some_and(|elf| names.iter().any(|name| elf.defines(name).unwrap_or(false)))
+    Elf::read(path).is_some_and(|elf| elf.defines(names).unwrap_or(false))
 }
 
 /// Does it need no dynamic linker?
@@ -104,5 +132,30 @@ mod tests {
         let own = compile(directory.path(), "own", &own, &["-fno-builtin-malloc"]);
         assert!(obstacle(&own).unwrap().contains("of its own"));
         assert_eq!(obstacle(Path::new("/proc/self/maps")), None);
+    }
+
+    /// Else a program whose file lies cannot even be looked at.
+    #[test]
+    fn any_file_is_a_program_or_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = "#include <stdlib.h>\nint main(void) { return malloc(1) == 0; }\n";
+        let (sound, path) = (compile(directory.path(), "sound", main, &[]), directory.path().join("x"));
+        let sound = fs::read(sound).unwrap();
+        // The tables, and what of the header leads to them.
+        let places = |at: usize| (0..at).chain(sound.len() - 2000..sound.len()).collect::<Vec<usize>>();
+        let places = places(64 + 56 * 4);
+        crate::fuzz::cases(300, |seed| {
+            let random = &mut crate::fuzz::Random::new(seed);
+            let mut bytes = sound.clone();
+            for _ in 0..=random.below(4) {
+                let at = random.choose(&places) / 4 * 4;
+                let number = random.choose(&crate::fuzz::NUMBERS).to_le_bytes();
+                bytes.iter_mut().skip(at).zip(number).for_each(|(byte, new)| *byte = new);
+            }
+            fs::write(&path, bytes).unwrap();
+            crate::fuzz::bounded(&format_args!("seed {seed}"), || {
+                std::hint::black_box((obstacle(&path), is_static(&path), defines_any(&path, &["none"])));
+            });
+        });
     }
 }

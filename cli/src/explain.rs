@@ -1,12 +1,14 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
 
 use crate::allocator;
-use crate::heap::advice::{advice, Advice};
+use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::{Class, Snapshot, Target, Terms, Tier};
 use crate::peak::{self, Watched};
-use crate::proc::Pid;
+use crate::print;
+use crate::proc::{self, Pid};
+use crate::shown;
 use crate::table::{self, count, size, Style};
-use anyhow::{ensure, Result};
+use anyhow::{bail, Result};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,7 +23,7 @@ const CLASS_LEAST_SHARE: i64 = 100;
 #[derive(Args)]
 pub struct Options {
     /// A running process
-    #[arg(required_unless_present = "program", conflicts_with = "program")]
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_parser = proc::pid)]
     pid: Option<Pid>,
     /// Or a program to run under HAKMEM: explained is its peak, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]
@@ -45,11 +47,13 @@ struct Explanation<'a> {
 pub fn command(options: &Options) -> Result<ExitCode> {
     if let Some(pid) = options.pid {
         let target = Target::attach(pid)?;
-        ensure!(
-            target.is_serving(),
-            "PID {pid} has HAKMEM loaded, but has allocated nothing from it: it is just starting, or see `hakmem doctor {pid}`"
-        );
-        return print(target.snapshot()?, "", options.json);
+        if !target.is_serving() {
+            target.read_options()?; // it may just have ended
+            bail!(
+                "PID {pid} has HAKMEM loaded, but has allocated nothing from it: it is just starting, or see `hakmem doctor {pid}`"
+            );
+        }
+        return show(target.summary()?, "", Reach::Runs, options.json);
     }
     let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
@@ -60,27 +64,27 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let process = &snapshot.process;
     if process.rss < process.rss_peak / 5 * 4 {
         let (peak, rss) = (size(process.rss_peak), size(process.rss));
-        eprintln!("hakmem: it had {peak} for too short a time: read when it had {rss}");
+        print::note(&format!("hakmem: it had {peak} for too short a time: read when it had {rss}"));
     }
-    let code = print(snapshot, &when, options.json)?;
+    let code = show(snapshot, &when, Reach::Ended, options.json)?;
     if let Some(failure) = failure {
-        eprintln!("hakmem: {}: {failure}", options.program[0]);
+        print::note(&format!("hakmem: {}: {failure}", options.program[0]));
     }
     Ok(code)
 }
 
-fn print(mut snapshot: Snapshot, when: &str, json: bool) -> Result<ExitCode> {
-    let advice = advice(&snapshot);
+fn show(mut snapshot: Snapshot, when: &str, reach: Reach, json: bool) -> Result<ExitCode> {
+    let advice = advice(&snapshot, reach);
     if json {
         snapshot.superslabs = Vec::new(); // `hakmem map` shows them
-        println!("{}", serde_json::to_string_pretty(&Explanation { snapshot: &snapshot, advice })?);
+        print::json(&Explanation { snapshot: &snapshot, advice })?;
     } else {
-        print!("{}", text(&snapshot, when, &advice, Style::of_stdout()));
+        print::text(&text(&snapshot, when, reach, &advice, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(snapshot: &Snapshot, when: &str, advice: &[Advice], style: Style) -> String {
+fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style: Style) -> String {
     let mut text = short(snapshot, when, style);
     let classes = class_rows(snapshot);
     if !classes.is_empty() {
@@ -97,8 +101,11 @@ fn text(snapshot: &Snapshot, when: &str, advice: &[Advice], style: Style) -> Str
             let _ = writeln!(text, "Of live, {} is rounding up to block sizes (a sampled estimate).", size(bytes));
         }
         None => {
-            let pid = snapshot.process.pid;
-            let _ = writeln!(text, "How much of live is rounding needs a profile: `hakmem profile start {pid}`.");
+            let how = match reach {
+                Reach::Runs => format!("`hakmem profile start {}`", snapshot.process.pid),
+                Reach::Ended => "HAKMEM_PROFILE=1 in the environment".to_string(),
+            };
+            let _ = writeln!(text, "How much of live is rounding needs a profile: {how}.");
         }
     }
     text
@@ -111,7 +118,7 @@ pub fn short(snapshot: &Snapshot, when: &str, style: Style) -> String {
 
 fn head(snapshot: &Snapshot, when: &str) -> String {
     let process = &snapshot.process;
-    let command: String = process.command.chars().take(80).collect();
+    let command: String = shown::line(&process.command).chars().take(80).collect();
     let threads = if process.threads == 1 { "1 thread".to_string() } else { format!("{} threads", process.threads) };
     format!(
         "{command}\nPID {}, {threads}, HAKMEM {}: {} resident{when}, {} at most so far\n",
@@ -159,7 +166,7 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
     ];
     let named = snapshot.rest.iter().take(REST_NAMED);
     rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, "not the heap")));
-    let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).sum();
+    let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).fold(0, u64::saturating_add);
     let more = format!("{} more mappings", snapshot.rest.len().saturating_sub(REST_NAMED));
     rows.push(row(&more, others as i64, "not the heap"));
     rows.push(row("= resident", snapshot.process.rss as i64, ""));

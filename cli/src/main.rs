@@ -8,11 +8,17 @@
 //! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
 //! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
 
+// They panic when nobody reads: print.rs does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod allocator;
 mod compare;
 mod doctor;
 mod elf;
 mod explain;
+mod files;
+#[cfg(test)]
+mod fuzz;
 mod heap;
 mod http;
 mod launch;
@@ -25,6 +31,7 @@ mod options;
 mod output;
 mod peak;
 mod picture;
+mod print;
 mod proc;
 mod profile;
 mod progress;
@@ -32,6 +39,8 @@ mod purge;
 mod report;
 mod results;
 mod run;
+mod scratch;
+mod shown;
 mod signals;
 mod statistics;
 mod suite;
@@ -39,6 +48,7 @@ mod table;
 mod top;
 mod view;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -46,7 +56,10 @@ use std::process::ExitCode;
 #[command(
     name = "hakmem",
     version,
-    about = "Says where the memory of programs is, and which allocator is best for them"
+    about = "Says where the memory of programs is, and which allocator is best for them",
+    after_help = "Exit status: 0 it is done; 1 doctor found a problem, purge was not honoured in time, or an allocator \
+        failed in compare; 2 it cannot be done, or the options are wrong: one line on stderr says why. run and explain \
+        -- PROGRAM: run's is PROGRAM's."
 )]
 struct Command {
     #[command(subcommand)]
@@ -92,8 +105,26 @@ enum Subcommands {
     Diff(profile::DiffOptions),
 }
 
+/// What clap says of wrong options, without the usage.
+fn one_line(text: &str) -> String {
+    let paragraphs = text.trim_start_matches("error: ").split("\n\n");
+    let wanted = paragraphs.filter(|one| !one.starts_with("Usage:") && !one.starts_with("For more information"));
+    let lines: Vec<String> = wanted.map(|one| one.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    format!("{}; `--help` says more", lines.join("; "))
+}
+
 fn main() -> ExitCode {
-    let outcome = match Command::parse().command {
+    let command = match Command::try_parse() {
+        Ok(parsed) => parsed.command,
+        Err(error) if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.exit()
+        }
+        Err(error) => {
+            print::note(&format!("hakmem: {}", one_line(&error.render().to_string())));
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = match command {
         Subcommands::Compare(options) => compare::command(&options),
         Subcommands::Run(options) => run::command(&options),
         Subcommands::Metrics(options) => metrics::command(options),
@@ -113,7 +144,29 @@ fn main() -> ExitCode {
         Subcommands::Diff(options) => profile::diff(&options),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("hakmem: {error:#}");
+        if error.chain().any(|cause| cause.is::<print::Closed>()) {
+            print::end_by(libc::SIGPIPE);
+        }
+        print::note(&format!("hakmem: {error:#}"));
         ExitCode::from(2)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_options_are_one_line() {
+        let said = |words: &[&str]| {
+            let error = Command::try_parse_from([&["hakmem"], words].concat()).err().unwrap();
+            one_line(&error.render().to_string())
+        };
+        assert_eq!(said(&["purge"]), "the following required arguments were not provided: <PID>; `--help` says more");
+        let pid = "invalid value 'x' for '<PID>': a PID is a number above 0; `--help` says more";
+        assert_eq!((said(&["purge", "x"]).as_str(), said(&["top", "x"]).as_str()), (pid, pid));
+        assert!(said(&["completions", "csh"]).contains("[possible values: bash,"), "{}", said(&["completions", "csh"]));
+        assert!(said(&["purge", "-1"]).starts_with("unexpected argument '-1' found"));
+        Command::command().debug_assert();
+    }
 }

@@ -1,8 +1,12 @@
 //! `hakmem completions` and `hakmem man`: made from the definition of the commands, so that they cannot fall behind.
 
+use crate::files;
+use crate::print;
+use crate::scratch;
 use anyhow::{Context, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,17 +24,28 @@ pub struct ManOptions {
 }
 
 pub fn completions(options: &CompletionOptions, mut command: Command) -> Result<ExitCode> {
-    clap_complete::generate(options.shell, &mut command, "hakmem", &mut std::io::stdout());
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut command, "hakmem", &mut text);
+    print::bytes(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn pages(options: &ManOptions, command: Command) -> Result<ExitCode> {
-    match &options.out {
-        None => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
+    match options.out.as_deref().filter(|path| !print::is_stdout(path)) {
+        None => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(command).render(&mut text)?;
+            print::bytes(&text)?;
+        }
         Some(directory) => {
-            std::fs::create_dir_all(directory)
-                .and_then(|()| clap_mangen::generate_to(command, directory))
-                .with_context(|| format!("cannot write to {}", directory.display()))?;
+            let failed = || format!("cannot write to {}", directory.display());
+            fs::create_dir_all(directory).with_context(failed)?;
+            let scratch = scratch::directory("man")?;
+            clap_mangen::generate_to(command, &scratch)?;
+            for page in fs::read_dir(&scratch)? {
+                let page = page?;
+                files::write(&directory.join(page.file_name()), fs::read(page.path())?)?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,14 +5,16 @@
 //! 2. Where there are more SuperSlabs than lines, a cell stands for several neighbouring slots, all of one SuperSlab's
 //!    width still 32 cells: it shows what most of them are.
 
+use crate::files;
 use crate::heap::model::*;
 use crate::picture::{self, page, Kind, SLOT_BYTES};
+use crate::print;
 use crate::report::say;
 use crate::table::Style;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -20,7 +22,7 @@ pub struct Options {
     /// A process that runs HAKMEM, or a file that `map --json` wrote
     #[arg(value_name = "PID|FILE")]
     source: String,
-    /// Writes a page that needs nothing beside itself
+    /// Writes a page that needs nothing beside itself; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Prints everything as JSON
@@ -32,17 +34,17 @@ pub struct Options {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
+    print::ensure_one(options.html.as_deref(), options.json)?;
     let snapshot = read(&options.source)?;
     if let Some(path) = &options.html {
-        std::fs::write(path, page::html(&snapshot, None))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, page::html(&snapshot, None))?;
     }
     if options.json {
-        println!("{}", serde_json::to_string(&snapshot)?);
+        print::json_line(&snapshot)?;
     } else if options.html.is_none() {
         let style = Style::of_stdout();
         let rows = if options.all { usize::MAX } else { rows_of_stdout() };
-        print!("{}", text(&snapshot, style, rows));
+        print::text(&text(&snapshot, style, rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,7 +53,7 @@ fn read(source: &str) -> Result<Snapshot> {
     if let Ok(pid) = source.parse() {
         return crate::heap::Target::attach(pid)?.snapshot();
     }
-    let text = std::fs::read_to_string(source).with_context(|| format!("cannot read {source}"))?;
+    let text = crate::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;
     serde_json::from_str(&text).with_context(|| format!("{source} is not what `hakmem map --json` writes"))
 }
 
@@ -208,7 +210,7 @@ fn text(snapshot: &Snapshot, style: Style, rows: usize) -> String {
 }
 
 fn group_text(group: &[SuperSlab], legend: &Legend, digits: usize) -> String {
-    let resident: u64 = group.iter().flat_map(|one| &one.slots).map(|slot| slot.resident).sum();
+    let resident: u64 = group.iter().flat_map(|one| &one.slots).map(|slot| slot.resident).fold(0, u64::saturating_add);
     let marks: String = cells(group).into_iter().map(|cell| legend.mark(cell)).collect();
     format!("{:>digits$} {marks} {:>9}", group[0].number, say::bytes(resident as f64))
 }
@@ -311,5 +313,15 @@ mod tests {
     fn an_empty_heap_is_drawn() {
         let text = text(&snapshot(0), PLAIN, 10);
         assert!(text.contains("0 SuperSlabs") && text.contains("0 slots ACTIVE"), "{text}");
+    }
+
+    /// Else a snapshot that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_json_is_a_snapshot_or_none() {
+        let sound = serde_json::to_string(&snapshot(2)).unwrap();
+        crate::fuzz::mutations("a snapshot", sound.as_bytes(), 500, |bytes| {
+            let Ok(read) = serde_json::from_slice::<Snapshot>(bytes) else { return };
+            std::hint::black_box((text(&read, PLAIN, 40), page::html(&read, None)));
+        });
     }
 }

@@ -5,27 +5,39 @@
 //! 3. `--listen` answers GET /metrics on loopback, each time by reading the processes anew: nothing is kept, so history,
 //!    rates and alerts are Prometheus's.
 //!
-//! A process that ends while it is read is left out; one that may not be read is counted in hakmem_processes.
+//! 4. Processes are read side by side, each within --budget (readers.rs). hakmem_processes counts what became of them.
+//! 5. A server of named processes leaves out those that have ended, and ends with the last.
 
+mod readers;
+
+use crate::heap::patience::Late;
+use crate::heap::remote::Forbidden;
 use crate::heap::{Snapshot, Target};
 use crate::http::{self, Request, Response};
-use crate::proc::Pid;
+use crate::print;
+use crate::proc::{self, Pid, Watched};
+use crate::shown;
 use anyhow::{ensure, Result};
 use clap::Args;
+use readers::{Outcome, Readers};
 use std::fmt::Write as _;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Args)]
 pub struct Options {
     /// Processes to read
-    #[arg(value_name = "PID", required_unless_present_any = ["all", "dashboard"])]
+    #[arg(value_name = "PID", value_parser = proc::pid, required_unless_present_any = ["all", "dashboard"])]
     pids: Vec<Pid>,
     /// All processes of the machine that run HAKMEM and may be read
     #[arg(long, conflicts_with = "pids")]
     all: bool,
-    /// Serve /metrics at this address until interrupted, instead of printing once
+    /// Seconds that reading one process may take; one that takes longer is left out and counted as slow
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = budget)]
+    budget: f64,
+    /// Serve /metrics at this address, instead of printing once: until interrupted, or until all of PID have ended
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// OpenMetrics instead of Prometheus text (a server does as it is asked)
@@ -54,7 +66,15 @@ struct Family {
 const PROCESSES: Family = Family {
     name: "hakmem_processes",
     kind: Kind::Gauge,
-    help: "Processes found, by what became of reading them: read, or forbidden by their owner or the kernel.",
+    help: "Processes found, by what became of reading them: read, forbidden by their owner or the kernel, slow (their \
+           budget was over), failed, or ended (of those named).",
+};
+const BUDGET: Family =
+    Family { name: "hakmem_read_budget_seconds", kind: Kind::Gauge, help: "What reading one process may take." };
+const READING: Family = Family {
+    name: "hakmem_read_seconds",
+    kind: Kind::Gauge,
+    help: "What reading the process took; one at or above the budget was left out.",
 };
 const INFO: Family =
     Family { name: "hakmem_info", kind: Kind::Gauge, help: "1; the version of the library and the command line." };
@@ -82,17 +102,28 @@ const EVENTS: Family = Family {
     kind: Kind::Counter,
     help: "Events on slow paths since the process began; docs/counters.md says what each is.",
 };
-const FAMILIES: [&Family; 8] = [&PROCESSES, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &EVENTS];
+const FAMILIES: [&Family; 10] =
+    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &EVENTS];
 
 #[derive(Default)]
 struct Reading {
     snapshots: Vec<Snapshot>,
+    /// How long each process took that was read, or slow.
+    took: Vec<(Pid, String, Duration)>,
+    budget: Duration,
     forbidden: u64,
+    slow: u64,
+    failed: u64,
+    ended: u64,
 }
 
-/// A label's value, as both formats escape it.
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+fn budget(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    if (0.01..=600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("0.01 to 600 seconds".into())
+    }
 }
 
 struct Page {
@@ -110,7 +141,7 @@ impl Page {
 
     fn sample(&mut self, family: &Family, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let suffix = if family.kind == Kind::Counter { "_total" } else { "" };
-        let labels: Vec<_> = labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escape(text))).collect();
+        let labels: Vec<_> = labels.iter().map(|(name, text)| format!("{name}=\"{}\"", shown::label(text))).collect();
         let _ = writeln!(self.text, "{}{suffix}{{{}}} {value}", family.name, labels.join(","));
     }
 }
@@ -128,12 +159,16 @@ fn heap_terms(snapshot: &Snapshot) -> [(&'static str, i64); 7] {
     ]
 }
 
+/// Of the program, without directories.
+fn name_of(snapshot: &Snapshot) -> &str {
+    let name = snapshot.process.command.split_whitespace().next().unwrap_or_default();
+    name.rsplit('/').next().unwrap_or_default()
+}
+
 /// The samples of one process in one family.
 fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
     let pid = s.process.pid.to_string();
-    let name = s.process.command.split_whitespace().next().unwrap_or_default();
-    let name = name.rsplit('/').next().unwrap_or_default();
-    let who = [("pid", pid.as_str()), ("process", name)];
+    let who = [("pid", pid.as_str()), ("process", name_of(s))];
     let with = |more: &[(&'static str, &str)]| {
         let mut all: Vec<(&str, String)> = who.iter().map(|&(key, value)| (key, value.to_string())).collect();
         all.extend(more.iter().map(|&(key, value)| (key, value.to_string())));
@@ -157,7 +192,7 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
                 }
             }
         }
-        "hakmem_superslabs" => put(&[], s.superslabs.len() as i128),
+        "hakmem_superslabs" => put(&[], s.superslab_count.into()),
         "hakmem_thread_heaps" => {
             let used = s.heaps.iter().filter(|heap| heap.in_use).count();
             put(&[("state", "in_use")], used as i128);
@@ -174,7 +209,18 @@ fn render(reading: &Reading, openmetrics: bool) -> String {
         page.head(family);
         if family.name == PROCESSES.name {
             page.sample(family, &[("state", "read")], reading.snapshots.len());
-            page.sample(family, &[("state", "forbidden")], reading.forbidden);
+            let Reading { forbidden, slow, failed, ended, .. } = *reading;
+            for (state, count) in [("forbidden", forbidden), ("slow", slow), ("failed", failed), ("ended", ended)] {
+                page.sample(family, &[("state", state)], count);
+            }
+        }
+        if family.name == BUDGET.name {
+            page.sample(family, &[], reading.budget.as_secs_f64());
+        }
+        if family.name == READING.name {
+            for (pid, name, took) in &reading.took {
+                page.sample(family, &[("pid", &pid.to_string()), ("process", name)], took.as_secs_f64());
+            }
         }
         for snapshot in &reading.snapshots {
             samples(&mut page, family, snapshot);
@@ -186,41 +232,73 @@ fn render(reading: &Reading, openmetrics: bool) -> String {
     page.text
 }
 
-/// Those named, each of which must be readable, or all that are.
-fn read(options: &Options) -> Result<Reading> {
-    let mut reading = Reading::default();
-    for &pid in &options.pids {
-        reading.snapshots.push(Target::attach(pid)?.snapshot()?);
-    }
-    if options.all {
-        read_all(&mut reading);
-    }
-    Ok(reading)
+/// What is to be read, and how.
+struct Source {
+    /// Those named; empty: all there are.
+    named: Vec<Watched>,
+    readers: Readers<Option<Snapshot>>,
 }
 
-fn read_all(reading: &mut Reading) {
+impl Source {
+    fn new(options: &Options) -> Result<Source> {
+        let named = options.pids.iter().map(|&pid| Watched::new(pid)).collect::<Result<_>>()?;
+        let (all, budget) = (options.all, Duration::from_secs_f64(options.budget));
+        let read = move |pid| {
+            let target = if all { Target::attach_if(pid, budget)? } else { Some(Target::attach_within(pid, budget)?) };
+            target.map(|target| target.summary()).transpose()
+        };
+        Ok(Source { named, readers: Readers::new(budget, read) })
+    }
+
+    /// Fails if it is one of those named that cannot be read, though it runs.
+    fn read(&self) -> Result<Reading> {
+        let mut reading = Reading { budget: self.readers.budget(), ..Reading::default() };
+        let (ended, running): (Vec<_>, Vec<_>) = self.named.iter().partition(|process| process.has_ended());
+        let pids: Vec<Pid> = running.iter().map(|process| process.pid).collect();
+        let all = self.named.is_empty();
+        reading.ended = ended.len() as u64;
+        for (pid, outcome, took) in self.readers.read(&if all { processes() } else { pids }) {
+            match outcome {
+                Outcome::Read(None) => {} // it does not run HAKMEM
+                Outcome::Read(Some(snapshot)) => {
+                    reading.took.push((pid, name_of(&snapshot).to_string(), took));
+                    reading.snapshots.push(snapshot);
+                }
+                Outcome::Failed(error) if !error.is::<Late>() => {
+                    if all {
+                        let forbidden = error.is::<Forbidden>();
+                        let failed = !forbidden && proc::exists(pid);
+                        reading.forbidden += u64::from(forbidden);
+                        reading.failed += u64::from(failed);
+                    } else if running.iter().any(|one| one.pid == pid && one.has_ended()) {
+                        reading.ended += 1;
+                    } else {
+                        return Err(error);
+                    }
+                }
+                Outcome::Slow | Outcome::Failed(_) => {
+                    reading.took.push((pid, proc::name(pid), took));
+                    reading.slow += 1;
+                }
+            }
+        }
+        Ok(reading)
+    }
+}
+
+/// All but this one and the kernel's own.
+fn processes() -> Vec<Pid> {
     let own = std::process::id() as Pid;
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<Pid> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<Pid> = pids.filter(|&pid| pid != own && !proc::is_of_kernel(pid)).collect();
     pids.sort_unstable();
-    for pid in pids.into_iter().filter(|&pid| pid != own) {
-        match Target::attach(pid) {
-            Ok(target) => reading.snapshots.extend(target.snapshot().ok()),
-            Err(error) => reading.forbidden += u64::from(is_forbidden(&error)),
-        }
-    }
-}
-
-fn is_forbidden(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let system = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-        matches!(system, Some(libc::EPERM | libc::EACCES))
-    })
+    pids
 }
 
 // ---- serving ----
 
-fn answer(options: &Options, request: &Request) -> Response {
+fn answer(source: &Source, openmetrics: bool, request: &Request) -> Response {
     if request.method != "GET" {
         return Response::text("405 Method Not Allowed", "only GET\n");
     }
@@ -228,8 +306,8 @@ fn answer(options: &Options, request: &Request) -> Response {
         return Response::text("404 Not Found", "the metrics are at /metrics\n");
     }
     let wants = request.header("accept").is_some_and(|value| value.contains("application/openmetrics-text"));
-    match read(options) {
-        Ok(reading) if wants || options.openmetrics => Response::new(
+    match source.read() {
+        Ok(reading) if wants || openmetrics => Response::new(
             "200 OK",
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             render(&reading, true),
@@ -239,27 +317,36 @@ fn answer(options: &Options, request: &Request) -> Response {
     }
 }
 
-fn serve(options: Options, address: SocketAddr) -> Result<ExitCode> {
+fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
     let loopback = address.ip() == Ipv4Addr::LOCALHOST;
     ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control before it");
-    let listener = http::listen(address.port())?;
-    println!("http://{}/metrics", listener.local_addr()?);
-    std::io::stdout().flush()?;
-    http::serve(listener, move |request| answer(&options, request))?;
-    loop {
-        std::thread::park(); // until a signal ends it
+    let source = Arc::new(Source::new(options)?);
+    if !options.all {
+        source.read()?; // report one that cannot be read at once
     }
+    let listener = http::listen(address.port())?;
+    print::line(&format!("http://{}/metrics", listener.local_addr()?))?;
+    let (shared, openmetrics) = (source.clone(), options.openmetrics);
+    http::serve(listener, move |request| answer(&shared, openmetrics, request))?;
+    source.named.iter().for_each(Watched::wait);
+    if options.all {
+        loop {
+            std::thread::park(); // until a signal ends it
+        }
+    }
+    print::note("hakmem: no process is left to be read");
+    Ok(ExitCode::SUCCESS)
 }
 
 pub fn command(options: Options) -> Result<ExitCode> {
     if options.dashboard {
-        print!("{DASHBOARD}");
+        print::text(DASHBOARD)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(address) = options.listen {
-        return serve(options, address);
+        return serve(&options, address);
     }
-    print!("{}", render(&read(&options)?, options.openmetrics));
+    print::text(&render(&Source::new(&options)?.read()?, options.openmetrics))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -271,7 +358,7 @@ mod tests {
     fn labels_are_escaped() {
         let mut page = Page { text: String::new(), openmetrics: false };
         page.sample(&INFO, &[("command", "sh -c \"a\\b\"\n")], 1);
-        assert_eq!(page.text, "hakmem_info{command=\"sh -c \\\"a\\\\b\\\"\\n\"} 1\n");
+        assert_eq!(page.text, "hakmem_info{command=\"sh -c \\\"a\\\\b\\\"\\\\n\"} 1\n");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::allocator;
 use crate::heap::{OptionValue, Target};
-use crate::proc::Pid;
+use crate::print;
+use crate::proc::{self, Pid};
+use crate::shown;
 use crate::table::{self, Style};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -13,6 +15,7 @@ use std::process::{Child, ExitCode, Stdio};
 #[derive(Args)]
 pub struct Options {
     /// Of this process; without it, those that a program started now would have
+    #[arg(value_parser = proc::pid)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]
@@ -24,6 +27,8 @@ pub struct Options {
 
 #[derive(Args)]
 pub struct Set {
+    /// A process that runs HAKMEM
+    #[arg(value_parser = proc::pid)]
     pid: Pid,
     /// NAME=VALUE, as in the environment, with or without HAKMEM_
     #[arg(value_name = "OPTION=VALUE", required = true)]
@@ -39,9 +44,9 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         None => Probe::start(&allocator::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_options()?,
     };
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&values)?);
+        print::json(&values)?;
     } else {
-        print!("{}", list(&values, Style::of_stdout()));
+        print::text(&list(&values, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,16 +74,24 @@ fn list(values: &[OptionValue], style: Style) -> String {
 pub fn set(options: &Set) -> Result<ExitCode> {
     let target = Target::attach(options.pid)?;
     let mut changes = Vec::new();
-    for setting in &options.settings {
-        let (name, value) = setting.split_once('=').with_context(|| format!("{setting}: it is OPTION=VALUE"))?;
+    let parts = |setting: &str| {
+        let (name, value) = setting.split_once('=').filter(|(name, _)| !name.is_empty())?;
+        Some((name.to_string(), value.to_string()))
+    };
+    let settings = options.settings.iter();
+    let settings = settings.map(|one| parts(one).with_context(|| format!("{one}: it is OPTION=VALUE")));
+    let settings = settings.collect::<Result<Vec<_>>>()?;
+    // All or nothing.
+    settings.iter().try_for_each(|(name, value)| target.check_option(name, value))?;
+    for (name, value) in &settings {
         let (name, before, after) = target.set_option(name, value)?;
         if !options.json {
-            println!("{name}: {before} -> {after}");
+            print::line(&format!("{name}: {} -> {}", shown::line(&before), shown::line(&after)))?;
         }
         changes.push(serde_json::json!({"option": name, "before": before, "after": after}));
     }
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&changes)?);
+        print::json(&changes)?;
     }
     Ok(ExitCode::SUCCESS)
 }

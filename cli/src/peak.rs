@@ -3,11 +3,15 @@
 //!  1. It is traced: it stops for its exec, its signals and its end only. At the last stop its memory is still there.
 //!  2. Its Rss is looked at every few milliseconds; whenever it is well above that of the last snapshot another one is
 //!     taken, while the program runs on. All of them together take a tenth of the time at most, once it runs for long.
-//!  3. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
+//!  3. Signals that would end this process go to the program, so that it is read at its end; a second one ends both.
+//!     What the terminal sends reaches the program anyhow.
+//!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
 
 use crate::allocator;
 use crate::heap::{Snapshot, Target};
+use crate::print;
 use crate::proc::{self, Pid};
+use crate::signals;
 use anyhow::{bail, Context, Result};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -51,20 +55,24 @@ pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], 
     if quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    // SAFETY: a system call, and nothing else between fork and exec.
+    let blocked = signals::Blocked::new();
+    let mask = *blocked.before();
+    // SAFETY: system calls, and nothing else between fork and exec.
     unsafe {
-        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+        command.pre_exec(move || {
+            libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+            match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
         });
     }
     let child = command.spawn().with_context(|| program[0].clone())?;
-    // SAFETY: the terminal's signals are the program's; this process ends when it does.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
     let (pid, begun) = (child.id() as Pid, Instant::now());
     let mut watch =
         Watch { pid, begun, statm: None, best: None, end: None, cost: Duration::ZERO, peak: 0, error: None };
     let (code, failure) = watch.until_end()?;
+    signals::interrupted(); // what was meant for the program is not to end this process now
     match (watch.best, watch.error) {
         (Some((mut snapshot, after)), _) => {
             snapshot.process.rss_peak = snapshot.process.rss_peak.max(watch.peak);
@@ -78,7 +86,7 @@ pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], 
 impl Watch {
     /// Says how it ended, if not well.
     fn until_end(&mut self) -> Result<(u8, Option<String>)> {
-        let mut prepared = false;
+        let (mut prepared, mut passed_on) = (false, false);
         loop {
             let mut status = 0;
             // SAFETY: of the child that was just made.
@@ -87,7 +95,15 @@ impl Watch {
                 bail!("waiting for PID {}: {}", self.pid, std::io::Error::last_os_error());
             }
             if got == 0 {
-                std::thread::sleep(LOOK_EVERY);
+                match signals::wait_for_end(Instant::now() + LOOK_EVERY) {
+                    Some(signal) if passed_on && signal.sent => print::end_by(signal.number),
+                    Some(signal) if signal.sent => {
+                        // SAFETY: no memory is involved.
+                        unsafe { libc::kill(self.pid, signal.number) };
+                        passed_on = true;
+                    }
+                    _ => {} // the terminal has sent it to the program, too
+                }
                 self.look();
             } else if libc::WIFEXITED(status) {
                 let code = libc::WEXITSTATUS(status);

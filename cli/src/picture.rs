@@ -12,6 +12,7 @@ pub use look::{Colour, Kind};
 
 use crate::heap::model::*;
 use crate::report::say;
+use crate::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -30,9 +31,15 @@ pub struct Part {
 /// The terms of the heap and the rest of the process. Blocks that the program holds but never touched take no memory.
 pub fn parts(snapshot: &Snapshot) -> Vec<Part> {
     let heap = &snapshot.heap;
-    let rest = snapshot.rest.iter().map(|mapping| mapping.rss as i64).sum();
+    let rest = snapshot.rest.iter().map(|mapping| mapping.rss as i64).fold(0, i64::saturating_add);
     let table = [
-        ("live", "blocks the program holds, as far as it touched them", heap.live + heap.untouched_live, 255.0, 0.14),
+        (
+            "live",
+            "blocks the program holds, as far as it touched them",
+            heap.live.saturating_add(heap.untouched_live),
+            255.0,
+            0.14,
+        ),
         ("partly used slabs", "free blocks in slabs that also have live ones", heap.partly_used_slabs, 65.0, 0.14),
         ("thread caches", "free blocks in threads' lists, rings and outboxes", heap.thread_caches, 320.0, 0.14),
         ("EMPTY", "free slots, still resident", heap.empty_slots, 255.0, 0.015),
@@ -76,7 +83,7 @@ const RATES: [(&str, &str, &[&str]); 11] = [
 pub fn rates(snapshot: &Snapshot) -> Vec<Rate> {
     let sum = |names: &[&str]| {
         let of_group = |counter: &&Counter| names.iter().any(|name| counter.name.starts_with(name));
-        snapshot.counters.iter().filter(of_group).map(|counter| counter.value).sum()
+        snapshot.counters.iter().filter(of_group).map(|counter| counter.value).fold(0, u64::saturating_add)
     };
     let mut rates: Vec<Rate> = RATES.map(|(name, help, names)| Rate { name, help, count: sum(names) }).to_vec();
     let help = "pages the kernel had to bring, of the whole process";
@@ -90,9 +97,10 @@ pub fn slots(snapshot: &Snapshot) -> [usize; 3] {
     [State::Active, State::Empty, State::Unused].map(|state| all().filter(|slot| slot.state == state).count())
 }
 
-/// A command line without its directory, cut to a readable length.
+/// A command line without its directory, cut to a readable length, as a terminal may show it.
 pub fn name(process: &Process) -> String {
-    let (program, arguments) = process.command.split_once(' ').unwrap_or((&process.command, ""));
+    let command = shown::line(&process.command);
+    let (program, arguments) = command.split_once(' ').unwrap_or((&command, ""));
     let program = program.rsplit('/').next().unwrap_or(program);
     let text = format!("{program} {arguments}");
     match text.char_indices().nth(48) {
@@ -110,7 +118,7 @@ pub fn headline(snapshot: &Snapshot) -> String {
         process.pid,
         say::bytes(process.rss as f64),
         say::bytes(snapshot.heap.total as f64),
-        say::count(snapshot.superslabs.len(), "SuperSlab")
+        say::count(snapshot.superslab_count.max(snapshot.superslabs.len() as u64) as usize, "SuperSlab")
     )
 }
 
@@ -301,6 +309,8 @@ pub mod tests {
                 rss_peak: (heap.total + 9 * MIB) as u64,
                 minor_faults: 777 * superslabs,
                 age_ms: 1000 * superslabs,
+                purger: true,
+                asleep: false,
             },
             heap,
             rest: vec![
@@ -313,6 +323,7 @@ pub mod tests {
                 class(Tier::Large, 0, superslabs, 0),
             ],
             superslabs: (0..superslabs).map(superslab).collect(),
+            superslab_count: superslabs,
             heaps: (0..3)
                 .map(|number| ThreadHeap {
                     number,

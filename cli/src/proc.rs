@@ -5,6 +5,7 @@
 use anyhow::{ensure, Result};
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -19,7 +20,7 @@ fn page_bytes() -> u64 {
 /// The number behind "KEY:" in a text of lines "KEY: NUMBER kB", in bytes.
 pub fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    Some(rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// A process's statm, kept open for reading it often.
@@ -35,7 +36,7 @@ impl Statm {
         let mut text = [0; 128];
         let length = self.0.read_at(&mut text, 0).ok()?;
         let pages: u64 = std::str::from_utf8(&text[..length]).ok()?.split(' ').nth(1)?.parse().ok()?;
-        (pages > 0).then_some(pages * page_bytes())
+        (pages > 0).then_some(pages.saturating_mul(page_bytes()))
     }
 }
 
@@ -47,6 +48,7 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(pid: Pid) -> Result<Watched> {
+        ensure!(exists(pid), "no process {pid}");
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int;
         ensure!(descriptor >= 0, "PID {pid} cannot be watched: {}", std::io::Error::last_os_error());
         Ok(Watched { pid, descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
@@ -54,8 +56,17 @@ impl Watched {
 
     /// Also while nobody has waited for it.
     pub fn has_ended(&self) -> bool {
+        self.ends_within(0)
+    }
+
+    /// Until it has ended.
+    pub fn wait(&self) {
+        while !self.ends_within(-1) {}
+    }
+
+    fn ends_within(&self, timeout_ms: i32) -> bool {
         let mut poll = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+        unsafe { libc::poll(&mut poll, 1, timeout_ms) > 0 }
     }
 }
 
@@ -69,6 +80,12 @@ pub fn rss_and_peak(pid: Pid) -> Option<(u64, u64)> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         tasks.flatten().find_map(|task| read(format!("{}/status", task.path().display())))
     })
+}
+
+/// Resident bytes, counted page by page: the counters behind `rss_and_peak` may be off by some pages a thread.
+pub fn rss_exact(pid: Pid) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+    rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(rss_and_peak(pid)?.0))
 }
 
 /// Resident bytes, those that several processes share divided among them.
@@ -94,11 +111,21 @@ pub struct About {
     pub age_ms: u64,
 }
 
+/// Of a command line: a process can have it be any part of its memory.
+const COMMAND_MOST: u64 = 4096;
+
+/// Its words with spaces between them, the first 4 KiB.
+fn command_line(pid: Pid) -> String {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/cmdline"));
+    let _ = file.and_then(|file| file.take(COMMAND_MOST).read_to_end(&mut bytes)); // what is read of it stays
+    let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    words.join(" ").trim().to_string()
+}
+
 pub fn about(pid: Pid) -> Option<About> {
     let fields = stat(pid)?;
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<_> = words.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
-    let command = words.join(" ").trim().to_string();
+    let command = command_line(pid);
     let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string();
     let uptime = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse::<f64>().ok()?;
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
@@ -109,6 +136,30 @@ pub fn about(pid: Pid) -> Option<About> {
         rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
         age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
     })
+}
+
+/// Does no thread of it run, or want to?
+pub fn is_asleep(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("stat")).ok()?;
+        text[text.rfind(')')? + 1..].split_whitespace().next().map(str::to_string)
+    });
+    states.all(|state| state != "R")
+}
+
+/// Of an option.
+pub fn pid(text: &str) -> Result<Pid, String> {
+    text.parse().ok().filter(|&pid| pid > 0).ok_or("a PID is a number above 0".to_string())
+}
+
+pub fn exists(pid: Pid) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// As the kernel knows it: 15 bytes at most.
+pub fn name(pid: Pid) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
 /// Is it a thread of the kernel?

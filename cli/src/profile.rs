@@ -19,10 +19,11 @@ mod symbols;
 pub mod text;
 mod tree;
 
+use crate::shown;
 use serde::Serialize;
 use std::ops::AddAssign;
 
-pub use command::{diff, flame, profile, DiffOptions, FlameOptions, ProfileOptions};
+pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
 pub use read::{Sampled, SampledStack};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -199,7 +200,9 @@ impl Profile {
     /// A place without a name: its file and offset, or its address.
     pub fn unnamed(&self, place: &Place) -> Frame {
         let function = match self.module(place) {
-            Some(module) => format!("{}+{:#x}", module.name(), place.address - module.start + module.offset),
+            Some(module) => {
+                format!("{}+{:#x}", module.name(), place.address.wrapping_sub(module.start).wrapping_add(module.offset))
+            }
             None => format!("{:#x}", place.address),
         };
         Frame { function, file: String::new(), line: 0 }
@@ -219,11 +222,30 @@ impl Profile {
 
     /// "python3 (process 12)"
     pub fn subject(&self) -> String {
-        let name = if self.command.is_empty() { "a program" } else { &self.command };
+        let name = shown::line(if self.command.is_empty() { "a program" } else { &self.command });
         if self.pid == 0 {
-            name.to_string()
+            name.into_owned()
         } else {
             format!("{name} (process {})", self.pid)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Style;
+
+    /// In every form there is.
+    pub fn show(profile: &Profile) {
+        let style = Style { color: true, width: 80 };
+        for metric in Metric::ALL {
+            std::hint::black_box(text::text(profile, metric, 20, style));
+            std::hint::black_box(page::profile(profile, metric));
+            std::hint::black_box(text::difference(profile, &Profile::default(), metric, 20, style));
+            let _ = std::hint::black_box(flame::svg(profile, metric));
+        }
+        std::hint::black_box(flame::speedscope(profile, Metric::InuseSpace));
+        pprof::read(&pprof::write(profile).unwrap()).unwrap();
     }
 }

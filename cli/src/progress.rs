@@ -57,11 +57,11 @@ impl Progress {
         Some(own.saturating_sub(self.begun.elapsed()) + average * self.workloads_left as u32)
     }
 
-    /// Prints to stdout without disturbing the line.
-    pub fn print(&self, text: &str) {
+    /// Has something printed without disturbing the line.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 

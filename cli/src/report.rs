@@ -15,6 +15,8 @@ mod scale;
 mod scatter;
 pub mod svg;
 
+use crate::files;
+use crate::print;
 use crate::results::*;
 use crate::statistics::{reach, standings};
 use anyhow::{bail, ensure, Context, Result};
@@ -28,10 +30,10 @@ pub struct Options {
     /// What `hakmem compare --json` wrote. Of workloads with one name, the last one counts.
     #[arg(required = true, value_name = "RESULT.json")]
     results: Vec<PathBuf>,
-    /// Writes a page that needs nothing beside itself
+    /// Writes a page that needs nothing beside itself; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Writes the standing as text, with plots beside it
+    /// Writes the standing as text, with plots beside it; `-` is stdout
     #[arg(long, value_name = "FILE", requires = "plots")]
     markdown: Option<PathBuf>,
     /// Where the plots of the text go
@@ -47,6 +49,7 @@ pub struct Options {
 
 pub fn command(options: &Options) -> Result<ExitCode> {
     ensure!(options.html.is_some() || options.markdown.is_some(), "nothing to write: give --html or --markdown");
+    print::ensure_one(options.html.as_deref().into_iter().chain(options.markdown.as_deref()), false)?;
     let documents = options.results.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let comparison = merge(options.results.iter().zip(documents))?;
     if let Some(path) = &options.html {
@@ -75,28 +78,31 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 }
 
 fn text_of(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    files::read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    if let Some(directory) = path.parent() {
+    if let Some(directory) = path.parent().filter(|_| !print::is_stdout(path)) {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    files::write(path, text)
 }
 
 fn read(path: &Path) -> Result<Comparison> {
+    parse(path, &text_of(path)?)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Comparison> {
     #[derive(serde::Deserialize)]
     struct Version {
         format: u32,
     }
-    let text = text_of(path)?;
     let what = || format!("{} is not what `hakmem compare --json` writes", path.display());
-    let found = serde_json::from_str::<Version>(&text).with_context(what)?.format;
+    let found = serde_json::from_str::<Version>(text).with_context(what)?.format;
     if found != FORMAT {
         bail!("{} has format {found}, this program reads format {FORMAT}", path.display());
     }
-    serde_json::from_str(&text).with_context(what)
+    serde_json::from_str(text).with_context(what)
 }
 
 /// Suites that ran separately become one standing.
@@ -389,5 +395,28 @@ impl Workload {
         names.sort_unstable();
         names.dedup();
         names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = include_str!("../tests/report/result.json");
+
+    /// Else a result that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_text_is_a_result_or_none() {
+        let path = PathBuf::from("result.json");
+        assert!(html(&parse(&path, SOUND).unwrap()).contains("hakmem"));
+        crate::fuzz::mutations("a result", SOUND.as_bytes(), 500, |bytes| {
+            let Ok(result) = parse(&path, &String::from_utf8_lossy(bytes)) else { return };
+            let both = [(&path, result.clone()), (&path, result.clone())];
+            if let Ok(merged) = merge(both.into_iter()) {
+                std::hint::black_box(html(&merged));
+            }
+            let style = crate::table::Style { color: true, width: 80 };
+            std::hint::black_box((html(&result), crate::table::standing(&result, style)));
+        });
     }
 }

@@ -8,16 +8,18 @@
 
 use crate::allocator;
 use crate::explain;
-use crate::heap::advice::advice;
+use crate::files;
+use crate::heap::advice::{advice, Reach};
 use crate::heap::{Class, Snapshot};
 use crate::peak::{self, Watched};
 use crate::picture;
-use crate::profile::{page, read, text, Metric, Profile};
+use crate::print;
+use crate::profile::{self, page, read, text, Metric, Profile};
 use crate::report::svg::escape;
+use crate::scratch;
 use crate::table::{self, count, size, Style};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,9 +28,11 @@ const SITES: usize = 10;
 #[derive(clap::Args)]
 pub struct Options {
     /// Sample allocations, one in so many bytes on average, and say at the end which places hold and allocate most
-    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "512K")]
-    profile: Option<String>,
-    /// Write the full picture: one page with the map of the heap at its peak and, with --profile, the profile
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "512K",
+        value_parser = profile::interval)]
+    profile: Option<u64>,
+    /// Write the full picture: one page with the map of the heap at its peak and, with --profile, the profile; with
+    /// `-`, to stdout, and what PROGRAM prints goes to stderr
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Print the summary as JSON, to stderr too
@@ -41,45 +45,30 @@ pub struct Options {
     program: Vec<String>,
 }
 
-/// Where the profile is written; gone when this is.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Result<Place> {
-        let path = std::env::temp_dir().join(format!("hakmem-run-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Place(path))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // nobody is there to be told
-    }
-}
-
 pub fn command(options: &Options) -> Result<ExitCode> {
     let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
-    let place = options.profile.as_ref().map(|_| Place::new()).transpose()?;
+    let place = options.profile.as_ref().map(|_| scratch::directory("run")).transpose()?;
     let mut environment = Vec::new();
     if let (Some(bytes), Some(place)) = (&options.profile, &place) {
-        environment.push(("HAKMEM_PROFILE_BYTES", bytes.into()));
-        environment.push(("HAKMEM_PROFILE_FILE", place.0.join("%p").into_os_string()));
+        environment.push(("HAKMEM_PROFILE_BYTES", bytes.to_string().into()));
+        environment.push(("HAKMEM_PROFILE_FILE", place.path().join("%p").into_os_string()));
     }
-    let watched = peak::run(&options.program, &library, &environment, false)?;
-    let profile = place.map(|place| read_profile(&place.0, watched.snapshot.process.pid)).transpose();
+    options.report.as_deref().map(files::ensure_place).transpose()?;
+    let to_stdout = options.report.as_deref().is_some_and(print::is_stdout);
+    let watched = peak::run(&options.program, &library, &environment, to_stdout)?;
+    let profile = place.map(|place| read_profile(place.path(), watched.snapshot.process.pid)).transpose();
     let profile = profile.unwrap_or_else(|error| {
-        eprintln!("hakmem: no profile: {error:#}");
+        print::note(&format!("hakmem: no profile: {error:#}"));
         None
     });
     if options.json {
-        eprintln!("{}", serde_json::to_string_pretty(&summary_json(&watched, profile.as_ref()))?);
+        print::json_note(&summary_json(&watched, profile.as_ref()))?;
     } else {
-        eprint!("{}", summary(&watched, profile.as_ref(), Style::of_stderr()));
+        print::note(summary(&watched, profile.as_ref(), Style::of_stderr()).trim_end());
     }
     if let Some(path) = &options.report {
         let page = report(&watched, profile.as_ref());
-        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, page)?;
     }
     Ok(ExitCode::from(watched.code))
 }
@@ -104,7 +93,7 @@ fn when(after: Option<std::time::Duration>) -> String {
 
 fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String {
     let mut all = explain::short(&watched.snapshot, &when(watched.after), style);
-    for advice in advice(&watched.snapshot) {
+    for advice in advice(&watched.snapshot, Reach::Ended) {
         all += &format!("- {}.\n", advice.text);
     }
     if let Some(end) = &watched.end {

@@ -1,7 +1,10 @@
 //! Signals as events. They are blocked in every thread and taken one by one by `wait`, so that one loop can watch a
 //! child, a clock and Ctrl-C without a handler. Children are started with the mask that was there before.
 
+use anyhow::{ensure, Result};
+use std::io::Error;
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -53,11 +56,46 @@ impl Drop for Blocked {
     }
 }
 
-/// Waits for one of the watched signals, at most until `deadline`.
-pub fn wait(deadline: Instant) -> Event {
+/// Readable when a signal to end has come, which stays there.
+pub fn descriptor() -> Result<OwnedFd> {
+    // SAFETY: the set is written before it is read, the descriptor is new and ours.
+    unsafe {
+        let mut set = watched();
+        libc::sigdelset(&mut set, libc::SIGCHLD);
+        let descriptor = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        ensure!(descriptor >= 0, "signalfd: {}", Error::last_os_error());
+        Ok(OwnedFd::from_raw_fd(descriptor))
+    }
+}
+
+/// A signal that is to end this process.
+pub struct Request {
+    pub number: libc::c_int,
+    /// By another process: not by the terminal, which tells all processes on it.
+    pub sent: bool,
+}
+
+/// Waits for a request to end, or for a child, at most until `deadline`.
+pub fn wait_for_end(deadline: Instant) -> Option<Request> {
+    let (signal, code) = take(deadline);
+    INTERRUPTS.contains(&signal).then_some(Request { number: signal, sent: code <= 0 })
+}
+
+/// The next of the watched signals and its si_code; -1 if none comes until `deadline`.
+fn take(deadline: Instant) -> (libc::c_int, libc::c_int) {
     let left = deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
     let time = libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos().into() };
-    match unsafe { libc::sigtimedwait(&watched(), ptr::null_mut(), &time) } {
+    // SAFETY: zero is a value of it, and all it points to lives.
+    unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        let signal = libc::sigtimedwait(&watched(), &mut about, &time);
+        (signal, about.si_code)
+    }
+}
+
+/// Waits for one of the watched signals, at most until `deadline`.
+pub fn wait(deadline: Instant) -> Event {
+    match take(deadline).0 {
         libc::SIGCHLD => Event::Child,
         signal if INTERRUPTS.contains(&signal) => Event::Interrupt,
         _ => Event::Timeout,

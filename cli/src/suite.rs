@@ -4,6 +4,7 @@
 //! scratch directory of the whole comparison, others come from --var. "{{name}}" is a literal "{name}". In `setup`,
 //! which is a shell's, names that are no variables are left alone, and so is "${name}".
 
+use crate::files;
 use crate::output::{self, Patterns};
 use crate::results::{Curve, Metric, Processes};
 use anyhow::{anyhow, bail, Context, Result};
@@ -106,7 +107,7 @@ struct Reader<'a> {
 }
 
 pub fn read(path: &Path, variables: &Variables, work: &Path) -> Result<Suite> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = files::read_text(path).with_context(|| path.display().to_string())?;
     let directory = fs::canonicalize(path)?.parent().unwrap_or(Path::new("/")).display().to_string();
     let mut variables = variables.clone();
     variables.insert("suite".to_string(), directory);
@@ -323,5 +324,18 @@ command = ["true"]
         assert_eq!(variable("n=5").unwrap(), ("n".to_string(), "5".to_string()));
         assert_eq!(variable("bench=/usr/../usr/lib").unwrap().1, "/usr/lib");
         assert!(variable("bench").is_err() && variable("Bench=1").is_err() && variable("=1").is_err());
+    }
+
+    /// Else a suite that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_text_is_a_suite_or_an_error() {
+        let (path, work) = (Path::new("suite.toml"), Path::new("/work"));
+        crate::fuzz::mutations("a suite", GOOD.as_bytes(), 1000, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let variables = Variables::from([("bench".to_string(), "/opt/bench".to_string())]);
+            if let Err(error) = (Reader { path, text: &text, work, variables }.suite()) {
+                assert!(error.to_string().starts_with("suite.toml:"), "{error}");
+            }
+        });
     }
 }

@@ -4,6 +4,7 @@
 //! narrow, the columns that matter least are left out.
 
 use crate::results::*;
+use crate::shown;
 use crate::statistics::{self, ROUNDS_FOR_VERDICT};
 use comfy_table::{presets, Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 use std::io::IsTerminal;
@@ -41,6 +42,11 @@ fn terminal_size() -> Option<(usize, usize)> {
 
 pub fn terminal_height() -> Option<usize> {
     std::io::stdout().is_terminal().then(|| terminal_size().map_or(24, |size| size.1))
+}
+
+/// Of text that may be another program's.
+fn cell_of(text: &str) -> Cell {
+    Cell::new(shown::line(text))
 }
 
 // ---- numbers ----
@@ -132,7 +138,7 @@ fn table(mut columns: Vec<Column>, style: Style) -> String {
         } else {
             table.force_no_tty();
         }
-        let header = columns.iter().map(|column| Cell::new(&column.title).add_attribute(Attribute::Bold));
+        let header = columns.iter().map(|column| cell_of(&column.title).add_attribute(Attribute::Bold));
         table.set_header(header.collect::<Vec<_>>());
         for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
             table.add_row(columns.iter().map(|column| column.cells[row].clone()).collect::<Vec<_>>());
@@ -160,9 +166,9 @@ pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Sty
     } else {
         table.force_no_tty();
     }
-    table.set_header(titles.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    table.set_header(titles.iter().map(|title| cell_of(title).add_attribute(Attribute::Bold)));
     for row in rows {
-        table.add_row(row.iter().map(Cell::new));
+        table.add_row(row.iter().map(|text| cell_of(text)));
     }
     for (place, column) in table.column_iter_mut().enumerate() {
         let is_figure = |cell: &String| cell.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit());
@@ -245,7 +251,7 @@ fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) ->
         Some(metric) => Column::new(&metric.name, 0, cells(&|one| one.metric.map_or("-".into(), |m| amount(m.median)))),
         None => Column::new("time", 0, cells(&|one| seconds(one.wall_s.median))),
     };
-    let names = measured.iter().map(|(result, _)| Cell::new(&result.allocator)).collect();
+    let names = measured.iter().map(|(result, _)| cell_of(&result.allocator)).collect();
     let mut columns = vec![
         Column::new("allocator", 0, names),
         time,
@@ -302,7 +308,7 @@ fn standing_of(comparison: &Comparison, group: &str, style: Style) -> String {
         pick(&|standing| ratio_cell(interval(&ratio(standing)), Some(&ratio(standing))))
     };
     let columns = vec![
-        Column::new("allocator", 0, pick(&|standing| Cell::new(&standing.allocator))),
+        Column::new("allocator", 0, pick(&|standing| cell_of(&standing.allocator))),
         Column::new("time", 0, ratios(&|standing| standing.time)),
         Column::new("peak RSS", 0, ratios(&|standing| standing.peak_rss)),
         Column::new("average RSS", 1, ratios(&|standing| standing.average_rss)),

@@ -1,30 +1,33 @@
 //! `hakmem top`: what a process's memory consists of and what its heap does, as it runs.
 //!
 //! 1. Every interval a snapshot goes to the screen (screen.rs), which keeps what was and draws it; stack.rs draws the
-//!    terms over time.
-//! 2. Keys are the screen's, or change the process. Signals are taken between two frames, so that the terminal is put
-//!    back whatever ends this; a panic puts it back by its hook.
+//!    terms over time. worker.rs takes it, so that a process that is slow to read holds up nothing.
+//! 2. Keys are the screen's, or change the process. terminal.rs takes them, signals and the terminal's end, and puts the
+//!    terminal back whatever ends this; a panic puts it back by its hook.
 //! 3. When the process ends, the last frame stays until a key.
 
 mod screen;
 mod stack;
+mod terminal;
+mod worker;
 
 use crate::heap::Target;
-use crate::proc::{Pid, Watched};
-use crate::purge;
+use crate::print;
+use crate::proc::{self, Pid, Watched};
 use crate::signals;
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use ratatui::{DefaultTerminal, Terminal};
 use screen::{Action, Screen};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use terminal::{Event, Terminal};
+use worker::{Answer, Question, Worker};
 
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
+    #[arg(value_parser = proc::pid)]
     pid: Pid,
     /// Seconds from one look to the next
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
@@ -43,16 +46,15 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How long a signal or the end of the process may wait for the next frame.
+/// How long the end of the process, or a new size of the terminal, may wait for the next frame.
 const FRAME: Duration = Duration::from_millis(200);
-
-/// As of `hakmem profile start`.
-const SAMPLE_BYTES: u64 = 512 << 10;
 
 /// Of a frame that is printed.
 const ONCE: (u16, u16) = (110, 40);
 
 pub fn command(options: &Options) -> Result<ExitCode> {
+    // Before any thread starts: one that does not block a signal would be ended by it.
+    let _blocked = (!options.once).then(signals::Blocked::new);
     let target = Target::attach(options.pid)?;
     let process = Watched::new(options.pid)?;
     let interval = Duration::from_secs_f64(options.interval);
@@ -61,69 +63,69 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     if options.once {
         std::thread::sleep(interval);
         screen.add(target.snapshot()?);
-        print!("{}", frame_text(&screen)?);
+        print::text(&frame_text(&screen)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     ensure!(terminal, "top needs a terminal; `hakmem top --once {}` prints one frame", options.pid);
-    let _blocked = signals::Blocked::new();
-    let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let outcome = follow(&mut terminal, &target, &process, &mut screen);
-    ratatui::restore();
+    let mut terminal = Terminal::new()?;
+    let outcome = follow(&mut terminal, Worker::start(target)?, &process, &mut screen);
+    drop(terminal);
+    signals::interrupted(); // it has done what it was sent for
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-fn told(outcome: Result<String>) -> String {
-    outcome.unwrap_or_else(|error| format!("{error:#}"))
-}
-
-/// Begins to sample allocations, or ends it.
-fn switch_profile(target: &Target) -> Result<String> {
-    if target.sampled_every()? != 0 {
-        target.sample_every(0)?;
-        return Ok(format!("no longer sampling; `hakmem flame {}` shows what was", target.pid()));
-    }
-    target.sample_every(SAMPLE_BYTES)?;
-    Ok(format!("sampling allocations; `hakmem flame {}` shows them", target.pid()))
-}
-
 fn frame_text(screen: &Screen) -> Result<String> {
-    let mut terminal = Terminal::new(TestBackend::new(ONCE.0, ONCE.1))?;
+    let mut terminal = ratatui::Terminal::new(TestBackend::new(ONCE.0, ONCE.1))?;
     let frame = terminal.draw(|frame| screen.draw(frame))?;
     let rows = frame.buffer.content.chunks(ONCE.0.into());
     let lines = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_string());
     Ok(lines.collect::<Vec<_>>().join("\n").trim_end().to_string() + "\n")
 }
 
-fn follow(terminal: &mut DefaultTerminal, target: &Target, process: &Watched, screen: &mut Screen) -> Result<()> {
+/// Until a key, a signal, or the terminal's end.
+fn follow(terminal: &mut Terminal, mut worker: Worker, process: &Watched, screen: &mut Screen) -> Result<()> {
     let mut due = Instant::now() + screen.interval;
-    while !signals::interrupted() {
+    let mut asked = false;
+    loop {
+        for answer in worker.answers() {
+            match answer {
+                Answer::Said(text) => screen.say(text),
+                Answer::Snapshot(outcome) => {
+                    asked = false;
+                    match outcome {
+                        Ok(snapshot) => screen.add(*snapshot),
+                        Err(_) if process.has_ended() => screen.end(),
+                        Err(error) => screen.say(format!("{error:#}")),
+                    }
+                }
+            }
+        }
         if !screen.has_ended() && process.has_ended() {
             screen.end();
         }
-        if screen.is_following() && Instant::now() >= due {
-            match target.snapshot() {
-                Ok(snapshot) => screen.add(snapshot),
-                Err(_) if process.has_ended() => screen.end(),
-                Err(error) => screen.say(format!("{error:#}")),
-            }
-            due = Instant::now() + screen.interval;
+        if screen.is_following() && !asked && Instant::now() >= due {
+            worker.ask(Question::Snapshot);
+            (asked, due) = (true, Instant::now() + screen.interval);
         }
-        terminal.draw(|frame| screen.draw(frame))?;
+        if !terminal.draw(screen)? {
+            return Ok(());
+        }
         let wait = due.saturating_duration_since(Instant::now()).min(FRAME);
-        if !event::poll(if screen.is_following() { wait } else { FRAME })? {
-            continue;
-        }
-        let Event::Key(key) = event::read()? else { continue };
-        if key.kind == KeyEventKind::Release {
-            continue;
-        }
-        match screen.press(key) {
-            Action::None => {}
-            Action::Quit => return Ok(()),
-            Action::Purge => screen.say(told(purge::said(target))),
-            Action::Profile => screen.say(told(switch_profile(target))),
+        let idle = asked || !screen.is_following();
+        match terminal.wait(worker.descriptor(), if idle { FRAME } else { wait })? {
+            Event::End => return Ok(()),
+            Event::Other => {}
+            Event::Keys(keys) => {
+                for key in keys {
+                    match screen.press(key) {
+                        Action::None => {}
+                        Action::Quit => return Ok(()),
+                        Action::Purge => worker.ask(Question::Purge),
+                        Action::Profile => worker.ask(Question::Profile),
+                    }
+                }
+            }
         }
     }
-    Ok(())
 }

@@ -7,7 +7,8 @@
 use crate::heap::Target;
 use crate::http::{self, Request, Response};
 use crate::picture::page;
-use crate::proc::{Pid, Watched};
+use crate::print;
+use crate::proc::{self, Pid, Watched};
 use crate::purge;
 use crate::signals::{self, Event};
 use anyhow::{Context, Result};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
+    #[arg(value_parser = proc::pid)]
     pid: Pid,
     /// The port on 127.0.0.1; any that is free if not given
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -54,7 +56,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let address = format!("http://{}/{}/", listener.local_addr()?, view.secret);
     let shared = view.clone();
     http::serve(listener, move |request| shared.answer(request))?;
-    println!("{address}\nThe page follows process {}; Ctrl-C ends it.", options.pid);
+    print::line(&format!("{address}\nThe page follows process {}; Ctrl-C ends it.", options.pid))?;
     if options.open {
         let open = Command::new("xdg-open").arg(&address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         open.context("cannot open a browser: xdg-open is not there")?;
@@ -113,7 +115,7 @@ impl View {
                 return;
             }
             if end.is_none() && self.process.has_ended() {
-                println!("Process {} has ended.", self.process.pid);
+                let _ = print::line(&format!("Process {} has ended.", self.process.pid)); // to a reader, if there is one
                 end = Some(Instant::now() + FAREWELL);
             }
             let told = self.told.load(Ordering::Relaxed) || !self.asked.load(Ordering::Relaxed);

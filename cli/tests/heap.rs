@@ -346,7 +346,7 @@ fn wrong_permissions_are_told() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let tool = directory.path().join("hakmem");
-    fs::copy(env!("CARGO_BIN_EXE_hakmem"), &tool).unwrap();
+    copy_by_other_process(env!("CARGO_BIN_EXE_hakmem"), &tool);
     let mut program = Program::known(&library, &[]);
     program.tell("work");
     for command in ["explain", "purge", "options"] {
@@ -469,6 +469,7 @@ fn a_parked_purger_is_woken() {
     assert!(term(&explain(&pid), "empty_slots") > 30 * MIB);
     let purged = json(&["purge", &pid, "--json"]);
     assert!(purged["given_back"].as_i64().unwrap() > 30 * MIB, "{purged}");
+    assert_eq!(purged["honoured"], true, "{purged}");
     assert!(term(&explain(&pid), "empty_slots") < MIB);
     assert!(purged["rss_after"].as_i64().unwrap() + 30 * MIB < purged["rss_before"].as_i64().unwrap(), "{purged}");
     program.tell("work"); // it has not come to harm
@@ -481,10 +482,56 @@ fn a_program_without_threads_purges_when_it_allocates() {
     let mut program = Program::known(&library, &[("HAKMEM_PURGE", "never")]);
     program.tell("free 3000 16000");
     let pid = program.pid();
-    assert!(text(&["purge", &pid]).contains("at its next allocation"));
+    let output = hakmem(&["purge", &pid, "--wait", "0.6"]);
+    let (said, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}{noted}");
+    assert!(
+        said.starts_with("nothing given back yet: the request stands") && said.contains("no purger thread"),
+        "{said}"
+    );
+    assert!(noted.starts_with("hakmem: waiting at most 0.6 s for its next allocation that leaves"), "{noted}");
+    assert!(refusal_of_usage(&["purge", &pid, "--wait", "4000"]).contains("0 to 3600 seconds"));
     assert!(term(&explain(&pid), "empty_slots") > 30 * MIB);
     program.tell("work");
     assert!(term(&explain(&pid), "empty_slots") < 4 * MIB, "{}", explain(&pid)["heap"]);
+}
+
+/// Else the three figures contradict each other: what is allocated meanwhile is in one and not in the others.
+#[test]
+fn what_a_purge_gave_back_is_the_difference() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("spread 300000 400 100");
+    program.tell("churn 2");
+    let purged = json(&["purge", &program.pid(), "--json"]);
+    let figure = |name: &str| purged[name].as_i64().unwrap();
+    assert_eq!(figure("given_back"), (figure("rss_before") - figure("rss_after")).max(0), "{purged}");
+}
+
+/// Else the user is promised what does not come: nobody acts on the request while such a program sleeps.
+#[test]
+fn what_a_sleeping_program_cannot_give_back_is_told() {
+    let Some(library) = library() else { return };
+    let said = |program: &Program| text(&["explain", &program.pid()]);
+    let mut alone = Program::known(&library, &[]);
+    alone.tell("spread 400000 96 200");
+    while !said(&alone).contains("the program sleeps and has no purger thread, so `hakmem purge") {
+        std::thread::yield_now(); // until it waits for its next line
+        assert!(said(&alone).contains("that leaves the fast path"), "{}", said(&alone));
+    }
+    let mut threads = Program::known(&library, &[]);
+    threads.tell("blocks 2 3000 400");
+    threads.tell("free 3000 16000");
+    threads.tell("spread 400000 96 200");
+    let purger = format!("`hakmem purge {}` gives it back at once", threads.pid());
+    assert!(said(&threads).contains(&purger), "{}", said(&threads));
+    let before = term(&explain(&threads.pid()), "partly_used_slabs");
+    assert_eq!(hakmem(&["purge", &threads.pid()]).status.code(), Some(0));
+    let after = term(&explain(&threads.pid()), "partly_used_slabs");
+    assert!(after < before - 10 * MIB, "{before} before, {after} after");
+    let (path, library) = (directory().join("program"), library.display().to_string());
+    let ended = text(&["explain", "--hakmem", &library, "--", path.to_str().unwrap(), "spread 400000 96 200"]);
+    assert!(ended.contains("`hakmem purge` gives it back while the program runs"), "{ended}");
 }
 
 /// Else a program that only seems to run under HAKMEM is measured, or blamed.

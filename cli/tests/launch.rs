@@ -11,6 +11,8 @@ mod launch;
 mod proc;
 #[path = "../src/results.rs"]
 mod results;
+#[path = "../src/scratch.rs"]
+mod scratch;
 #[path = "../src/signals.rs"]
 mod signals;
 

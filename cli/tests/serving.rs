@@ -7,6 +7,9 @@ use kit::*;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The value of a sample whose line has all these parts.
@@ -25,7 +28,7 @@ fn metrics_are_those_of_the_heap() {
     let mut program = Program::known(&library, &[]);
     program.tell("blocks 2 30000 400");
     let pid = program.pid();
-    for arguments in [vec!["metrics", &pid], vec!["metrics", "--all"]] {
+    for arguments in [vec!["metrics", &pid, "--budget", "60"], vec!["metrics", "--all", "--budget", "60"]] {
         let metrics = text(&arguments);
         let who = format!("pid=\"{pid}\",process=\"program\"");
         assert_eq!(sample(&metrics, &["hakmem_class_bytes{", &who, "\"416\"", "\"live\""]), 60_000.0 * 416.0);
@@ -47,7 +50,7 @@ fn metrics_are_those_of_the_heap() {
 fn metrics_have_the_form_prometheus_reads() {
     let Some(library) = library() else { return };
     let program = Program::known(&library, &[]);
-    let metrics = text(&["metrics", &program.pid(), "--openmetrics"]);
+    let metrics = text(&["metrics", &program.pid(), "--openmetrics", "--budget", "60"]);
     let body = metrics.strip_suffix("# EOF\n").expect("OpenMetrics ends so");
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let (name, rest) = line.split_once('{').expect(line);
@@ -56,6 +59,32 @@ fn metrics_have_the_form_prometheus_reads() {
         let family = name.strip_suffix("_total").unwrap_or(name);
         assert!(body.contains(&format!("# TYPE {family} ")), "{name} is not announced");
     }
+}
+
+/// Else what is missing from the metrics looks as if it were not there.
+#[test]
+fn processes_that_may_not_be_read_are_counted() {
+    let Some(library) = library() else { return };
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root can become another user");
+    }
+    let mut program = Program::known(&library, &[]);
+    program.tell("work");
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = directory.path().join("hakmem");
+    copy_by_other_process(env!("CARGO_BIN_EXE_hakmem"), &tool);
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&tool).args(["metrics", "--all"]);
+    let Ok(output) = other.output() else { return eprintln!("skipped: there is no setpriv") };
+    let metrics = String::from_utf8(output.stdout).unwrap();
+    assert!(sample(&metrics, &["hakmem_processes{state=\"forbidden\"}"]) >= 2.0, "{metrics}");
+    assert!(!metrics.contains(&format!("pid=\"{}\"", program.pid())), "{metrics}");
+    let own = text(&["metrics", &program.pid(), "--budget", "30"]);
+    assert_eq!(sample(&own, &["hakmem_read_budget_seconds{}"]), 30.0);
+    let took = sample(&own, &["hakmem_read_seconds{pid=", "process=\"program\""]);
+    assert!(took > 0.0 && took < 30.0, "{took}");
+    assert_eq!(sample(&own, &["hakmem_processes{state=\"slow\"}"]), 0.0);
 }
 
 struct Server(Child);
@@ -74,7 +103,7 @@ fn metrics_are_served_on_loopback() {
     let program = Program::known(&library, &[]);
     let pid = program.pid();
     let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-    command.args(["metrics", &pid, "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+    command.args(["metrics", &pid, "--budget", "60", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
     let mut server = Server(command.spawn().unwrap());
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -96,7 +125,7 @@ fn metrics_are_served_on_loopback() {
     assert!(ask(format!("GET /other HTTP/1.1\r\nHost: {address}\r\n\r\n")).starts_with("HTTP/1.1 404 "));
     assert!(ask(format!("POST /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n")).starts_with("HTTP/1.1 405 "));
     drop(program);
-    assert!(ask(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n")).starts_with("HTTP/1.1 503 "));
+    assert_eq!(server.0.wait().unwrap().code(), Some(0), "nothing is left to be served");
     assert!(refusal(&["metrics", "--all", "--listen", "0.0.0.0:1"]).contains("127.0.0.1 only"));
 }
 
@@ -142,6 +171,82 @@ fn a_run_names_what_leaked() {
     assert!(summary["end"]["live"].as_u64().unwrap() >= 15_000_000, "{}", summary["end"]);
     let profile = summary["profile"].to_string();
     assert!(profile.contains("\"lose\"") && profile.contains("leaks.c"), "{profile}");
+}
+
+// ---- their end ----
+
+/// The signals that end a command, and how it ends then: by itself, or by the signal.
+/// Of a shell's background, or of nohup, programs inherit that they ignore signals; this one does not.
+fn heeds_signals(command: &mut Command) -> &mut Command {
+    let heed = || {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    unsafe { command.pre_exec(heed) }
+}
+
+fn ends_by_signals(arguments: &[&str], code: Option<i32>) {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+        let mut server = Server(heeds_signals(&mut command).args(arguments).stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        unsafe { libc::kill(server.0.id() as i32, signal) };
+        let status = server.0.wait().unwrap();
+        let expected = if code.is_some() { (code, None) } else { (None, Some(signal)) };
+        assert_eq!((status.code(), status.signal()), expected, "{arguments:?}, signal {signal}");
+    }
+}
+
+/// Else a server stays behind its terminal.
+#[test]
+fn servers_end_by_signals() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("work");
+    ends_by_signals(&["view", &program.pid()], Some(0));
+    ends_by_signals(&["metrics", "--all", "--listen", "127.0.0.1:0"], None);
+}
+
+/// Else a supervisor that ends `hakmem run` leaves the program, or gets no summary of it.
+#[test]
+fn signals_reach_the_program_that_is_run() {
+    let Some(library) = library() else { return };
+    let library = library.to_string_lossy().into_owned();
+    for (signal, script, code) in [
+        (libc::SIGTERM, "echo ready; while :; do sleep 0.01; done", 128 + libc::SIGTERM),
+        (libc::SIGHUP, "echo ready; while :; do sleep 0.01; done", 128 + libc::SIGHUP),
+        (libc::SIGTERM, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done", 5),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+        command.args(["run", "--hakmem", &library, "--profile", "--", "sh", "-c", script]);
+        let command = heeds_signals(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = Server(command.spawn().unwrap());
+        let mut lines = BufReader::new(run.0.stdout.take().unwrap());
+        lines.read_line(&mut String::new()).unwrap();
+        unsafe { libc::kill(run.0.id() as i32, signal) };
+        let mut said = String::new();
+        run.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(run.0.wait().unwrap().code(), Some(code), "{script}: {said}");
+        assert!(said.contains("= resident"), "the summary: {said}");
+    }
+    // One that does not listen is ended by the second signal.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.01; done";
+    command.args(["run", "--hakmem", &library, "--", "sh", "-c", deaf]);
+    let mut run = Server(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(run.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    while run.0.try_wait().unwrap().is_none() {
+        unsafe { libc::kill(run.0.id() as i32, libc::SIGTERM) };
+        std::thread::yield_now();
+    }
+    let gone = || !Path::new(&format!("/proc/{}", line.trim())).exists();
+    while !gone() {
+        std::thread::yield_now(); // the kernel ends it with its tracer
+    }
 }
 
 // ---- completions and manual pages ----

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -230,6 +231,88 @@ fn signals_leave_the_terminal_as_it_was() {
         unsafe { libc::kill(top.child.id() as i32, signal) };
         assert_eq!(top.finish().code(), Some(0), "signal {signal}");
     }
+}
+
+/// A terminal's two ends: the one of whoever shows it, and the one of programs.
+fn open_terminal(columns: u16, lines: u16) -> (File, OwnedFd) {
+    let (mut master, mut slave, null) = (0, 0, std::ptr::null_mut());
+    let opened = unsafe { libc::openpty(&mut master, &mut slave, null, null.cast(), &size(columns, lines)) };
+    assert_eq!(opened, 0);
+    let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+    unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+    (master, slave)
+}
+
+fn modes(terminal: &impl AsRawFd) -> libc::tcflag_t {
+    let mut state: libc::termios = unsafe { std::mem::zeroed() };
+    assert_eq!(unsafe { libc::tcgetattr(terminal.as_raw_fd(), &mut state) }, 0);
+    state.c_lflag
+}
+
+/// On a terminal that is not its controlling one, so that no SIGHUP comes.
+fn start_beside(program: &Program, slave: OwnedFd) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(["top", &program.pid()]).env("TERM", "xterm-256color");
+    let end = || Stdio::from(slave.try_clone().unwrap());
+    command.stdin(end()).stdout(end()).stderr(end());
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        })
+    };
+    command.spawn().unwrap()
+}
+
+fn ends(child: &mut Child) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if begun.elapsed() > LIMIT {
+            let _ = child.kill();
+            panic!("it does not end");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Else it spins on a closed terminal with a whole core, and no signal ends it.
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    let Some(program) = Program::start() else { return };
+    let (mut master, slave) = open_terminal(100, 30);
+    let mut child = start_beside(&program, slave);
+    let (mut parser, mut bytes) = (vt100::Parser::new(30, 100, 0), [0; 4096]);
+    while !parser.screen().contents().contains("q quit") {
+        let count = master.read(&mut bytes).unwrap();
+        parser.process(&bytes[..count]);
+    }
+    drop(master);
+    let status = ends(&mut child);
+    assert_eq!(status.code(), Some(0), "{status:?}");
+}
+
+/// Else what stands in a terminal that takes no output can only be killed, and leaves it raw.
+#[test]
+fn a_terminal_that_takes_nothing_does_not_hold_it() {
+    let Some(program) = Program::start() else { return };
+    let (master, slave) = open_terminal(100, 30);
+    let again = format!("/proc/self/fd/{}", slave.as_raw_fd());
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut full = File::options().write(true).custom_flags(flags).open(again).unwrap();
+    let before = modes(&master);
+    let mut child = start_beside(&program, slave);
+    let begun = Instant::now();
+    while modes(&master) == before {
+        assert!(begun.elapsed() < LIMIT, "it does not begin");
+        std::thread::yield_now();
+    }
+    while full.write(&[b'x'; 1000]).is_ok() {}
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert_eq!(ends(&mut child).code(), Some(0));
+    assert_eq!(modes(&master), before, "the terminal is left raw");
 }
 
 #[test]

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <thread>
 
 #include "../heap_stats.h"
+#include "../posix_regex.h"
 #include "../support.h"
 #include "../surface.h"
 #include "double_frees.h"
@@ -110,10 +110,19 @@ void *mapped(size_t) { return mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_P
 void *other_allocators(size_t) { return oracle().alloc(100); }
 /* A place of the heap that no malloc has handed out yet: far behind a live block. */
 void *never_allocated(size_t size) { return live(size) + 40 * kMiB; }
-/* Behind the last block that was carved, in the same slab. */
+/* The last block of a slab that began after the program's own blocks were made: in secure mode they lie anywhere in
+ * theirs. */
 void *uncarved(size_t size) {
-    uintptr_t slot = reinterpret_cast<uintptr_t>(live(size)) & ~uintptr_t{0xffff};
-    return reinterpret_cast<void *>(slot + (65536 / size - 1) * size);
+    size_t blocks_of_a_slab = 65536 / size;
+    std::vector<char *> ours(4 * blocks_of_a_slab + 10); /* large: no block of the slab is its own */
+    for (;;) {
+        for (char *&block : ours)
+            block = live(size);
+        char *slot = ours.back() - (reinterpret_cast<uintptr_t>(ours.back()) & 0xffff);
+        char *last = slot + (blocks_of_a_slab - 1) * size;
+        if (std::find(ours.begin(), ours.end(), last) == ours.end())
+            return last;
+    }
 }
 void *freed(size_t size) {
     char *block = live(size);
@@ -219,10 +228,40 @@ constexpr char kInvalid[] = "hakmem: invalid free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kEither[] = "hakmem: (double|invalid) free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kWritten[] = "hakmem: (write after|double) free (among|of) .*";
 constexpr char kSized[] = "hakmem: free of 0x[0-9a-f]+ with size [0-9]+ \\([0-9]+-byte block\\)";
+constexpr char kOver[] = "hakmem: overflow of 0x[0-9a-f]+ \\([0-9]+-byte block\\)";
 constexpr char kPointer[] = "hakmem: invalid pointer 0x[0-9a-f]+ in [a-z_]+ \\(.*\\)";
 
 const std::vector<size_t> kSizes{8, 48, 1000, 5000, 40000, 200 * kKiB, 3 * kMiB};
 const std::vector<size_t> kNoSize{0};
+
+/* A text's end behind a block that others had before. */
+void overflow_of_a_used_block(size_t size) {
+    S.free(live(size));
+    char *block = live(size);
+    block[size] = 0;
+    S.free(block);
+}
+
+void overflow_then_realloc(size_t size) {
+    char *block = live(size);
+    block[size] = 'x';
+    S.free(hidden(S.realloc(block, size + size / 2)));
+}
+
+void overflow_of_a_grown_block(size_t size) {
+    size_t larger = size + size / 10;
+    char *block = static_cast<char *>(hidden(S.realloc(live(size), larger)));
+    memset(block + size, 'x', larger - size);
+    block[larger + 7] = 0;
+    S.free(block);
+}
+
+void overflow_of_a_shrunk_block(size_t size) {
+    size_t smaller = size - size / 4;
+    char *block = static_cast<char *>(hidden(S.realloc(live(size), smaller)));
+    block[smaller] = 0;
+    S.free(block);
+}
 
 std::vector<Misuse> frees_and_writes() {
     std::vector<size_t> written_by_zeroes{8, 48, 1000};
@@ -243,6 +282,10 @@ std::vector<Misuse> frees_and_writes() {
         {"pointer_after_free", pointer_after_free, kWritten, {8, 48, 1000}},
         {"text_after_free", text_after_free, kWritten, {8, 48, 1000}},
         {"double_free_of_a_written_block", double_free_of_a_written_block, kWritten, {8, 48, 1000}},
+        {"overflow_of_a_used_block", overflow_of_a_used_block, kOver, {100000, 700001}},
+        {"overflow_then_realloc", overflow_then_realloc, kOver, {100000, 700001, 3000000}},
+        {"overflow_of_a_grown_block", overflow_of_a_grown_block, kOver, {100000, 700001, 3000000}},
+        {"overflow_of_a_shrunk_block", overflow_of_a_shrunk_block, kOver, {300000, 900001, 3000000, 7340044}},
         {"double_free_after_a_small_write", double_free_after_a_small_write, kDouble, {8, 48, 1000}},
     };
 }
@@ -296,9 +339,9 @@ const std::vector<Misuse> &cases() {
 
 size_t count_matching(const std::string &text, const std::string &pattern) {
     auto lines = lines_of(text);
-    std::regex regex(pattern);
+    Regex regex(pattern);
     return static_cast<size_t>(
-        std::count_if(lines.begin(), lines.end(), [&](auto &line) { return std::regex_match(line, regex); }));
+        std::count_if(lines.begin(), lines.end(), [&](auto &line) { return regex.is_all_of(line); }));
 }
 
 /* ---- all cases, each in a child forked from a program that does nothing else ---- */

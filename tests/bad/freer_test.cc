@@ -13,11 +13,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <regex>
 #include <set>
 #include <thread>
 
 #include "../heap_stats.h"
+#include "../posix_regex.h"
 #include "../support.h"
 #include "../surface.h"
 #include "double_frees.h"
@@ -175,8 +175,8 @@ TEST(Freer, IsKnownInSimpleCases) {
     for (auto &one : cases())
         for (size_t size : one.sizes) {
             Outcome outcome = run_self({"--case", one.name, std::to_string(size)});
-            std::regex line("hakmem: double free of .* \\([0-9]+-byte block" + std::string(one.line) + "\\)\n");
-            EXPECT_TRUE(std::regex_match(outcome.err, line)) << one.name << outcome.describe();
+            Regex line("hakmem: double free of .* \\([0-9]+-byte block" + std::string(one.line) + "\\)\n");
+            EXPECT_TRUE(line.is_all_of(outcome.err)) << one.name << outcome.describe();
         }
 }
 

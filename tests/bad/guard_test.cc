@@ -5,10 +5,10 @@
 #include <hakmem.h>
 #include <signal.h>
 
-#include <regex>
 #include <thread>
 
 #include "../heap_stats.h"
+#include "../posix_regex.h"
 #include "../support.h"
 
 namespace {
@@ -110,9 +110,9 @@ template <class Function> bool names(const std::string &report, Function functio
     if (dladdr(reinterpret_cast<void *>(address), &info) == 0)
         return false;
     uintptr_t offset = address - reinterpret_cast<uintptr_t>(info.dli_fbase);
-    std::regex line("program\\+0x([0-9a-f]+)");
-    for (std::sregex_iterator at(report.begin(), report.end(), line), end; at != end; ++at)
-        if (std::stoul((*at)[1], nullptr, 16) - offset < 100)
+    const std::string before = "program+0x";
+    for (size_t at = 0; (at = report.find(before, at)) != std::string::npos; at += before.size())
+        if (std::stoul(report.substr(at + before.size()), nullptr, 16) - offset < 100)
             return true;
     return false;
 }
@@ -122,8 +122,10 @@ TEST(Guard, TellsWhatWasDoneAndByWhom) {
         Outcome outcome = run_self({"run", program.name}, kGuardAll);
         SCOPED_TRACE(std::string(program.name) + ": " + outcome.describe());
         EXPECT_FALSE(outcome.exited(0));
-        std::string line = std::regex_replace(program.line, std::regex("#"), std::to_string(program.size));
-        EXPECT_TRUE(std::regex_search(outcome.err, std::regex("hakmem: " + line + "\n")));
+        std::string line = program.line;
+        if (size_t size = line.find('#'); size != std::string::npos)
+            line.replace(size, 1, std::to_string(program.size));
+        EXPECT_TRUE(Regex("hakmem: " + line + "\n").is_in(outcome.err));
         size_t allocated = outcome.err.find("hakmem: allocated by thread ");
         size_t freed = outcome.err.find("hakmem: freed by thread ");
         ASSERT_NE(allocated, std::string::npos);

@@ -21,7 +21,8 @@ extern "C" {
     X(mremap)                                                                                                          \
     X(mincore)                                                                                                         \
     X(membarrier)                                                                                                      \
-    X(futex) X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(getrlimit) X(open) X(write) X(fcntl)
+    X(futex)                                                                                                           \
+    X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(getrlimit) X(open) X(read) X(write) X(fcntl)
 
 enum fault_call {
 #define FAULT_ENUM(name) FAULT_##name,
@@ -31,13 +32,18 @@ enum fault_call {
     FAULT_COUNTS
 };
 
-/* Calls from <= k < to fail, counted from 1. `half`: those that can have done a part of their work by then have. Not more
- * than commit_most bytes may become writable, as where nothing is overcommitted; 0: any number. */
+/* What a call on a range has done when it fails. mremap has moved so much, and: half, unmapped the rest of its target, as Linux
+ * 6.17 does where the second mapping is refused; most, left it; target gone: moved nothing and unmapped all of the target, as
+ * kernels before do. A write is short then, and mincore has written what is not so. */
+enum fault_part { FAULT_NONE_DONE, FAULT_HALF_DONE, FAULT_MOST_DONE, FAULT_TARGET_GONE };
+
+/* Calls from <= k < to fail, counted from 1, each when a part of its work is done. Not more than commit_most bytes may become
+ * writable, as where nothing is overcommitted; 0: any number. */
 struct fault_plan {
     int call;
     unsigned from, to;
     int error;
-    int half;
+    enum fault_part part;
     size_t commit_most;
 };
 
@@ -55,6 +61,7 @@ void fault_clock_advance(unsigned ms);
 /* Options that are read at the start only; before the first allocation. */
 void fault_no_reservation(void);    /* REGION_BYTES=0 */
 void fault_huge_pages_always(void); /* HUGE_PAGES=always */
+void fault_secure(void);            /* SECURE=1 */
 
 /* The pool's slots. Nobody's are ACTIVE, but no block is there that could ever be freed. */
 struct fault_slots {

@@ -1,8 +1,8 @@
 /* os.h for tests: os_linux.c as it is, but each of its calls of the system goes through a gate that can make it fail.
  *
  *  1. The headers come first, then a gate_… for each call, then macros that put the gates in the calls' places.
- *  2. A call that fails is not made, or half of it is (madvise and mprotect over the first half of the range; mremap and
- *     mmap have unmapped what they were to replace), as the kernel does when it finds out late.
+ *  2. A call that fails is not made, or a part of it is (enum fault_part), as the kernel does when it finds out late or is
+ *     interrupted.
  *  3. Linked before the library, this file's os_* are taken instead of the library's. The pthread_ functions that the
  *     library calls elsewhere are wrapped by the linker. */
 #include "fault.h"
@@ -25,6 +25,7 @@
 
 #include "../../src/heap.h"
 #include "../../src/options.h"
+#include "../../src/spans.h"
 
 static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;
@@ -55,7 +56,15 @@ static int failed(void) {
     return -1;
 }
 
-static size_t half_of(size_t bytes) { return plan.half ? round_down(bytes / 2, (size_t)getpagesize()) : 0; }
+/* What is done of a range: whole pages, and never all. */
+static size_t part_of(size_t bytes) {
+    size_t page = (size_t)getpagesize(), most = round_down(bytes - 1, page);
+    switch (plan.part) {
+    case FAULT_NONE_DONE: return 0;
+    case FAULT_MOST_DONE: return most;
+    default: return round_down(bytes / 2, page);
+    }
+}
 
 /* The call itself, or what the bound leaves of the whole. */
 static bool refuses(enum fault_call call, size_t bytes, int protection) {
@@ -73,45 +82,64 @@ static bool refuses(enum fault_call call, size_t bytes, int protection) {
 
 static void *gate_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
     bool may_be_occupied = flags & MAP_FIXED_NOREPLACE, over = flags & MAP_FIXED;
-    if ((plan.error == EEXIST && !may_be_occupied) || !refuses(over ? FAULT_mmap_over : FAULT_mmap, bytes, protection))
-        return mmap(address, bytes, protection, flags, fd, offset);
-    if (over && plan.half)
+    if ((plan.error == EEXIST && !may_be_occupied) ||
+        !refuses(over ? FAULT_mmap_over : FAULT_mmap, bytes, protection)) {
+        void *got = mmap(address, bytes, protection, flags, fd, offset);
+        if (got == MAP_FAILED && errno == EEXIST)
+            atomic_fetch_add(&occupied_bytes, bytes);
+        return got;
+    }
+    if (over && plan.part == FAULT_TARGET_GONE)
         munmap(address, bytes);
+    else if (over && part_of(bytes) != 0)
+        munmap(address, part_of(bytes));
     if (plan.error == EEXIST)
         atomic_fetch_add(&occupied_bytes, bytes);
     failed();
     return MAP_FAILED;
 }
 
-static int gate_munmap(void *address, size_t bytes) { return fails(FAULT_munmap) ? failed() : munmap(address, bytes); }
+static int gate_munmap(void *address, size_t bytes) {
+    if (!fails(FAULT_munmap))
+        return munmap(address, bytes);
+    if (part_of(bytes) != 0)
+        munmap(address, part_of(bytes));
+    return failed();
+}
 
 static int gate_mprotect(void *address, size_t bytes, int protection) {
     if (!refuses(FAULT_mprotect, bytes, protection))
         return mprotect(address, bytes, protection);
-    if (half_of(bytes) != 0)
-        mprotect(address, half_of(bytes), protection);
+    if (part_of(bytes) != 0)
+        mprotect(address, part_of(bytes), protection);
     return failed();
 }
 
 static int gate_madvise(void *address, size_t bytes, int advice) {
     if (!fails(FAULT_madvise))
         return madvise(address, bytes, advice);
-    if (half_of(bytes) != 0)
-        madvise(address, half_of(bytes), advice);
+    if (part_of(bytes) != 0)
+        madvise(address, part_of(bytes), advice);
     return failed();
 }
 
 static void *gate_mremap(void *from, size_t bytes, size_t new_bytes, int flags, void *to) {
     if (!fails(FAULT_mremap))
         return mremap(from, bytes, new_bytes, flags, to);
-    if (plan.half)
-        munmap(to, new_bytes);
+    size_t moved = plan.part != FAULT_TARGET_GONE ? part_of(bytes) : 0;
+    if (moved != 0 && mremap(from, moved, moved, flags, to) != to)
+        moved = 0;
+    if (plan.part == FAULT_TARGET_GONE || plan.part == FAULT_HALF_DONE)
+        munmap((char *)to + moved, new_bytes - moved);
     failed();
     return MAP_FAILED;
 }
 
 static int gate_mincore(void *address, size_t bytes, unsigned char *pages) {
-    return fails(FAULT_mincore) ? failed() : mincore(address, bytes, pages);
+    if (!fails(FAULT_mincore))
+        return mincore(address, bytes, pages);
+    memset(pages, 1, part_of(bytes) / (size_t)getpagesize());
+    return failed();
 }
 
 static int gate_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with) {
@@ -134,18 +162,42 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 }
 /* NOLINTEND */
 
-static long gate_syscall(long number, long a, long b, long c, ...) {
-    bool is_counted = number != SYS_rt_sigprocmask; /* it asks for nothing */
-    if (is_counted && fails(number == SYS_membarrier ? FAULT_membarrier : FAULT_futex))
+/* What os_linux.c asks of the kernel without libc's wrappers. -1: what cannot fail. */
+static int fault_of(long number) {
+    switch (number) {
+    case SYS_membarrier: return FAULT_membarrier;
+    case SYS_openat: return FAULT_open;
+    case SYS_read: return FAULT_read;
+    case SYS_write: return FAULT_write;
+    case SYS_fcntl: return FAULT_fcntl;
+    case SYS_futex: return FAULT_futex;
+    default: return -1; /* the rest has no plan of its own, and rt_sigprocmask asks for nothing */
+    }
+}
+
+static long gate_syscall(long number, long a, long b, long c, long d) {
+    int call = fault_of(number);
+    if (number == SYS_futex && b == 128 && d != 0) {              /* a wait that ends takes no time */
+        const struct timespec *time = (const struct timespec *)d; /* NOLINT: an address */
+        fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
+        sched_yield();
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    if (call >= 0 && fails((enum fault_call)call)) {
+        if (call == FAULT_write && plan.part != FAULT_NONE_DONE)
+            return syscall(number, a, b, (c + 1) / 2);
         return failed();
+    }
     if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: while the word is `c` */
         store_relaxed(&parked_value, (uint32_t)c);
         store_release(&parked_word, (_Atomic uint32_t *)a); /* NOLINT: an address */
     }
-    va_list more;
-    va_start(more, c);
-    long d = va_arg(more, long); /* every call has it */
-    va_end(more);
+    if (number == SYS_nanosleep) {                                /* where a wait was refused */
+        const struct timespec *time = (const struct timespec *)a; /* NOLINT: an address */
+        fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
+        return sched_yield();
+    }
     return syscall(number, a, b, c, d, NULL, 0);
 }
 
@@ -153,29 +205,11 @@ static int gate_getrlimit(int which, struct rlimit *limit) {
     return fails(FAULT_getrlimit) ? failed() : getrlimit(which, limit);
 }
 
-static int gate_open(const char *path, int flags, mode_t mode, ...) {
-    return fails(FAULT_open) ? failed() : open(path, flags, mode);
-}
-
-static ssize_t gate_write(int fd, const void *text, size_t bytes) {
-    return fails(FAULT_write) ? failed() : write(fd, text, bytes);
-}
-
-static int gate_fcntl(int fd, int command, int with) {
-    return fails(FAULT_fcntl) ? failed() : fcntl(fd, command, with);
-}
-
 static int gate_clock_gettime(clockid_t which, struct timespec *now) {
     (void)which;
     unsigned ms = load_relaxed(&clock_ms);
     *now = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     return 0;
-}
-
-static int gate_nanosleep(const struct timespec *time, struct timespec *left) {
-    (void)left;
-    fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
-    return sched_yield();
 }
 
 #define mmap gate_mmap
@@ -187,12 +221,13 @@ static int gate_nanosleep(const struct timespec *time, struct timespec *left) {
 #define pthread_create gate_pthread_create
 #define syscall gate_syscall
 #define getrlimit gate_getrlimit
-#define open(...) gate_open(__VA_ARGS__, 0)
-#define write gate_write
-#define fcntl gate_fcntl
 #define clock_gettime gate_clock_gettime
-#define nanosleep gate_nanosleep
+#define os_find_threads find_ungated_threads
+void find_ungated_threads(void);
 #include "../../src/os_linux.c"
+
+#undef os_find_threads
+void os_find_threads(void) { own_pthread_create = gate_pthread_create; }
 
 /* ---- for the test ---- */
 
@@ -233,6 +268,7 @@ static void set_start_option(enum option o, uint64_t value) {
 }
 void fault_no_reservation(void) { set_start_option(OPT_REGION_BYTES, 0); }
 void fault_huge_pages_always(void) { set_start_option(OPT_HUGE_PAGES, HUGE_ALWAYS); }
+void fault_secure(void) { set_start_option(OPT_SECURE, 1); }
 
 /* Slots of the span that begins here; 0: no span does. */
 static size_t span_slots(size_t slot) {
@@ -242,14 +278,23 @@ static size_t span_slots(size_t slot) {
     case KIND_MID:
     case KIND_LARGE: return s->slots;
     case KIND_HUGE: return huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+    case KIND_SECURE: return 1;
     default: return 0;
     }
+}
+
+/* Of SuperSlabs that secure mode has cut, and all of whose spans are free: it keeps some. */
+static bool is_cut_and_free(size_t superslab) {
+    uint64_t w = load_relaxed(&superslab_at(superslab)->secure);
+    return w >> 32 != 0 && (uint16_t)w == low_bits(spans_of((unsigned)(w >> 32) - 1));
 }
 
 struct fault_slots fault_count_slots(void) {
     struct fault_slots n = {0, 0, 0};
     size_t end = load_acquire(&hak_region_use.superslabs) * SUPERSLAB_SLOTS;
     for (size_t slot = 0, covered = 0; slot < end; slot++) {
+        if (is_cut_and_free(slot / SUPERSLAB_SLOTS))
+            continue;
         uint64_t w = load_acquire(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
         bool active = word_active(w) >> slot % SUPERSLAB_SLOTS & 1,
              resident = word_resident(w) >> slot % SUPERSLAB_SLOTS & 1;

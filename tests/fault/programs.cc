@@ -339,9 +339,12 @@ void start_up(Actor &a) {
     pthread_barrier_destroy(&barrier);
 }
 
-/* Enough memory for a purger, which looks in while two threads go on; time passes as it sleeps. */
+/* Enough memory for a purger, which looks in while two threads go on; time passes as it sleeps. The other thread has a heap from
+ * before main's grows until main is done: a program with one thread gets no purger. */
 void works_beside_the_purger(Thread &t) {
-    churn(t.actor, 8, 500 * kKiB, 4 * kMiB, 2);
+    t.actor.add(100);
+    pthread_barrier_wait(t.barrier);
+    churn(t.actor, 8, 500 * kKiB, 2 * kMiB, 2);
     pthread_barrier_wait(t.barrier);
 }
 
@@ -351,7 +354,8 @@ void purger(Actor &a) {
     hak_option_set("PURGER", "1");
     Thread other{{a.random().next(), a.strict()}, works_beside_the_purger, &a, &barrier, {}};
     start(other);
-    churn(a, 8, 500 * kKiB, 4 * kMiB, 2);
+    pthread_barrier_wait(&barrier);
+    churn(a, 8, 500 * kKiB, 6 * kMiB, 2);
     pthread_barrier_wait(&barrier);
     join(other);
     a.take_over(other.actor);
@@ -362,11 +366,11 @@ void purger(Actor &a) {
 } // namespace
 
 const std::vector<Program> kPrograms = {
-    {"tiny", tiny, AUTO | EAGER | WINDOW, 1, false},
+    {"tiny", tiny, AUTO | EAGER | WINDOW | SECURED, 1, false},
     {"mid", mid, AUTO | EAGER | WINDOW, 1, false},
-    {"large", large, AUTO | EAGER | WINDOW | HUGE_PAGES, 1, false},
+    {"large", large, AUTO | EAGER | WINDOW | HUGE_PAGES | SECURED, 1, false},
     {"huge", huge, AUTO | WINDOW, 1, false},
-    {"grow", grow, AUTO | WINDOW, 1, false},
+    {"grow", grow, AUTO | WINDOW | SECURED, 1, false},
     {"zero", zero, EAGER | WINDOW | LOCKED, 1, false},
     {"zero_huge", zero_huge, AUTO, 1, false},
     {"trim", trim, AUTO | WINDOW, 1, false},

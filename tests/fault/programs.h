@@ -58,7 +58,7 @@ struct Program {
     size_t heaps;              /* threads it has at once, at most, a purger's too */
     bool starts_purger;        /* the allocator has to start a thread */
 };
-enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8, LOCKED = 16 };
+enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8, LOCKED = 16, SECURED = 32 };
 extern const std::vector<Program> kPrograms;
 
 /* How many times as much each program does. */

@@ -23,8 +23,8 @@ namespace {
 
 constexpr unsigned kLoopSeconds = 20;
 constexpr const char *kLines[] = {
-    "double free of 0x", "invalid free of 0x",     "invalid pointer 0x",         "free of 0x",
-    "overflow of 0x",    "write after free of 0x", "write after free among the "};
+    "double free of 0x", "invalid free of 0x", "invalid pointer 0x",     "free of 0x",
+    "overflow of 0x",    "underflow of 0x",    "write after free of 0x", "write after free among the "};
 constexpr int kWild = 4; /* exit status: see 3. */
 bool secure;
 uintptr_t tables_begin, blocks_begin;

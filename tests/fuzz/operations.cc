@@ -243,7 +243,17 @@ void Machine::release(const Block &block, unsigned flavour) {
 }
 
 void Machine::call_free(const Block &block, unsigned flavour) {
-    switch (flavour % (!standard_ ? 4 : block.resized ? 7 : 9)) {
+    bool is_array = block.maker == Maker::kNewArray, is_object = block.maker == Maker::kNew;
+    flavour %= !standard_ ? 4 : block.resized ? 7 : 9;
+    if (is_array && (flavour == 4 || flavour == 6))
+        flavour = 5;
+    else if (is_object && flavour == 5)
+        flavour = 4;
+    else if (is_array && flavour == 7)
+        flavour = 8;
+    else if (is_object && flavour == 8)
+        flavour = 7;
+    switch (flavour) {
     case 0: surface_.free(block.at); break;
     case 1: surface_.free_sized(block.at, block.size); break;
     case 2: hak_free(block.at); break;
@@ -258,7 +268,12 @@ void Machine::call_free(const Block &block, unsigned flavour) {
 
 void Machine::call_free_aligned(const Block &block, unsigned flavour) {
     std::align_val_t alignment{block.alignment};
-    switch (flavour % (standard_ ? 8 : 2)) {
+    flavour %= standard_ ? 8 : 2;
+    if (block.maker == Maker::kNewArray && (flavour == 3 || flavour == 4))
+        flavour += 2;
+    else if (block.maker == Maker::kNew && flavour >= 5)
+        flavour = flavour == 6 ? 4 : 3;
+    switch (flavour) {
     case 0: surface_.free(block.at); break;
     case 1: hak_free(block.at); break;
     case 2: surface_.free_aligned_sized(block.at, block.alignment, block.size); break;
@@ -290,6 +305,9 @@ void Machine::do_malloc(const Step &step) {
     default: block = surface_.alloc(size);
     }
     put(step.place, block, size, 0);
+    unsigned flavour = step.flavour % (standard_ ? 8 : 4);
+    if (at(step.place) != nullptr && flavour >= 4 && flavour <= 7)
+        at(step.place)->maker = flavour % 2 == 0 ? Maker::kNew : Maker::kNewArray;
 }
 
 void Machine::do_calloc(const Step &step) {
@@ -308,6 +326,7 @@ void Machine::do_aligned(const Step &step) {
     void *block = nullptr;
     if (at(step.place) != nullptr)
         release(remove(step.place), step.flavour % 3);
+    // clang-format off
     switch (step.flavour % (standard_ ? 8 : 1)) {
     case 0: block = hak_aligned_alloc(alignment, size); break;
     case 1: block = surface_.memalign(alignment, size); break;
@@ -317,11 +336,15 @@ void Machine::do_aligned(const Step &step) {
         break;
     case 3: block = surface_.valloc(size), alignment = 4096; break;
     case 4: block = surface_.pvalloc(size), alignment = 4096, size = (size + 4095) / 4096 * 4096; break;
-    case 5: block = operator new (size, std::align_val_t{alignment}); break;
+    case 5: block = operator new(size, std::align_val_t{alignment}); break;
     case 6: block = operator new[](size, std::align_val_t{alignment}, std::nothrow); break;
     default: block = surface_.aligned_alloc(alignment, size);
     }
+    // clang-format on
     put(step.place, block, size, alignment);
+    unsigned flavour = step.flavour % (standard_ ? 8 : 1);
+    if (at(step.place) != nullptr && (flavour == 5 || flavour == 6))
+        at(step.place)->maker = flavour == 5 ? Maker::kNew : Maker::kNewArray;
 }
 
 void Machine::do_realloc(const Step &step) {
@@ -409,10 +432,9 @@ void Machine::do_impossible(const Step &step) {
         errno = ENOMEM;
         break;
     case 5: got = operator new[](size, std::nothrow); break;
-    case 6:
-        if (surface_.posix_memalign(&got, 64, size) != ENOMEM || errno != 0)
+    case 6: /* errno as well, as with glibc */
+        if (surface_.posix_memalign(&got, 64, size) != ENOMEM)
             broken("posix_memalign, errno %d", errno);
-        errno = ENOMEM;
         break;
     case 7: got = surface_.reallocarray(block != nullptr ? block->at : nullptr, size / 2 + 2, count); break;
     default: try { got = operator new(size);

@@ -42,6 +42,9 @@ bool step_read(const char *text, Step *step);
 constexpr size_t kStepBytes = 8;
 Step step_of_bytes(const uint8_t *bytes);
 
+/* Which operator made a block: secure mode minds if the other one's counterpart frees it. */
+enum class Maker { kMalloc, kNew, kNewArray };
+
 struct Block {
     char *at;
     size_t size;      /* asked for */
@@ -49,6 +52,7 @@ struct Block {
     size_t alignment; /* 0: none was asked for */
     uint32_t tag;
     bool resized = false; /* by realloc, perhaps where it was: `size` need not be what its block is for */
+    Maker maker = Maker::kMalloc;
 };
 
 /* What machines share: all live blocks by address, and those on their way from one machine to another. */

@@ -8,8 +8,8 @@
  *     of a harness a false match has a chance below 10^-5). What commutes is tried in one order only (sleep sets).
  *  3. After each execution what it wrote is undone, by the model's log.
  *
- * usage: races HARNESS          every execution must be right
- *        races HARNESS --seed   the sources were broken on purpose: one must be wrong */
+ * usage: races HARNESS       every execution must be right
+ *        races --seed BUG    with that bug in the sources (seeds.h) one execution of its harness must be wrong */
 #include "model.h"
 
 #include <setjmp.h>
@@ -187,6 +187,8 @@ static unsigned decide(void) {
 }
 
 _Noreturn static void go_on_with(unsigned thread) {
+    if (!x.coroutine[thread].alive)
+        explore_give_up("an execution was not repeated as it was: something is not put back between executions");
     explore_thread = thread;
     longjmp(x.coroutine[thread].here, 1);
 }
@@ -290,17 +292,25 @@ static bool explore(void) {
     return true;
 }
 
+static int usage(const char *program) {
+    fprintf(stderr, "usage: %s HARNESS, or --seed BUG (see seeds.h); harnesses:\n", program);
+    for (unsigned i = 0; races[i] != NULL; i++)
+        fprintf(stderr, "  %-10s if it fails, %s\n", races[i]->name, races[i]->loses);
+    return 2;
+}
+
 int main(int argc, char **argv) {
-    for (unsigned i = 0; argc >= 2 && races[i] != NULL; i++)
-        if (strcmp(argv[1], races[i]->name) == 0)
-            x.race = races[i];
-    if (x.race == NULL) {
-        fprintf(stderr, "usage: %s HARNESS [--seed]; harnesses:\n", argv[0]);
-        for (unsigned i = 0; races[i] != NULL; i++)
-            fprintf(stderr, "  %-10s if it fails, %s\n", races[i]->name, races[i]->loses);
+    const char *name = argc == 2 ? argv[1] : "";
+    x.seeded = argc == 3 && strcmp(argv[1], "--seed") == 0;
+    if (x.seeded && (name = seed_choose(argv[2])) == NULL) {
+        fprintf(stderr, "no such bug in seeds.h: %s\n", argv[2]);
         return 2;
     }
-    x.seeded = argc > 2 && strcmp(argv[2], "--seed") == 0;
+    for (unsigned i = 0; races[i] != NULL; i++)
+        if (strcmp(name, races[i]->name) == 0)
+            x.race = races[i];
+    if (x.race == NULL)
+        return usage(argv[0]);
     while (x.threads < RACE_THREADS && x.race->thread[x.threads] != NULL)
         x.threads++;
     race_private(&x, sizeof x);
@@ -313,7 +323,7 @@ int main(int argc, char **argv) {
            x.outcome == FAILED ? "stopped at the first error" : "exhaustive",
            (double)(clock() - begin) / CLOCKS_PER_SEC);
     if (x.seeded && right)
-        fprintf(stderr, "%s: the bug seeded on purpose was not found\n", x.race->name);
+        fprintf(stderr, "%s: the bug put in on purpose was not found: %s\n", x.race->name, argv[2]);
     else if (!right && !x.seeded)
         fprintf(stderr, "%s: so %s\n", x.race->name, x.race->loses);
     return right == x.seeded;

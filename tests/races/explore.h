@@ -42,8 +42,14 @@ void race_label(const void *address, size_t bytes, const char *name);
 /* Not looked at: a thread-local variable, of which all threads here have the same. */
 void race_private(const void *address, size_t bytes);
 
+/* Undone, but not looked at for races: what would only take time. */
+void race_unwatched(const void *address, size_t bytes);
+
 /* What the kernel does when it takes pages: a word every `step` bytes becomes zero, which is a write like any other. */
 void race_zero(void *address, size_t bytes, size_t step);
+
+/* For what the kernel does to `bytes` at `address`. True: it is to come late (seeds.h): `effect` will be called. */
+bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, size_t bytes);
 
 /* The barrier of os_fence_threads. */
 void race_fence_threads(void);

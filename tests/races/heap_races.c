@@ -10,15 +10,15 @@ static void purger_sends(void) {
     if (caches_freeze(kit_heap[1]))
         outbox_send(kit_heap[3], kit_heap[1]);
     caches_thaw(kit_heap[1]);
-    while (kit_heap[3]->owned_first != 0)
-        slab_let_go(kit_heap[3], slab_of_slot(kit_heap[3]->owned_first - 1));
+    while (kit_heap[3]->owned.first != 0)
+        slab_let_go(kit_heap[3], slab_of_slot(kit_heap[3]->owned.first - 1));
 }
 
 /* A full slab without owner; block 0 of it is in heap 1's outbox. */
 static void gathered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
-    kit_heap[1]->adoptions_left = 0, kit_heap[1]->drain_countdown = 1024;
+    kit_heap[1]->adoptions_left = 0, kit_heap[1]->undrained_frees = 0;
     remote_free(kit_heap[1], slab, block[0]);
     race_expect(kit_heap[1]->outbox_blocks == 1);
 }
@@ -62,9 +62,90 @@ static void home_0(void) { remote_free(kit_heap[1], slab, block[1]); }
 static void home_check(void) {
     outbox_account(KIT_BLOCKS - 2);
     race_saw(kit_heap[1]->outbox_blocks);
-    race_saw(2 + (load_relaxed(&slab->owner) == kit_heap[1]));
+    race_expect(load_relaxed(&slab->owner) == kit_heap[1]);
 }
-const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 4, NULL};
+const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 2, NULL};
+
+/* ---- loan: a thread frees into a slab that it has on loan, while the purger takes that back and another frees there, too ---- */
+
+static void purger_recalls(void) {
+    if (caches_freeze(kit_heap[1]))
+        slab_recall(kit_heap[3], kit_heap[1], UINT32_MAX);
+    caches_thaw(kit_heap[1]);
+}
+static void free_and_send(unsigned heap, uintptr_t b) {
+    remote_free(kit_heap[heap], slab, b);
+    outbox_flush(kit_heap[heap]);
+}
+static void lend_setup(void) {
+    kit_setup();
+    kit_lends = true;
+    kit_heap[1]->adoptions_left = 0, kit_heap[1]->bulk_frees = UINT32_MAX;
+    slab = kit_full_slab(kit_heap[0], block);
+    for (unsigned i = 0; i <= UINT8_MAX; i++) /* as long as the class is in demand, since slabs of it were started */
+        race_expect(!slab_borrow(kit_heap[1], kit_heap[0]->current[KIT_CLASS]));
+}
+static bool is_on_loan(void) { return load_relaxed(&slab->owner) == slab_on_loan_to(kit_heap[1]); }
+static void loan_setup(void) {
+    lend_setup();
+    race_expect(slab_borrow(kit_heap[1], slab));
+    remote_free(kit_heap[1], slab, block[0]);
+    race_expect(is_on_loan() && kit_heap[1]->lent.slabs == 1 && slab_used(slab) == KIT_BLOCKS - 1);
+}
+static void loan_0(void) { free_and_send(1, block[1]); }
+static void loan_2(void) { inbox_push_one(slab, block[2]); }
+static void loan_check(void) {
+    outbox_account(KIT_BLOCKS - 3);
+    race_expect(kit_heap[1]->lent.slabs == is_on_loan());
+    race_expect((kit_heap[1]->lent.first != 0) == is_on_loan());
+    race_saw(is_on_loan());
+}
+const struct race loan_race = {"loan", LOSES, loan_setup, {loan_0, purger_recalls, loan_2}, loan_check, 2, NULL};
+
+/* ---- loan_end: the same, and the thread then allocates from what it had on loan ---- */
+
+static uintptr_t got;
+
+static void loan_end_setup(void) {
+    loan_setup();
+    while (!slab_is_usable(slab))
+        remote_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
+}
+static void loan_end_0(void) {
+    struct slab *s = slab_borrowed_first(kit_heap[1], KIT_CLASS);
+    if (s == NULL)
+        return;
+    slab_make_current(kit_heap[1], s);
+    got = kit_malloc(kit_heap[1]);
+}
+static void loan_end_check(void) {
+    race_expect(kit_heap[1]->lent.slabs == is_on_loan()); /* each may have found the other there, and left */
+    race_expect((kit_heap[1]->lent.class_first[KIT_CLASS] != 0) == is_on_loan());
+    race_expect((got != 0) == (load_relaxed(&slab->owner) == kit_heap[1]));
+    race_saw(got != 0 ? 2 : is_on_loan());
+}
+const struct race loan_end_race = {"loan_end", LOSES, loan_end_setup, {loan_end_0, purger_recalls}, loan_end_check,
+                                   2,          NULL};
+
+/* ---- lend: a thread borrows a slab that another adopts, and that a third frees into ---- */
+
+static void lend_0(void) {
+    bool mine = caches_enter(kit_heap[1]) && slab_borrow(kit_heap[1], slab);
+    caches_leave(kit_heap[1]);
+    if (mine)
+        remote_free(kit_heap[1], slab, block[0]);
+    else
+        inbox_push_one(slab, block[0]);
+}
+static void lend_1(void) { kit_free(kit_heap[2], block[1]); }
+static void lend_check(void) {
+    struct heap *holder = slab_holder(slab); /* none: the borrower saw that the other frees there, too */
+    race_expect(holder == NULL || is_on_loan() || holder == kit_heap[2]);
+    race_expect(kit_heap[1]->lent.slabs == is_on_loan());
+    race_saw(holder == NULL ? 0 : is_on_loan() ? 1 : 2);
+    kit_account(slab, KIT_BLOCKS - 2);
+}
+const struct race lend_race = {"lend", LOSES, lend_setup, {lend_0, lend_1}, lend_check, 3, NULL};
 
 /* ---- birth: a thread is born and ends, another is born, and the purger looks through the heaps ---- */
 

@@ -3,19 +3,68 @@
 #include "options.h"
 #include "os.h"
 
+#include <errno.h>
+
 struct heap *kit_heap[KIT_HEAPS];
+bool kit_purge_is_granted;
 
 /* ---- the kernel ---- */
 
 _Noreturn void __wrap_abort(void);
 _Noreturn void __wrap_abort(void) { race_fail("the allocator ended the program"); }
 
-bool __real_os_advise(enum os_advice advice, void *address, size_t bytes);
+/* What may be read and written, slot by slot. The kernel orders its own calls; that two threads that do not know of one another
+ * open and shut the same slot is a race all the same, and is found as one of these bytes. */
+static char open_slots[4 * SUPERSLAB_SLOTS];
+
+static void set_open(void *address, size_t bytes, char open) {
+    uintptr_t begin = (uintptr_t)address - hak_region.base, end = begin + bytes;
+    for (size_t slot = begin / SLOT_BYTES; slot < sizeof open_slots && slot * SLOT_BYTES < end; slot++)
+        open_slots[slot] = open;
+}
+
+bool kit_is_open(const void *address) {
+    size_t slot = ((uintptr_t)address - hak_region.base) / SLOT_BYTES;
+    return slot >= sizeof open_slots || open_slots[slot];
+}
+
+bool __real_os_commit(void *address, size_t bytes);
+bool __wrap_os_commit(void *address, size_t bytes);
+bool __wrap_os_commit(void *address, size_t bytes) {
+    set_open(address, bytes, true);
+    return __real_os_commit(address, bytes);
+}
+
+bool __real_os_commit_first(void *address, size_t bytes, size_t rest_bytes);
+bool __wrap_os_commit_first(void *address, size_t bytes, size_t rest_bytes);
+bool __wrap_os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
+    set_open(address, bytes, true);
+    return __real_os_commit_first(address, bytes, rest_bytes);
+}
+
+static void forbid(void *address, size_t bytes) { set_open(address, bytes, false); }
+
+bool __wrap_os_forbid(void *address, size_t bytes);
+bool __wrap_os_forbid(void *address, size_t bytes) {
+    if (!race_put_off(forbid, address, bytes))
+        forbid(address, bytes);
+    return true;
+}
+
+/* Nobody is asked who called: that has its own tests, and many accesses. */
+unsigned __wrap_stack_capture(uintptr_t *callers, unsigned most);
+unsigned __wrap_stack_capture(uintptr_t *callers, unsigned most) {
+    (void)callers, (void)most;
+    return 0;
+}
+
 bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes);
 bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
     if (advice != OS_PURGE)
         return true;
-    if (race_choose(2) == 1) /* refused */
+    if (!region_has(address)) /* a table: refused, it holds what it did */
+        return false;
+    if (!kit_purge_is_granted && race_choose(2) == 1) /* refused */
         return false;
     race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES); /* harnesses write nothing else */
     return true;
@@ -30,6 +79,19 @@ bool __wrap_os_fence_threads(void) {
 uint32_t __wrap_os_now_ms(void);
 uint32_t __wrap_os_now_ms(void) { return 1000000; }
 
+/* What clients tell the pool, and what that decides to purge, has harnesses of its own, and many accesses. */
+bool kit_is_settled;
+void __real_pool_settle(struct pool_client *c);
+void __wrap_pool_settle(struct pool_client *c);
+void __wrap_pool_settle(struct pool_client *c) {
+    if (!kit_is_settled)
+        __real_pool_settle(c);
+}
+
+bool kit_lends;
+bool __wrap_purge_minds_sleepers(void);
+bool __wrap_purge_minds_sleepers(void) { return kit_lends; }
+
 /* ---- heaps and slabs ---- */
 
 void kit_setup(void) {
@@ -43,6 +105,7 @@ void kit_setup(void) {
     }
     hak_heap = &heap_before_birth;
     race_private(&rmw_count, sizeof rmw_count);
+    race_private(&errno, sizeof errno);
     race_label(&hak_region, sizeof hak_region, "region");
     race_label(superslab_at(0), sizeof(struct superslab), "superslab");
     race_label(bitset_word(&hak_region.sets, 0, 0, 0), SETS * 8, "sets");
@@ -59,7 +122,8 @@ uintptr_t kit_malloc(struct heap *h) {
 }
 
 struct slab *kit_slab_of(uintptr_t block) {
-    return slab_at_offset(block - hak_region.base);
+    struct slab *s = slab_at_offset(block - hak_region.base);
+    return s;
 }
 
 void kit_free(struct heap *h, uintptr_t block) {
@@ -126,7 +190,8 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(s->carved == slab_listed(s) + waiting + cached + live);
     if (owner != OWNER_NONE)
         return;
-    race_expect(load_relaxed(&s->inbox) == 0); /* else nobody would look into it */
+    race_expect(inbox >> 16 < slab_used(s)); /* else nobody would look into it */
+    race_expect(s->floor == 0 || inbox >> 16 < s->countdown || pool_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || pool_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
 }

@@ -17,6 +17,15 @@ struct slab *kit_slab_of(uintptr_t block);
 /* A slab whose blocks are all out, and of which the heap knows nothing any more: it was let go. */
 struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]);
 
+/* Else a purge may be refused. For harnesses in which that changes nothing. */
+extern bool kit_purge_is_granted;
+/* Else clients settle with the pool. */
+extern bool kit_is_settled;
+/* There is a purger, so slabs are lent. */
+extern bool kit_lends;
+/* The kernel lets the program read and write there. */
+bool kit_is_open(const void *address);
+
 /* All blocks of the slab are accounted for: each is in one list, or with the program, which holds `live` of them. What the
  * slab's record says agrees, and nobody's slab hides something that could be used. */
 void kit_account(const struct slab *s, unsigned live);

@@ -18,15 +18,11 @@ struct access {
     int value;
 };
 
-#define LD(at, order)                                                                                                  \
-    { LOAD, at, order, 0 }
-#define ST(at, order, value)                                                                                           \
-    { STORE, at, order, value }
-#define AD(at, order, value)                                                                                           \
-    { ADD, at, order, value }
-#define FE                                                                                                             \
-    { FENCE_THREADS, X, SEQ, 0 }
 // clang-format off
+#define LD(at, order) {LOAD, at, order, 0}
+#define ST(at, order, value) {STORE, at, order, value}
+#define AD(at, order, value) {ADD, at, order, value}
+#define FE {FENCE_THREADS, X, SEQ, 0}
 static const struct program {
     const char *name;
     struct access thread[RACE_THREADS][ACCESSES_MOST];

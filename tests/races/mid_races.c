@@ -137,9 +137,13 @@ static void next_life_check(void) {
     slab_check(kept);
     race_saw(kept != 0);
 }
-const struct race next_life_race = {
-    "next_life", "a mid slab is given back while in use", reuse_setup, {retire_0, next_life_1}, next_life_check, 2,
-    NULL};
+const struct race next_life_long_race = {"next_life_long",
+                                         "a mid slab is given back while in use",
+                                         reuse_setup,
+                                         {retire_0, next_life_1},
+                                         next_life_check,
+                                         2,
+                                         NULL};
 
 /* The same; what is offered late must not cover the offer of the next life. */
 static void late_offer_check(void) {
@@ -169,7 +173,7 @@ const struct race trim_race = {"trim", "pages of live blocks are purged", trim_s
 /* ---- rings: a thread uses its ring while the purger empties it ---- */
 
 static unsigned ring_index, taken;
-static struct ring_entry mine[2], took[RING_BLOCKS_MOST];
+static struct ring_entry mine[2], took[RING_PIECE_BLOCKS];
 
 static void rings_setup(void) {
     kit_setup();
@@ -191,7 +195,7 @@ static void rings_0(void) {
 }
 static void rings_1(void) {
     if (caches_freeze(kit_heap[1]))
-        taken = ring_take_all(kit_heap[1]->ring[ring_index], took);
+        taken = ring_take_piece(kit_heap[1]->ring[ring_index], took);
     caches_thaw(kit_heap[1]);
 }
 /* The program has `live` blocks of the slab; the others are in it, in the ring, or in the hands of a harness. */

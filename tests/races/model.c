@@ -11,6 +11,8 @@
  *  5. Only accesses to addresses that several threads use and one writes are decisions; which these are is learned, and each
  *     time one more is found the search begins anew. The others commute with all that the other threads do.
  *
+ * A bug that is put in on purpose may weaken an access (seeds.h): then it has another order, is split, or comes late.
+ *
  * Not covered: consume (none used), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
 #include "model.h"
 
@@ -19,7 +21,7 @@
 
 enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MOST = 512, UNDO_MOST = 1 << 18 };
 enum { STEPS_MOST = 100000 }; /* of one thread: more is a loop that does not end */
-enum { NONE = -1 };
+enum { NONE = -1, LATE_MOST = 2 };
 
 struct clock {
     uint32_t t[RACE_THREADS]; /* accesses of each thread that happened before */
@@ -67,7 +69,17 @@ struct thread {
     uintptr_t at;
     uint64_t hash;
     uint32_t shared_accesses;
-    int left_from; /* seq accesses from here on have no `left` yet */
+    int left_from;     /* seq accesses from here on have no `left` yet */
+    enum fault broken; /* what is wrong with the next atomic access */
+    struct late {
+        uintptr_t address;
+        uint64_t value;
+        size_t bytes;
+        int order;
+        void (*effect)(void *address, size_t bytes); /* NULL: a store */
+    } late[LATE_MOST];                               /* after the next write */
+    unsigned late_used;
+    bool is_lowered; /* see lower_twice */
 };
 
 static struct {
@@ -83,7 +95,7 @@ static struct {
     struct {
         uintptr_t address;
         size_t bytes;
-    } private[8];
+    } private[8], unwatched;
     struct thread threads[RACE_THREADS];
     unsigned messages_used, seq_used, undo_used, private_used, threads_used, cells_used, places_used;
     uint32_t execution;
@@ -91,7 +103,10 @@ static struct {
     bool alone;
 } m;
 
-void *__real_memcpy(void *to, const void *from, size_t bytes); /* NOLINT: not the one that is looked at (tsan.c) */
+/* NOLINTBEGIN: not those that are looked at (tsan.c) */
+void *__real_memcpy(void *to, const void *from, size_t bytes);
+void *__real_memset(void *to, int byte, size_t bytes);
+/* NOLINTEND */
 
 static struct thread *self(void) { return &m.threads[explore_thread]; }
 
@@ -153,6 +168,11 @@ uint64_t model_hash(void) {
 void race_private(const void *address, size_t bytes) {
     m.private[m.private_used].address = (uintptr_t)address;
     m.private[m.private_used++].bytes = bytes;
+}
+
+void race_unwatched(const void *address, size_t bytes) {
+    m.unwatched.address = (uintptr_t)address;
+    m.unwatched.bytes = bytes;
 }
 
 bool model_own(uintptr_t address) {
@@ -240,7 +260,7 @@ void model_plain(uintptr_t address, size_t bytes, bool write, const void *pc) {
         return;
     if (write)
         remember(address, bytes);
-    if (m.alone)
+    if (m.alone || address - m.unwatched.address < m.unwatched.bytes)
         return;
     step(address);
     touch_all(address, bytes, write ? PLAIN_WRITE : PLAIN_READ, pc);
@@ -549,8 +569,8 @@ static uint64_t shared_atomic(struct place *p, enum model_op op, uint64_t operan
     return old;
 }
 
-uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
-                      int order, int failure_order, const void *pc) {
+static uint64_t access_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
+                              const uint64_t *expected, int order, int failure_order, const void *pc) {
     if (!explore_running || m.alone || model_own(address))
         return local_atomic(op, address, bytes, operand, expected);
     struct place *p = place_of(address, bytes);
@@ -563,6 +583,117 @@ uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint6
     step(address);
     uint64_t old = local_atomic(op, address, bytes, operand, expected);
     touch_all(address, bytes, op == OP_LOAD || (op == OP_CAS && old != *expected) ? ATOMIC_READ : ATOMIC_WRITE, pc);
+    return old;
+}
+
+static void set_plain(uintptr_t from, uintptr_t to, uint8_t value, const void *pc) {
+    if (from == to)
+        return;
+    model_plain(from, to - from, true, pc);
+    __real_memset((void *)from, value, to - from); /* NOLINT: addresses are numbers here */
+}
+
+/* Of the bytes only those that several threads access atomically are stores to the model; the others are written at once. */
+void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc) {
+    uintptr_t end = address + bytes, plain = address;
+    bool watched = model_runs_threads() && !model_own(address) && address - m.unwatched.address >= m.unwatched.bytes;
+    for (uintptr_t at = address; watched && at < end;) {
+        const struct cell *c = cell_of(at & ~(uintptr_t)7);
+        if (!(c->messages >> (at & 7) & 1)) {
+            at = c->messages == 0 ? (at | 7) + 1 : at + 1;
+            continue;
+        }
+        unsigned n = place_of(at, 0)->bytes;
+        set_plain(plain, at, value, pc);
+        access_atomic(OP_STORE, at, n, value * (UINT64_MAX / UINT8_MAX) >> (64 - 8 * n), NULL, memory_order_relaxed,
+                      memory_order_relaxed, pc);
+        plain = at += n;
+    }
+    set_plain(plain, end, value, pc);
+}
+
+/* ---- accesses that are broken on purpose ---- */
+
+bool model_runs_threads(void) { return explore_running && !m.alone; }
+
+void model_break_next(enum fault fault) { self()->broken = fault; }
+
+static void put_off(struct late late) {
+    struct thread *t = self();
+    t->broken = FAULT_none;
+    if (t->late_used == LATE_MOST)
+        explore_give_up("too much comes late");
+    t->late[t->late_used++] = late;
+}
+
+bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, size_t bytes) {
+    if (!model_runs_threads() || self()->broken != FAULT_late)
+        return false;
+    put_off((struct late){.address = (uintptr_t)address, .bytes = bytes, .effect = effect});
+    return true;
+}
+
+/* The thread has written: what was put off comes now. */
+static void catch_up(const void *pc) {
+    struct thread *t = self();
+    for (unsigned n = t->late_used, i = t->late_used = 0; i < n; i++) {
+        const struct late *late = &t->late[i];
+        if (late->effect != NULL)
+            late->effect((void *)late->address, late->bytes); /* NOLINT: addresses are numbers here */
+        else
+            access_atomic(OP_STORE, late->address, (unsigned)late->bytes, late->value, NULL, late->order, late->order,
+                          pc);
+    }
+}
+
+/* A compare-and-swap that lowers a count, and writes 0 where 1 would be left: it writes the 1, and then the 0 by another one. If
+ * that fails something is left: the source asks again, and hears that it is done. */
+static uint64_t lower_twice(uintptr_t address, unsigned bytes, uint64_t operand, uint64_t expected, int order,
+                            const void *pc) {
+    struct thread *t = self();
+    uint64_t one = 1;
+    if (t->is_lowered) {
+        t->is_lowered = false;
+        return expected;
+    }
+    uint64_t old = access_atomic(OP_CAS, address, bytes, operand == 0 ? one : operand, &expected, order, order, pc);
+    if (old != expected || operand != 0 || access_atomic(OP_CAS, address, bytes, 0, &one, order, order, pc) == one)
+        return old;
+    t->is_lowered = true;
+    return old + 1;
+}
+
+static uint64_t broken_atomic(enum fault fault, enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
+                              const uint64_t *expected, int order, const void *pc) {
+    if (fault == FAULT_split) {
+        uint64_t old = access_atomic(OP_LOAD, address, bytes, 0, NULL, order, order, pc);
+        if (op != OP_CAS || old == *expected)
+            access_atomic(OP_STORE, address, bytes, result_of(op, old, operand, bytes), NULL, order, order, pc);
+        return old;
+    }
+    if (fault == FAULT_late) {
+        put_off((struct late){.address = address, .value = operand, .bytes = bytes, .order = order});
+        return 0;
+    }
+    if (fault == FAULT_twice)
+        return lower_twice(address, bytes, operand, *expected, order, pc);
+    order = fault == FAULT_acquire   ? memory_order_acquire
+            : fault == FAULT_release ? memory_order_release
+                                     : memory_order_relaxed;
+    return access_atomic(op, address, bytes, operand, expected, order, memory_order_relaxed, pc);
+}
+
+uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
+                      int order, int failure_order, const void *pc) {
+    if (!model_runs_threads() || model_own(address))
+        return access_atomic(op, address, bytes, operand, expected, order, failure_order, pc);
+    enum fault fault = self()->broken;
+    self()->broken = FAULT_none;
+    if (fault != FAULT_none)
+        return broken_atomic(fault, op, address, bytes, operand, expected, order, pc);
+    uint64_t old = access_atomic(op, address, bytes, operand, expected, order, failure_order, pc);
+    if (self()->late_used != 0 && op != OP_LOAD && (op != OP_CAS || old == *expected))
+        catch_up(pc);
     return old;
 }
 

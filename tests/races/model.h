@@ -3,14 +3,21 @@
 #define HAKMEM_TESTS_RACES_MODEL_H
 
 #include "explore.h"
+#include "seeds.h"
 
 /* Accesses, in whatever thread is running. `pc`: whence, for traces. */
 void model_plain(uintptr_t address, size_t bytes, bool write, const void *pc);
+
+void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc); /* as memset */
 
 enum model_op { OP_LOAD, OP_STORE, OP_SWAP, OP_ADD, OP_SUB, OP_AND, OP_OR, OP_XOR, OP_CAS };
 /* Returns what was read. Of a CAS `*expected` is compared with; it succeeded if that is what is returned. */
 uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand, const uint64_t *expected,
                       int order, int failure_order, const void *pc);
+
+/* The thread's next atomic access is not as it should be. */
+void model_break_next(enum fault fault);
+bool model_runs_threads(void); /* neither setup nor check */
 
 /* For explore.c. An execution begins, with everything written by the last one undone. */
 void model_begin(unsigned threads);
@@ -24,6 +31,9 @@ enum { OP_FENCE = OP_CAS + 1 };
 void trace_begin(void);
 void trace_note(int op, uintptr_t address, uint64_t read, uint64_t written, bool latest, const void *pc);
 void trace_print(void);
+
+/* seeds.c: the bug is there from now on. Returns the name of its harness, or NULL: there is no such bug. */
+const char *seed_choose(const char *name);
 
 /* From explore.c. */
 extern unsigned explore_thread; /* that is running */

@@ -1,37 +1,52 @@
 /* The table of harnesses. */
 #include "explore.h"
 
-extern const struct race litmus_race, adopt_race, let_go_race, last_race, exit_race, foreign_race, foreign_long_race,
-    stale_race, pool_race, limit_race, cache_race, cache_long_race, bitset_race, trim_race, retire_race,
-    retire_long_race, reuse_race, next_life_race, late_offer_race, rings_race, mid_rings_race, keep_race,
-    keep_long_race, outbox_race, outbox_long_race, home_race, birth_race, borrow_race;
+// clang-format off
+/* Those named _long take minutes, and are no tests; CMakeLists.txt reads these lines, too. */
+#define RACES(X) \
+X(litmus) \
+X(adopt) \
+X(let_go) \
+X(last) \
+X(last_long) \
+X(exit) \
+X(foreign) \
+X(foreign_long) \
+X(stale) \
+X(keep) \
+X(keep_long) \
+X(pool) \
+X(limit) \
+X(cache) \
+X(cache_long) \
+X(bitset) \
+X(retire) \
+X(retire_long) \
+X(reuse) \
+X(next_life_long) \
+X(late_offer) \
+X(trim) \
+X(rings) \
+X(mid_rings) \
+X(outbox) \
+X(outbox_long) \
+X(home) \
+X(lend) \
+X(loan) \
+X(loan_end) \
+X(birth) \
+X(borrow) \
+X(guard) \
+X(guard_again) \
+X(spans) \
+X(offer) \
+X(half_listed)
+// clang-format on
 
-const struct race *const races[] = {&litmus_race,
-                                    &adopt_race,
-                                    &let_go_race,
-                                    &last_race,
-                                    &exit_race,
-                                    &foreign_race,
-                                    &foreign_long_race,
-                                    &stale_race,
-                                    &pool_race,
-                                    &limit_race,
-                                    &cache_race,
-                                    &cache_long_race,
-                                    &trim_race,
-                                    &bitset_race,
-                                    &retire_race,
-                                    &retire_long_race,
-                                    &reuse_race,
-                                    &next_life_race,
-                                    &late_offer_race,
-                                    &rings_race,
-                                    &mid_rings_race,
-                                    &keep_race,
-                                    &keep_long_race,
-                                    &outbox_race,
-                                    &outbox_long_race,
-                                    &home_race,
-                                    &birth_race,
-                                    &borrow_race,
-                                    NULL};
+#define X(name) extern const struct race name##_race;
+RACES(X)
+#undef X
+
+#define X(name) &name##_race,
+const struct race *const races[] = {RACES(X) NULL};
+#undef X

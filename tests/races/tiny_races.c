@@ -64,9 +64,18 @@ const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_g
 
 /* ---- last: as before, and the two blocks that are out come back; the slot must go back to the pool ---- */
 
-static void last_setup(void) { owned_setup(2); }
-static void last_1(void) { free_and_send(2, block[0]); }
-static void last_2(void) { free_and_send(3, block[1]); }
+static void last_long_setup(void) { owned_setup(2); }
+static void last_long_1(void) { free_and_send(2, block[0]); }
+static void last_long_2(void) { free_and_send(3, block[1]); }
+static void last_setup(void) { /* they have been gathered */
+    last_long_setup();
+    kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
+    remote_free(kit_heap[2], slab, block[0]);
+    remote_free(kit_heap[3], slab, block[1]);
+    race_expect(kit_heap[2]->outbox_blocks == 1 && kit_heap[3]->outbox_blocks == 1);
+}
+static void last_1(void) { outbox_flush(kit_heap[2]); }
+static void last_2(void) { outbox_flush(kit_heap[3]); }
 static void last_check(void) {
     race_saw(load_relaxed(&slab->owner) == OWNER_POOL);
     drain_by_owner();
@@ -74,7 +83,10 @@ static void last_check(void) {
     race_expect(load_relaxed(&slab->owner) == OWNER_POOL);
 }
 const struct race last_race = {
-    "last", "memory is never given back", last_setup, {let_go_0, last_1, last_2}, last_check, 2, NULL};
+    "last", "memory is never given back", last_setup, {let_go_0, last_1, last_2}, last_check, 0, NULL};
+const struct race last_long_race = {
+    "last_long", "memory is never given back", last_long_setup, {let_go_0, last_long_1, last_long_2}, last_check, 2,
+    NULL};
 
 /* ---- exit: a thread ends while another frees into its current slab and a third allocates ---- */
 
@@ -89,7 +101,7 @@ static void exit_0(void) { tiny_empty(kit_heap[1]); }
 static void exit_1(void) { free_and_send(2, block[0]); }
 static void exit_2(void) { got = kit_malloc(kit_heap[3]); }
 static void exit_check(void) {
-    race_expect(kit_heap[1]->owned_first == 0 && load_relaxed(&slab->owner) != kit_heap[1]);
+    race_expect(kit_heap[1]->owned.first == 0 && load_relaxed(&slab->owner) != kit_heap[1]);
     kit_account(slab, 5 + got_of_slab());
     race_saw(got_of_slab());
 }
@@ -169,7 +181,7 @@ static void keep_both(void) {
     keep_2();
 }
 static void keep_check(void) {
-    race_expect(kit_heap[1]->owned_first == 0 && kit_heap[1]->class_first[KIT_CLASS] == 0);
+    race_expect(kit_heap[1]->owned.first == 0 && kit_heap[1]->owned.class_first[KIT_CLASS] == 0);
     race_expect(load_relaxed(&slab->owner) != kit_heap[1]);
     kit_account(slab, KIT_BLOCKS - REUSE_AT - 1 + got_of_slab());
     race_saw(got_of_slab());
@@ -177,3 +189,67 @@ static void keep_check(void) {
 }
 const struct race keep_race = {"keep", LOSES, keep_setup, {keep_0, keep_both}, keep_check, 4, NULL};
 const struct race keep_long_race = {"keep_long", LOSES, keep_setup, {keep_0, keep_1, keep_2}, keep_check, 4, NULL};
+
+/* ---- half_listed: no race with another thread, but with a signal's handler: the child that this forks has a list of owned slabs
+ * as it was between any two stores of list_owned and slab_unlist, and its thread ends ---- */
+
+enum { OWNED = 3 };
+static struct slab *owned[OWNED];
+
+static void half_listed_setup(void) {
+    kit_setup();
+    uintptr_t blocks[OWNED * KIT_BLOCKS];
+    for (unsigned i = 0; i < OWNED * KIT_BLOCKS; i++)
+        blocks[i] = kit_malloc(kit_heap[0]);
+    kit_malloc(kit_heap[0]); /* the last is full and let go, too */
+    for (unsigned i = 0; i < OWNED; i++) {
+        owned[i] = kit_slab_of(blocks[i * KIT_BLOCKS]);
+        for (unsigned j = 0; j < KIT_BLOCKS / 2; j++)
+            kit_free(kit_heap[1], blocks[i * KIT_BLOCKS + j]);
+        race_expect(load_relaxed(&owned[i]->owner) == kit_heap[1] && owned[i]->place & PLACE_OWNED);
+    }
+}
+/* The first of the stores that take a slab off the list. */
+static void take_off(struct heap *h, unsigned at, unsigned stores) {
+    struct slab *s = owned[at], *next = at + 1 < OWNED ? owned[at + 1] : NULL, *prev = at > 0 ? owned[at - 1] : NULL;
+    if (stores > 0)
+        *(prev != NULL ? &prev->next : &h->owned.first) = s->next;
+    if (stores > 1)
+        *(next != NULL ? &next->prev : &h->owned.last) = s->prev;
+    if (stores > 2)
+        s->place &= (uint8_t)~PLACE_OWNED;
+    h->owned.slabs -= stores > 3;
+}
+/* The first of those that put the last slab on it. */
+static void put_on(struct heap *h, unsigned stores) {
+    struct slab *s = owned[OWNED - 1], *prev = owned[OWNED - 2];
+    s->next = 0, s->prev = h->owned.last;
+    h->owned.slabs += stores > 0;
+    if (stores > 1)
+        s->place |= PLACE_OWNED;
+    if (stores > 2)
+        prev->next = (uint32_t)slot_of(s) + 1;
+}
+static void half_listed_0(void) {
+    struct heap *h = kit_heap[1];
+    bool on = race_choose(2);
+    take_off(h, on ? OWNED - 1 : race_choose(OWNED), on ? 4 : race_choose(5));
+    if (on)
+        put_on(h, race_choose(4));
+    tiny_empty(h);
+    race_expect(h->owned.first == 0 && h->owned.slabs <= 1);
+}
+static void half_listed_check(void) {
+    unsigned lost = 0;
+    for (unsigned i = 0; i < OWNED; i++)
+        lost += load_relaxed(&owned[i]->owner) == kit_heap[1];
+    race_expect(lost <= 1);
+    race_saw(lost);
+}
+const struct race half_listed_race = {"half_listed",
+                                      "a child forked in a signal's handler hangs",
+                                      half_listed_setup,
+                                      {half_listed_0},
+                                      half_listed_check,
+                                      1,
+                                      NULL};

@@ -86,9 +86,10 @@ void *__wrap_memmove(void *to, const void *from, size_t bytes) {
     return __real_memmove(to, from, bytes);
 }
 void *__wrap_memset(void *to, int byte, size_t bytes) {
-    if (bytes != 0 && explore_running)
-        model_plain((uintptr_t)to, bytes, true, PC);
-    return __real_memset(to, byte, bytes);
+    if (!explore_running)
+        return __real_memset(to, byte, bytes);
+    model_set((uintptr_t)to, bytes, (uint8_t)byte, PC);
+    return to;
 }
 void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return __wrap_memcpy(to, from, bytes); }
 void *__tsan_memmove(void *to, const void *from, size_t bytes) { return __wrap_memmove(to, from, bytes); }

@@ -433,6 +433,19 @@ void print_places() {
     for (int i = 0; i < 12; i++)
         printf("%td ", hidden(S.alloc(40)) - first);
 }
+/* In place or not: what is known of a block is right after each step. */
+void blocks_shrink_step_by_step() {
+    for (size_t from : {size_t{60000}, size_t{49000}, size_t{30000}, size_t{9000}, size_t{1000}, size_t{100}})
+        for (size_t divisor : {size_t{2}, size_t{3}, size_t{10}}) {
+            char *block = hidden(S.alloc(from));
+            for (size_t size = from; size > 16; size -= size / divisor) {
+                block = hidden(S.realloc(block, size));
+                check(S.usable_size(block) == size, "the usable size is not that of the last realloc");
+                memset(block, 1, size);
+            }
+            S.free(block);
+        }
+}
 void sized_frees_that_fit() {
     for (size_t size : kAll) {
         S.free_sized(S.alloc(size), size);
@@ -599,6 +612,7 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"a_large_block_grows_in_place", a_large_block_grows_in_place},
                       {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
                       {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
+                      {"blocks_shrink_step_by_step", blocks_shrink_step_by_step},
                       {"sized_frees_that_fit", sized_frees_that_fit},
                       {"a_trim_between_frees", a_trim_between_frees},
                       {"print_places", print_places},

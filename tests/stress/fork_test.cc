@@ -111,7 +111,7 @@ void expect_clean_end(pid_t pid, int round) {
 TEST(Fork, WhileFourThreadsAllocate) {
     Noise noise(4);
     std::vector<void *> inherited = some_blocks();
-    int forks = times(1000), round = 0;
+    int forks = times(200, 1000), round = 0;
     for (; round < forks; round++) {
         fflush(nullptr);
         pid_t pid = fork();

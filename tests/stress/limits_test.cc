@@ -42,6 +42,13 @@ size_t foreign_bytes(bool writable_only) {
     return sum;
 }
 
+/* What the block takes of memory: large ones take whole slots in the default mode, though only what was asked for is usable. */
+size_t taken_bytes(void *block, size_t size) {
+    constexpr size_t kSlot = 64 * kKiB;
+    bool whole_slots = size > kSlot && size <= kMiB && getenv("HAKMEM_SECURE") == nullptr;
+    return whole_slots ? (size + kSlot - 1) / kSlot * kSlot : malloc_usable_size(block);
+}
+
 /* Blocks linked through their first word, so that holding them costs nothing. */
 struct Chain {
     void **head = nullptr;
@@ -57,7 +64,7 @@ struct Chain {
         *block = head;
         head = block;
         count++;
-        bytes += malloc_usable_size(block);
+        bytes += taken_bytes(block, size);
         return true;
     }
     void shrink(size_t to) {
@@ -137,6 +144,20 @@ void live_locked() {
     printf("locked: %zu KiB resident\n", rss / kKiB);
     if (rss > 160 * kMiB)
         give_up("%zu KiB resident in a locked program that uses 10 MiB", rss / kKiB);
+}
+
+/* What is committed without being in use is resident there. */
+void fill_locked(size_t bytes) {
+    constexpr size_t kBlock = 1000;
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        give_up("mlockall: %s", strerror(errno));
+    size_t before = process_rss_bytes();
+    for (size_t i = 0; i < bytes / kBlock; i++)
+        memset(malloc(kBlock), 1, kBlock);
+    size_t used = process_rss_bytes() - before;
+    printf("locked: %zu KiB resident for %zu\n", used / kKiB, bytes / kKiB);
+    if (used > bytes / 10 * 11 + 4 * kMiB)
+        give_up("%zu KiB resident for %zu in use", used / kKiB, bytes / kKiB);
 }
 
 /* An aligned huge block beside few others: the search for a place must not leave the committed part of the tables.
@@ -249,11 +270,13 @@ int run_child(const std::string &name, size_t limit) {
     /* Secure mode's guards take addresses: of small blocks 17 slots of 32, and 48-byte blocks take 64 with their canary. */
     if (name == "as")
         exhaust_all_sizes(limit, false, in_secure_mode() ? 0.25 : limit >= 200 * kMiB ? 0.90 : 0.85);
-    /* There guards don't count here; the table does: 140 KiB of each SuperSlab that was ever used for small blocks. */
+    /* There guards don't count here; the table does: up to 132 KiB of each SuperSlab that was ever used for small blocks. */
     if (name == "data")
         exhaust_all_sizes(limit, true, in_secure_mode() ? 0.45 : 0.80);
     if (name == "locked")
         live_locked();
+    if (name == "locked_full")
+        fill_locked(limit);
     return 0;
 }
 
@@ -306,6 +329,7 @@ TEST(Limits, LockedMemory) {
     if (geteuid() != 0)
         GTEST_SKIP() << "mlockall needs the right to lock much memory";
     run_limited("locked", 0, unlimit_locked);
+    run_limited("locked_full", 128 * kMiB, unlimit_locked);
 }
 
 TEST(Limits, MappingsAllUsed) { run_limited("mappings", 0, no_limit); }

@@ -32,20 +32,22 @@ void run_sequence(uint64_t seed, size_t steps, unsigned threads) {
 }
 
 /* `parts` sequences, of `steps` together. */
-void run_sequences(const char *name, size_t parts, size_t steps, const std::vector<unsigned> &threads) {
+void run_sequences(const char *name, size_t parts, int steps, const std::vector<unsigned> &threads) {
     auto seed = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000000;
     printf("seed %llu\n", static_cast<unsigned long long>(seed));
-    size_t each = steps / parts / kShorter;
-    parts *= static_cast<size_t>(from_environment("HAK_TEST_LONGER"));
+    auto longer = static_cast<size_t>(from_environment("HAK_TEST_LONGER")); /* more sequences, and longer ones */
+    size_t each =
+        static_cast<size_t>(times(steps / static_cast<int>(parts), 5 * steps / static_cast<int>(parts))) / longer;
+    parts *= longer;
     for (size_t part = 0; part < parts && !testing::Test::HasFailure(); part++)
         run_sequence(seed + part * 100 + threads[part % threads.size()], each, threads[part % threads.size()]);
     if (!testing::Test::HasFailure())
         figure(name, static_cast<long>(each * parts));
 }
 
-TEST(Model, OneThread) { run_sequences("model_operations_one_thread", 4, 5000000, {1}); }
+TEST(Model, OneThread) { run_sequences("model_operations_one_thread", 4, 1000000, {1}); }
 
-TEST(Model, ThreadsThatHandOverAndEnd) { run_sequences("model_operations_threads", 6, 5000000, {4, 8, 16}); }
+TEST(Model, ThreadsThatHandOverAndEnd) { run_sequences("model_operations_threads", 6, 1000000, {4, 8, 16}); }
 
 /* ---- the test of the test ---- */
 

@@ -47,15 +47,18 @@ struct Pointers {
     char **at;
 };
 
-/* A second after the last free at the latest; the purge may come by a thread of its own. */
-size_t settled_rss(size_t goal) {
-    size_t rss = heap_rss_bytes();
-    for (int i = 0; i < 30 && rss > goal; i++) {
-        usleep(100000);
-        rss = heap_rss_bytes();
+/* The purge comes by a thread of its own, when that gets to run. Returns what is resident once the goal is reached, or after a
+ * minute. */
+size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
+    size_t rss = rss_bytes();
+    for (int i = 0; i < 6000 && rss > goal; i++) {
+        usleep(10000);
+        rss = rss_bytes();
     }
     return rss;
 }
+
+long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
 /* `keep_every`: one block of so many stays live; 0: none. */
 void run_sleeper(size_t block_bytes, size_t keep_every) {
@@ -100,7 +103,7 @@ void run_sleeper(size_t block_bytes, size_t keep_every) {
         S.free(block);
     /* kept blocks pin the pages they lie on, whatever the allocator does */
     size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
-    size_t goal = before + live + live / 10 + 4 * kMiB, rss = settled_rss(goal);
+    size_t goal = before + live + live / 10 + 4 * kMiB, rss = rss_at_goal(heap_rss_bytes, goal);
     EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB
                          << " KiB\n"
                          << heap_stats_text();
@@ -139,12 +142,50 @@ TEST(Sleeper, KeepsNoCaches) {
     size_t before = process_rss_bytes();
     begin.set();
     done.wait();
-    size_t goal = before + 3 * kMiB, rss = process_rss_bytes();
-    for (int i = 0; i < 30 && rss > goal; i++) {
-        usleep(100000);
-        rss = process_rss_bytes();
-    }
+    size_t goal = before + 3 * kMiB, rss = rss_at_goal(process_rss_bytes, goal);
     EXPECT_LE(rss, goal) << "before " << before / kKiB << " KiB\n" << heap_stats_text();
+    end.set();
+    sleeper.join();
+}
+
+/* A thread that frees most of many slabs in bulk, which it has on loan then, and sleeps. What others free of the rest goes back,
+ * and what they allocate comes from these slabs. */
+TEST(Sleeper, GivesBackWhatItHasOnLoan) {
+    constexpr size_t kSize = 200, kCount = 300000, kKeepEvery = 16;
+    Flag born, full, swept, end;
+    Pointers blocks(kCount);
+    size_t before = heap_rss_bytes();
+    long lent = counter("slabs_lent"), recalled = counter("slabs_recalled");
+    std::thread sleeper([&] {
+        S.free(S.alloc(kSize));
+        born.set();
+        full.wait();
+        for (size_t step = 0; step < 997; step++) /* far apart, one after the other */
+            for (size_t i = step; i < kCount; i += 997)
+                if (i % kKeepEvery != 0)
+                    S.free(blocks.at[i]);
+        swept.set();
+        end.wait();
+    });
+    born.wait(); /* else there is no purger yet, which starts from malloc */
+    for (size_t i = 0; i < kCount; i++)
+        memset(blocks.at[i] = static_cast<char *>(S.alloc(kSize)), 1, kSize);
+    full.set();
+    swept.wait();
+    lent = counter("slabs_lent") - lent;
+    EXPECT_GT(lent, static_cast<long>(kCount * kSize / kSlotBytes / 2));
+    for (int i = 0; i < 6000 && counter("slabs_recalled") - recalled < lent; i++)
+        usleep(10000);
+    long started = counter("slabs_started");
+    for (size_t i = 0; i < kCount / 2; i++)
+        if (i % kKeepEvery != 0)
+            memset(blocks.at[i] = static_cast<char *>(S.alloc(kSize)), 1, kSize);
+    EXPECT_LE(counter("slabs_started") - started, 20) << "what was on loan is not used";
+    for (size_t i = 0; i < kCount; i++)
+        if (i < kCount / 2 || i % kKeepEvery == 0)
+            S.free(blocks.at[i]);
+    size_t goal = before + 4 * kMiB, rss = rss_at_goal(heap_rss_bytes, goal);
+    EXPECT_LE(rss, goal) << heap_stats_text();
     end.set();
     sleeper.join();
 }

@@ -145,12 +145,11 @@ TEST(Pressure, OfTheCgroupElseOfTheMachine) {
 void child_in_cgroup() {
     Blocks blocks(320 * kKiB);
     Setting retain("RETAIN_BYTES", kGiB);
-    blocks.grow_to(60 * kMiB);
-    if (inside_limits_cgroup_bytes() != kNone)
-        give_up("read before there were 64 MiB", inside_limits_counted_bytes());
+    inside_limits_start();
+    inside_limits_set_root("/none"); /* nothing is read from here on */
     blocks.grow_to(70 * kMiB);
     if (inside_limits_cgroup_bytes() != 100 * kMiB)
-        give_up("not read at 64 MiB", inside_limits_cgroup_bytes());
+        give_up("not known since the start", inside_limits_cgroup_bytes());
     blocks.shrink_to_bytes(40 * kMiB);
     if (inside_pool_count().empty_slots < 20 * kMiB / kSlot)
         give_up("retained far from the limit", inside_pool_count().empty_slots);
@@ -163,8 +162,33 @@ void child_in_cgroup() {
         give_up("refused because of the cgroup", blocks.bytes());
 }
 
+/* The limit is lowered while the program runs; its purger finds that. */
+void child_whose_limit_changes(const std::string &root) {
+    std::atomic<bool> end{false};
+    std::thread other([&] {
+        hak_free(hak_malloc(100));
+        while (!end)
+            usleep(1000);
+    });
+    inside_limits_start();
+    if (inside_limits_cgroup_bytes() != 400 * kMiB)
+        give_up("the limit at the start", inside_limits_cgroup_bytes());
+    write_file(root + "/sys/fs/cgroup/a/memory.max", std::to_string(200 * kMiB) + "\n");
+    Blocks blocks(320 * kKiB);
+    blocks.grow_to(70 * kMiB);
+    for (int i = 0; i < 20000 && inside_limits_cgroup_bytes() != 200 * kMiB; i++) {
+        for (int j = 0; j < 3; j++)
+            hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
+        usleep(500);
+    }
+    if (inside_limits_cgroup_bytes() != 200 * kMiB)
+        give_up("the new limit was not found", inside_limits_cgroup_bytes());
+    end = true;
+    other.join();
+}
+
 /* A busy program with threads: it keeps 10 % and more, under pressure RETAIN_BYTES. */
-void child_under_pressure() {
+void child_under_pressure(const std::string &root) {
     std::atomic<bool> end{false};
     std::thread other([&] {
         hak_free(hak_malloc(100));
@@ -176,6 +200,7 @@ void child_under_pressure() {
     freed.grow_to(60 * kMiB);
     freed.shrink(0);
     size_t empty = inside_pool_count().empty_slots;
+    write_file(root + "/proc/pressure/memory", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
     for (int i = 0; i < 20000 && inside_pool_count().empty_slots > 3 * kMiB / kSlot; i++) {
         for (int j = 0; j < 3; j++)
             hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
@@ -190,25 +215,72 @@ void child_under_pressure() {
 }
 
 void child_in_real_cgroup(size_t limit) {
-    inside_limits_refresh();
     if (inside_limits_cgroup_bytes() != limit)
         give_up("the limit was not found", inside_limits_cgroup_bytes());
 }
 
 int run_child(const std::string &name, const char *argument) {
     size_t number = strtoul(argument, nullptr, 10);
-    if (name == "cgroup" || name == "pressure")
+    if (name == "cgroup" || name == "pressure" || name == "changes")
         inside_limits_set_root(argument);
     if (name == "cgroup")
         child_in_cgroup();
+    if (name == "changes")
+        child_whose_limit_changes(argument);
     if (name == "pressure")
-        child_under_pressure();
+        child_under_pressure(argument);
     if (name == "real")
         child_in_real_cgroup(number);
     return 0;
 }
 
-TEST(Cgroup, IsReadWhenTheHeapIsLarge) {
+/* In as few system calls as there can be: one file beside the list of cgroups. */
+TEST(Cgroup, AtTheStartTheNearest) {
+    Tree tree;
+    auto limit = [] {
+        inside_limits_start();
+        uint64_t at_start = inside_limits_cgroup_bytes();
+        Tree::limit();
+        return at_start;
+    };
+    tree.file("/proc/self/cgroup", "0::/a/b\n");
+    tree.file("/sys/fs/cgroup/a/memory.max", "200000000\n");
+    EXPECT_EQ(limit(), 200000000u) << "the nearest that can be seen";
+    tree.file("/sys/fs/cgroup/a/b/memory.max", "300000000\n");
+    EXPECT_EQ(limit(), 300000000u) << "its own";
+    EXPECT_EQ(Tree::limit(), 200000000u) << "later the least";
+    tree.file("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    EXPECT_EQ(limit(), kNone);
+    tree.file("/proc/self/cgroup", "4:memory:/group\n0::/a\n");
+    EXPECT_EQ(limit(), kNone);
+    tree.file("/sys/fs/cgroup/memory/group/memory.limit_in_bytes", "134217728\n");
+    EXPECT_EQ(limit(), 134217728u) << "version 1, where that has the memory controller";
+    Setting off("CGROUP", 0);
+    EXPECT_EQ(limit(), kNone);
+}
+
+/* The program asks for it, so that is the time to read it. */
+TEST(Cgroup, IsReadWhenItIsTurnedOn) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "0::/\n");
+    tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
+    {
+        Setting off("CGROUP", 0);
+        inside_limits_start();
+        EXPECT_EQ(inside_limits_cgroup_bytes(), kNone);
+    }
+    EXPECT_EQ(inside_limits_cgroup_bytes(), 100000000u);
+}
+
+TEST(Cgroup, ThePurgerFindsANewLimit) {
+    Tree tree;
+    tree.file("/proc/self/cgroup", "0::/a\n");
+    tree.file("/sys/fs/cgroup/a/memory.max", std::to_string(400 * kMiB) + "\n");
+    Outcome outcome = run_self({"--child", "changes", tree.root()});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
+TEST(Cgroup, IsKnownSinceTheStart) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/\n");
     tree.file("/sys/fs/cgroup/memory.max", std::to_string(100 * kMiB) + "\n");
@@ -218,7 +290,7 @@ TEST(Cgroup, IsReadWhenTheHeapIsLarge) {
 
 TEST(Pressure, ThePurgerActsAsIfIdle) {
     Tree tree;
-    tree.file("/proc/pressure/memory", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
+    tree.file("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
     Outcome outcome = run_self({"--child", "pressure", tree.root()}, {"HAKMEM_RETAIN_PERCENT=1000"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
@@ -240,12 +312,16 @@ bool all_resident(const std::vector<char *> &pages) {
     return true;
 }
 
-/* As `hakmem view` asks for it: what a thread holds back it gives back at its next slow path, without a purger. If it fails,
- * whoever operates a program that has grown can only restart it. */
-TEST(Asked, AThreadGivesBackWhatItHoldsBack) {
-    constexpr size_t kBytes = 32 * kKiB, kPage = 4096;
+/* As `hakmem purge` asks for it: what a thread holds back it gives back at its next allocation that is no hit of alloc.h's,
+ * without a purger: of whatever size, from a ring, too. If it fails, whoever operates a program that has grown can only
+ * restart it. */
+class Asked : public testing::TestWithParam<size_t> {};
+
+TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
+    constexpr size_t kBytes = 32 * kKiB, kPage = 4096, kMost = 100000;
     if (sysconf(_SC_PAGESIZE) != kPage)
         GTEST_SKIP() << "two blocks may share a page";
+    size_t next = GetParam();
     std::vector<char *> pages, blocks;
     for (int i = 0; i < 16; i++) {
         auto *block = static_cast<char *>(hak_malloc(kBytes));
@@ -255,14 +331,22 @@ TEST(Asked, AThreadGivesBackWhatItHoldsBack) {
     }
     for (char *block : blocks)
         hak_free(block);
-    hak_free(hak_malloc(3 * kMiB)); /* a slow path */
+    hak_free(hak_malloc(next)); /* from now on there is one in the ring, where the size has one */
     ASSERT_TRUE(all_resident(pages)) << "nothing is held back, so this tests nothing";
     inside_ask_for_purge();
-    hak_free(hak_malloc(3 * kMiB));
+    std::vector<void *> more; /* of tiny ones, so many that the list runs empty */
+    do
+        more.push_back(hak_malloc(next));
+    while (next <= kKiB && more.size() < kMost && all_resident(pages));
     unsigned char resident;
+    auto is_used_again = [&](char *page) { return page >= more[0] && page < static_cast<char *>(more[0]) + next; };
     for (char *page : pages)
-        EXPECT_TRUE(mincore(page, 1, &resident) != 0 || (resident & 1) == 0) << "still resident";
+        EXPECT_TRUE(mincore(page, 1, &resident) != 0 || (resident & 1) == 0 || is_used_again(page)) << "still resident";
+    for (void *block : more)
+        hak_free(block);
 }
+
+INSTANTIATE_TEST_SUITE_P(Tiers, Asked, testing::Values(48, 2000, 20 * kKiB, 64 * kKiB, 200 * kKiB, kMiB, 3 * kMiB));
 
 } // namespace
 

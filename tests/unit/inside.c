@@ -13,6 +13,7 @@
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
+#include "purge.h"
 #include "secure.h"
 #include "text.h"
 #include "tiers.h"
@@ -75,7 +76,10 @@ unsigned inside_block_index(unsigned class_id, size_t offset_in_slab) {
 void inside_overwrite_option(unsigned option) { store_relaxed(option_word((enum option)option), 1); }
 void inside_overwrite_key(void) { hak_region.key = 7; }
 
+int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
+
 void *inside_heap(void) { return hak_heap; }
+size_t inside_owned_slabs(void *heap) { return ((const struct heap *)heap)->owned.slabs; }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);
@@ -119,9 +123,10 @@ void inside_text_write(int fd, const char *text) {
 
 void inside_secure_revive(void *block) {
     struct slab *s = mid_slab_of(block);
-    _Atomic uint16_t *state = &s->secure->state[block_index(s->divisor, (uint32_t)((uintptr_t)block - s->start))];
+    _Atomic uint16_t *state = span_state(s->secure, block_index(s->divisor, (uint32_t)((uintptr_t)block - s->start)));
     store_relaxed(state, load_relaxed(state) & ~STATE_FREED);
-    secure_put_canary((uintptr_t)block, s->block_bytes - CANARY_BYTES - (load_relaxed(state) - 1u));
+    size_t unused = (load_relaxed(state) & STATE_SLACK) - 1u;
+    secure_put_canary((uintptr_t)block, s->block_bytes, s->block_bytes - CANARY_BYTES - unused);
 }
 
 void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
@@ -138,7 +143,8 @@ static const struct inside_option options[] = {
 };
 const unsigned inside_options = OPTION_COUNT;
 struct inside_option inside_option_at(unsigned option_id) {
-    return options[option_id];
+    struct inside_option row = options[option_id];
+    return row;
 }
 
 static struct inside_profile_total total_of(const struct profile_total *t) {
@@ -198,6 +204,9 @@ struct inside_totals inside_pool_count(void) {
     pool_count(&t);
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
+void inside_pool_decay(void *client, uint32_t ms) { pool_decay(client, os_now_ms() + ms); }
+uint32_t inside_pool_clock_ms(void) { return purge_clock_ms(); }
+size_t inside_pool_cached(void) { return purge_cached_superslabs(); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 char *inside_fence(unsigned number) {
     struct region_range range[3];
@@ -211,6 +220,7 @@ size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
 size_t inside_pool_resident_slots(void) { return pool_resident_slots(); }
 int inside_limits_near(void) { return limits_near(); }
 void inside_limits_set_root(const char *root) { limits_root = root; }
+void inside_limits_start(void) { limits_start(); }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
 int inside_limits_scarce(void) { return limits_look(); }

@@ -49,8 +49,12 @@ struct inside_option inside_option_at(unsigned option);
 void inside_overwrite_option(unsigned option);
 void inside_overwrite_key(void);
 
+/* Writes the option's words as another process does that sets it. */
+int inside_option_write(const char *name, const char *value);
+
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
+size_t inside_owned_slabs(void *heap);
 void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
 size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
 void inside_rings_interrupt(void *heap);  /* the largest has just grown, and what all may hold is not known yet */
@@ -106,6 +110,9 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
 void inside_pool_settle(void *client);
 size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
+void inside_pool_decay(void *client, uint32_t ms); /* as if so many milliseconds had passed */
+size_t inside_pool_cached(void);                   /* SuperSlabs */
+uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
 /* region.h: the bytes next to the heap and to its tables, on both sides. No page there is writable. */
@@ -117,6 +124,7 @@ size_t inside_limits_counted_bytes(void);
 size_t inside_pool_resident_slots(void); /* of that, as told; inside_pool_count counts them one by one */
 int inside_limits_near(void);
 void inside_limits_set_root(const char *root);
+void inside_limits_start(void);
 void inside_limits_refresh(void);
 uint64_t inside_limits_cgroup_bytes(void); /* UINT64_MAX: none */
 int inside_limits_scarce(void);            /* reads the pressure */

@@ -1,6 +1,10 @@
 /* Every option of the table x its legal and illegal values, by hak_option_set and by the environment of a child.
  * If one fails, a setting is taken for another one, or a typing error is passed over in silence. */
 #include <gtest/gtest.h>
+#include <thread>
+#include <fstream>
+#include <filesystem>
+#include <sys/stat.h>
 #include <hakmem.h>
 
 #include <algorithm>
@@ -26,6 +30,13 @@ std::string get(const std::string &name) {
     return value;
 }
 
+std::string all_options() {
+    std::string all;
+    for (unsigned i = 0; i < inside_options; i++)
+        all += get(inside_option_at(i).name) + "\n";
+    return all;
+}
+
 std::string seven(const std::string &one) {
     std::string all = one;
     for (int i = 1; i < 7; i++)
@@ -48,8 +59,10 @@ std::vector<std::pair<std::string, std::string>> legal_values(const inside_optio
         }
         break;
     case INSIDE_BYTES:
-        values = {{least, least},    {most, most},        {"64k", "65536"},
-                  {"3M", "3145728"}, {"1MiB", "1048576"}, {"2mb", "2097152"}};
+        values = {{least, least},           {most, most},         {"64k", "65536"},
+                  {"3M", "3145728"},        {"1MiB", "1048576"},  {"2mb", "2097152"},
+                  {"1.5m", "1572864"},      {"1 MiB", "1048576"}, {"0.25 MB", "262144"},
+                  {"0.0009765625M", "1023"}};
         break;
     case INSIDE_NUMBER: values = {{least, least}, {most, most}}; break;
     case INSIDE_LIST:
@@ -57,14 +70,22 @@ std::vector<std::pair<std::string, std::string>> legal_values(const inside_optio
         break;
     default: /* any text */ break;
     }
+    if ((o.kind == INSIDE_NUMBER && o.most == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
+        for (auto &[word, value] : std::vector<std::pair<std::string, std::string>>{
+                 {"on", "1"}, {"Yes", "1"}, {"TRUE", "1"}, {"off", "0"}, {"no", "0"}, {"false", "0"}})
+            values.emplace_back(word, value);
     return values;
 }
 
 std::vector<std::string> illegal_values(const inside_option &o) {
     if (o.kind == INSIDE_TEXT)
         return {};
-    std::vector<std::string> values{"",    " ", "foo", "-1", "1x", "0x10", "1 ", " 1", "99999999999999999999999",
-                                    "1e3", "/", "|"};
+    std::vector<std::string> values{"",    " ",   "foo", "-1",  "1x",  "0x10", "1 ",  " 1",   "99999999999999999999999",
+                                    "1e3", "/",   "|",   "50%", "1.5", "1.k",  ".5k", "1,5k", "1  k",
+                                    "1k ", "1kk", "1k1", "+1"};
+    if (o.kind != INSIDE_NUMBER || o.most != 1)
+        if (std::string(o.choices).rfind("0|1", 0) != 0)
+            values.insert(values.end(), {"on", "true", "off"});
     if (o.kind == INSIDE_CHOICE)
         for (auto &choice : split(o.choices, '|')) {
             values.push_back(choice + "x");
@@ -138,22 +159,72 @@ TEST(Options, VariablesOfTheCommandAreItsOwn) {
     EXPECT_EQ(outcome.err, "");
 }
 
+/* One illegal value of every option at a time: what is refused does no harm to the others. */
 TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
-    for (unsigned i = 0; i < inside_options; i++) {
-        inside_option o = inside_option_at(i);
-        std::string before = get(o.name);
-        for (auto &value : illegal_values(o)) {
-            std::string setting = std::string("HAKMEM_") + o.name + "=" + value;
-            Outcome outcome = run_self({"--print-option", o.name}, {setting});
-            EXPECT_TRUE(outcome.exited(0)) << setting << ": " << outcome.describe();
-            EXPECT_EQ(outcome.out, before + "\n") << setting << ": the default is not used";
-            EXPECT_EQ(outcome.err.rfind("hakmem: " + setting + ": expected ", 0), 0u) << outcome.describe();
-            EXPECT_NE(outcome.err.find("; using "), std::string::npos) << outcome.describe();
-            EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.describe();
-            if (o.kind == INSIDE_CHOICE)
-                EXPECT_NE(outcome.err.find(o.choices), std::string::npos) << outcome.describe();
+    size_t rounds = 1;
+    for (size_t round = 0; round < rounds; round++) {
+        std::vector<std::string> settings;
+        std::vector<inside_option> set;
+        for (unsigned i = 0; i < inside_options; i++) {
+            std::vector<std::string> values = illegal_values(inside_option_at(i));
+            rounds = std::max(rounds, values.size());
+            if (round < values.size()) {
+                set.push_back(inside_option_at(i));
+                settings.push_back(std::string("HAKMEM_") + set.back().name + "=" + values[round]);
+            }
+        }
+        Outcome outcome = run_self({"--print-options", ""}, settings);
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        EXPECT_EQ(outcome.out, all_options()) << "the defaults are not used";
+        std::vector<std::string> lines = lines_of(outcome.err);
+        ASSERT_EQ(lines.size(), settings.size()) << outcome.describe();
+        for (size_t i = 0; i < set.size(); i++) {
+            EXPECT_EQ(lines[i].rfind("hakmem: " + settings[i] + ": expected ", 0), 0u) << lines[i];
+            EXPECT_NE(lines[i].find("; using "), std::string::npos) << lines[i];
+            if (set[i].kind == INSIDE_CHOICE)
+                EXPECT_NE(lines[i].find(set[i].choices), std::string::npos) << lines[i];
+            if (set[i].kind == INSIDE_BYTES)
+                EXPECT_NE(lines[i].find("as in 512m or 1.5g"), std::string::npos) << lines[i];
+            if (set[i].kind == INSIDE_NUMBER && set[i].most == 1)
+                EXPECT_NE(lines[i].find("off or on"), std::string::npos) << lines[i];
         }
     }
+}
+
+/* A name in another case is the option's, and one that is nearly right is told the right one. */
+TEST(Options, NamesAreForgivenOrGuessed) {
+    for (const char *name : {"HAKMEM_retain_bytes", "hakmem_RETAIN_BYTES", "Hakmem_Retain_Bytes"}) {
+        Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {std::string(name) + "=2m"});
+        EXPECT_EQ(outcome.out, "2097152\n") << name << ": " << outcome.describe();
+        EXPECT_EQ(outcome.err, "");
+    }
+    for (unsigned i = 0; i < inside_options; i++) { /* without its last letter, or its first _ */
+        std::string name = inside_option_at(i).name, shorter = name.substr(0, name.size() - 1);
+        size_t joint = name.find('_');
+        if (joint != std::string::npos)
+            shorter = name.substr(0, joint) + name.substr(joint + 1);
+        if (shorter == "PURGE")
+            continue;
+        Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_" + shorter + "=1"});
+        EXPECT_EQ(outcome.err, "hakmem: HAKMEM_" + shorter + "=1: no such option, did you mean " + name +
+                                   "? (HAKMEM_HELP=1 lists them); ignored\n");
+    }
+    for (const std::string &name : {std::string("HAKMEM_"), std::string("HAKMEM_XYZZY"), std::string("HAKMEM_P"),
+                                    "HAKMEM_" + std::string(500, 'P')}) {
+        Outcome outcome = run_self({"--print-option", "PURGE"}, {name + "=1"});
+        EXPECT_NE(outcome.err.find("no such option (HAKMEM_HELP=1 lists them); ignored\n"), std::string::npos)
+            << outcome.describe();
+        EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.describe();
+    }
+}
+
+/* The line names the value that holds, be it the default or the program's own. */
+TEST(Options, TheLineSaysWhatIsUsed) {
+    Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, {"HAKMEM_DRAIN_INTERVAL=often"});
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_DRAIN_INTERVAL=often: expected 1 or more; using 777\n");
+    outcome = run_self({"--print-option", "HARD_LIMIT"}, {"HAKMEM_HARD_LIMIT=50%"});
+    EXPECT_EQ(outcome.err,
+              "hakmem: HAKMEM_HARD_LIMIT=50%: expected 0 or more, in bytes or as in 512m or 1.5g; using 0 B\n");
 }
 
 TEST(Options, ALineBreakInAValueDoesNotBreakTheLine) {
@@ -177,6 +248,52 @@ TEST(Options, TheStatisticsAreJsonWhateverATextIs) {
 }
 
 /* Programs that are tuned for glibc keep what they were tuned for. */
+/* Else whoever may write to a common directory chooses which file of the user, or of root, the statistics overwrite. */
+TEST(Options, FilesAreWrittenThroughNoLink) {
+    char pattern[] = "/tmp/hakmem-options-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    std::string place = pattern;
+    auto path = [&](const char *name) { return place + "/" + name; };
+    auto statistics = [&](const std::string &file) {
+        return run_self({"--print-option", "STATS"}, {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=" + file});
+    };
+    auto holds = [&](const char *name) {
+        std::ifstream file(path(name));
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    for (const char *name : {"own", "target", "twice", "foreign"})
+        std::ofstream(path(name)) << "precious" << std::string(100000, ' ');
+    std::string before = holds("target");
+    ASSERT_EQ(symlink(path("target").c_str(), path("link").c_str()), 0);
+    ASSERT_EQ(link(path("twice").c_str(), path("again").c_str()), 0);
+    ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+    bool has_foreign = chown(path("foreign").c_str(), 12345, 12345) == 0; /* root can */
+
+    statistics(path("new"));
+    EXPECT_NE(holds("new").find("live"), std::string::npos);
+    struct stat made;
+    ASSERT_EQ(stat(path("new").c_str(), &made), 0);
+    EXPECT_EQ(made.st_mode & 0777, 0600u);
+    statistics(path("own"));
+    EXPECT_EQ(holds("own").find("precious"), std::string::npos) << "a file of one's own is written again";
+    EXPECT_LT(holds("own").size(), 100000u);
+    for (const char *name : {"link", "again"})
+        statistics(path(name));
+    EXPECT_EQ(holds("target"), before);
+    EXPECT_EQ(holds("twice"), before);
+    if (has_foreign) {
+        statistics(path("foreign"));
+        EXPECT_EQ(holds("foreign"), before);
+    }
+    std::string read;
+    std::thread reader([&] { read = holds("fifo"); });
+    statistics(path("fifo"));
+    reader.join();
+    EXPECT_NE(read.find("live"), std::string::npos);
+    EXPECT_NE(statistics("/dev/stderr").err.find("live"), std::string::npos);
+    std::filesystem::remove_all(place);
+}
+
 TEST(Options, GlibcsTrimThresholdIsWhatIsRetained) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
@@ -234,6 +351,10 @@ int main(int argc, char **argv) {
         hak_free(hak_malloc(10));
     if (early || (argc == 3 && strcmp(argv[1], "--print-option") == 0)) {
         puts(get(argv[2]).c_str());
+        return 0;
+    }
+    if (argc == 3 && strcmp(argv[1], "--print-options") == 0) {
+        fputs(all_options().c_str(), stdout);
         return 0;
     }
     if (argc == 3 && strcmp(argv[1], "--print-json") == 0) {

@@ -7,6 +7,7 @@
 
 #include <hakmem.h>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "inside.h"
 
@@ -256,6 +257,113 @@ TEST(Pool, SlotsThatWerePurgedBeforeDoNotCountAsEmpty) {
     EXPECT_TRUE(zero);
     EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
     inside_pool_give(actor.client(), again, 8, 0);
+}
+
+/* ---- the cache of SuperSlabs ---- */
+
+bool is_resident(size_t superslab) {
+    unsigned char page = 0;
+    EXPECT_EQ(mincore(inside_slot_address(superslab * kPerSuperSlab), 1, &page), 0);
+    return (page & 1) != 0;
+}
+
+/* Options as they were, however the test ends. */
+class Options {
+  public:
+    Options(std::initializer_list<std::pair<const char *, const char *>> values) {
+        for (auto [name, value] : values) {
+            char text[64];
+            EXPECT_GT(hak_option_get(name, text, sizeof text), 0u);
+            before_.emplace_back(name, text);
+            EXPECT_EQ(hak_option_set(name, value), 0) << name;
+        }
+    }
+    ~Options() {
+        for (auto &[name, value] : before_)
+            hak_option_set(name.c_str(), value.c_str());
+    }
+
+  private:
+    std::vector<std::pair<std::string, std::string>> before_;
+};
+
+TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
+    constexpr size_t kCached = 3, kRuns = 6;
+    for (const char *mode : {"never", "lazy", "auto"}) {
+        Options options{{"PURGE", mode}, {"RETAIN_BYTES", "1g"}, {"SS_CACHE_COUNT", "3"}};
+        Holders holders;
+        Actor actor(1, holders);
+        inside_pool_purge(actor.client(), 0);
+        int zero;
+        size_t runs[kRuns];
+        for (size_t &run : runs)
+            memset(
+                inside_slot_address((run = inside_pool_take_run(actor.client(), 1, 2 * kMiB, &zero)) * kPerSuperSlab),
+                1, kSlot);
+        size_t order[kRuns] = {2, 5, 0, 3, 1, 4};
+        for (size_t i = 0; i < kRuns; i++) {
+            inside_pool_give_run(actor.client(), runs[order[i]], 1, 1);
+            EXPECT_LE(inside_pool_cached(), kCached) << mode;
+            for (size_t j = 0; j <= i; j++)
+                EXPECT_EQ(is_resident(runs[order[j]]), j + kCached > i) << mode << ", the " << j << "th after " << i;
+            for (uint32_t then = inside_pool_clock_ms(); inside_pool_clock_ms() == then; usleep(500))
+                inside_pool_settle(actor.client()); /* the next one is younger */
+        }
+        inside_pool_purge(actor.client(), 0);
+    }
+}
+
+long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
+
+struct CacheCounts {
+    long pushed = counter("cache_pushed"), popped = counter("cache_popped"),
+         evicted = counter("cache_evicted_count") + counter("cache_evicted_bytes") + counter("cache_evicted_age"),
+         cached = static_cast<long>(inside_pool_cached());
+};
+
+TEST(Cache, WhatComesAndGoesIsCounted) {
+    Options options{{"RETAIN_BYTES", "1g"}};
+    CacheCounts before;
+    void *blocks[8];
+    for (int round = 0; round < 3; round++) {
+        for (void *&block : blocks)
+            memset(block = hak_malloc(3 * kMiB), 1, 3 * kMiB);
+        for (void *block : blocks)
+            hak_free(block);
+    }
+    CacheCounts full;
+    EXPECT_GE(full.pushed - before.pushed, 3 * 16);
+    EXPECT_GE(full.popped - before.popped, 2 * 16);
+    EXPECT_EQ(full.evicted, before.evicted);
+    hak_trim();
+    CacheCounts after;
+    EXPECT_GE(after.evicted - full.evicted, 16);
+    EXPECT_EQ(after.pushed - before.pushed - (after.popped - before.popped) - (after.evicted - before.evicted),
+              after.cached - before.cached);
+}
+
+/* If a purger is still there it may empty the rings first, and the next time does. */
+TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
+    long drains = counter("tension_drains"), spans = counter("tension_freed_spans");
+    void *ballast = hak_malloc(64 * kMiB); /* else the heap shrinks by half, which empties rings, too */
+    std::vector<void *> blocks, more;
+    for (int tries = 0; tries < 100 && counter("tension_drains") == drains; tries++) {
+        for (int round = 0; round < 32; round++) { /* the rings learn to hold them */
+            for (size_t i = 0; i < 160; i++)
+                blocks.push_back(hak_malloc((16 + i % 4 * 4) * kKiB));
+            for (void *block : blocks)
+                hak_free(block);
+            blocks.clear();
+        }
+        for (int i = 0; i < 64; i++)
+            more.push_back(hak_malloc(3 * kMiB));
+        for (void *block : more)
+            hak_free(block);
+        more.clear();
+    }
+    EXPECT_GE(counter("tension_drains") - drains, 1);
+    EXPECT_GE(counter("tension_freed_spans") - spans, 16);
+    hak_free(ballast);
 }
 
 /* The purger looks at a thread's rings in the middle of a malloc, and leaves again: what malloc then puts into a ring must

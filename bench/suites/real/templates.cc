@@ -14,7 +14,9 @@ template <int N, class... Ts> struct node : node<N - 1, Ts..., std::integral_con
     virtual int value() const { return N + sizeof...(Ts); }
 };
 
+// clang-format off
 template <class... Ts> struct node<0, Ts...> { virtual ~node() = default; };
+// clang-format on
 
 struct record {
     std::string name;

@@ -3,6 +3,7 @@
 //! Said is what is worth it: at least 4 MiB and a twentieth of what is resident.
 
 use super::model::*;
+use crate::shown;
 use crate::table::{count, size};
 use serde::Serialize;
 
@@ -20,15 +21,23 @@ pub struct Advice {
     pub text: String,
 }
 
+/// What can still be done about the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Runs,
+    /// It was read at its peak or end, and is no longer there.
+    Ended,
+}
+
 /// The largest first; empty: nothing is wrong.
-pub fn advice(snapshot: &Snapshot) -> Vec<Advice> {
+pub fn advice(snapshot: &Snapshot, reach: Reach) -> Vec<Advice> {
     let worth = LEAST.max(snapshot.process.rss / LEAST_SHARE);
-    let mut all = fragmented(snapshot, worth);
+    let mut all = fragmented(snapshot, worth, reach);
     let terms = &snapshot.heap;
     let figures: [(i64, &dyn Fn(u64) -> String); 4] = [
-        (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes)),
-        (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes)),
-        (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes)),
+        (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes, reach)),
+        (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes, reach)),
+        (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes, reach)),
         (terms.metadata, &metadata),
     ];
     let figures = figures.iter().map(|(bytes, text)| (u64::try_from(*bytes).unwrap_or(0), text));
@@ -48,9 +57,37 @@ fn value(snapshot: &Snapshot, name: &str) -> String {
     option(snapshot, name).map_or("?".to_string(), |option| option.value.clone())
 }
 
+/// How it is given back, and when: a program without a purger thread has to come to it.
+fn by_purge(snapshot: &Snapshot, reach: Reach) -> String {
+    let Process { pid, purger, asleep, .. } = snapshot.process;
+    match (reach, purger, asleep) {
+        (Reach::Ended, ..) => "`hakmem purge` gives it back while the program runs".to_string(),
+        (_, true, _) => format!("`hakmem purge {pid}` gives it back at once"),
+        (_, false, false) => format!(
+            "`hakmem purge {pid}` has it given back at the program's next allocation that leaves the fast path, as the \
+             program has no purger thread"
+        ),
+        (_, false, true) => format!(
+            "the program sleeps and has no purger thread, so `hakmem purge {pid}` takes effect only at its next \
+             allocation that leaves the fast path; malloc_trim(0) before it sleeps gives it back by then"
+        ),
+    }
+}
+
+/// `settings`: as `hakmem set` takes them.
+fn by_setting(snapshot: &Snapshot, settings: &str, reach: Reach) -> String {
+    match reach {
+        Reach::Runs => format!("`hakmem set {} {settings}`", snapshot.process.pid),
+        Reach::Ended => {
+            let words = settings.split(' ').map(|setting| format!("HAKMEM_{setting}"));
+            format!("`{}` in the environment", words.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
 // ---- partly used slabs ----
 
-fn fragmented(snapshot: &Snapshot, worth: u64) -> Vec<Advice> {
+fn fragmented(snapshot: &Snapshot, worth: u64, reach: Reach) -> Vec<Advice> {
     let mut classes: Vec<&Class> = snapshot
         .classes
         .iter()
@@ -61,7 +98,7 @@ fn fragmented(snapshot: &Snapshot, worth: u64) -> Vec<Advice> {
         .iter()
         .filter(|class| class.free as u64 >= worth)
         .take(CLASSES_NAMED)
-        .map(|class| Advice { saves: class.free as u64, text: fragmented_class(snapshot, class) })
+        .map(|class| Advice { saves: class.free as u64, text: fragmented_class(snapshot, class, reach) })
         .collect();
     let rest: u64 = classes[named.len()..].iter().map(|class| class.free as u64).sum();
     let others = Advice {
@@ -77,7 +114,7 @@ fn fragmented(snapshot: &Snapshot, worth: u64) -> Vec<Advice> {
     named.into_iter().chain((rest >= worth).then_some(others)).collect()
 }
 
-fn fragmented_class(snapshot: &Snapshot, class: &Class) -> String {
+fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String {
     let mut text = format!(
         "{} is free in partly used slabs of class {}: {} live blocks are spread over {} slabs that are {} % full",
         size(class.free as u64),
@@ -90,30 +127,32 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class) -> String {
     if threads > 1 && class.slabs <= threads * SLABS_OF_A_THREAD {
         return format!("{text}: each of the {} threads holds a slab of it. Fewer threads need less", count(threads));
     }
+    let mut rest = "it";
     if class.free_pages >= LEAST {
-        let pid = snapshot.process.pid;
-        text += &format!("; `hakmem purge {pid}` gives back {} of it, whole pages", size(class.free_pages));
+        rest = "the rest";
+        text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }
-    text + "; the rest stays until the blocks beside it are freed: look for what is kept of each burst of such blocks"
+    format!(
+        "{text}; {rest} stays until the blocks beside it are freed: look for what is kept of each burst of such blocks"
+    )
 }
 
 // ---- the other terms ----
 
-fn thread_caches(snapshot: &Snapshot, bytes: u64) -> String {
+fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let used = snapshot.heaps.iter().filter(|heap| heap.cached > 0).count();
     let largest = snapshot.heaps.iter().map(|heap| heap.cached).max().unwrap_or(0);
     format!(
-        "{} waits in the caches of {} threads, {} in the largest: `hakmem set {} RING_BYTES=1m` bounds it (it is {})",
+        "{} waits in the caches of {} threads, {} in the largest: {} bounds it (it is {})",
         size(bytes),
         count(used as u64),
         size(largest),
-        snapshot.process.pid,
+        by_setting(snapshot, "RING_BYTES=1m", reach),
         value(snapshot, "RING_BYTES")
     )
 }
 
-fn empty_slots(snapshot: &Snapshot, bytes: u64) -> String {
-    let pid = snapshot.process.pid;
+fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let keeping = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
     let changed =
         keeping.iter().filter_map(|name| option(snapshot, name)).filter(|option| option.value != option.default);
@@ -121,9 +160,10 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64) -> String {
     if changed.is_empty() {
         format!(
             "{} is EMPTY: freed lately and kept for reuse; it goes back by itself, what is older than {} ms, while the \
-             program allocates. `hakmem purge {pid}` gives it back now",
+             program allocates; now: {}",
             size(bytes),
-            value(snapshot, "DECAY_MS")
+            value(snapshot, "DECAY_MS"),
+            by_purge(snapshot, reach)
         )
     } else {
         let defaults: Vec<String> = keeping
@@ -133,21 +173,20 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64) -> String {
             .map(|option| format!("{}={}", option.name, option.default.replace(' ', "")))
             .collect();
         format!(
-            "{} is EMPTY, kept because of {}: `hakmem set {pid} {}` gives most of it back",
+            "{} is EMPTY, kept because of {}: with {} most of it goes back while the program allocates",
             size(bytes),
             changed.join(", "),
-            defaults.join(" ")
+            by_setting(snapshot, &defaults.join(" "), reach)
         )
     }
 }
 
-fn huge_rounding(snapshot: &Snapshot, bytes: u64) -> String {
+fn huge_rounding(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     format!(
-        "{} are unused parts of huge pages: HAKMEM_HUGE_PAGES=never (it is {}) avoids it and costs speed; `hakmem purge {}` \
-         gives them back now",
+        "{} are unused parts of huge pages: HAKMEM_HUGE_PAGES=never (it is {}) avoids it and costs speed; now: {}",
         size(bytes),
         value(snapshot, "HUGE_PAGES"),
-        snapshot.process.pid
+        by_purge(snapshot, reach)
     )
 }
 
@@ -163,8 +202,12 @@ fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {
     if bytes < worth || bytes < snapshot.process.rss / 2 {
         return None;
     }
-    let largest: Vec<String> =
-        snapshot.rest.iter().take(2).map(|mapping| format!("{} {}", mapping.name, size(mapping.rss))).collect();
+    let largest: Vec<String> = snapshot
+        .rest
+        .iter()
+        .take(2)
+        .map(|mapping| format!("{} {}", shown::line(&mapping.name), size(mapping.rss)))
+        .collect();
     let percent = 100 * bytes / snapshot.process.rss.max(1);
     let mut text = format!("{} ({percent} %) is not the heap at all: {}", size(bytes), largest.join(", "));
     let program = snapshot.process.command.split(' ').next().unwrap_or_default();

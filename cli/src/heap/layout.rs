@@ -1,10 +1,18 @@
-//! Where things lie in the library of another process: the tables of `struct inspect` (src/inspect.h).
+//! Where things lie in the library of another process: the tables of `struct inspect` (src/inspect.h), checked.
+//!
+//!  1. The process may lie: whoever runs it wrote these tables. `Layout::read` is the one place that believes them, after
+//!     it has checked each fact by its kind: a field lies within its struct, an array has the elements it is read for, a
+//!     size or a count is one that a heap can have. What comes out can be used without a second look.
+//!  2. A fact that fails ends the reading of this process with a line that names it.
+//!  3. What the tables lead to (records, pointers, counts of blocks) may be torn or a lie all the same: readers clamp it.
 //!
 //! The only layout known here is that of `struct inspect` and its two tables, version 1.
 
 use super::remote::Remote;
+use crate::proc::Pid;
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 pub const VERSION: u32 = 1;
 const MAGIC: &[u8] = b"hakmem inspect\0\0";
@@ -13,15 +21,13 @@ const FACT_NAME: usize = 40;
 const FACT_BYTES: usize = 56;
 const PLACE_NAME: usize = 24;
 const PLACE_BYTES: usize = 32;
-const ENTRIES_MOST: usize = 10_000;
-
-#[derive(Debug)]
-pub struct Layout {
-    pub inspect: u64,
-    pub version: String,
-    facts: HashMap<String, (u64, u64)>,
-    places: HashMap<String, u64>,
-}
+const ENTRIES_MOST: usize = 4096;
+/// Of any struct: the largest, `struct superslab_row`, has 9 KiB.
+const STRUCT_MOST: u64 = 64 << 10;
+/// No address of a process is above: five levels of page tables.
+const ADDRESS_MOST: u64 = 1 << 57;
+/// SuperSlabs in a row of the table.
+pub const SUPERSLABS_PER_ROW: usize = 64;
 
 /// A field of a struct.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +55,10 @@ impl Field {
     pub fn slice(self, record: &[u8]) -> &[u8] {
         record.get(self.at..self.at + self.bytes).unwrap_or(&[])
     }
+
+    fn end(self) -> u64 {
+        (self.at + self.bytes) as u64
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -60,61 +70,296 @@ pub fn word(bytes: &[u8], at: usize) -> u64 {
     Field { at, bytes: 8 }.of(bytes)
 }
 
+// ---- what the process says ----
+
+/// Facts and places by name, as they were found.
+struct Told {
+    pid: Pid,
+    version: String,
+    facts: HashMap<String, (u64, u64)>,
+    places: HashMap<String, u64>,
+}
+
+impl Told {
+    fn wrong(&self, fact: &str, what: impl std::fmt::Display) -> anyhow::Error {
+        anyhow::anyhow!("PID {}: its HAKMEM's tables are damaged: {fact} {what}", self.pid)
+    }
+
+    fn fact(&self, name: &str) -> Result<(u64, u64)> {
+        let (pid, version) = (self.pid, &self.version);
+        let missing =
+            || format!("PID {pid}: HAKMEM {version} does not tell {name}: update this command or the library");
+        self.facts.get(name).copied().with_context(missing)
+    }
+
+    /// "SLOT_BYTES"
+    fn constant(&self, name: &str, range: RangeInclusive<u64>) -> Result<u64> {
+        let (value, _) = self.fact(name)?;
+        ensure!(range.contains(&value), self.wrong(name, format_args!("is {value}")));
+        Ok(value)
+    }
+
+    /// "slab.kind", within `struct slab`.
+    fn field(&self, name: &str) -> Result<Field> {
+        let (at, bytes) = self.fact(name)?;
+        let whole = format!("sizeof {}", name.split('.').next().unwrap_or(name));
+        let size = match self.facts.contains_key(&whole) {
+            true => self.constant(&whole, 1..=STRUCT_MOST)?,
+            false => STRUCT_MOST,
+        };
+        let inside = at.checked_add(bytes).is_some_and(|end| bytes > 0 && end <= size);
+        ensure!(inside, self.wrong(name, format_args!("is {bytes} bytes at {at}, in a struct of {size}")));
+        Ok(Field { at: at as usize, bytes: bytes as usize })
+    }
+
+    /// A number of at most this many bytes.
+    fn number(&self, name: &str, most: usize) -> Result<Field> {
+        let field = self.field(name)?;
+        let fits = matches!(field.bytes, 1 | 2 | 4 | 8) && field.bytes <= most;
+        ensure!(fits, self.wrong(name, format_args!("is a number of {} bytes", field.bytes)));
+        Ok(field)
+    }
+
+    /// One element or more, each of this many bytes.
+    fn array(&self, name: &str, element: usize) -> Result<Field> {
+        let field = self.field(name)?;
+        let fits = field.bytes % element == 0;
+        ensure!(fits, self.wrong(name, format_args!("is an array of {} bytes", field.bytes)));
+        Ok(field)
+    }
+
+    fn place(&self, name: &str) -> Result<u64> {
+        let (pid, version) = (self.pid, &self.version);
+        let missing = || format!("PID {pid}: HAKMEM {version} does not tell where {name} is: update this command");
+        let at = *self.places.get(name).with_context(missing)?;
+        ensure!((1..ADDRESS_MOST).contains(&at), self.wrong(name, format_args!("is at {at:#x}")));
+        Ok(at)
+    }
+}
+
+// ---- what is believed of it ----
+
+/// A struct of facts, each with the check that it has passed.
+macro_rules! facts {
+    ($(#[$about:meta])* $name:ident {
+        numbers: $($number:ident = $number_name:literal upto $bytes:literal),*;
+        arrays: $($array:ident = $array_name:literal of $element:literal),*;
+        constants: $($constant:ident = $constant_name:literal in $range:expr),*;
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Default)]
+        pub struct $name {
+            $(pub $number: Field,)*
+            $(pub $array: Field,)*
+            $(pub $constant: u64,)*
+        }
+        impl $name {
+            fn of(told: &Told) -> Result<$name> {
+                Ok($name {
+                    $($number: told.number($number_name, $bytes)?,)*
+                    $($array: told.array($array_name, $element)?,)*
+                    $($constant: told.constant($constant_name, $range)?,)*
+                })
+            }
+        }
+    };
+}
+
+const BYTE: RangeInclusive<u64> = 0..=255;
+
+facts! {
+    /// What is needed of `struct slab` and its like.
+    SlabFacts {
+        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, bytes = "slab.bytes" upto 8,
+            countdown = "slab.countdown" upto 4, block_bytes = "slab.block_bytes" upto 4, carved = "slab.carved" upto 4,
+            blocks = "slab.blocks" upto 4, class_id = "slab.class_id" upto 4, kind = "slab.kind" upto 4,
+            slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
+            inbox = "slab.inbox" upto 8, secure = "slab.secure" upto 8, purged_blocks = "slab.purged_blocks" upto 4,
+            guarded_state = "slab.guarded_state" upto 4, lead_bytes = "slab.lead_bytes" upto 8,
+            span_slots = "slab.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
+        arrays: state = "slab.state" of 1;
+        constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
+            secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MOST,
+            slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
+            superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
+            kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
+            kind_huge = "KIND_HUGE" in BYTE, kind_secure = "KIND_SECURE" in BYTE, kind_guarded = "KIND_GUARDED" in BYTE,
+            on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE, block_live = "BLOCK_LIVE" in BYTE,
+            block_cached = "BLOCK_CACHED" in BYTE, block_state = "BLOCK_STATE" in BYTE,
+            state_freed = "STATE_FREED" in 0..=0xffff, state_slack = "STATE_SLACK" in 0..=0xffff,
+            canary_bytes = "CANARY_BYTES" in BYTE, huge_none = "HUGE_NONE" in BYTE;
+    }
+}
+
+facts! {
+    /// What is needed of `struct heap` and its like.
+    HeapFacts {
+        numbers: owned_slabs = "heap.owned.slabs" upto 4, lent_slabs = "heap.lent.slabs" upto 4, number = "heap.number" upto 4, in_use = "heap.in_use" upto 4,
+            next = "heap.next" upto 8, purge_seen = "heap.purge_seen" upto 8, outbox_slab = "outbox_entry.slab" upto 4,
+            outbox_blocks = "outbox_entry.blocks" upto 4, ring_blocks = "ring.blocks" upto 4,
+            ring_block_kib = "ring.block_kib" upto 4;
+        arrays: list = "heap.list" of 8, outbox = "heap.outbox" of 1, ring = "heap.ring" of 8, pool = "heap.pool" of 1,
+            counters = "pool_client.counters" of 8;
+        constants: heap_size = "sizeof heap" in 1..=STRUCT_MOST, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
+            outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
+            counter_count = "COUNTER_COUNT" in 1..=512;
+    }
+}
+
+facts! {
+    RegionFacts {
+        numbers: base = "region.base" upto 8, window = "region.window" upto 4, slabs = "region.slabs" upto 8,
+            key = "region.key" upto 8, rows = "region.rows" upto 8, heaps = "region.heaps" upto 8,
+            superslabs_max = "region.superslabs_max" upto 8, superslabs = "region_use.superslabs" upto 8,
+            word = "superslab.word" upto 8, huge = "superslab.huge" upto 4;
+        arrays: ;
+        constants: region_size = "sizeof region" in 1..=STRUCT_MOST, use_size = "sizeof region_use" in 1..=STRUCT_MOST,
+            superslab_size = "sizeof superslab" in 1..=1024, row_size = "sizeof superslab_row" in 1..=STRUCT_MOST;
+    }
+}
+
+facts! {
+    /// Of size classes, options and what steers the process.
+    TableFacts {
+        numbers: class_bytes = "size_class.block_bytes" upto 4, class_blocks = "size_class.blocks" upto 4,
+            class_slots = "size_class.slots" upto 4, option_name = "option_entry.name" upto 8,
+            option_initial = "option_entry.initial" upto 8, option_least = "option_entry.least" upto 8,
+            option_most = "option_entry.most" upto 8, option_choices = "option_entry.choices" upto 8,
+            option_help = "option_entry.help" upto 8, option_kind = "option_entry.kind" upto 4,
+            option_when = "option_entry.when" upto 4, purge_wanted = "inspect.purge_wanted" upto 8,
+            purger = "fork_page.purger" upto 4;
+        arrays: ;
+        constants: class_size = "sizeof size_class" in 1..=4096, classes = "CLASSES" in 1..=512,
+            option_size = "sizeof option_entry" in 1..=4096, options = "OPTION_COUNT" in 1..=512,
+            kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
+            kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
+            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, cap_ranges = "L2_CAP_RANGES" in 1..=64,
+            purger_none = "PURGER_NONE" in BYTE, purger_runs = "PURGER_RUNS" in BYTE,
+            purger_parked = "PURGER_PARKED" in BYTE;
+    }
+}
+
+facts! {
+    /// Of the heap profile (src/profile.h).
+    ProfileFacts {
+        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
+            stacks = "profile.stacks" upto 8, stacks_used = "profile.stacks_used" upto 8,
+            samples = "profile.samples" upto 8, levels_used = "profile.levels_used" upto 8,
+            sample_address = "profile_sample.address" upto 8, sample_bytes = "profile_sample.bytes" upto 8,
+            sample_objects = "profile_sample.estimated_objects" upto 8, depth = "profile_stack.depth" upto 4,
+            total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8;
+        arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
+            lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8;
+        constants: stack_size = "sizeof profile_stack" in 1..=4096, sample_size = "sizeof profile_sample" in 1..=4096,
+            stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_LEAST_SAMPLES" in 1..=4096,
+            callers_most = "PROFILE_CALLERS" in 1..=256, lifetimes_count = "PROFILE_LIFETIMES" in 1..=64;
+    }
+}
+
+/// Addresses of the library's variables.
+macro_rules! places {
+    ($($name:ident)*) => {
+        #[derive(Debug, Clone, Default)]
+        pub struct Places { $(pub $name: u64,)* }
+        impl Places {
+            fn of(told: &Told) -> Result<Places> {
+                Ok(Places { $($name: told.place(stringify!($name))?,)* })
+            }
+        }
+    };
+}
+
+places! {
+    region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
+    option_texts option_l2_caps profile span_table
+}
+
+#[derive(Debug)]
+pub struct Layout {
+    pub inspect: u64,
+    pub version: String,
+    pub places: Places,
+    pub slab: SlabFacts,
+    pub heap: HeapFacts,
+    pub region: RegionFacts,
+    pub table: TableFacts,
+    pub profile: ProfileFacts,
+}
+
 fn read_places(remote: &Remote, at: u64, count: usize) -> Result<HashMap<String, u64>> {
     let table = remote.read_vec(at, count * PLACE_BYTES)?;
     Ok(table.chunks_exact(PLACE_BYTES).map(|entry| (text(&entry[..PLACE_NAME]), word(entry, PLACE_NAME))).collect())
 }
 
+/// "1.2.3-rc1"; anything else is no version.
+fn is_version(text: &str) -> bool {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || ".-+~_".contains(letter);
+    !text.is_empty() && text.len() <= 64 && text.chars().all(is_part)
+}
+
 impl Layout {
     pub fn read(remote: &Remote, inspect: u64) -> Result<Layout> {
+        let pid = remote.pid;
+        ensure!(inspect < ADDRESS_MOST, "PID {pid}: its HAKMEM's tables are damaged");
         let head = remote.read_vec(inspect, INSPECT_BYTES)?;
-        ensure!(head.starts_with(MAGIC), "PID {}: its HAKMEM's tables are overwritten", remote.pid);
+        ensure!(head.starts_with(MAGIC), "PID {pid}: its HAKMEM's tables are overwritten");
         let number = |at| Field { at, bytes: 4 }.of(&head) as usize;
         let (tables, facts, places) = (number(16) as u32, number(20), number(24));
-        ensure!(facts <= ENTRIES_MOST && places <= ENTRIES_MOST, "PID {}: its HAKMEM's tables are damaged", remote.pid);
+        ensure!(facts <= ENTRIES_MOST && places <= ENTRIES_MOST, "PID {pid}: its HAKMEM's tables are damaged");
         let (facts_at, places_at) = (word(&head, 32), word(&head, 40));
         let places = read_places(remote, places_at, places);
         let version = places.as_ref().ok().and_then(|places| remote.text(*places.get("version")?).ok());
-        let version = version.unwrap_or("of an unknown version".to_string());
+        let version = version.filter(|text| is_version(text)).unwrap_or("of an unknown version".to_string());
         if tables != VERSION {
             bail!(
-                "PID {} runs HAKMEM {version}, whose tables have version {tables}; this command knows version {VERSION}: \
-                 update it",
-                remote.pid
+                "PID {pid} runs HAKMEM {version}, whose tables have version {tables}; this command knows version \
+                 {VERSION}: update it"
             );
         }
-        let places = places?;
         let facts = remote
             .read_vec(facts_at, facts * FACT_BYTES)?
             .chunks_exact(FACT_BYTES)
             .map(|entry| (text(&entry[..FACT_NAME]), (word(entry, FACT_NAME), word(entry, FACT_NAME + 8))))
             .collect();
-        Ok(Layout { inspect, version, facts, places })
+        Layout::of(inspect, &Told { pid, version, facts, places: places? })
     }
 
-    fn fact(&self, name: &str) -> Result<(u64, u64)> {
-        let missing = || format!("HAKMEM {} does not tell {name}: update this command or the library", self.version);
-        self.facts.get(name).copied().with_context(missing)
+    fn of(inspect: u64, told: &Told) -> Result<Layout> {
+        let layout = Layout {
+            inspect,
+            version: told.version.clone(),
+            places: Places::of(told)?,
+            slab: SlabFacts::of(told)?,
+            heap: HeapFacts::of(told)?,
+            region: RegionFacts::of(told)?,
+            table: TableFacts::of(told)?,
+            profile: ProfileFacts::of(told)?,
+        };
+        layout.check(told)?;
+        Ok(layout)
     }
 
-    /// "slab.kind"
-    pub fn field(&self, name: &str) -> Result<Field> {
-        let (at, bytes) = self.fact(name)?;
-        Ok(Field { at: at as usize, bytes: bytes as usize })
-    }
-
-    /// "SLOT_BYTES", "sizeof slab"
-    pub fn constant(&self, name: &str) -> Result<u64> {
-        Ok(self.fact(name)?.0)
-    }
-
-    pub fn size(&self, name: &str) -> Result<usize> {
-        Ok(self.constant(name)? as usize)
-    }
-
-    pub fn place(&self, name: &str) -> Result<u64> {
-        let missing = || format!("HAKMEM {} does not tell where {name} is: update this command", self.version);
-        self.places.get(name).copied().with_context(missing)
+    /// What holds between facts.
+    fn check(&self, told: &Told) -> Result<()> {
+        let (slab, heap, region, profile) = (&self.slab, &self.heap, &self.region, &self.profile);
+        let rules = [
+            ("SLOT_BYTES", slab.slot_bytes.is_power_of_two()),
+            ("SUPERSLAB_BYTES", slab.superslab_bytes == slab.superslab_slots * slab.slot_bytes),
+            ("TINY_CLASSES", slab.tiny_classes <= self.table.classes),
+            ("heap.list", heap.list.bytes as u64 >= slab.tiny_classes * 8),
+            ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),
+            ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),
+            ("heap.pool", heap.pool.at as u64 + heap.counters.end() <= heap.heap_size),
+            ("pool_client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
+            ("ring.blocks", heap.ring_blocks.end().max(heap.ring_block_kib.end()) <= 4096),
+            ("sizeof superslab_row", region.row_size >= SUPERSLABS_PER_ROW as u64 * region.superslab_size),
+            ("profile_stack.callers", profile.callers.bytes as u64 >= profile.callers_most * 8),
+            ("profile_stack.lifetimes", profile.lifetimes.bytes as u64 >= profile.lifetimes_count * 4),
+        ];
+        match rules.into_iter().find(|(_, holds)| !holds) {
+            Some((fact, _)) => Err(told.wrong(fact, "does not fit the others")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -130,5 +375,11 @@ mod tests {
         assert_eq!(Field { at: 14, bytes: 8 }.of(&record), 0, "cut short");
         assert_eq!(Field { at: 0, bytes: 16 }.element(&record, 3, 2), 0x0807);
         assert_eq!(Field { at: 4, bytes: 3 }.slice(&record), [5, 6, 7]);
+    }
+
+    #[test]
+    fn versions_are_plain() {
+        assert!(is_version("0.1.0") && is_version("1.2-rc_3+git~4"));
+        assert!(!is_version("") && !is_version("1\x1b[31m") && !is_version("1\n2") && !is_version(&"1".repeat(65)));
     }
 }

@@ -6,20 +6,28 @@
 //!     resident (residency.rs), counted as src/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
+//!  6. target.rs is what the commands see. It limits the time of each question (patience.rs).
 //!
-//! The process runs on meanwhile: every value may be torn or old, so every walk is bounded and every index checked.
+//! The process runs on meanwhile, and may be hostile: every value may be torn, old or a lie. layout.rs checks the tables
+//! of facts, once; every walk is bounded, every index checked, and no table is read whole that the process sizes.
 
 pub mod advice;
 pub mod finding;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod image;
 pub mod layout;
 pub mod model;
-pub mod reader;
+pub mod patience;
+mod reader;
 pub mod remote;
 pub mod residency;
 pub mod rest;
 pub mod samples;
 pub mod spans;
 pub mod steer;
+mod target;
 
 pub use model::*;
-pub use reader::Target;
+pub use target::Target;

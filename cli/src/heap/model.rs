@@ -14,7 +14,11 @@ pub struct Snapshot {
     /// What is resident and not the heap: adds up with `heap.total` to `process.rss`.
     pub rest: Vec<Mapping>,
     pub classes: Vec<Class>,
+    /// At most 65,536.
     pub superslabs: Vec<SuperSlab>,
+    /// How many `superslabs` would be.
+    #[serde(default)]
+    pub superslab_count: u64,
     pub heaps: Vec<ThreadHeap>,
     pub counters: Vec<Counter>,
     pub options: Vec<OptionValue>,
@@ -34,6 +38,12 @@ pub struct Process {
     pub minor_faults: u64,
     /// Milliseconds since the process began.
     pub age_ms: u64,
+    /// Has it a thread that gives memory back while the others sleep?
+    #[serde(default)]
+    pub purger: bool,
+    /// Did all of its threads sleep?
+    #[serde(default)]
+    pub asleep: bool,
 }
 
 /// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
@@ -127,7 +137,7 @@ pub struct Slot {
     /// Blocks in the slab this slot belongs to, and how many are with the program or in caches.
     pub blocks: u32,
     pub used: u32,
-    /// Heap that owns it; None: nobody, or a tier without owners.
+    /// Heap that owns it or has it on loan; None: nobody, or a tier without owners.
     pub owner: Option<u32>,
     pub resident: u64,
     /// Slots back to the first of its span.
@@ -140,6 +150,7 @@ pub struct ThreadHeap {
     pub in_use: bool,
     /// In its lists, rings and outbox.
     pub cached: u64,
+    /// Partly used ones that it owns or has on loan.
     pub owned_slabs: u32,
 }
 

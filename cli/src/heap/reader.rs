@@ -3,51 +3,44 @@
 //! A snapshot is taken in this order: pool words, what the kernel says of mappings and pages, records, then heaps. What
 //! changes meanwhile shifts bytes from one term to another; each page is counted once.
 
-use super::layout::{word, Layout};
+use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
-use super::spans::{facts, Census, Region, SizeClass, SlabFacts};
-use super::{finding, rest, steer};
+use super::spans::{Census, Region, SizeClass};
+use super::{finding, patience, rest, steer};
 use crate::proc::{self, Pid};
-use anyhow::{Context, Result};
-use std::collections::HashMap;
+use anyhow::{ensure, Context, Result};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 
 const HEAPS_MOST: usize = 1 << 17;
-const SUPERSLABS_PER_ROW: usize = 64;
+/// A heap of 1 TiB.
+const SUPERSLABS_MOST: u64 = 1 << 19;
+/// Of which a picture is kept, at a KiB and a half each: a heap of 128 GiB.
+const PICTURE_MOST: usize = 1 << 16;
+/// Rows of the table of SuperSlabs read by one call.
+const ROWS: u64 = 64;
+/// Blocks in a ring, and KiB of a block: far above what there is.
+const RING_MOST: u64 = 1 << 16;
 /// At a program whose start is not over: the dynamic linker needs some milliseconds.
 const ATTEMPTS: usize = 20;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+const STARTING_MS: u64 = 1000;
 
-facts! {
-    /// What is needed of `struct heap` and its like.
-    HeapFacts {
-        fields: list = "heap.list", owned_slabs = "heap.owned_slabs", outbox = "heap.outbox", ring = "heap.ring",
-            pool = "heap.pool", counters = "pool_client.counters", number = "heap.number", in_use = "heap.in_use",
-            next = "heap.next", purge_seen = "heap.purge_seen", outbox_slab = "outbox_entry.slab",
-            outbox_blocks = "outbox_entry.blocks", ring_blocks = "ring.blocks", ring_block_kib = "ring.block_kib";
-        constants: heap_size = "sizeof heap", outbox_entries = "OUTBOX_ENTRIES", outbox_entry_size = "sizeof outbox_entry",
-            ring_classes = "RING_CLASSES", counter_count = "COUNTER_COUNT";
-    }
+/// How much of a heap a snapshot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// No slots.
+    Sums,
+    Slots,
 }
 
-facts! {
-    RegionFacts {
-        fields: base = "region.base", window = "region.window", slabs = "region.slabs", key = "region.key",
-            rows = "region.rows", heaps = "region.heaps", superslabs_max = "region.superslabs_max",
-            superslabs = "region_use.superslabs", word = "superslab.word", huge = "superslab.huge";
-        constants: superslab_size = "sizeof superslab", row_size = "sizeof superslab_row";
-    }
-}
-
-pub struct Target {
+/// A process in which HAKMEM was found, and what is constant there. target.rs calls it, with a limit of time.
+pub(super) struct Reader {
     pub(super) remote: Remote,
     pub(super) layout: Layout,
-    pub(super) heap_facts: HeapFacts,
-    region_facts: RegionFacts,
-    slab_facts: SlabFacts,
     sizes: Vec<SizeClass>,
     /// Names and help.
     counters: Vec<(String, String)>,
@@ -56,25 +49,35 @@ pub struct Target {
     pub file: String,
 }
 
-/// A thread's state, as bytes.
-pub(super) struct HeapRecord {
-    pub address: u64,
-    pub bytes: Vec<u8>,
+/// Its library may not be relocated yet, so that what points into its tables leads nowhere.
+fn is_starting(pid: Pid) -> bool {
+    !Remote::of(pid).has_ended() && proc::about(pid).is_some_and(|about| about.age_ms < STARTING_MS)
 }
 
-impl Target {
+impl Reader {
     /// Finds HAKMEM in the process.
-    pub fn attach(pid: Pid) -> Result<Target> {
+    pub fn attach(pid: Pid) -> Result<Reader> {
+        match Reader::attach_if(pid)? {
+            Some(reader) => Ok(reader),
+            None => {
+                let remote = Remote::open(pid)?;
+                match finding::other_malloc(&remote, &remote.mappings(false)?)? {}
+            }
+        }
+    }
+
+    /// None: it is not there. Whose malloc is there instead takes longer to find.
+    pub fn attach_if(pid: Pid) -> Result<Option<Reader>> {
         for _ in 0..ATTEMPTS {
-            match Target::find(pid) {
-                Err(error) if error.is::<Moving>() => std::thread::sleep(BETWEEN_ATTEMPTS),
+            match Reader::find(pid) {
+                Err(error) if error.is::<Moving>() || is_starting(pid) => std::thread::sleep(BETWEEN_ATTEMPTS),
                 outcome => return outcome,
             }
         }
-        Target::find(pid)
+        Reader::find(pid)
     }
 
-    fn find(pid: Pid) -> Result<Target> {
+    fn find(pid: Pid) -> Result<Option<Reader>> {
         let remote = Remote::open(pid)?;
         let areas = remote.mappings(false)?;
         if let Some(area) = areas.iter().find(|area| area.access.starts_with('r')) {
@@ -82,20 +85,21 @@ impl Target {
         }
         let found = finding::find(&remote, &areas);
         if found.is_empty() {
-            match finding::other_malloc(&remote, &areas)? {}
+            return Ok(None);
         }
         // Of several copies the one that has a heap.
-        let mut opened: Vec<Result<Target>> = found.iter().map(|found| Target::open(remote, found)).collect();
-        let serving = opened.iter().position(|target| target.as_ref().is_ok_and(Target::is_serving));
-        opened.swap_remove(serving.unwrap_or(0))
+        let mut opened: Vec<Result<Reader>> = found.iter().map(|found| Reader::open(remote, found)).collect();
+        let serving = opened.iter().position(|reader| reader.as_ref().is_ok_and(Reader::is_serving));
+        let chosen = opened.swap_remove(serving.unwrap_or(0));
+        if chosen.is_err() && finding::find(&remote, &remote.mappings(false)?) != found {
+            return Err(remote.moving()); // it has executed another program meanwhile
+        }
+        chosen.map(Some)
     }
 
-    fn open(remote: Remote, found: &finding::Found) -> Result<Target> {
+    pub fn open(remote: Remote, found: &finding::Found) -> Result<Reader> {
         let layout = Layout::read(&remote, found.inspect)?;
-        let mut target = Target {
-            heap_facts: HeapFacts::of(&layout)?,
-            region_facts: RegionFacts::of(&layout)?,
-            slab_facts: SlabFacts::of(&layout)?,
+        let mut reader = Reader {
             sizes: sizes(&remote, &layout)?,
             counters: Vec::new(),
             options: steer::entries(&remote, &layout)?,
@@ -103,8 +107,8 @@ impl Target {
             remote,
             layout,
         };
-        target.counters = target.counter_names()?;
-        Ok(target)
+        reader.counters = reader.counter_names()?;
+        Ok(reader)
     }
 
     pub fn pid(&self) -> Pid {
@@ -122,155 +126,172 @@ impl Target {
     }
 
     fn counter_names(&self) -> Result<Vec<(String, String)>> {
-        let count = self.heap_facts.counter_count as usize;
-        let texts = |place: &str| -> Result<Vec<String>> {
-            let pointers = self.remote.read_vec(self.layout.place(place)?, count * 8)?;
-            pointers.chunks_exact(8).map(|pointer| self.remote.text(word(pointer, 0))).collect()
+        let texts = |place: u64| -> Result<Vec<String>> {
+            let pointers = self.remote.read_vec(place, self.layout.heap.counter_count as usize * 8)?;
+            let text = |i: usize| steer::table_text(&self.remote, word(&pointers, i * 8));
+            (0..self.layout.heap.counter_count as usize).map(text).collect()
         };
-        Ok(texts("counter_names")?.into_iter().zip(texts("counter_help")?).collect())
+        let places = &self.layout.places;
+        Ok(texts(places.counter_names)?.into_iter().zip(texts(places.counter_help)?).collect())
     }
 
+    /// Such that no address in it overflows.
     fn region(&self) -> Result<Region> {
-        let bytes = self.remote.read_vec(self.layout.place("region")?, self.layout.size("sizeof region")?)?;
-        let used = self.remote.read_vec(self.layout.place("region_use")?, self.layout.size("sizeof region_use")?)?;
-        let facts = &self.region_facts;
-        Ok(Region {
+        let (places, facts, slab) = (&self.layout.places, &self.layout.region, &self.layout.slab);
+        let bytes = self.remote.read_vec(places.region, facts.region_size as usize)?;
+        let used = self.remote.read_vec(places.region_use, facts.use_size as usize)?;
+        let superslabs_max = facts.superslabs_max.of(&bytes);
+        let superslabs = facts.superslabs.of(&used).min(superslabs_max);
+        let region = Region {
             base: facts.base.of(&bytes),
             slabs: facts.slabs.of(&bytes),
             key: facts.key.of(&bytes),
             rows: facts.rows.of(&bytes),
             heaps: facts.heaps.of(&bytes),
-            superslabs: facts.superslabs.of(&used).min(facts.superslabs_max.of(&bytes)) as usize,
-            superslabs_max: facts.superslabs_max.of(&bytes),
-        })
+            superslabs: superslabs as usize,
+            superslabs_max,
+        };
+        let pid = self.remote.pid;
+        let whole = superslabs_max.checked_mul(slab.superslab_bytes).and_then(|bytes| region.base.checked_add(bytes));
+        let records = slab.slab_size * slab.superslab_slots;
+        let ends = [(region.slabs, records), (region.rows, facts.row_size)];
+        let fits = ends.iter().all(|&(at, each)| superslabs.checked_mul(each).is_some_and(|all| at < u64::MAX - all));
+        ensure!(whole.is_some() && fits, "PID {pid}: its heap is where no memory can be");
+        ensure!(superslabs <= SUPERSLABS_MOST, "PID {pid}: its heap has {superslabs} SuperSlabs, too many to be read");
+        Ok(region)
     }
 
     /// Is nothing reserved, so that SuperSlabs are mapped one by one?
     pub fn is_window(&self) -> Result<bool> {
-        let window = self.region_facts.window;
-        Ok(window.of(&self.remote.read_vec(self.layout.place("region")?, self.layout.size("sizeof region")?)?) != 0)
-    }
-
-    /// Lowest and highest address of region and tables.
-    pub fn extent(&self) -> Result<(u64, u64)> {
-        let region = self.region()?;
-        Ok((region.heaps, region.base + region.superslabs_max * self.slab_facts.superslab_bytes))
+        let facts = &self.layout.region;
+        let bytes = self.remote.read_vec(self.layout.places.region, facts.region_size as usize)?;
+        Ok(facts.window.of(&bytes) != 0)
     }
 
     /// The pool's words, and whether the SuperSlab was advised to have a huge page.
     fn words(&self, region: &Region) -> Result<Vec<(u64, bool)>> {
-        let facts = &self.region_facts;
-        let rows = region.superslabs.div_ceil(SUPERSLABS_PER_ROW);
-        let bytes = self.remote.read_vec(region.rows, rows * facts.row_size as usize)?;
-        let records = bytes.chunks_exact(facts.row_size as usize).flat_map(|row| {
-            row.chunks_exact(facts.superslab_size as usize)
-                .take(SUPERSLABS_PER_ROW)
-                .map(|superslab| (facts.word.of(superslab), facts.huge.of(superslab) != self.slab_facts.huge_none))
-        });
-        Ok(records.take(region.superslabs).collect())
+        let (facts, huge_none) = (&self.layout.region, self.layout.slab.huge_none);
+        let rows = region.superslabs.div_ceil(SUPERSLABS_PER_ROW) as u64;
+        let mut words = Vec::with_capacity(rows as usize * SUPERSLABS_PER_ROW);
+        for first in (0..rows).step_by(ROWS as usize) {
+            let bytes = ROWS.min(rows - first) * facts.row_size;
+            let bytes = self.remote.read_vec(region.rows + first * facts.row_size, bytes as usize)?;
+            for row in bytes.chunks_exact(facts.row_size as usize) {
+                let superslabs = row.chunks_exact(facts.superslab_size as usize).take(SUPERSLABS_PER_ROW);
+                words.extend(superslabs.map(|one| (facts.word.of(one), facts.huge.of(one) != huge_none)));
+            }
+        }
+        words.truncate(region.superslabs);
+        Ok(words)
     }
 
     // ---- heaps ----
 
-    /// All heaps there ever were, newest first.
-    pub(super) fn heaps(&self) -> Result<Vec<HeapRecord>> {
-        let mut address = self.remote.number(self.layout.place("heap_newest")?)?;
-        let mut heaps = Vec::new();
-        while address != 0 && heaps.len() < HEAPS_MOST {
-            let bytes = self.remote.read_vec(address, self.heap_facts.heap_size as usize)?;
-            let next = self.heap_facts.next.of(&bytes);
-            heaps.push(HeapRecord { address, bytes });
-            address = next;
+    /// Calls `look` with address and record of each heap there ever was, the newest first.
+    pub(super) fn each_heap(&self, mut look: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let facts = &self.layout.heap;
+        let mut address = self.remote.number(self.layout.places.heap_newest)?;
+        let mut seen = HashSet::new();
+        while address != 0 && seen.len() < HEAPS_MOST && seen.insert(address) {
+            let heap = self.remote.read_vec(address, facts.heap_size as usize)?;
+            look(address, &heap)?;
+            address = facts.next.of(&heap);
         }
-        Ok(heaps)
+        Ok(())
     }
 
     /// Moves what is in the heap's lists and outbox from live to cached; says how much it holds.
     fn count_heap(&self, census: &mut Census, heap: &[u8]) -> ThreadHeap {
-        let facts = &self.heap_facts;
+        let facts = &self.layout.heap;
         let mut cached = 0;
-        for class_id in 0..self.slab_facts.tiny_classes as usize {
+        let mut cache = |census: &mut Census, class_id: usize, blocks: u64| {
+            let size = self.sizes[class_id];
+            let blocks = blocks.min(size.blocks);
+            census.move_to_cache(class_id, blocks);
+            cached += blocks * size.block_bytes;
+        };
+        for class_id in 0..self.layout.slab.tiny_classes as usize {
             let first = facts.list.element(heap, class_id, 8);
             let blocks = census.list(first, self.sizes[class_id].blocks).len() as u64;
-            census.move_to_cache(class_id, blocks);
-            cached += blocks * self.sizes[class_id].block_bytes;
+            cache(census, class_id, blocks);
         }
         let outbox = facts.outbox.slice(heap).chunks_exact(facts.outbox_entry_size as usize);
-        let waiting = outbox.filter_map(|entry| {
-            let slot = facts.outbox_slab.of(entry).checked_sub(1)?;
-            Some((slot, facts.outbox_blocks.of(entry)))
-        });
-        for (slot, blocks) in waiting.take(facts.outbox_entries as usize).collect::<Vec<_>>() {
-            let Some(class_id) = self.tiny_class_at(census, slot) else {
-                continue;
-            };
-            census.move_to_cache(class_id, blocks);
-            cached += blocks * self.sizes[class_id].block_bytes;
+        for entry in outbox.take(facts.outbox_entries as usize) {
+            let slot = facts.outbox_slab.of(entry).checked_sub(1);
+            if let Some(class_id) = slot.and_then(|slot| self.tiny_class_at(census, slot)) {
+                cache(census, class_id, facts.outbox_blocks.of(entry));
+            }
         }
         ThreadHeap {
             number: facts.number.of(heap) as u32,
             in_use: facts.in_use.of(heap) != 0,
             cached: cached + self.in_rings(heap),
-            owned_slabs: facts.owned_slabs.of(heap) as u32,
+            owned_slabs: (facts.owned_slabs.of(heap) + facts.lent_slabs.of(heap)) as u32,
         }
     }
 
     fn tiny_class_at(&self, census: &Census, slot: u64) -> Option<usize> {
-        if slot / self.slab_facts.superslab_slots >= census.words.len() as u64 {
+        let facts = &self.layout.slab;
+        if slot / facts.superslab_slots >= census.words.len() as u64 {
             return None;
         }
-        let at = census.region.slabs + slot * self.slab_facts.slab_size;
-        let record = self.remote.read_vec(at, self.slab_facts.slab_size as usize).ok()?;
-        let class_id = self.slab_facts.class_id.of(&record) as usize;
-        (class_id < self.slab_facts.tiny_classes as usize).then_some(class_id)
+        let record =
+            self.remote.read_vec(census.region.slabs + slot * facts.slab_size, facts.slab_size as usize).ok()?;
+        let class_id = facts.class_id.of(&record);
+        (class_id < facts.tiny_classes).then_some(class_id as usize)
     }
 
     fn in_rings(&self, heap: &[u8]) -> u64 {
-        let facts = &self.heap_facts;
-        let bytes = (facts.ring_block_kib.at + facts.ring_block_kib.bytes).max(facts.ring_blocks.at + 2);
+        let facts = &self.layout.heap;
+        let (blocks, kib) = (facts.ring_blocks, facts.ring_block_kib);
+        let bytes = (blocks.at + blocks.bytes).max(kib.at + kib.bytes);
         let rings = (0..facts.ring_classes as usize).map(|i| facts.ring.element(heap, i, 8)).filter(|&at| at != 0);
         let pieces: Vec<(u64, usize)> = rings.map(|at| (at, bytes)).collect();
         let mut heads = vec![0; pieces.len() * bytes];
         if self.remote.read_pieces(&pieces, &mut heads).is_err() {
             return 0; // they have just gone back with the thread
         }
-        heads.chunks_exact(bytes).map(|ring| facts.ring_blocks.of(ring) * facts.ring_block_kib.of(ring) * 1024).sum()
+        let ring = |ring: &[u8]| blocks.of(ring).min(RING_MOST) * kib.of(ring).min(RING_MOST) * 1024;
+        heads.chunks_exact(bytes).map(ring).sum()
     }
 
-    fn counters(&self, heaps: &[HeapRecord]) -> Vec<Counter> {
-        let at = self.heap_facts.pool.at + self.heap_facts.counters.at;
-        let sum = |i: usize| heaps.iter().fold(0u64, |sum, heap| sum.wrapping_add(word(&heap.bytes, at + i * 8)));
-        let named = self.counters.iter().enumerate();
-        named.map(|(i, (name, help))| Counter { name: name.clone(), help: help.clone(), value: sum(i) }).collect()
+    /// Adds the counters of a heap.
+    fn add_counters(&self, sums: &mut [u64], heap: &[u8]) {
+        let facts = &self.layout.heap;
+        let at = facts.pool.at + facts.counters.at;
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = sum.wrapping_add(word(heap, at + i * 8));
+        }
     }
 
-    /// All counters, summed over threads.
-    pub fn read_counters(&self) -> Result<Vec<Counter>> {
-        Ok(self.counters(&self.heaps()?))
+    fn named_counters(&self, sums: &[u64]) -> Vec<Counter> {
+        let named = self.counters.iter().zip(sums);
+        named.map(|((name, help), &value)| Counter { name: name.clone(), help: help.clone(), value }).collect()
     }
 
     /// The size of the block that so many bytes get; large and huge ones by slots and pages.
     pub(super) fn block_bytes_for(&self, bytes: u64) -> u64 {
-        let slot = self.slab_facts.superslab_bytes / self.slab_facts.superslab_slots;
+        let slot = self.layout.slab.slot_bytes;
         let class = self.sizes.iter().map(|size| size.block_bytes).find(|&block| block >= bytes);
-        class.unwrap_or_else(|| bytes.next_multiple_of(if bytes <= 16 * slot { slot } else { 4096 }))
+        let rounded = || bytes.checked_next_multiple_of(if bytes <= 16 * slot { slot } else { 4096 });
+        class.or_else(rounded).unwrap_or(bytes)
     }
 
     /// Of secure mode's blocks; empty without it.
     fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
-        let begin = self.remote.number(self.layout.place("span_table")?)?;
-        let row = self.layout.size("SPANS_MOST")? * self.layout.size("sizeof secure_span")?;
-        let row = row.next_multiple_of(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize);
-        Ok(begin..begin + if begin != 0 { (superslabs * row) as u64 } else { 0 })
+        let begin = self.remote.number(self.layout.places.span_table)?;
+        let row = self.layout.slab.secure_lines * self.layout.slab.secure_line;
+        let row = row.next_multiple_of(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64);
+        Ok(begin..begin.saturating_add(if begin != 0 { superslabs as u64 * row } else { 0 }))
     }
 
     // ---- the whole ----
 
-    pub fn snapshot(&self) -> Result<Snapshot> {
-        let region = self.region()?;
+    pub fn snapshot(&self, detail: Detail) -> Result<Snapshot> {
+        let (region, facts) = (self.region()?, &self.layout.slab);
         let words = self.words(&region)?;
         let areas = self.remote.mappings(true)?;
-        let (begin, end) = self.extent()?;
+        let (begin, end) = (region.heaps, region.base + region.superslabs_max * facts.superslab_bytes);
         let spans = self.span_table(region.superslabs)?;
         let is_span_table = |area: &&Area| area.is_anonymous() && spans.contains(&area.start);
         let is_ours = |area: &&Area| area.start < end && area.end > begin && area.is_anonymous();
@@ -282,24 +303,31 @@ impl Target {
             .map(|area| area.rss)
             .sum();
         let resident: Vec<u32> = words.iter().map(|&(word, _)| (word >> 32) as u32).collect();
-        let residency = Residency::read(
-            &self.remote,
-            &Wanted {
-                base: region.base,
-                superslab_bytes: self.slab_facts.superslab_bytes,
-                superslab_slots: self.slab_facts.superslab_slots as usize,
-                slots: &resident,
-                rss: data_rss,
-            },
-        );
-        let heaps = self.heaps()?;
-        let number = |heap: &HeapRecord| (heap.address, self.heap_facts.number.of(&heap.bytes) as u32);
-        let numbers: HashMap<u64, u32> = heaps.iter().map(number).collect();
-        let mut census = Census::new(&self.remote, &self.slab_facts, &self.sizes, region, &residency, &words, &numbers);
+        let wanted = Wanted {
+            base: region.base,
+            superslab_bytes: facts.superslab_bytes,
+            superslab_slots: facts.superslab_slots as usize,
+            slots: &resident,
+            rss: data_rss,
+        };
+        let residency = Residency::read(&self.remote, &wanted)?;
+        let (mut numbers, mut counters) = (HashMap::new(), vec![0; self.counters.len()]);
+        self.each_heap(|address, heap| {
+            numbers.insert(address, self.layout.heap.number.of(heap) as u32);
+            self.add_counters(&mut counters, heap);
+            Ok(())
+        })?;
+        let picture = if detail == Detail::Slots { PICTURE_MOST } else { 0 };
+        let census = Census::new(&self.remote, facts, &self.sizes, region, &residency, &words, &numbers);
+        let mut census = census.with_picture(picture);
         census.count_slots()?;
-        let mut threads: Vec<ThreadHeap> = heaps.iter().map(|heap| self.count_heap(&mut census, &heap.bytes)).collect();
+        let mut threads = Vec::new();
+        self.each_heap(|_, heap| {
+            threads.push(self.count_heap(&mut census, heap));
+            patience::check(self.pid())
+        })?;
         threads.sort_by_key(|heap| heap.number);
-        let (mut terms, classes, superslabs) = census.into_parts();
+        let (mut terms, classes, superslabs, superslab_count) = census.into_parts();
         terms.metadata = metadata as i64;
         terms.total = terms.live
             + terms.untouched_live
@@ -317,7 +345,8 @@ impl Target {
             rest,
             classes,
             superslabs,
-            counters: self.counters(&heaps),
+            superslab_count,
+            counters: self.named_counters(&counters),
             heaps: threads,
             options: self.read_options()?,
             rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),
@@ -336,15 +365,22 @@ impl Target {
             rss_peak: about.rss_peak.max(rss),
             minor_faults: proc::minor_faults(pid),
             age_ms: about.age_ms,
+            purger: self.has_purger()?,
+            asleep: proc::is_asleep(pid),
         })
     }
 }
 
+/// Such that the blocks of a slab fit into it.
 fn sizes(remote: &Remote, layout: &Layout) -> Result<Vec<SizeClass>> {
-    let (size, count) = (layout.size("sizeof size_class")?, layout.size("CLASSES")?);
-    let (bytes, blocks) = (layout.field("size_class.block_bytes")?, layout.field("size_class.blocks")?);
-    let slots = layout.field("size_class.slots")?;
-    let table = remote.read_vec(layout.place("size_classes")?, size * count)?;
-    let entry = |c: &[u8]| SizeClass { block_bytes: bytes.of(c), blocks: blocks.of(c), slots: slots.of(c) };
-    Ok(table.chunks_exact(size).map(entry).collect())
+    let (facts, slab) = (&layout.table, &layout.slab);
+    let table = remote.read_vec(layout.places.size_classes, (facts.class_size * facts.classes) as usize)?;
+    let size = |entry: &[u8]| {
+        let (block_bytes, blocks) = (facts.class_bytes.of(entry), facts.class_blocks.of(entry));
+        let slots = facts.class_slots.of(entry);
+        let fits = block_bytes > 0 && slots <= slab.superslab_slots && block_bytes * blocks <= slots * slab.slot_bytes;
+        ensure!(fits, "PID {}: its HAKMEM's tables are damaged: a class of blocks of {block_bytes}", remote.pid);
+        Ok(SizeClass { block_bytes, blocks, slots })
+    };
+    table.chunks_exact(facts.class_size as usize).map(size).collect()
 }

@@ -1,13 +1,22 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
+//!
+//! No read takes more memory than READ_MOST, or begins when the time for this process is over (patience.rs).
 
+use super::patience;
 use crate::proc::{self, kilobytes, Pid};
-use anyhow::{bail, Result};
-use std::fs;
-use std::io::{Error, ErrorKind};
+use anyhow::{bail, ensure, Result};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 
 /// Ranges in one call: the kernel's IOV_MAX.
 const PIECES_MOST: usize = 1024;
+/// By one call: the largest table is read in parts of a MiB.
+const READ_MOST: usize = 16 << 20;
+/// Of mappings, names included. The kernel's limit of 65,530 mappings with names of usual length is far below.
+const AREAS_MOST: usize = 64 << 20;
+/// Of a line of maps: a path, in which some characters take four.
+const LINE_MOST: u64 = 64 << 10;
 
 /// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
 #[derive(Debug)]
@@ -21,26 +30,54 @@ impl std::fmt::Display for Moving {
 
 impl std::error::Error for Moving {}
 
-#[derive(Debug, Clone, Copy)]
+/// The error when the process belongs to somebody else, or the kernel lets nobody read it: why.
+#[derive(Debug)]
+pub struct Forbidden(String);
+
+impl std::fmt::Display for Forbidden {
+    fn fmt(&self, to: &mut std::fmt::Formatter) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Forbidden {}
+
+#[derive(Clone, Copy)]
 pub struct Remote {
     pub pid: Pid,
+    /// What a test has it read instead of a process.
+    #[cfg(test)]
+    pub image: Option<&'static dyn Image>,
+}
+
+/// Memory and mappings of a process that is not there.
+#[cfg(test)]
+pub trait Image: Sync {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
+    fn mappings(&self) -> String;
 }
 
 impl Remote {
+    pub fn of(pid: Pid) -> Remote {
+        Remote {
+            pid,
+            #[cfg(test)]
+            image: None,
+        }
+    }
+
     /// Fails unless there is such a process and its memory may be read.
     pub fn open(pid: Pid) -> Result<Remote> {
-        let remote = Remote { pid };
-        match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        let remote = Remote::of(pid);
+        match File::open(format!("/proc/{pid}/maps")).and_then(|mut maps| maps.read(&mut [0])) {
             Err(error) => Err(remote.failure(error)),
-            Ok(maps) if maps.is_empty() && proc::is_of_kernel(pid) => {
-                bail!("PID {pid} is the kernel's own: it has no malloc")
-            }
+            Ok(0) if proc::is_of_kernel(pid) => bail!("PID {pid} is the kernel's own: it has no malloc"),
             Ok(_) => Ok(remote),
         }
     }
 
     /// A zombie, or gone.
-    fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
     }
@@ -55,17 +92,22 @@ impl Remote {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => self.forbidden(),
             _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("no process {pid}"),
+            Some(libc::ESRCH) => self.ended(), // its memory goes before it is a zombie
             _ if self.has_ended() => self.ended(),
-            Some(libc::EFAULT) => Moving(pid).into(),
+            Some(libc::EFAULT) => self.moving(),
             _ => anyhow::anyhow!("PID {pid} cannot be read: {error}"),
         }
+    }
+
+    pub fn moving(&self) -> anyhow::Error {
+        Moving(self.pid).into()
     }
 
     fn forbidden(&self) -> anyhow::Error {
         let own = unsafe { libc::geteuid() };
         let user = fs::metadata(format!("/proc/{}/stat", self.pid)).map_or(own, |data| data.uid());
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-        anyhow::anyhow!("PID {} {}", self.pid, why_forbidden(own, user, scope.trim()))
+        Forbidden(format!("PID {} {}", self.pid, why_forbidden(own, user, scope.trim()))).into()
     }
 
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
@@ -74,6 +116,7 @@ impl Remote {
     }
 
     pub fn read_vec(&self, address: u64, length: usize) -> Result<Vec<u8>> {
+        ensure!(length <= READ_MOST, "PID {}: one of its tables has {length} bytes, too many to be read", self.pid);
         let mut bytes = vec![0; length];
         self.read(address, &mut bytes)?;
         Ok(bytes)
@@ -87,6 +130,11 @@ impl Remote {
 
     /// Ranges (address, bytes), one behind the other into `buffer`.
     pub fn read_pieces(&self, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
+        patience::check(self.pid)?;
+        #[cfg(test)]
+        if let Some(image) = self.image {
+            return self.read_image(image, pieces, buffer);
+        }
         for some in pieces.chunks(PIECES_MOST) {
             let remote: Vec<_> = some.iter().map(|&(at, length)| piece(at as usize, length)).collect();
             let wanted = some.iter().map(|&(_, length)| length).sum::<usize>();
@@ -95,6 +143,16 @@ impl Remote {
             // SAFETY: `local` is `now`, which is exclusively ours.
             let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), remote.len() as u64, 0) };
             self.check(got, wanted)?;
+            buffer = later;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn read_image(&self, image: &dyn Image, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
+        for &(at, length) in pieces {
+            let (now, later) = buffer.split_at_mut(length);
+            ensure!(image.read(at, now), "PID {}: nothing is at {at:#x}", self.pid);
             buffer = later;
         }
         Ok(())
@@ -122,7 +180,7 @@ impl Remote {
         const CHUNK: u64 = 256;
         let mut bytes = Vec::new();
         while bytes.len() < 4096 {
-            let at = address + bytes.len() as u64;
+            let at = address.wrapping_add(bytes.len() as u64);
             let chunk = self.read_vec(at, (CHUNK - at % CHUNK) as usize)?; // stays within a page
             if let Some(end) = chunk.iter().position(|&byte| byte == 0) {
                 bytes.extend(&chunk[..end]);
@@ -135,9 +193,17 @@ impl Remote {
 
     /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page tables.
     pub fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
+        #[cfg(test)]
+        if let Some(image) = self.image {
+            return areas(image.mappings().as_bytes());
+        }
         let file = if with_rss { "smaps" } else { "maps" };
-        let text = fs::read(format!("/proc/{}/{file}", self.pid)).map_err(|error| self.failure(error))?;
-        let areas = areas(&String::from_utf8_lossy(&text));
+        let file = File::open(format!("/proc/{}/{file}", self.pid)).map_err(|error| self.failure(error))?;
+        let pid = self.pid;
+        let areas = areas(BufReader::new(file)).map_err(|error| match error.downcast() {
+            Ok(error) => self.failure(error),
+            Err(error) => error.context(format!("PID {pid} cannot be read")),
+        })?;
         if areas.is_empty() {
             return Err(self.ended());
         }
@@ -187,6 +253,9 @@ impl Area {
         let (start, end) = words.next()?.split_once('-')?;
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end, access) = (hex(start)?, hex(end)?, words.next()?.to_string());
+        if start > end {
+            return None;
+        }
         let (offset, _device) = (hex(words.next()?)?, words.next()?);
         let inode = words.next()?.parse().ok()?;
         let name = words.next().unwrap_or_default().trim_start().to_string();
@@ -204,9 +273,16 @@ impl Area {
     }
 }
 
-pub fn areas(text: &str) -> Vec<Area> {
-    let mut all: Vec<Area> = Vec::new();
-    for line in text.lines() {
+/// The mappings in the text of maps or smaps. Fails where they take too much memory.
+pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
+    let (mut all, mut bytes, mut line) = (Vec::<Area>::new(), 0, Vec::new());
+    loop {
+        line.clear();
+        if text.by_ref().take(LINE_MOST).read_until(b'\n', &mut line)? == 0 {
+            return Ok(all);
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\n', '\r']);
         // Values begin with a capital letter, addresses are in small hexadecimal digits.
         if line.starts_with(|first: char| first.is_ascii_uppercase()) {
             if let (Some(area), Some((key, _))) = (all.last_mut(), line.split_once(':')) {
@@ -216,22 +292,31 @@ pub fn areas(text: &str) -> Vec<Area> {
                     _ => {}
                 }
             }
-        } else {
-            all.extend(Area::parse(line));
+        } else if let Some(area) = Area::parse(line) {
+            bytes += size_of::<Area>() + area.name.len() + area.access.len();
+            ensure!(bytes <= AREAS_MOST, "its mappings are too many to be read");
+            all.push(area);
         }
     }
-    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A process gives back its memory before it is a zombie: reads fail although its state is that of a running one.
+    #[test]
+    fn a_process_without_memory_has_ended() {
+        let own = std::process::id() as Pid;
+        let error = Remote::of(own).failure(Error::from_raw_os_error(libc::ESRCH));
+        assert_eq!(error.to_string(), format!("PID {own} has just ended"));
+    }
+
     #[test]
     fn mappings_are_read() {
         let text = "7f00-7f10 rw-p 0000a000 fd:01 77                         /usr/lib/a b.so (deleted)\nSize: 4 kB\n\
             Rss:                  12 kB\nAnonHugePages:         8 kB\nVmFlags: rd\n7f10-7f20 ---p 00000000 00:00 0 \n";
-        let all = areas(text);
+        let all = areas(text.as_bytes()).unwrap();
         assert_eq!((all.len(), all[0].start, all[0].end, all[0].offset), (2, 0x7f00, 0x7f10, 0xa000));
         assert_eq!((all[0].rss, all[0].huge, all[0].file_name()), (12 << 10, 8 << 10, Some("a b.so")));
         assert!(all[1].is_anonymous() && !all[0].is_anonymous());
@@ -258,7 +343,23 @@ mod tests {
 
     #[test]
     fn no_such_process() {
-        assert_eq!(Remote::open(Pid::MAX).unwrap_err().to_string(), format!("no process {}", Pid::MAX));
+        assert_eq!(Remote::open(Pid::MAX).err().unwrap().to_string(), format!("no process {}", Pid::MAX));
         assert!(Remote::open(2).map_or_else(|error| error.to_string(), |_| String::new()).contains("PID 2 "));
+    }
+
+    #[test]
+    fn any_text_is_a_list_of_mappings() {
+        let text = "7f00-7f10 rw-p 0000a000 fd:01 77                         /usr/lib/a b.so (deleted)\nSize: 4 kB\n\
+            Rss:                  12 kB\nAnonHugePages:         8 kB\nVmFlags: rd\n7f10-7f20 ---p 00000000 00:00 0 \n";
+        crate::fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
+            let all = areas(bytes).unwrap();
+            assert!(all.iter().all(|area| area.start <= area.end));
+            super::super::rest::rest(&Remote::of(Pid::MAX), all.iter());
+        });
+        // Lines that are long, and many.
+        let long = vec![b'1'; 1 << 20];
+        assert!(areas(&long[..]).unwrap().is_empty());
+        let line = format!("1000-2000 rw-p 0 00:00 1 /{}\n", "x".repeat(4000));
+        crate::fuzz::bounded(&"many mappings", || assert!(areas(line.repeat(30_000).as_bytes()).is_err()));
     }
 }

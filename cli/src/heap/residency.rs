@@ -5,7 +5,9 @@
 //!    makes the sum what smaps says.
 //! 2. Without pagemap (some containers) the slots that the pool calls resident share what smaps says.
 
+use super::patience;
 use super::remote::Remote;
+use anyhow::Result;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -37,7 +39,7 @@ pub struct Wanted<'a> {
 
 #[derive(Debug)]
 pub struct Residency {
-    superslabs: Vec<Option<Pages>>,
+    superslabs: Vec<Option<Box<Pages>>>,
     /// Without pagemap: the resident bytes of each slot that the pool calls resident.
     guess: Option<(Vec<u32>, f64)>,
     /// How far pages count that are not the process's alone: 0 to 1.
@@ -48,7 +50,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    pub fn read(remote: &Remote, wanted: &Wanted) -> Residency {
+    pub fn read(remote: &Remote, wanted: &Wanted) -> Result<Residency> {
         let mut all = Residency {
             superslabs: vec![None; wanted.slots.len()],
             guess: None,
@@ -58,14 +60,23 @@ impl Residency {
             slots: wanted.superslab_slots,
         };
         let file = File::open(format!("/proc/{}/pagemap", remote.pid));
-        if !file.is_ok_and(|file| all.read_pages(&file, wanted)) {
+        #[cfg(test)]
+        let file = file.and_then(|file| match remote.image {
+            Some(_) => Err(std::io::ErrorKind::NotFound.into()),
+            None => Ok(file),
+        });
+        let told = match file {
+            Ok(file) => all.read_pages(remote, &file, wanted)?,
+            Err(_) => false,
+        };
+        if !told {
             all.guess_from(wanted);
         }
-        all
+        Ok(all)
     }
 
     /// False: the kernel does not tell.
-    fn read_pages(&mut self, file: &File, wanted: &Wanted) -> bool {
+    fn read_pages(&mut self, remote: &Remote, file: &File, wanted: &Wanted) -> Result<bool> {
         let pages = (wanted.superslab_bytes / self.page_bytes) as usize;
         let mut bytes = vec![0; CHUNK * pages * 8];
         let mut next = 0;
@@ -73,10 +84,11 @@ impl Residency {
             let run = wanted.slots[first..].iter().take(CHUNK).take_while(|&&slots| slots != 0).count();
             let at = (wanted.base + first as u64 * wanted.superslab_bytes) / self.page_bytes * 8;
             if file.read_exact_at(&mut bytes[..run * pages * 8], at).is_err() {
-                return false;
+                return Ok(false);
             }
+            patience::check(remote.pid)?;
             for (i, entries) in bytes[..run * pages * 8].chunks_exact(pages * 8).enumerate() {
-                self.superslabs[first + i] = self.pages(entries);
+                self.superslabs[first + i] = self.pages(entries).map(Box::new);
             }
             next = first + run;
         }
@@ -86,7 +98,7 @@ impl Residency {
         };
         let (alone, shared) = (sum(|pages| &pages.alone), sum(|pages| &pages.shared));
         self.weight = if shared > 0.0 { ((wanted.rss as f64 - alone) / shared).clamp(0.0, 1.0) } else { 0.0 };
-        true
+        Ok(true)
     }
 
     /// None: nothing is present.
@@ -186,10 +198,10 @@ mod tests {
         if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize != PAGE {
             return eprintln!("skipped: pages are not of 4 KiB");
         }
-        let (at, me) = (memory(), Remote { pid: std::process::id() as Pid });
+        let (at, me) = (memory(), Remote::of(std::process::id() as Pid));
         let wanted =
             |slots, rss| Wanted { base: at as u64, superslab_bytes: SUPERSLAB as u64, superslab_slots: 32, slots, rss };
-        let of = |rss| Residency::read(&me, &wanted(&[3, 0], rss));
+        let of = |rss| Residency::read(&me, &wanted(&[3, 0], rss)).unwrap();
         let read = of(3 * PAGE as u64);
         assert_eq!((read.slot(0), read.slot(1), read.slot(40)), (3 * PAGE as u64, 0, 0), "smaps leaves them out");
         assert!(read.page_is_present(0) && !read.page_is_present(3 * PAGE as u64));
@@ -207,7 +219,7 @@ mod tests {
             slots: &[0b101, 0, 1],
             rss: 90 << 10,
         };
-        let nobody = Residency::read(&Remote { pid: Pid::MAX }, &wanted);
+        let nobody = Residency::read(&Remote::of(Pid::MAX), &wanted).unwrap();
         let slots: Vec<u64> = (0..96).map(|slot| nobody.slot(slot)).collect();
         assert_eq!((slots[0], slots[1], slots[2], slots[64]), (30 << 10, 0, 30 << 10, 30 << 10));
         assert_eq!(slots.iter().sum::<u64>(), 90 << 10);

@@ -7,6 +7,12 @@ use std::fs;
 
 /// The guard that glibc lays below a thread's stack, at most.
 const STACK_GUARD_MOST: u64 = 64 << 10;
+/// The most names listed, and the most characters of each; further files are added up as one.
+const NAMES_MOST: usize = 4096;
+const NAME_MOST: usize = 256;
+const OTHERS: &str = "other mappings";
+/// Threads whose stacks are looked for.
+const THREADS_MOST: usize = 10_000;
 
 /// Mappings of one name together, the largest first; those of which nothing is resident left out.
 pub fn rest<'a>(remote: &Remote, areas: impl Iterator<Item = &'a Area>) -> Vec<Mapping> {
@@ -17,7 +23,12 @@ pub fn rest<'a>(remote: &Remote, areas: impl Iterator<Item = &'a Area>) -> Vec<M
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for (i, area) in areas.iter().enumerate() {
         let before = i.checked_sub(1).map(|before| areas[before]);
-        *sums.entry(name(area, before, &pointers, &executable)).or_default() += area.rss;
+        let mut name: String = name(area, before, &pointers, &executable).chars().take(NAME_MOST).collect();
+        if sums.len() >= NAMES_MOST && !sums.contains_key(&name) {
+            name = OTHERS.to_string();
+        }
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(area.rss);
     }
     let mut all: Vec<Mapping> =
         sums.into_iter().filter(|&(_, rss)| rss > 0).map(|(name, rss)| Mapping { name, rss }).collect();
@@ -57,7 +68,7 @@ fn stack_pointers(remote: &Remote) -> Vec<u64> {
         let word = text.split_whitespace().rev().nth(1)?;
         u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
     };
-    tasks.filter_map(|task| pointer(fs::read_to_string(task.path().join("syscall")).ok()?)).collect()
+    tasks.take(THREADS_MOST).filter_map(|task| pointer(fs::read_to_string(task.path().join("syscall")).ok()?)).collect()
 }
 
 #[cfg(test)]
@@ -82,7 +93,7 @@ mod tests {
             area(0xc000, 0xd000, "r--p", "/data/table (deleted)"),
             area(0xe000, 0xf000, "rw-p", "[anon:pool]"),
         ];
-        let me = Remote { pid: 1 << 30 };
+        let me = Remote::of(1 << 30);
         let found = rest(&me, areas.iter());
         let sum = |name: &str| found.iter().find(|mapping| mapping.name == name).map(|mapping| mapping.rss / 4096);
         assert_eq!((sum("libc.so.6"), sum("stacks"), sum("heap of another malloc")), (Some(3), Some(1), Some(1)));

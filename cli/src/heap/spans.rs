@@ -6,7 +6,7 @@
 //!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
 //!     of a class are read, and stand for all.
 
-use super::layout::Layout;
+pub use super::layout::SlabFacts;
 use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};
 use super::remote::Remote;
 use super::residency::Residency;
@@ -17,44 +17,8 @@ use std::collections::HashMap;
 const LISTS_READ: usize = 32;
 /// SuperSlabs whose records are read by one call.
 const CHUNK: usize = 256;
-
-macro_rules! facts {
-    ($(#[$about:meta])* $name:ident { fields: $($field:ident = $text:literal),*; constants: $($constant:ident = $fact:literal),*; }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Default)]
-        pub struct $name {
-            $(pub $field: crate::heap::layout::Field,)*
-            $(pub $constant: u64,)*
-        }
-        impl $name {
-            pub fn of(layout: &Layout) -> Result<$name> {
-                Ok($name {
-                    $($field: layout.field($text)?,)*
-                    $($constant: layout.constant($fact)?,)*
-                })
-            }
-        }
-    };
-}
-pub(super) use facts;
-
-facts! {
-    /// What is needed of `struct slab` and its like.
-    SlabFacts {
-        fields: owner = "slab.owner", list = "slab.list", bytes = "slab.bytes", countdown = "slab.countdown",
-            block_bytes = "slab.block_bytes", carved = "slab.carved", blocks = "slab.blocks", class_id = "slab.class_id",
-            kind = "slab.kind", slots = "slab.slots", place = "slab.place", floor = "slab.floor", inbox = "slab.inbox",
-            state = "slab.state", secure = "slab.secure", purged_blocks = "slab.purged_blocks",
-            guarded_state = "slab.guarded_state", lead_bytes = "slab.lead_bytes", span_slots = "slab.span_slots",
-            secure_held = "secure_span.held", secure_state = "secure_span.state";
-        constants: slab_size = "sizeof slab", secure_size = "sizeof secure_span", slot_bytes = "SLOT_BYTES",
-            superslab_bytes = "SUPERSLAB_BYTES", superslab_slots = "SUPERSLAB_SLOTS", tiny_classes = "TINY_CLASSES",
-            kind_tiny = "KIND_TINY", kind_mid = "KIND_MID", kind_large = "KIND_LARGE", kind_huge = "KIND_HUGE",
-            kind_secure = "KIND_SECURE", kind_guarded = "KIND_GUARDED", place_current = "PLACE_CURRENT",
-            block_live = "BLOCK_LIVE", block_cached = "BLOCK_CACHED", block_state = "BLOCK_STATE",
-            state_freed = "STATE_FREED", canary_bytes = "CANARY_BYTES", huge_none = "HUGE_NONE";
-    }
-}
+/// Bytes that a slab of secure mode has in each line of its SuperSlab's row: `struct secure_span`, or 64 states.
+const SECURE_PART: usize = 128;
 
 /// A size class as the library has it.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +53,12 @@ pub struct Census<'a> {
     /// Numbers of heaps by address.
     pub heap_numbers: &'a HashMap<u64, u32>,
     pub terms: Terms,
-    pub superslabs: Vec<SuperSlab>,
+    /// The picture, of the first SuperSlabs that are not hidden; `shown` counts them.
+    superslabs: Vec<SuperSlab>,
+    superslabs_most: usize,
+    shown: u64,
+    /// The SuperSlab that was shown last.
+    last: Option<usize>,
     /// By tier and class number.
     classes: HashMap<(Tier, usize), Class>,
     /// Tiny slabs with a list: slot and first block, by class.
@@ -122,8 +91,29 @@ impl<'a> Census<'a> {
         words: &'a [(u64, bool)],
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
-        let (terms, superslabs, classes, lists) = (Terms::default(), Vec::new(), HashMap::new(), HashMap::new());
-        Census { remote, facts, sizes, region, residency, words, heap_numbers, terms, superslabs, classes, lists }
+        let (superslabs_most, shown, last) = (0, 0, None);
+        let (terms, superslabs, classes, lists) = Default::default();
+        Census {
+            remote,
+            facts,
+            sizes,
+            region,
+            residency,
+            words,
+            heap_numbers,
+            terms,
+            superslabs,
+            superslabs_most,
+            shown,
+            last,
+            classes,
+            lists,
+        }
+    }
+
+    /// Keeps the slots of this many SuperSlabs.
+    pub fn with_picture(self, superslabs_most: usize) -> Census<'a> {
+        Census { superslabs_most, ..self }
     }
 
     /// Looks at every slot.
@@ -162,16 +152,19 @@ impl<'a> Census<'a> {
     fn show(&mut self, number: usize, slot: Slot) {
         let slots = self.facts.superslab_slots as usize;
         let superslab = number / slots;
-        if self.superslabs.last().is_none_or(|last| last.number != superslab as u64) {
-            self.superslabs.push(SuperSlab {
-                number: superslab as u64,
-                address: self.region.base + superslab as u64 * self.facts.superslab_bytes,
-                huge_page: self.words[superslab].1,
-                slots: Vec::with_capacity(slots),
-            });
+        if self.last != Some(superslab) {
+            (self.last, self.shown) = (Some(superslab), self.shown + 1);
+            if self.superslabs.len() < self.superslabs_most {
+                self.superslabs.push(SuperSlab {
+                    number: superslab as u64,
+                    address: self.region.base + superslab as u64 * self.facts.superslab_bytes,
+                    huge_page: self.words[superslab].1,
+                    slots: Vec::with_capacity(slots),
+                });
+            }
         }
-        if let Some(last) = self.superslabs.last_mut() {
-            last.slots.push(slot);
+        if let Some(shown) = self.superslabs.last_mut().filter(|shown| shown.number == superslab as u64) {
+            shown.slots.push(slot);
         }
     }
 
@@ -286,7 +279,7 @@ impl<'a> Census<'a> {
             live: (used - waiting) * size.block_bytes,
             cached: waiting * size.block_bytes,
             free_pages: 0,
-            owner: self.heap_numbers.get(&facts.owner.of(record)).copied(),
+            owner: self.heap_numbers.get(&(facts.owner.of(record) & !facts.on_loan)).copied(),
         })
     }
 
@@ -328,20 +321,32 @@ impl<'a> Census<'a> {
         (free + present(next, bytes / page)) as u64 * page
     }
 
+    /// What is known of each block of a slab; `known` is its part of the first line of its SuperSlab's row.
+    fn secure_states(&self, known: u64, blocks: u64) -> Option<Vec<u64>> {
+        let facts = self.facts;
+        let lines = blocks.div_ceil(SECURE_PART as u64 / 2).min(facts.secure_lines);
+        let at = |line| known.saturating_add((facts.secure_states + line) * facts.secure_line);
+        let pieces: Vec<_> = (0..lines).map(|line| (at(line), SECURE_PART)).collect();
+        let mut bytes = vec![0; pieces.len() * SECURE_PART];
+        self.remote.read_pieces(&pieces, &mut bytes).ok()?;
+        let states = bytes.chunks_exact(2).map(|state| u64::from(u16::from_le_bytes([state[0], state[1]])));
+        Some(states.take(blocks as usize).collect())
+    }
+
     fn secure_span(&mut self, record: &[u8]) -> Option<Span> {
         let facts = self.facts;
         let (block_bytes, blocks) = (facts.block_bytes.of(record), facts.blocks.of(record));
         let room = block_bytes.checked_sub(facts.canary_bytes)?;
-        let known = self.remote.read_vec(facts.secure.of(record), facts.secure_size as usize).ok()?;
+        let known = facts.secure.of(record);
+        let head = self.remote.read_vec(known, SECURE_PART).ok()?;
         let (mut live_blocks, mut live) = (0, 0);
-        for i in 0..blocks.min(facts.secure_state.bytes as u64 / 2) {
-            let state = facts.secure_state.element(&known, i as usize, 2);
+        for state in self.secure_states(known, blocks)? {
             if state != 0 && state & facts.state_freed == 0 {
                 live_blocks += 1;
-                live += room.saturating_sub(state - 1);
+                live += room.saturating_sub((state & facts.state_slack).saturating_sub(1));
             }
         }
-        let cached_blocks = facts.secure_held.of(&known).saturating_sub(live_blocks + 1);
+        let cached_blocks = facts.secure_held.of(&head).saturating_sub(live_blocks + 1);
         Some(Span {
             tier: Tier::Secure,
             class_id: facts.class_id.of(record) as usize,
@@ -465,12 +470,12 @@ impl<'a> Census<'a> {
         whole.filter(|&(number, _)| self.residency.page_is_present(start + number * page)).count() as u64
     }
 
-    /// All classes that have slabs, the smallest first.
-    pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>) {
+    /// All classes that have slabs, the smallest first; the picture, and of how many SuperSlabs it should be.
+    pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>, u64) {
         self.count_free_pages();
         let mut classes: Vec<Class> = self.classes.into_values().collect();
         classes.sort_by_key(|class| (class.tier as u8, class.block_bytes));
-        (self.terms, classes, self.superslabs)
+        (self.terms, classes, self.superslabs, self.shown)
     }
 }
 
@@ -513,7 +518,7 @@ mod tests {
         let counts = SlabFacts { inbox: at(16, 8), secure: at(24, 8), floor: at(32, 2), blocks: at(36, 4), ..counts };
         let counts = SlabFacts { carved: at(40, 4), purged_blocks: at(44, 2), state: at(64, 64), ..counts };
         let guarded = SlabFacts { kind_guarded: 6, guarded_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
-        SlabFacts { span_slots: at(80, 8), secure_size: 64, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
+        SlabFacts { span_slots: at(80, 8), secure_lines: 2, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
     }
 
     /// Two SuperSlabs of this process, all ACTIVE, the first resident.
@@ -522,11 +527,12 @@ mod tests {
         let skipped = memory.as_ptr().align_offset(SUPERSLAB);
         let memory = &mut memory[skipped..skipped + 2 * SUPERSLAB / 8];
         let (base, facts) = (memory.as_ptr() as u64, facts());
-        let me = Remote { pid: std::process::id() as Pid };
+        let me = Remote::of(std::process::id() as Pid);
         memory[..SUPERSLAB / 8].fill(1);
         let (slots, rss) = (&[u32::MAX, 0], SUPERSLAB as u64);
         let (superslab_bytes, superslab_slots) = (facts.superslab_bytes, 32);
-        let residency = Residency::read(&me, &Wanted { base, superslab_bytes, superslab_slots, slots, rss });
+        let wanted = Wanted { base, superslab_bytes, superslab_slots, slots, rss };
+        let residency = Residency::read(&me, &wanted).unwrap();
         let sizes = [(96, 682, 1), (40960, 8, 5)];
         let sizes = sizes.map(|(block_bytes, blocks, slots)| SizeClass { block_bytes, blocks, slots });
         let region = Region { base, superslabs: 2, superslabs_max: 2, ..Region::default() };
@@ -580,7 +586,7 @@ mod tests {
                 let slots = census.count_span(first, &record);
                 assert!(slots >= 1 && first + slots <= 64, "{record:?}");
             }
-            let (_, classes, _) = census.into_parts();
+            let (_, classes, ..) = census.into_parts();
             assert!(!classes.is_empty());
         });
     }

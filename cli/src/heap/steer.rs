@@ -4,18 +4,18 @@
 //! sleeping threads hold back. A parked purger waits for its word to change: the word is written, and its wait
 //! interrupted, as by a debugger that attaches for a moment, so that the kernel looks at the word again.
 
-use super::layout::{word, Field, Layout};
+use super::layout::{word, Field, Layout, TableFacts};
 use super::model::OptionValue;
-use super::reader::Target;
+use super::reader::Reader;
 use super::remote::Remote;
 use anyhow::{bail, ensure, Context, Result};
 use std::fs;
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The purger's next look is 0.1 s away at most, and it may have much to do.
-const WAIT_FOR_PURGER: Duration = Duration::from_secs(5);
-const WAIT_FOR_THREADS: Duration = Duration::from_millis(300);
+/// A thread that is asked to stop does so at once, unless the kernel has it.
+const WAIT_FOR_STOP: Duration = Duration::from_secs(1);
+/// Of a text in the library's tables.
+const TEXT_MOST: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -40,32 +40,40 @@ pub struct OptionEntry {
 }
 
 pub fn entries(remote: &Remote, layout: &Layout) -> Result<Vec<OptionEntry>> {
-    let (size, count) = (layout.size("sizeof option_entry")?, layout.size("OPTION_COUNT")?);
-    let table = remote.read_vec(layout.place("option_table")?, size * count)?;
-    table.chunks_exact(size).map(|entry| read_entry(remote, layout, entry)).collect()
+    let facts = &layout.table;
+    let table = remote.read_vec(layout.places.option_table, (facts.option_size * facts.options) as usize)?;
+    table.chunks_exact(facts.option_size as usize).map(|entry| read_entry(remote, facts, entry)).collect()
 }
 
-fn read_entry(remote: &Remote, layout: &Layout, entry: &[u8]) -> Result<OptionEntry> {
-    let number = |name: &str| Ok::<u64, anyhow::Error>(layout.field(&format!("option_entry.{name}"))?.of(entry));
-    let text = |name: &str| remote.text(number(name)?);
+/// A text of the library's own: no other has control characters.
+pub fn table_text(remote: &Remote, at: u64) -> Result<String> {
+    let text = remote.text(at)?;
+    let plain = text.len() <= TEXT_MOST && !text.contains(char::is_control);
+    ensure!(plain, "PID {}: its HAKMEM's tables are damaged: a text in them is none", remote.pid);
+    Ok(text)
+}
+
+fn read_entry(remote: &Remote, facts: &TableFacts, entry: &[u8]) -> Result<OptionEntry> {
+    let text = |field: Field| table_text(remote, field.of(entry));
     let kinds = [
-        ("OPTION_NUMBER", Kind::Number),
-        ("OPTION_BYTES", Kind::Bytes),
-        ("OPTION_CHOICE", Kind::Choice),
-        ("OPTION_TEXT", Kind::Text),
-        ("OPTION_LIST", Kind::List),
+        (facts.kind_number, Kind::Number),
+        (facts.kind_bytes, Kind::Bytes),
+        (facts.kind_choice, Kind::Choice),
+        (facts.kind_text, Kind::Text),
+        (facts.kind_list, Kind::List),
     ];
-    let kind = number("kind")? & 0xffff_ffff;
-    let known = kinds.iter().find(|(name, _)| layout.constant(name).is_ok_and(|value| value == kind));
+    let kind = facts.option_kind.of(entry);
+    let known = kinds.iter().find(|(value, _)| *value == kind);
+    let unknown = || format!("PID {}: its HAKMEM has an option of an unknown kind {kind}", remote.pid);
     Ok(OptionEntry {
-        name: text("name")?,
-        kind: known.with_context(|| format!("an option of an unknown kind {kind}"))?.1,
-        live: number("when")? & 0xffff_ffff == layout.constant("LIVE")?,
-        initial: number("initial")?,
-        least: number("least")?,
-        most: number("most")?,
-        choices: text("choices")?,
-        help: text("help")?,
+        name: text(facts.option_name)?,
+        kind: known.with_context(unknown)?.1,
+        live: facts.option_when.of(entry) == facts.live,
+        initial: facts.option_initial.of(entry),
+        least: facts.option_least.of(entry),
+        most: facts.option_most.of(entry),
+        choices: text(facts.option_choices)?,
+        help: text(facts.option_help)?,
     })
 }
 
@@ -101,16 +109,28 @@ impl OptionEntry {
         }
     }
 
+    /// Words for 0 and 1, of options that may have these values.
+    fn parse_switch(&self, text: &str) -> Option<u64> {
+        let has_both = (self.kind == Kind::Number && self.most == 1) || self.choices.starts_with("0|1");
+        let words = ["off", "on", "no", "yes", "false", "true"];
+        let place = words.iter().position(|word| word.eq_ignore_ascii_case(text)).filter(|_| has_both)?;
+        Some(place as u64 % 2)
+    }
+
     /// Numbers as the option's words: one, or seven of a list.
     fn parse(&self, text: &str, list_length: usize) -> Option<Vec<u64>> {
         let allowed = |value: &u64| (self.least..=self.most).contains(value);
         match self.kind {
             Kind::Choice => {
-                let place = self.choices.split('|').position(|choice| choice.eq_ignore_ascii_case(text))?;
-                Some(vec![place as u64])
+                let place = self.choices.split('|').position(|choice| choice.eq_ignore_ascii_case(text));
+                let place = place.map(|place| place as u64).or_else(|| self.parse_switch(text))?;
+                Some(vec![place])
             }
             Kind::Text => None,
-            Kind::Number | Kind::Bytes => parse_number(text).filter(allowed).map(|value| vec![value]),
+            Kind::Number | Kind::Bytes => {
+                let number = self.parse_switch(text).or_else(|| parse_number(text));
+                number.filter(allowed).map(|value| vec![value])
+            }
             Kind::List => {
                 let all: Option<Vec<u64>> = text.split('/').map(|part| parse_number(part).filter(allowed)).collect();
                 all.and_then(|all| match all.len() {
@@ -123,6 +143,31 @@ impl OptionEntry {
     }
 }
 
+/// Letters to be put in or left out to make the one name the other, their case aside.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + if x.eq_ignore_ascii_case(&y) { 0 } else { 2 };
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The name that was meant, if one is near, as in the library: of three letters one may be too many, or missing.
+fn guess<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let near = names.map(|known| (distance(name, known), known)).min_by_key(|(distance, _)| *distance);
+    match near {
+        Some((distance, known)) if name.len() <= 32 && distance < (name.len() + 4) / 3 => {
+            format!(", did you mean {known}?")
+        }
+        _ => String::new(),
+    }
+}
+
 /// As the library writes it: the largest unit that divides it.
 fn bytes_text(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -132,45 +177,51 @@ fn bytes_text(bytes: u64) -> String {
     }
 }
 
-/// "64", "64k", "64 MiB": as in the environment.
+/// "64", "64k", "64 MiB", "1.5g": as in the environment.
 pub fn parse_number(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let number: u64 = text[..digits].parse().ok()?;
-    let unit = text[digits..].trim_start().to_ascii_lowercase();
-    let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
-        "" if unit.is_empty() => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
+    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (whole, mut rest) = text.split_at(digits(text));
+    let mut fraction = None;
+    if let Some(behind) = rest.strip_prefix('.').filter(|behind| digits(behind) > 0) {
+        let (millionths, unit) = behind.split_at(digits(behind));
+        fraction = format!("{millionths:0<6}")[..6].parse::<u64>().ok();
+        rest = unit;
+    }
+    let unit = rest.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(rest).to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" if fraction.is_none() => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
         _ => return None,
     };
-    number.checked_mul(1 << shift)
+    let part = (fraction.unwrap_or(0) << shift) / 1_000_000;
+    whole.parse::<u64>().ok()?.checked_mul(1 << shift)?.checked_add(part)
 }
 
 /// What came of a purge.
 #[derive(Debug, Clone, Copy)]
 pub struct Purged {
-    pub bytes: u64,
     /// Threads in whose name it was done, and those that had not come to it when this was written.
     pub done: usize,
     pub waiting: usize,
+    /// Has the program a thread for it?
     pub purger: bool,
 }
 
-impl Target {
+impl Reader {
     // ---- options ----
 
     pub fn read_options(&self) -> Result<Vec<OptionValue>> {
-        let read = |place| self.remote.read_vec(self.layout.place(place)?, self.options.len() * 8);
-        let (fixed, live) = (read("start_options")?, read("live_options")?);
-        let text_bytes = self.layout.size("OPTION_TEXT_BYTES")? as u64;
-        let texts = self.layout.place("option_texts")?;
-        let caps = self.remote.read_vec(self.layout.place("option_l2_caps")?, self.layout.size("L2_CAP_RANGES")?)?;
+        let (places, facts) = (&self.layout.places, &self.layout.table);
+        let read = |place| self.remote.read_vec(place, self.options.len() * 8);
+        let (fixed, live) = (read(places.start_options)?, read(places.live_options)?);
+        let caps = self.remote.read_vec(places.option_l2_caps, facts.cap_ranges as usize)?;
         let caps: Vec<String> = caps.iter().map(u8::to_string).collect();
         let each = self.options.iter().zip(0..).map(|(entry, number)| {
             let value = match entry.kind {
-                Kind::Text => self.remote.text(texts + number as u64 * text_bytes)?,
+                Kind::Text => self.remote.text(places.option_texts + number as u64 * facts.text_bytes)?,
                 Kind::List if caps.iter().any(|cap| *cap != caps[0]) => caps.join("/"),
                 _ => entry.format(word(if entry.live { &live } else { &fixed }, 8 * number)),
             };
@@ -189,12 +240,26 @@ impl Target {
 
     /// Changes a LIVE option. Returns its name, and its value before and after.
     pub fn set_option(&self, name: &str, text: &str) -> Result<(String, String, String)> {
+        let (place, words) = self.setting(name, text)?;
+        let entry = &self.options[place];
+        let before = self.read_options()?[place].value.clone();
+        if entry.kind == Kind::List {
+            let caps: Vec<u8> = words.iter().map(|&cap| cap as u8).collect();
+            self.remote.write(self.layout.places.option_l2_caps, &caps)?;
+        }
+        self.remote.write(self.layout.places.live_options + place as u64 * 8, &words[0].to_ne_bytes())?;
+        Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
+    }
+
+    /// The option's number and the words to write; fails if it may not be set, or not to this.
+    pub fn setting(&self, name: &str, text: &str) -> Result<(usize, Vec<u64>)> {
         let bare = match name.get(..7) {
             Some(prefix) if prefix.eq_ignore_ascii_case("HAKMEM_") => &name[7..],
             _ => name,
         };
         let place = self.options.iter().position(|entry| entry.name.eq_ignore_ascii_case(bare));
-        let place = place.with_context(|| format!("{name}: no such option; `hakmem options` lists them"))?;
+        let guess = || guess(bare, self.options.iter().map(|entry| entry.name.as_str()));
+        let place = place.with_context(|| format!("{name}: no such option{}; `hakmem options` lists them", guess()))?;
         let entry = &self.options[place];
         ensure!(
             entry.live,
@@ -202,73 +267,60 @@ impl Target {
             entry.name,
             entry.name
         );
-        let ranges = self.layout.size("L2_CAP_RANGES")?;
+        let ranges = self.layout.table.cap_ranges as usize;
         let expected = || format!("{}={text}: expected {}", entry.name, entry.values());
-        let words = entry.parse(text, ranges).with_context(expected)?;
-        let before = self.read_options()?[place].value.clone();
-        if entry.kind == Kind::List {
-            let caps: Vec<u8> = words.iter().map(|&cap| cap as u8).collect();
-            self.remote.write(self.layout.place("option_l2_caps")?, &caps)?;
-        }
-        self.remote.write(self.layout.place("live_options")? + place as u64 * 8, &words[0].to_ne_bytes())?;
-        Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
+        Ok((place, entry.parse(text, ranges).with_context(expected)?))
     }
 
     // ---- purging ----
 
-    /// Asks for a purge and waits a moment for it.
-    pub fn purge(&self) -> Result<Purged> {
-        ensure!(self.is_serving(), "PID {}: nothing has been allocated from HAKMEM in it", self.pid());
-        let at = self.layout.inspect + self.layout.field("inspect.purge_wanted")?.at as u64;
-        let before = self.given_back()?;
+    /// Asks for a purge. Returns the word that each thread shows when it has done it, and whether a purger runs.
+    pub fn want_purge(&self) -> Result<(u64, bool)> {
+        let at = self.layout.inspect + self.layout.table.purge_wanted.at as u64;
         let wanted = self.remote.number(at)?.wrapping_add(1);
         self.remote.write(at, &wanted.to_ne_bytes())?;
-        let purger = self.wake_purger()?;
-        let begun = Instant::now();
-        loop {
-            let (done, waiting) = self.threads_done(wanted)?;
-            let limit = if purger && done == 0 { WAIT_FOR_PURGER } else { WAIT_FOR_THREADS };
-            if waiting == 0 || begun.elapsed() >= limit {
-                let bytes = self.given_back()?.saturating_sub(before);
-                return Ok(Purged { bytes, done, waiting, purger });
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    /// Bytes purged since the program began.
-    fn given_back(&self) -> Result<u64> {
-        let counters = self.read_counters()?;
-        let of = |name: &str| counters.iter().find(|counter| counter.name == name).map_or(0, |counter| counter.value);
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        Ok(of("purged_slots") * self.layout.constant("SLOT_BYTES")? + of("trimmed_pages") * page)
+        Ok((wanted, self.wake_purger()?))
     }
 
     /// How many heaps in use have purged, and how many have not.
-    fn threads_done(&self, wanted: u64) -> Result<(usize, usize)> {
-        let facts = &self.heap_facts;
-        let heaps = self.heaps()?;
-        let used = heaps.iter().filter(|heap| facts.in_use.of(&heap.bytes) != 0);
-        let (done, waiting): (Vec<_>, Vec<_>) = used.partition(|heap| facts.purge_seen.of(&heap.bytes) == wanted);
-        Ok((done.len(), waiting.len()))
+    pub fn threads_done(&self, wanted: u64) -> Result<(usize, usize)> {
+        let (facts, mut done, mut waiting) = (&self.layout.heap, 0, 0);
+        self.each_heap(|_, heap| {
+            if facts.in_use.of(heap) != 0 {
+                *(if facts.purge_seen.of(heap) == wanted { &mut done } else { &mut waiting }) += 1;
+            }
+            Ok(())
+        })?;
+        Ok((done, waiting))
+    }
+
+    /// What the purger does, and the address of that word; None: its page does not exist yet.
+    fn purger_state(&self) -> Result<Option<(u64, u64)>> {
+        let page = self.remote.number(self.layout.places.fork_page)?;
+        if page == 0 {
+            return Ok(None);
+        }
+        let field = self.layout.table.purger;
+        let at = page.wrapping_add(field.at as u64);
+        Ok(Some((Field { at: 0, bytes: field.bytes }.of(&self.remote.read_vec(at, field.bytes)?), at)))
+    }
+
+    pub fn has_purger(&self) -> Result<bool> {
+        let none = self.layout.table.purger_none;
+        Ok(self.purger_state()?.is_some_and(|(state, _)| state != none))
     }
 
     /// True: there is a purger, and it runs.
     fn wake_purger(&self) -> Result<bool> {
-        let page = self.remote.number(self.layout.place("fork_page")?)?;
-        if page == 0 {
+        let facts = &self.layout.table;
+        let Some((state, at)) = self.purger_state()? else {
             return Ok(false);
-        }
-        let at = page + self.layout.field("fork_page.purger")?.at as u64;
-        let mut state = [0; 4];
-        self.remote.read(at, &mut state)?;
-        let state = Field { at: 0, bytes: 4 }.of(&state);
-        if state == self.layout.constant("PURGER_PARKED")? {
-            let runs = self.layout.constant("PURGER_RUNS")? as u32;
-            self.remote.write(at, &runs.to_ne_bytes())?;
+        };
+        if state == facts.purger_parked {
+            self.remote.write(at, &facts.purger_runs.to_ne_bytes()[..facts.purger.bytes])?;
             interrupt_wait(&self.remote, at)?;
         }
-        Ok(state != self.layout.constant("PURGER_NONE")?)
+        Ok(state != facts.purger_none)
     }
 }
 
@@ -294,8 +346,11 @@ fn interrupt(thread: i32) -> Result<()> {
             bail!("it cannot be interrupted: {}", std::io::Error::last_os_error());
         }
         libc::ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0);
-        let mut status = 0;
-        libc::waitpid(thread, &mut status, libc::__WALL);
+        let (mut status, begun) = (0, Instant::now());
+        while libc::waitpid(thread, &mut status, libc::__WALL | libc::WNOHANG) == 0 {
+            ensure!(begun.elapsed() < WAIT_FOR_STOP, "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         libc::ptrace(libc::PTRACE_DETACH, thread, 0, 0);
     }
     Ok(())
@@ -316,9 +371,24 @@ mod tests {
         for (text, value) in [("0", 0), ("64k", 64 << 10), ("3MiB", 3 << 20), ("2mb", 2 << 20), ("1G", 1 << 30)] {
             assert_eq!(bytes.parse(text, 7), Some(vec![value]), "{text}");
         }
-        for text in ["", "k", "-1", "1x", "2g", "1 2", "99999999999999999999", "b", "1kbx"] {
+        for (text, value) in [("0.5g", 1 << 29), ("1.5 MiB", 3 << 19), ("0.0000019k", 0), ("1 k", 1024)] {
+            assert_eq!(bytes.parse(text, 7), Some(vec![value]), "{text}");
+        }
+        for text in ["", "k", "-1", "1x", "2g", "1 2", "99999999999999999999", "b", "1kbx", "1.5", "1.g", ".5g", "50%"]
+        {
             assert_eq!(bytes.parse(text, 7), None, "{text}");
         }
+        for text in ["1b", "1ki", "1kbb", "1  k", "1k ", "on"] {
+            assert_eq!(bytes.parse(text, 7), None, "{text}");
+        }
+        let switch = entry(Kind::Number, 0, 1, "");
+        for (text, value) in [("on", 1), ("True", 1), ("yes", 1), ("1", 1), ("OFF", 0), ("no", 0), ("false", 0)] {
+            assert_eq!(switch.parse(text, 7), Some(vec![value]), "{text}");
+        }
+        assert_eq!(entry(Kind::Number, 0, 10, "").parse("on", 7), None);
+        assert_eq!(entry(Kind::Choice, 0, 2, "0|1|json").parse("on", 7), Some(vec![1]));
+        assert_eq!(guess("HARDLIMIT", ["PURGE", "HARD_LIMIT"].into_iter()), ", did you mean HARD_LIMIT?");
+        assert_eq!(guess("FOO", ["PURGE", "HARD_LIMIT"].into_iter()), "");
         let choice = entry(Kind::Choice, 0, 2, "never|auto|always");
         assert_eq!((choice.parse("AUTO", 7), choice.parse("often", 7)), (Some(vec![1]), None));
         let list = entry(Kind::List, 1, 128, "");

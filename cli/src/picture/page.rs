@@ -7,6 +7,7 @@ use super::Picture;
 use crate::heap::model::Snapshot;
 use crate::report::html::{SCRIPT as TABLES, SCRIPT_HASH as TABLES_HASH, STYLE as REPORT_STYLE};
 use crate::report::svg::{self, escape};
+use crate::shown;
 
 const STYLE: &str = include_str!("../../assets/map.css");
 const MAP: &str = include_str!("../../assets/map.js");
@@ -21,7 +22,7 @@ const LIVE_HASH: &str = "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=";
 pub fn html(snapshot: &Snapshot, token: Option<&str>) -> String {
     let picture = Picture::new(snapshot);
     // So that no text in it can end the element it is in.
-    let data = serde_json::to_string(&picture).unwrap_or_default().replace('<', "\\u003c");
+    let data = shown::json(serde_json::to_string(&picture).unwrap_or_default()).replace('<', "\\u003c");
     let (hashes, connect, live, script) = match token {
         Some(_) => (format!("'{MAP_HASH}' '{TABLES_HASH}' '{LIVE_HASH}'"), "'self'", "", LIVE),
         None => (format!("'{MAP_HASH}' '{TABLES_HASH}'"), "'none'", "hidden", ""),
@@ -51,5 +52,5 @@ form-action 'none'">
 
 /// What the live page fetches.
 pub fn json(snapshot: &Snapshot) -> String {
-    serde_json::to_string(&Picture::new(snapshot)).unwrap_or_default()
+    shown::json(serde_json::to_string(&Picture::new(snapshot)).unwrap_or_default())
 }

@@ -4,13 +4,14 @@
 //! told by the name of the output.
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
+use crate::files;
 use crate::heap::steer::parse_number;
-use crate::proc::Pid;
+use crate::print;
+use crate::proc::{self, Pid};
 use crate::report::say;
 use crate::table::Style;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,20 +25,29 @@ pub struct ProfileOptions {
 enum Action {
     /// Begin to sample: what is allocated from now on
     Start {
+        /// A process that runs HAKMEM
+        #[arg(value_parser = proc::pid)]
         pid: Pid,
         /// One sample in so many bytes, on average
         #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
         bytes: u64,
     },
     /// End sampling; what was sampled is kept, and its frees are still seen
-    Stop { pid: Pid },
+    Stop {
+        /// The process
+        #[arg(value_parser = proc::pid)]
+        pid: Pid,
+    },
     /// Write what was sampled so far
     Dump {
         #[command(flatten)]
         source: Source,
-        /// .pb.gz (pprof), .folded, .speedscope.json, .svg, .html or .txt [PROGRAM.PID.pb.gz]
+        /// .pb.gz (pprof), .folded, .speedscope.json, .svg, .html or .txt; `-` is stdout [PROGRAM.PID.pb.gz]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// What is written, whatever the file's name; to stdout it is pprof unless this says otherwise
+        #[arg(long, value_enum)]
+        format: Option<Format>,
     },
 }
 
@@ -68,13 +78,17 @@ struct Look {
     /// Print all of it as JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
+    /// What is written, whatever the file's name; to stdout it is a text unless this says otherwise
+    #[arg(long, value_enum, requires = "output")]
+    format: Option<Format>,
 }
 
 #[derive(clap::Args)]
 pub struct FlameOptions {
     #[command(flatten)]
     source: Source,
-    /// .svg, .html, .folded, .speedscope.json, .pb.gz (pprof) or .txt; may be given several times [a text on stdout]
+    /// .svg, .html, .folded, .speedscope.json, .pb.gz (pprof) or .txt; may be given several times; `-` is stdout [a text
+    /// on stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
     #[command(flatten)]
@@ -91,15 +105,23 @@ pub struct DiffOptions {
     after: String,
     #[command(flatten)]
     symbols: Symbols,
-    /// .svg, .html or .txt; may be given several times [a text on stdout]
+    /// .svg, .html or .txt; may be given several times; `-` is stdout [a text on stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
     #[command(flatten)]
     look: Look,
 }
 
+impl Look {
+    /// What each output is to hold.
+    fn formats(&self, outputs: &[PathBuf]) -> Result<Vec<Format>> {
+        print::ensure_one(outputs.iter().map(PathBuf::as_path), false)?;
+        outputs.iter().map(|path| format_of(path, self.format, Format::Text)).collect()
+    }
+}
+
 /// The library's own bounds (PROFILE_BYTES).
-fn interval(text: &str) -> Result<u64> {
+pub fn interval(text: &str) -> Result<u64> {
     let bytes = parse_number(text).context("a size is a number, and k, m or g")?;
     ensure!((1..=256 << 20).contains(&bytes), "one sample in 1 byte to 256 MiB");
     Ok(bytes)
@@ -122,12 +144,8 @@ fn read_profile(source: &str, symbols: &Symbols) -> Result<Profile> {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// By the end of the name.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// By the end of the name, if no option tells it.
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Format {
     Pprof,
     Folded,
@@ -148,12 +166,19 @@ const FORMATS: [(&str, Format); 8] = [
     (".txt", Format::Text),
 ];
 
-fn format_of(path: &Path) -> Result<Format> {
+/// `named`: what --format says; `usual`: what goes to stdout without it.
+fn format_of(path: &Path, named: Option<Format>, usual: Format) -> Result<Format> {
+    if let Some(format) = named {
+        return Ok(format);
+    }
+    if print::is_stdout(path) {
+        return Ok(usual);
+    }
     let name = path.to_string_lossy().to_ascii_lowercase();
     let found = FORMATS.iter().find(|(end, _)| name.ends_with(end));
     let unknown = || {
         format!(
-            "{}: the name tells no format; it ends in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt",
+            "{}: the name tells no format: end it in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt, or give --format",
             path.display()
         )
     };
@@ -174,25 +199,25 @@ fn formatted(profile: &Profile, format: Format, look: (Metric, usize)) -> Result
 
 /// All outputs, or the text on stdout. Names without a format are refused before anything is read.
 pub fn flame(options: &FlameOptions) -> Result<ExitCode> {
-    let formats = options.output.iter().map(|path| format_of(path)).collect::<Result<Vec<_>>>()?;
+    let formats = options.look.formats(&options.output)?;
     let profile = options.source.read()?;
     let look = &options.look;
     for (path, format) in options.output.iter().zip(formats) {
-        write(path, &formatted(&profile, format, (look.metric, look.top))?)?;
+        files::write(path, formatted(&profile, format, (look.metric, look.top))?)?;
     }
     if look.json {
         let totals = Metric::ALL.map(|metric| (metric.name().to_string(), json!(profile.total(metric))));
         let sites = super::sites::sites(&profile, look.metric);
         let totals: serde_json::Map<_, _> = totals.into_iter().collect();
-        println!("{}", json!({ "totals": totals, "sites": sites, "profile": profile }));
+        print::json_line(&json!({ "totals": totals, "sites": sites, "profile": profile }))?;
     } else if options.output.is_empty() {
-        print!("{}", text::text(&profile, look.metric, look.top, Style::of_stdout()));
+        print::text(&text::text(&profile, look.metric, look.top, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn diff(options: &DiffOptions) -> Result<ExitCode> {
-    let formats = options.output.iter().map(|path| format_of(path)).collect::<Result<Vec<_>>>()?;
+    let formats = options.look.formats(&options.output)?;
     let (before, after) =
         (read_profile(&options.before, &options.symbols)?, read_profile(&options.after, &options.symbols)?);
     let (metric, top) = (options.look.metric, options.look.top);
@@ -205,14 +230,14 @@ pub fn diff(options: &DiffOptions) -> Result<ExitCode> {
             }
             _ => bail!("{}: a difference is written as .svg, .html or .txt", path.display()),
         };
-        write(path, &bytes)?;
+        files::write(path, bytes)?;
     }
     if options.look.json {
         let (old, new) = (before.total(metric), after.total(metric));
         let changes = super::sites::changes(&before, &after, metric);
-        println!("{}", json!({ "metric": metric, "before": old, "after": new, "changes": changes }));
+        print::json_line(&json!({ "metric": metric, "before": old, "after": new, "changes": changes }))?;
     } else if options.output.is_empty() {
-        print!("{}", text::difference(&before, &after, metric, top, Style::of_stdout()));
+        print::text(&text::difference(&before, &after, metric, top, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -221,19 +246,21 @@ pub fn profile(options: &ProfileOptions) -> Result<ExitCode> {
     match &options.action {
         Action::Start { pid, bytes } => {
             read::switch(*pid, *bytes)?;
-            eprintln!(
+            print::note(&format!(
                 "one allocation in {} is sampled from now on; `hakmem flame {pid}` shows them",
                 say::bytes(*bytes as f64)
-            );
+            ));
         }
         Action::Stop { pid } => read::switch(*pid, 0)?,
-        Action::Dump { source, output } => {
-            let format = output.as_deref().map_or(Ok(Format::Pprof), format_of)?;
+        Action::Dump { source, output, format } => {
+            let usual = Format::Pprof;
+            let format = output.as_deref().map_or(Ok(usual), |path| format_of(path, *format, usual))?;
             let profile = source.read()?;
             let name = profile.command.split(['/', ' ']).next().filter(|name| !name.is_empty()).unwrap_or("program");
             let path = output.clone().unwrap_or_else(|| format!("{name}.{}.pb.gz", profile.pid).into());
-            write(&path, &formatted(&profile, format, (Metric::InuseSpace, 20))?)?;
-            eprintln!("{}: {}", path.display(), text::headline(&profile));
+            files::write(&path, formatted(&profile, format, (Metric::InuseSpace, 20))?)?;
+            let place = if print::is_stdout(&path) { "stdout".into() } else { path.to_string_lossy() };
+            print::note(&format!("{place}: {}", text::headline(&profile)));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -256,8 +283,10 @@ mod tests {
 
     #[test]
     fn the_name_tells_the_format() {
-        assert_eq!(format_of(Path::new("a.b.pb.gz")).unwrap(), Format::Pprof);
-        assert_eq!(format_of(Path::new("A.SVG")).unwrap(), Format::Svg);
-        assert!(format_of(Path::new("x.json")).unwrap_err().to_string().contains(".speedscope.json"));
+        let format = |name: &str, named| format_of(Path::new(name), named, Format::Text);
+        assert_eq!(format("a.b.pb.gz", None).unwrap(), Format::Pprof);
+        assert_eq!(format("A.SVG", None).unwrap(), Format::Svg);
+        assert_eq!((format("-", None).unwrap(), format("-", Some(Format::Svg)).unwrap()), (Format::Text, Format::Svg));
+        assert!(format("x.json", None).unwrap_err().to_string().contains(".speedscope.json"));
     }
 }

@@ -1,10 +1,14 @@
 //! Profiles in the formats of other tools: folded stacks, speedscope's JSON, and flame graphs drawn by inferno.
 
 use super::{tree, Metric, Profile};
+use crate::shown;
 use anyhow::{ensure, Context, Result};
 use inferno::flamegraph::{self, color::BasicPalette, Palette};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
+
+/// Of a stack in a graph, whose tools add up all of them.
+const SUM_MOST: u64 = 1 << 44;
 
 /// One line a stack: its functions, the outmost first, between semicolons, and a number.
 pub fn folded(profile: &Profile, metric: Metric) -> String {
@@ -13,7 +17,8 @@ pub fn folded(profile: &Profile, metric: Metric) -> String {
         let value = stack.value(metric);
         if value > 0 {
             let names: Vec<String> = tree::names(profile, stack).into_iter().map(|name| safe(&name.0)).collect();
-            *lines.entry(names.join(";")).or_default() += value;
+            let sum = lines.entry(names.join(";")).or_default();
+            *sum = sum.saturating_add(value).min(SUM_MOST);
         }
     }
     lines
@@ -22,9 +27,9 @@ pub fn folded(profile: &Profile, metric: Metric) -> String {
         .collect()
 }
 
-/// Without the letter that separates functions, and without line breaks.
+/// Without the letter that separates functions, line breaks, and what SVG cannot hold.
 fn safe(name: &str) -> String {
-    name.replace(';', ":").replace(['\n', '\r'], " ")
+    shown::line(&name.replace(';', ":").replace(['\n', '\r'], " ")).into_owned()
 }
 
 fn drawn(options: &mut flamegraph::Options, lines: &str) -> Result<Vec<u8>> {

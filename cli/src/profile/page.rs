@@ -118,7 +118,7 @@ fn flame(profile: &Profile, metric: Metric) -> String {
     for stack in &profile.stacks {
         let inmost = stack.places.first().and_then(|&place| profile.places[place].module);
         if let Some(module) = inmost {
-            weights[module] += stack.value(metric).max(1);
+            weights[module] = u64::saturating_add(weights[module], stack.value(metric).max(1));
         }
     }
     let names: Vec<&str> = profile.modules.iter().map(|module| module.name()).collect();
@@ -182,7 +182,7 @@ fn sites_table(profile: &Profile, metric: Metric) -> String {
         for metric in Metric::ALL {
             row += &number(site.value(metric), &metric.text(site.value(metric)));
         }
-        let shortest = site.lifetimes.iter().map(|one| one.freed.objects).sum();
+        let shortest = site.lifetimes.iter().map(|one| one.freed.objects).fold(0, u64::saturating_add);
         format!(
             "<tr>{row}{}</tr>",
             number(shortest, &typical_lifetime(&site.lifetimes)).replace("data-value", "data-freed")

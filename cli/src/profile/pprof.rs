@@ -6,6 +6,7 @@
 //! Profiles of others are read as far as they have these sample types.
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
+use crate::shown;
 use anyhow::{bail, ensure, Context, Result};
 use flate2::{read::MultiGzDecoder, write::GzEncoder, Compression};
 use prost::Message;
@@ -131,6 +132,8 @@ mod proto {
 
 /// In the order they are written.
 const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
+/// Of an unpacked profile: what a few KiB can unpack to has no other end.
+const PLAIN_MOST: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
 
 pub fn is_pprof(bytes: &[u8]) -> bool {
@@ -148,7 +151,10 @@ struct Tables {
 }
 
 impl Tables {
+    /// pprof prints it as it is.
     fn string(&mut self, text: &str) -> i64 {
+        let text = shown::line(text);
+        let text = text.as_ref();
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
@@ -264,7 +270,8 @@ fn locations(profile: &Profile, tables: &mut Tables) -> Vec<proto::Location> {
 
 pub fn read(bytes: &[u8]) -> Result<Profile> {
     let mut plain = Vec::new();
-    MultiGzDecoder::new(bytes).read_to_end(&mut plain).context("is damaged")?;
+    MultiGzDecoder::new(bytes).take(PLAIN_MOST + 1).read_to_end(&mut plain).context("is damaged")?;
+    ensure!(plain.len() as u64 <= PLAIN_MOST, "is too large: it unpacks to more than {} MiB", PLAIN_MOST >> 20);
     decode(&proto::Profile::decode(plain.as_slice()).context("is not a pprof profile")?)
 }
 
@@ -416,5 +423,30 @@ mod tests {
         difference.sample[0].value[0] = -1;
         assert!(decode(&difference).unwrap_err().to_string().contains("negative"));
         assert!(read(&write(&example()).unwrap()[..40]).is_err());
+    }
+
+    /// Else a file that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_bytes_are_a_profile_or_none() {
+        let sound = encode(&example()).encode_to_vec();
+        crate::fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
+            let decoded = proto::Profile::decode(bytes).map_err(anyhow::Error::from);
+            if let Ok(profile) = decoded.and_then(|profile| decode(&profile)) {
+                crate::profile::tests::show(&profile);
+            }
+        });
+        let packed = write(&example()).unwrap();
+        crate::fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
+    }
+
+    /// Else a file of a MiB takes a GiB of memory, and one of a GiB all.
+    #[test]
+    fn a_profile_does_not_unpack_without_end() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        let zeros = vec![0; 1 << 20];
+        (0..66).for_each(|_| packed.write_all(&zeros).unwrap());
+        let packed = packed.finish().unwrap();
+        let said = crate::fuzz::bounded(&"a bomb", || read(&packed).unwrap_err().to_string());
+        assert!(said.contains("too large"), "{said}");
     }
 }

@@ -5,15 +5,20 @@
 //! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+use crate::files;
 use crate::heap::remote::{areas, Area};
-use crate::heap::Target;
+use crate::heap::{patience, Target};
 use crate::proc::Pid;
 use anyhow::{ensure, Context, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// For the names of one process: gigabytes of DWARF take minutes.
+const NAMING: Duration = Duration::from_secs(600);
+/// Of a file with a profile.
+const FILE_MOST: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 const OBJECT: u64 = 65536;
@@ -43,11 +48,13 @@ pub struct SampledStack {
 // ---- from the tables to a profile ----
 
 fn whole(totals: Totals) -> Totals {
-    Totals { objects: (totals.objects + OBJECT / 2) / OBJECT, bytes: totals.bytes }
+    Totals { objects: totals.objects.saturating_add(OBJECT / 2) / OBJECT, bytes: totals.bytes }
 }
 
 /// What was freed, divided as the samples are.
 fn lifetimes(freed: Totals, samples: &[u64]) -> Vec<Lifetime> {
+    // In the library they are numbers of four bytes.
+    let samples: Vec<u64> = samples.iter().map(|&samples| samples.min(u32::MAX.into())).collect();
     let all: u64 = samples.iter().sum();
     if all == 0 {
         let unknown = Lifetime { at_least_ns: None, freed };
@@ -144,7 +151,7 @@ fn now_ns(time: SystemTime) -> i64 {
 fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
     let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", module.start, module.end));
     let same = [PathBuf::from(format!("/proc/{pid}/root{}", module.path)), PathBuf::from(&module.path)];
-    [mapped].into_iter().chain(same).find(|path| fs::File::open(path).is_ok_and(|file| file.metadata().is_ok()))
+    [mapped].into_iter().chain(same).find(|path| files::open_regular(path).is_ok())
 }
 
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
@@ -153,10 +160,24 @@ pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
     profile.pid = pid as u64;
     profile.command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
     profile.time_ns = now_ns(SystemTime::now());
-    symbols::name(&mut profile, &|module| file_in_process(pid, module), directories);
+    let mut profile = named(profile, pid, directories);
     sites::cut_allocator(&mut profile);
     drop_unused(&mut profile);
     Ok(profile)
+}
+
+/// Names are found in files that are the process's own, maybe: that has a limit of time, too.
+fn named(profile: Profile, pid: Pid, directories: &[PathBuf]) -> Profile {
+    let (mut unnamed, directories) = (profile.clone(), directories.to_vec());
+    let work = move || {
+        let mut profile = profile;
+        symbols::name(&mut profile, &|module| file_in_process(pid, module), &directories);
+        Ok(profile)
+    };
+    patience::within(pid, NAMING, work).unwrap_or_else(|error| {
+        unnamed.notes.push(format!("names are missing: {error}"));
+        unnamed
+    })
 }
 
 /// Begins to sample, or ends it (0).
@@ -194,7 +215,7 @@ fn parse(text: &str) -> Result<Profile> {
             _ => {} // a later version's, or of a command's name with line breaks
         }
     }
-    sampled.areas = areas(maps);
+    sampled.areas = areas(maps.as_bytes())?;
     ensure!(!sampled.areas.is_empty(), "is cut short: it has no mappings");
     let profile = profile_of(sampled);
     Ok(Profile { command, pid, at_exit: true, ..profile })
@@ -206,7 +227,7 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
 }
 
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
-    let bytes = fs::read(path).context("cannot be read")?;
+    let bytes = files::read(path, FILE_MOST).context("cannot be read")?;
     let is_there = |module: &Module| Some(PathBuf::from(&module.path)).filter(|path| path.exists());
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
@@ -265,5 +286,16 @@ mod tests {
             assert!(parse(&TEXT.replacen(from, to, 1)).is_err(), "{from} to {to}");
         }
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
+    }
+
+    /// Else a file that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_text_is_a_profile_or_none() {
+        crate::fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
+            let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
+            sites::cut_allocator(&mut profile);
+            drop_unused(&mut profile);
+            crate::profile::tests::show(&profile);
+        });
     }
 }

@@ -188,7 +188,8 @@ pub fn changes(before: &Profile, after: &Profile, metric: Metric) -> Vec<Change>
             let value = site.value(metric);
             let new = Change { frame: site.frame, before: 0, after: 0, callers: site.callers };
             let change = changes.entry(key).or_insert(new);
-            *(if is_after { &mut change.after } else { &mut change.before }) += value;
+            let sum = if is_after { &mut change.after } else { &mut change.before };
+            *sum = sum.saturating_add(value);
         }
     }
     let mut changes: Vec<Change> = changes.into_values().filter(|change| change.growth() != 0).collect();

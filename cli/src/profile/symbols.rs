@@ -7,11 +7,14 @@
 //!    An address that no symbol covers stays without a name, rather than get that of a neighbour.
 
 use super::{Frame, Module, Profile};
+use crate::files;
 use addr2line::{demangle_auto, Loader};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Of a file with symbols.
+const FILE_MOST: u64 = 2 << 30;
 
 /// Names what has no name yet. `file_of` says where the file of a module is now.
 pub fn name(profile: &mut Profile, file_of: &dyn Fn(&Module) -> Option<PathBuf>, directories: &[PathBuf]) {
@@ -30,7 +33,7 @@ pub fn name(profile: &mut Profile, file_of: &dyn Fn(&Module) -> Option<PathBuf>,
             continue;
         }
         for place in profile.places.iter_mut().filter(|place| wanted(place)) {
-            place.frames = names.frames(place.address - module.start + module.offset);
+            place.frames = names.frames(place.address.wrapping_sub(module.start).wrapping_add(module.offset));
         }
         profile.modules[number].build_id = names.build_id;
     }
@@ -78,7 +81,7 @@ fn text_path(bytes: &[u8]) -> PathBuf {
 fn debug_file(file: &object::File, path: &Path, directories: &[PathBuf]) -> Option<(PathBuf, Vec<u8>)> {
     let id = build_id(file);
     let fits_id = |bytes: &Vec<u8>| object::File::parse(&**bytes).is_ok_and(|debug| build_id(&debug) == id);
-    let read = |path: PathBuf| Some((fs::read(&path).ok()?, path));
+    let read = |path: PathBuf| Some((files::read_regular(&path, FILE_MOST).ok()?, path));
     for directory in directories {
         let found = by_build_id(directory, &id).and_then(read).filter(|(bytes, _)| fits_id(bytes));
         if let Some((bytes, path)) = found {
@@ -110,7 +113,7 @@ fn symbols(file: &object::File, symbols: &mut Vec<Symbol>) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         if symbol.kind() == SymbolKind::Text && symbol.is_definition() && symbol.address() > 0 {
             let name = symbol.name().unwrap_or_default().to_string();
-            symbols.push(Symbol { start: symbol.address(), end: symbol.address() + symbol.size(), name });
+            symbols.push(Symbol { start: symbol.address(), end: symbol.address().saturating_add(symbol.size()), name });
         }
     }
 }
@@ -131,7 +134,7 @@ fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
 impl Names {
     /// `path` can be opened, `mapped` is its name in the process.
     fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
-        let bytes = fs::read(path).ok()?;
+        let bytes = files::read_regular(path, FILE_MOST).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments = file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect();
         let mut all = Vec::new();
@@ -159,7 +162,9 @@ impl Names {
     /// The functions at an offset of the file, the inmost first.
     fn frames(&self, offset: u64) -> Vec<Frame> {
         let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
-        let Some(address) = self.segments.iter().find(inside).map(|(start, _, linked)| offset - start + linked) else {
+        let Some(address) =
+            self.segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
+        else {
             return Vec::new();
         };
         let frames = self.inlined(address);

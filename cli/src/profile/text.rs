@@ -3,6 +3,7 @@
 use super::sites::{changes, sites, Change, Site};
 use super::{Frame, Lifetime, Metric, Profile};
 use crate::report::say;
+use crate::shown;
 use crate::table::Style;
 use std::fmt::Write;
 
@@ -49,8 +50,9 @@ pub fn short(function: &str) -> String {
 
 pub fn named(frame: &Frame) -> String {
     let (name, place) = (short(&frame.function), place_of(frame));
+    let (name, place) = (shown::line(&name), shown::line(&place));
     if place.is_empty() {
-        name
+        name.into_owned()
     } else {
         format!("{name} at {place}")
     }
@@ -58,10 +60,10 @@ pub fn named(frame: &Frame) -> String {
 
 /// How long half of the freed blocks lived at least, or less than that.
 pub fn typical_lifetime(lifetimes: &[Lifetime]) -> String {
-    let all: u64 = lifetimes.iter().map(|one| one.freed.objects).sum();
+    let all: u128 = lifetimes.iter().map(|one| u128::from(one.freed.objects)).sum();
     let mut sum = 0;
     let middle = lifetimes.iter().find(|one| {
-        sum += one.freed.objects;
+        sum += u128::from(one.freed.objects);
         all > 0 && sum * 2 >= all
     });
     middle.map_or("–".into(), range)
@@ -145,7 +147,7 @@ fn callers(callers: &[Frame]) -> String {
 }
 
 fn notes(profile: &Profile) -> String {
-    profile.notes.iter().map(|note| format!("Note: {note}.\n")).collect()
+    profile.notes.iter().map(|note| format!("Note: {}.\n", shown::line(note))).collect()
 }
 
 pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {

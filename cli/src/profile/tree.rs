@@ -74,7 +74,8 @@ impl Tree {
             for stack in &profile.stacks {
                 // Modules have other numbers in the other profile.
                 let names = names(profile, stack).into_iter().map(|(name, _)| (name, None)).collect();
-                both.entry(names).or_default()[side] += stack.value(metric);
+                let sum = &mut both.entry(names).or_default()[side];
+                *sum = sum.saturating_add(stack.value(metric));
             }
         }
         let mut tree = Tree::new();

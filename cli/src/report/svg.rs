@@ -5,6 +5,7 @@
 use super::marker::{markers, palette};
 use super::scale::{tick, Scale};
 use crate::results::Ratio;
+use crate::shown::is_obeyed;
 use std::fmt::Write;
 
 pub const STYLE: &str = include_str!("../../assets/chart.css");
@@ -21,7 +22,7 @@ pub fn escape(text: &str) -> String {
             '\'' => safe.push_str("&#39;"),
             '\t' | '\n' => safe.push(letter),
             // XML has no way to write these.
-            _ if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
+            _ if is_obeyed(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
             _ => safe.push(letter),
         }
     }

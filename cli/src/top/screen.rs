@@ -7,6 +7,7 @@ use super::stack::Stack;
 use crate::heap::model::*;
 use crate::picture::{self, Kind, Part, Rate};
 use crate::report::say;
+use crate::shown;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -116,7 +117,7 @@ impl Screen {
     }
 
     pub fn say(&mut self, text: String) {
-        self.said = text;
+        self.said = shown::line(&text).into_owned();
     }
 
     pub fn end(&mut self) {

@@ -3,7 +3,7 @@
  *   work N             allocates and frees N blocks, prints a checksum, a throughput and a second number
  *   touch MIB MS       touches so much memory and sleeps
  *   thread MIB         the main thread ends; another one touches the memory after that
- *   tree MIB           two child processes each touch so much
+ *   tree MIB           two child processes each touch so much, and end when the parent has looked
  *   orphan FILE        a child outlives it, which writes its number to FILE
  *   hang FILE          it and a child never end; both write their numbers to FILE
  *   sleep MS FILE      sleeps, and adds a line to FILE
@@ -41,10 +41,30 @@ static void work(long count) {
     printf("sum: %u\nops/s: %.0f\nns each: %.3f\n", sum, (double)count / seconds, seconds * 1e9 / (double)count);
 }
 
+/* How many reads the process that started this one has made; -1 where the kernel does not tell. */
+static long reads_of_parent(void) {
+    char path[64], line[64];
+    long reads = -1;
+    snprintf(path, sizeof path, "/proc/%d/io", (int)getppid());
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        sscanf(line, "syscr: %ld", &reads);
+    if (file)
+        fclose(file);
+    return reads;
+}
+
+/* A sample of a tree of three processes takes at most 24 reads: twice as many contain a whole one. */
+static void wait_for_sample(void) {
+    long begun = reads_of_parent();
+    for (int polls = begun < 0 ? 1800 : 0; polls < 2000 && reads_of_parent() < begun + 48; polls++)
+        usleep(10000);
+}
+
 static void *late_touch(void *unused) {
     usleep(20000);
     touch();
-    usleep(200000); /* of a thread that outlives the main one only samples tell */
+    wait_for_sample(); /* of a thread that outlives the main one only samples tell */
     exit(0);
     return unused;
 }
@@ -62,10 +82,30 @@ static void child_start(void (*run)(const char *), const char *path) {
     }
 }
 
+static int touched[2], looked_at[2]; /* pipes: a byte of each child; closed once the parent has looked */
+
 static void child_touch(const char *unused) {
+    char byte = 0;
     (void)unused;
     touch();
-    usleep(200000);
+    close(looked_at[1]);
+    if (write(touched[1], &byte, 1) != 1 || read(looked_at[0], &byte, 1) != 0)
+        _exit(1);
+}
+
+static void tree(void) {
+    char byte;
+    if (pipe(touched) || pipe(looked_at))
+        exit(1);
+    child_start(child_touch, NULL);
+    child_start(child_touch, NULL);
+    for (int child = 0; child < 2; child++)
+        if (read(touched[0], &byte, 1) != 1)
+            exit(1);
+    wait_for_sample();
+    close(looked_at[1]);
+    while (wait(NULL) > 0)
+        ;
 }
 
 static void child_stay(const char *path) {
@@ -89,10 +129,7 @@ int main(int argc, char **argv) {
         pthread_exit(NULL);
     } else if (strcmp(mode, "tree") == 0) {
         mib = (size_t)atol(argv[2]);
-        child_start(child_touch, NULL);
-        child_start(child_touch, NULL);
-        while (wait(NULL) > 0)
-            ;
+        tree();
     } else if (strcmp(mode, "orphan") == 0) {
         child_start(child_stay, argv[2]);
         usleep(20000);

@@ -18,6 +18,12 @@ pub fn library() -> Option<PathBuf> {
     library.map(|path| fs::canonicalize(path).expect("HAKMEM_LIBRARY is a file"))
 }
 
+/// A copy that can be started at once: a file that this process writes is busy while a child that another test forks has
+/// it open.
+pub fn copy_by_other_process(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 pub fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -29,6 +35,7 @@ pub fn directory() -> &'static Path {
         compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
         if let Some(archive) = library().map(|library| library.with_file_name("libhakmem.a")) {
             let archive = archive.to_str().unwrap();
+            compile(&directory, "evil", "evil", &["-pthread", archive]);
             compile(&directory, "program", "static", &["-pthread", "-static", "-Wl,--gc-sections", archive]);
             let stripped = Command::new("strip").args(["-o", "stripped", "static"]).current_dir(&directory).status();
             assert!(stripped.expect("the tests need strip").success());
@@ -117,6 +124,13 @@ pub fn refusal(arguments: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).unwrap().trim_end().to_string()
+}
+
+/// What is said of wrong options: one line.
+pub fn refusal_of_usage(arguments: &[&str]) -> String {
+    let said = refusal(arguments);
+    assert!(said.starts_with("hakmem: ") && said.lines().count() == 1, "{said}");
+    said
 }
 
 pub fn text(arguments: &[&str]) -> String {

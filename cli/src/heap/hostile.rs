@@ -1,0 +1,143 @@
+//! The readers of a heap, on heaps that lie: every fact of the tables with every number that is likely to do harm, any
+//! words of records and tables, and memory without an end.
+
+use super::image::{facts_of_the_library, Memory};
+use super::reader::{Detail, Reader};
+use super::{advice, patience};
+use crate::fuzz::{bounded, cases, is_long as fuzz_is_long, Random, NUMBERS};
+use crate::picture::page;
+use crate::table::Style;
+use std::time::{Duration, Instant};
+
+/// All that commands ask of a process, and what they show. How many of the questions were answered.
+fn ask_all(memory: &'static Memory) -> usize {
+    let (remote, found) = memory.remote();
+    let Ok(reader) = Reader::open(remote, &found) else { return 0 };
+    let snapshot = reader.snapshot(Detail::Slots);
+    if let Ok(snapshot) = &snapshot {
+        let style = Style { color: true, width: 80 };
+        std::hint::black_box((page::html(snapshot, None), crate::explain::short(snapshot, "", style)));
+        std::hint::black_box(advice::advice(snapshot, advice::Reach::Runs));
+    }
+    let answers = [
+        snapshot.is_ok(),
+        reader.snapshot(Detail::Sums).is_ok(),
+        reader.read_options().is_ok(),
+        reader.samples().is_ok(),
+        reader.rounding_share().is_ok(),
+        reader.threads_done(1).is_ok(),
+        reader.has_purger().is_ok(),
+        reader.is_window().is_ok(),
+    ];
+    1 + answers.into_iter().filter(|&answered| answered).count()
+}
+
+const ALL: usize = 9;
+
+/// Else the tests below try nothing.
+#[test]
+fn a_sound_heap_is_read_whole() {
+    let memory = Memory::sound();
+    let (remote, found) = memory.remote();
+    let reader = Reader::open(remote, &found).unwrap();
+    let snapshot = reader.snapshot(Detail::Slots).unwrap();
+    assert_eq!((snapshot.superslabs.len(), snapshot.superslab_count, snapshot.heaps.len()), (3, 3, 2));
+    assert!(snapshot.heap.live > 0 && snapshot.heap.thread_caches > 0, "{:?}", snapshot.heap);
+    assert!(snapshot.classes.len() > 5 && snapshot.classes.iter().any(|class| class.free_pages > 0));
+    assert_eq!(snapshot.heaps[0].cached, 4 * (16 + 32 + 48 + 64) + 3 * 96 + 10240, "lists, outbox, ring");
+    assert!(snapshot.rounding_waste.is_some());
+    assert_eq!(reader.samples().unwrap().stacks.len(), 20);
+    assert!(reader.snapshot(Detail::Sums).unwrap().superslabs.is_empty());
+    assert_eq!(ask_all(memory), ALL);
+}
+
+/// Else a process that says its slabs have 0 bytes, or that it has 2^40 options, ends or stops whoever looks.
+#[test]
+fn every_fact_may_be_a_lie() {
+    let memory = Memory::sound();
+    let facts = facts_of_the_library();
+    // Of each fact some lies, all of them where there is time.
+    let (mut refused, part) = (0, if fuzz_is_long() { 1 } else { 7 });
+    for (number, (name, value, bytes)) in facts.iter().enumerate() {
+        let (value_at, bytes_at) = Memory::fact(number);
+        for (at, truth) in [(value_at, value), (bytes_at, bytes)] {
+            let near = [truth.wrapping_sub(1), truth + 1, truth * 2, truth / 2];
+            let all = NUMBERS.into_iter().chain(near).enumerate();
+            for (_, lie) in all.filter(|(i, _)| i % part == number % part) {
+                let before = memory.change(at, &lie.to_le_bytes());
+                refused += usize::from(bounded(&format_args!("{name} {lie}"), || ask_all(memory)) == 0);
+                memory.change(at, &before);
+            }
+        }
+    }
+    assert!(refused > facts.len(), "{refused}");
+    for number in 0.. {
+        let at = Memory::place(number);
+        let before = memory.change(at, &[0; 8]);
+        if before == [0; 8] {
+            break;
+        }
+        for lie in NUMBERS.into_iter().step_by(3) {
+            memory.change(at, &lie.to_le_bytes());
+            bounded(&format_args!("place {number} at {lie:#x}"), || ask_all(memory));
+        }
+        memory.change(at, &before);
+    }
+    assert_eq!(ask_all(memory), ALL, "all lies are taken back");
+}
+
+/// Else a record that changes while it is read does the same.
+#[test]
+fn any_word_may_be_any_number() {
+    let memory = Memory::sound();
+    let extents = memory.extents();
+    let addresses: Vec<u64> = extents.iter().map(|(at, _)| *at).collect();
+    let mut answers = [0; ALL + 1];
+    cases(600, |seed| {
+        let random = &mut Random::new(seed);
+        let mut undo = Vec::new();
+        for _ in 0..=random.below(6) {
+            let (start, length) = random.choose(&extents);
+            // Heaps and blocks are large: what counts of them is at their beginning.
+            let words = (length.min(8192) / 8) as usize;
+            let at = start + 8 * random.below(words) as u64;
+            let lie = match random.below(4) {
+                0 => random.choose(&addresses).wrapping_add(random.choose(&NUMBERS) & 0xffff),
+                1 => random.next(),
+                _ => random.choose(&NUMBERS),
+            };
+            let bytes = [1, 2, 4, 8][random.below(4)];
+            undo.push((at, memory.change(at, &lie.to_le_bytes()[..bytes])));
+        }
+        answers[bounded(&format_args!("seed {seed}"), || ask_all(memory))] += 1;
+        undo.into_iter().rev().for_each(|(at, before)| drop(memory.change(at, &before)));
+    });
+    assert!(answers[0] > 0 && answers[ALL] > 0, "{answers:?}");
+    assert_eq!(ask_all(memory), ALL);
+}
+
+/// Without these bounds a process with endless tables could keep the reader busy or use up its memory.
+#[test]
+fn memory_without_end_ends() {
+    let words: [fn(u64) -> u64; 4] =
+        [|_| 0, |_| u64::MAX, |at| at.wrapping_add(65536), |at| at ^ 0x0101_0101_0101_0101];
+    for (number, word) in words.into_iter().enumerate() {
+        let memory = Memory::endless(word);
+        memory.set("region_use", 16, 400_000); // SuperSlabs
+        memory.set("heap_newest", 0, 0x7777_0000_0000);
+        memory.set("profile", 48, u64::MAX); // stacks and levels
+        let begun = Instant::now();
+        let outcome = patience::within(-20, Duration::from_millis(500), move || {
+            bounded(&format_args!("word {number}"), || {
+                let (remote, found) = memory.remote();
+                let reader = Reader::open(remote, &found)?;
+                let samples = reader.samples().map(|_| ());
+                let done = reader.threads_done(1).map(|_| ());
+                samples.and(done).and(reader.snapshot(Detail::Slots).map(|_| ()))
+            })
+        });
+        let said = outcome.err().map_or(String::new(), |error| error.to_string());
+        assert!(!said.contains("an error in hakmem"), "word {number}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,20 @@
+/* Whole free pages inside partly used tiny slabs: they go back to the system one by one.
+ *
+ *  1. The blocks that touch such a page leave the slab's list, and purged_pages says that they are in none. When the class has
+ *     no others left they are linked again (tiny.c, take_purged), as they were when they were carved.
+ *  2. The slab is in our hands meanwhile. It is on no list of blocks that are handed out: not current.
+ *  3. Which blocks are free only the list tells; that a block looks free says where looking for them pays. */
+#ifndef HAK_PAGES_H
+#define HAK_PAGES_H
+
+#include "slab.h"
+
+/* Can so much be given back that it is worth a look? What was listed at the last look was looked through then, unless `all`
+ * is to be looked through. Of a slab that is not ours this is a guess. */
+bool pages_trim_pays(const struct slab *s, bool all);
+/* Purges the slab's free pages. Returns how many. */
+size_t pages_trim(struct slab *s, bool all);
+/* The same of a slab few of whose blocks are out: a first look costs little if each page has one. */
+size_t pages_trim_thin(struct slab *s);
+
+#endif

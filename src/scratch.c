@@ -1,0 +1,24 @@
+/* See scratch.h. */
+#include "scratch.h"
+#include "os.h"
+
+static _Alignas(HAK_LINE) char own[SCRATCH_BYTES];
+static _Atomic bool own_is_taken; /* pairs with itself, for what is in it */
+
+void *scratch_take(void) {
+    if (!rmw_swap(&own_is_taken, true))
+        return own;
+    size_t bytes = round_up(SCRATCH_BYTES, os_page_bytes());
+    void *mapped = os_map(OS_RESERVE, NULL, bytes);
+    if (mapped == NULL || os_commit(mapped, bytes))
+        return mapped;
+    os_unmap(mapped, bytes);
+    return NULL;
+}
+
+void scratch_give(void *scratch) {
+    if (scratch == own)
+        store_release(&own_is_taken, false);
+    else
+        os_unmap(scratch, round_up(SCRATCH_BYTES, os_page_bytes()));
+}

@@ -1,0 +1,97 @@
+/* Damage to secure mode's blocks. See secure_damage.h. */
+#include "secure_damage.h"
+#include "fail.h"
+#include "purge.h"
+#include "tiers.h"
+
+/* ---- what was found at a block ---- */
+
+HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
+    uint16_t before = load_relaxed(e.state);
+    size_t bytes = before != 0 ? secure_size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
+    if (purge_forked_with_threads())
+        return false;
+    if (state_is_live(before) || memory_is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
+        fail_double_free(block_word(e.block), bytes, FREER_UNKNOWN);
+    else
+        fail_damage("write after free", block_word(e.block), bytes);
+    memset(block_word(e.block), 0, block_bytes);
+    return true;
+}
+
+/* Which of a block's two ends was damaged: an overflow begins right behind what was asked for, an underflow of the next block at
+ * the block's last byte. */
+HAK_RACY static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
+    uint8_t first = *((const volatile uint8_t *)(const volatile void *)block_word(block) + bytes);
+    return first != (uint8_t)secure_canary_at(secure_canary(block), bytes);
+}
+static bool is_live_with(const struct slab *s, uintptr_t block, size_t *bytes) {
+    uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, block)));
+    *bytes = state_is_live(state) ? secure_size_of_state(s->block_bytes, state) : 0;
+    return state_is_live(state);
+}
+
+static void fail_canary(const struct slab *s, uintptr_t block, size_t bytes) {
+    uintptr_t next = block + s->block_bytes;
+    size_t bytes_next;
+    if (!is_damaged_from_start(block, bytes) && secure_index(s, block) + 1 < s->blocks &&
+        is_live_with(s, next, &bytes_next))
+        fail_damage("underflow", block_word(next), bytes_next);
+    else
+        fail_damage("overflow", block_word(block), bytes);
+}
+
+HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t bytes) {
+    size_t bytes_before;
+    uintptr_t before = block - s->block_bytes;
+    if (!secure_has_canary(s, block, bytes))
+        fail_canary(s, block, bytes);
+    else if (is_live_with(s, before, &bytes_before) && is_damaged_from_start(before, bytes_before))
+        fail_damage("overflow", block_word(before), bytes_before);
+    else
+        fail_damage("underflow", block_word(block), bytes);
+}
+
+/* ---- blocks that nobody uses just now ---- */
+
+void secure_check_free(struct secure_entry e, size_t block_bytes) {
+    uint16_t state = load_relaxed(e.state);
+    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || purge_forked_with_threads())
+        return;
+    fail_damage("write after free", block_word(e.block), secure_size_of_state(block_bytes, state));
+    memset(block_word(e.block), 0, block_bytes);
+}
+
+void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
+    uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
+    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++)
+        for (uint64_t left = taken[at]; left != 0; left &= left - 1) {
+            unsigned i = at * 64 + lowest_bit(left);
+            secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)},
+                              block_bytes_of(c));
+        }
+}
+
+void secure_check_span(size_t slot, unsigned order) {
+    struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
+    unsigned c = load_relaxed(&span->class_id);
+    uintptr_t start = (uintptr_t)slot_address(slot);
+    for (unsigned i = 0; i < span->used && c != ZERO_CLASS && order_of_class(c) == order; i++)
+        secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)}, block_bytes_of(c));
+}
+
+size_t secure_check_live(struct secure_span *span, unsigned c) {
+    const struct slab *s = span_slab(span, c);
+    size_t live = 0;
+    for (unsigned i = 0; i < blocks_of(c); i++) {
+        uint16_t state = load_relaxed(span_state(span, i));
+        uintptr_t block = s->start + i * block_bytes_of(c);
+        size_t bytes = secure_size_of_state(block_bytes_of(c), state);
+        if (!state_is_live(state))
+            continue;
+        live += block_bytes_of(c);
+        if (unlikely(!secure_is_intact(s, block, bytes)))
+            secure_fail_intact(s, block, bytes);
+    }
+    return live;
+}

@@ -1,0 +1,62 @@
+/* Each misuse of misuses.cc under the library, in both modes: it is told as the table there says, by one line, or is not told as the
+ * table says. If a row fails, what docs/design.md tells of the modes is untrue. */
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <sstream>
+
+#include "../posix_regex.h"
+#include "../support.h"
+
+namespace {
+
+struct Row {
+    std::string name, answers[2];
+};
+const char *const modes[2] = {"HAKMEM_SECURE=0", "HAKMEM_SECURE=1"};
+
+std::vector<Row> table() {
+    std::vector<Row> rows;
+    for (const std::string &line : lines_of(run_program(HAK_TEST_MISUSES, {"--table"}).out)) {
+        std::istringstream fields(line);
+        Row row;
+        std::getline(fields, row.name, '\t');
+        std::getline(fields, row.answers[0], '\t');
+        std::getline(fields, row.answers[1], '\t');
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+void expect_answer(const Row &row, int mode) {
+    const std::string either = "guard or ";
+    std::string answer = row.answers[mode];
+    Outcome outcome = run_program(HAK_TEST_MISUSES, {row.name}, {"LD_PRELOAD=" HAK_TEST_LIBRARY, modes[mode]});
+    SCOPED_TRACE(row.name + " under " + modes[mode] + ": " + outcome.describe());
+    if (answer.compare(0, either.size(), either) == 0)
+        answer = outcome.killed(SIGSEGV) ? "guard" : answer.substr(either.size());
+    if (answer == "-")
+        EXPECT_TRUE(outcome.exited(0)) << "it is told, which the table does not know";
+    else if (answer == "guard")
+        EXPECT_TRUE(outcome.killed(SIGSEGV)) << "it touched what must be inaccessible";
+    else if (answer == "nothing")
+        EXPECT_TRUE(outcome.exited(42)) << "something came of it";
+    else
+        EXPECT_TRUE(outcome.killed(SIGABRT) && Regex("hakmem: " + answer + "\n").is_all_of(outcome.err))
+            << "it owes " << answer;
+}
+
+TEST(Misuses, AreToldAsTheTableSays) {
+    size_t told[2] = {0, 0}, rows = 0;
+    for (const Row &row : table()) {
+        rows++;
+        for (int mode = 0; mode < 2; mode++) {
+            told[mode] += row.answers[mode] != "-";
+            expect_answer(row, mode);
+        }
+    }
+    EXPECT_GT(rows, 116u) << "the table was not read";
+    printf("told by default %zu, in secure mode %zu, of %zu\n", told[0], told[1], rows);
+}
+
+} // namespace

@@ -1,0 +1,143 @@
+/* All that the library asks of libc and of the kernel: the list that entry_test holds it to.
+ *
+ * A name that the library comes to need is put here, with the reason. It cannot be ANY_TIME if it is a cancellation point,
+ * takes a lock of libc's, opens a file or starts a thread: malloc is called with any lock of the program's held, by
+ * threads that are being cancelled, and in sandboxes. */
+#ifndef HAKMEM_TESTS_ENTRY_ASKED_H
+#define HAKMEM_TESTS_ENTRY_ASKED_H
+
+#include <sys/syscall.h>
+
+/* Who calls it, after the library has started. */
+enum class When {
+    kAnyTime, /* malloc, free and the rest */
+    kSamples, /* malloc and free of a sampled block: PROFILE, GUARD_SAMPLE_BYTES, hak_profile_start */
+    kPurger,  /* the purger, and malloc where it starts the purger: in a program with threads, without a sandbox */
+    kEnding,  /* a call that ends the program with a line, and the crash line */
+    kRequest, /* statistics, malloc_info, options, the profile's file: by a call, at exit, or at SOFT_LIMIT */
+    kStart,   /* nobody: before main alone */
+    kLinker,  /* nobody by its name: the compiler and the linker put it there, or it is no function */
+};
+
+struct Asked {
+    const char *name;
+    When when;
+    const char *why;
+};
+
+constexpr Asked kSymbols[] = {
+    /* Of libc: these compute, or are system calls without more. */
+    {"__errno_location", When::kAnyTime, "errno"},
+    {"memcmp", When::kAnyTime, "computes"},
+    {"memchr", When::kAnyTime, "computes; clang's strchr"},
+    {"bcmp", When::kAnyTime, "computes; clang's memcmp"},
+    {"memcpy", When::kAnyTime, "computes"},
+    {"memmove", When::kAnyTime, "computes"},
+    {"memset", When::kAnyTime, "computes"},
+    {"strchr", When::kAnyTime, "computes"},
+    {"strcmp", When::kAnyTime, "computes"},
+    {"strcspn", When::kAnyTime, "computes"},
+    {"strlen", When::kAnyTime, "computes"},
+    {"strncmp", When::kAnyTime, "computes"},
+    {"strspn", When::kAnyTime, "computes"},
+    {"strstr", When::kAnyTime, "computes"},
+    {"getauxval", When::kAnyTime, "computes: the page size; reads what the kernel put on the stack"},
+    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are; answered without the kernel"},
+    {"mmap", When::kAnyTime, "the region, SuperSlabs in a window"},
+    {"munmap", When::kAnyTime, "what two threads mapped at once"},
+    {"mprotect", When::kAnyTime, "commits the region"},
+    {"madvise", When::kAnyTime, "purges, populates, huge pages"},
+    {"mremap", When::kAnyTime, "realloc of a huge block moves pages"},
+    {"syscall", When::kAnyTime, "what libc would make a cancellation point; which calls, the list below says"},
+    {"pthread_key_create", When::kAnyTime, "a thread's heap is given back at its end; glibc takes no lock for it"},
+    {"pthread_key_delete", When::kAnyTime, "two first threads made a key; no lock"},
+    {"pthread_setspecific", When::kAnyTime, "a thread's first malloc; may allocate, which the heap is ready for"},
+    {"_dl_find_object", When::kSamples, "whose code an address is; made for signal handlers, without a lock"},
+
+    {"pthread_create", When::kPurger, "where libc has no table to look its own one up in"},
+    {"__pthread_create", When::kPurger, "libc's own, in static programs"},
+    {"pthread_attr_init", When::kPurger, "detached, with a small stack"},
+    {"pthread_attr_destroy", When::kPurger, "likewise"},
+    {"pthread_attr_setdetachstate", When::kPurger, "likewise"},
+    {"pthread_attr_setstacksize", When::kPurger, "likewise"},
+    {"pthread_sigmask", When::kPurger, "it takes no signal of the program's"},
+    {"sigfillset", When::kPurger, "likewise"},
+
+    {"abort", When::kEnding, "after the line of a failure"},
+    {"raise", When::kEnding, "the signal that the crash line was written for"},
+    {"signal", When::kEnding, "likewise"},
+    {"getpid", When::kEnding, "the crash line, statistics, names of files"},
+
+    {"mincore", When::kAnyTime,
+     "not in a sandbox: how much of its larger blocks the program touches, before huge pages are asked for"},
+    {"fwrite", When::kRequest, "malloc_info, which disables cancellation: the stream is the caller's"},
+    {"pthread_setcancelstate", When::kRequest, "likewise"},
+    {"__environ", When::kRequest, "options, read at the first call of any that comes before the start"},
+    {"environ", When::kRequest, "likewise"},
+    {"__libc_stack_end", When::kRequest, "likewise"},
+    {"hak_options", When::kRequest, "likewise; the program's"},
+
+    {"dl_iterate_phdr", When::kStart, "libc's own pthread_create; takes the dynamic linker's lock"},
+    {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
+    {"prctl", When::kStart, "INSPECT=1"},
+    {"sigaction", When::kStart, "CRASH_LOG, GUARD_SAMPLE_BYTES"},
+
+    {"__cxa_finalize", When::kLinker, "of every shared library"},
+    {"__gmon_start__", When::kLinker, "of every shared library"},
+    {"_ITM_deregisterTMCloneTable", When::kLinker, "of every shared library"},
+    {"_ITM_registerTMCloneTable", When::kLinker, "of every shared library"},
+    {"__stack_chk_fail", When::kLinker, "compilers that protect stacks by default"},
+    {"__tls_get_addr", When::kLinker, "the checked build's count, on machines that reach it so"},
+    {"__gxx_personality_v0", When::kLinker, "operator new(nothrow) where the new_handler throws"},
+    {"__cxa_begin_catch", When::kLinker, "likewise"},
+    {"__cxa_end_catch", When::kLinker, "likewise"},
+    {"_Unwind_Resume", When::kLinker, "likewise"},
+    {"_ZSt9terminatev", When::kLinker, "likewise"},
+    {"_ZSt15get_new_handlerv", When::kLinker, "operator new without memory"},
+    {"_ZSt17__throw_bad_allocv", When::kLinker, "likewise"},
+};
+
+/* Those that POSIX lets be cancellation points, and which libc's code might one day need. */
+constexpr const char *kCancellationPoints[] = {
+    "accept", "aio_suspend", "clock_nanosleep", "close", "connect", "creat", "fcntl", "fcntl64", "fdatasync", "fsync",
+    "getmsg", "getpmsg", "lockf", "mq_receive", "mq_send", "msgrcv", "msgsnd", "msync", "nanosleep", "open", "open64",
+    "openat", "openat64", "pause", "poll", "ppoll", "pread", "pread64", "preadv", "pselect", "pthread_cond_timedwait",
+    "pthread_cond_wait", "pthread_join", "pthread_testcancel", "putmsg", "pwrite", "pwrite64", "pwritev", "read",
+    "readv", "recv", "recvfrom", "recvmsg", "select", "sem_timedwait", "sem_wait", "send", "sendmsg", "sendto",
+    "sigpause", "sigsuspend", "sigtimedwait", "sigwait", "sigwaitinfo", "sleep", "system", "tcdrain", "usleep", "wait",
+    "waitid", "waitpid", "write", "writev",
+    /* may be */
+    "access", "chdir", "dlclose", "dlopen", "dprintf", "fclose", "fdopen", "fflush", "fgets", "fopen", "fprintf",
+    "fputs", "fputc", "fread", "fscanf", "fseek", "fstat", "ftell", "getcwd", "getc", "gets", "glob", "ioctl",
+    "openlog", "opendir", "popen", "posix_fadvise", "printf", "putc", "puts", "pthread_rwlock_rdlock",
+    "pthread_rwlock_wrlock", "readdir", "readlink", "rename", "stat", "syslog", "unlink", "vfprintf", "vprintf"};
+
+/* Where they are not so rare that another value is wrong, the filter looks at one argument, too. */
+struct Call {
+    long number;
+    const char *name;
+    When when;
+    int argument; /* which one is looked at; -1: none */
+    unsigned value;
+    const char *why;
+};
+
+constexpr int kFutexWakePrivate = 129, kGetSeccomp = 21;
+constexpr Call kCalls[] = {
+    /* What glibc's malloc asks for as well. */
+    {SYS_mmap, "mmap", When::kAnyTime, -1, 0, "the region, SuperSlabs in a window"},
+    {SYS_munmap, "munmap", When::kAnyTime, -1, 0, "what two threads mapped at once"},
+    {SYS_mremap, "mremap", When::kAnyTime, -1, 0, "realloc of a huge block moves pages"},
+    {SYS_mprotect, "mprotect", When::kAnyTime, -1, 0, "commits the region; guards"},
+    {SYS_madvise, "madvise", When::kAnyTime, -1, 0, "purges, populates, huge pages"},
+    {SYS_futex, "futex", When::kAnyTime, 1, kFutexWakePrivate, "wakes the purger; waits for nobody"},
+    /* And of its own. */
+    {SYS_clock_gettime, "clock_gettime", When::kAnyTime, -1, 0, "where the kernel's page in user space cannot answer"},
+    {SYS_prctl, "prctl", When::kAnyTime, 0, kGetSeccomp,
+     "is there a sandbox? Asked before a purger is started, before mincore, and at the first huge move"},
+    {SYS_gettid, "gettid", When::kSamples, -1, 0, "which thread allocated; abort needs it, too"},
+    {SYS_rt_sigprocmask, "rt_sigprocmask", When::kSamples, -1, 0,
+     "can a place on the stack be read? With an action that there is not, so it changes nothing"},
+};
+
+#endif

@@ -1,0 +1,533 @@
+/* How much stack the library takes: each function that it exports is called on a painted stack, in each mode. If it fails,
+ * threads and handlers with small stacks (PTHREAD_STACK_MIN, sigaltstack, coroutines) overrun them in malloc.
+ *
+ *   1. A scenario calls functions of one kind, so that all their paths are walked: slow ones, refusals, failures that are told.
+ *      It notes its own stack pointer; what lies below and is painted no more was the library's, with what it calls in libc.
+ *   2. What the library exports is read from its own symbol table: a function without a scenario fails the test.
+ *   3. Not measured: operator new that throws (the C++ runtime's unwinder alone takes more), and the program's own callbacks. */
+#include <elf.h>
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <link.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <ucontext.h>
+
+#include <map>
+#include <new>
+#include <set>
+
+#include "../support.h"
+
+extern "C" {
+void cfree(void *);
+void free_sized(void *, size_t);
+void free_aligned_sized(void *, size_t, size_t);
+}
+
+namespace {
+
+/* 2048 in the build that programs get; assertions and a debug build's frames take more. */
+constexpr size_t kMost = HAK_TEST_STACK_MOST, kStackBytes = 256 * kKiB;
+constexpr unsigned char kPaint = 0xa5;
+
+char *lowest_of_caller;
+ucontext_t test_context, scenario_context;
+
+/* The stack pointer of the function that this is expanded in; once, before its calls. */
+#if defined(__x86_64__)
+#define MARK_STACK() __asm__ volatile("mov %%rsp, %0" : "=r"(lowest_of_caller))
+#else
+#define MARK_STACK() __asm__ volatile("mov %0, sp" : "=r"(lowest_of_caller))
+#endif
+
+__attribute__((noinline)) size_t painted_below(const char *stack, const char *mark) {
+    const char *at = stack;
+    while (at < mark && static_cast<unsigned char>(*at) == kPaint)
+        at++;
+    return static_cast<size_t>(mark - at);
+}
+
+__attribute__((noinline)) char *painted_stack() {
+    static void *room = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto *stack = static_cast<char *>(room);
+    memset(stack, kPaint, kStackBytes);
+    return stack;
+}
+
+size_t stack_use_of(void (*scenario)()) {
+    char *volatile stack = painted_stack();
+    getcontext(&scenario_context);
+    scenario_context.uc_stack.ss_sp = stack;
+    scenario_context.uc_stack.ss_size = kStackBytes;
+    scenario_context.uc_link = &test_context;
+    makecontext(&scenario_context, scenario, 0);
+    swapcontext(&test_context, &scenario_context);
+    return painted_below(stack, lowest_of_caller);
+}
+
+/* ---- scenarios ---- */
+
+constexpr size_t kMany = 4000, kLarge = 70, kHuge = 6;
+constexpr size_t kNone = PTRDIFF_MAX / 2; /* more than there is */
+void *volatile blocks[kMany];
+size_t mixed_size(size_t i) { return 1 + i * 97 % (i % 8 == 0 ? 70000 : 2000); }
+
+void *touched(void *block) {
+    if (block != nullptr)
+        *static_cast<volatile char *>(block) = 1;
+    return block;
+}
+
+/* Through pointers, so that the compiler leaves the calls in, and each name comes to its own function. */
+void *(*volatile allocate)(size_t);
+void (*volatile release)(void *);
+
+void allocates_and_releases() {
+    MARK_STACK();
+    for (size_t i = 0; i < kMany; i++)
+        blocks[i] = touched(allocate(mixed_size(i)));
+    for (size_t i = 0; i < kMany; i += 2)
+        release(blocks[i]);
+    for (size_t i = 0; i < kMany; i += 2)
+        blocks[i] = touched(allocate(mixed_size(i * 3)));
+    for (size_t i = 0; i < kMany; i++)
+        release(blocks[kMany - 1 - i]);
+    for (size_t i = 0; i < kLarge; i++)
+        blocks[i] = touched(allocate(kMiB));
+    for (size_t i = 0; i < kHuge; i++)
+        blocks[kLarge + i] = touched(allocate(5 * kMiB));
+    for (size_t i = 0; i < kLarge + kHuge; i++)
+        release(blocks[i]);
+    release(nullptr);
+}
+
+void is_refused() {
+    MARK_STACK();
+    release(allocate(kNone));
+}
+
+/* ---- functions that are told more, as ones that take a size or a block ---- */
+
+size_t (*volatile usable)(void *) = malloc_usable_size;
+volatile size_t result;
+
+template <int Way> void *allocate_by(size_t size) {
+    void *block = nullptr;
+    switch (Way) {
+    case 0: return calloc(1, size);
+    case 1: return reallocarray(nullptr, size, 1);
+    case 2: return memalign(64, size);
+    case 3: return aligned_alloc(4096, size);
+    case 4: return posix_memalign(&block, size % 2 != 0 ? 32 : 65536, size) == 0 ? block : nullptr;
+    case 5: return valloc(size);
+    case 6: return pvalloc(size);
+    case 7: return hak_calloc(size, 1);
+    case 8: return hak_aligned_alloc(size_t{1} << size % 18, size);
+    case 9: return hak_alloc_at_least(size, const_cast<size_t *>(&result));
+    case 10: return operator new(size, std::nothrow);
+    case 11: return operator new[](size, std::nothrow);
+    case 12: return operator new (size, std::align_val_t{64});
+    case 13: return operator new[](size, std::align_val_t{64});
+    case 14: return operator new (size, std::align_val_t{64}, std::nothrow);
+    case 15: return operator new[](size, std::align_val_t{64}, std::nothrow);
+    case 16: return operator new[](size);
+    case 17: return operator new(size);
+    default: return nullptr;
+    }
+}
+
+template <int Way> void release_by(void *block) {
+    size_t size = block != nullptr ? usable(block) : 0;
+    switch (Way) {
+    case 0: cfree(block); break;
+    case 1: free_sized(block, size); break;
+    case 2: free_aligned_sized(block, 16, size); break;
+    case 3: hak_free_sized(block, size); break;
+    case 4: operator delete(block, size); break;
+    case 5: operator delete[](block, size); break;
+    case 6: operator delete(block, std::nothrow); break;
+    case 7: operator delete[](block, std::nothrow); break;
+    case 8: operator delete[](block); break;
+    case 9: operator delete(block); break;
+    default: free(block); break;
+    }
+}
+
+/* Those of aligned new go with it. */
+template <int Way> void release_aligned(void *block) {
+    constexpr std::align_val_t alignment{64};
+    size_t size = block != nullptr ? usable(block) : 0;
+    switch (Way) {
+    case 0: operator delete(block, alignment); break;
+    case 1: operator delete[](block, alignment); break;
+    case 2: operator delete(block, alignment, std::nothrow); break;
+    case 3: operator delete[](block, alignment, std::nothrow); break;
+    case 4: operator delete(block, size, alignment); break;
+    default: operator delete[](block, size, alignment); break;
+    }
+}
+
+void *hak_grow(void *block, size_t size) { return hak_realloc(block, size); }
+void *(*volatile grow)(void *, size_t);
+
+void reallocates() {
+    MARK_STACK();
+    void *growing = nullptr, *other = nullptr;
+    for (size_t size = 10; size < 40 * kMiB; size += size / 3 + 1) {
+        growing = touched(grow(growing, size));
+        other = touched(grow(other, size / 7 + 1));
+    }
+    release(grow(growing, kNone));
+    for (size_t size = 40 * kMiB; size > 10; size /= 3)
+        growing = touched(grow(growing, size));
+    grow(growing, 0);
+    release(other);
+}
+
+void expands() {
+    MARK_STACK();
+    for (size_t size = 16; size < 8 * kMiB; size *= 2) {
+        void *block = touched(hak_malloc(size));
+        hak_expand(block, size + size / 2);
+        hak_expand(block, kNone);
+        result = hak_usable_size(block) + hak_good_size(size) + malloc_usable_size(block);
+        hak_free(block);
+    }
+}
+
+void leaves_holes() {
+    for (size_t i = 0; i < kMany; i++)
+        blocks[i] = touched(malloc(i % 2 != 0 ? 300 : 5000));
+    for (size_t i = 0; i < kMany; i++)
+        if (i % 16 >= 2)
+            free(blocks[i]);
+}
+
+void trims() {
+    MARK_STACK();
+    leaves_holes();
+    malloc_trim(0);
+    for (size_t i = 0; i < kMany; i++)
+        if (i % 16 < 2)
+            free(blocks[i]);
+    hak_trim();
+}
+
+FILE *nowhere;
+void reports() {
+    MARK_STACK();
+    static char text[64 * kKiB];
+    hak_stats_print(fileno(nowhere));
+    result = hak_stats_json(text, sizeof text);
+    result = mallinfo2().uordblks;
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    result = static_cast<size_t>(mallinfo().uordblks);
+    malloc_info(0, nowhere);
+    malloc_stats();
+}
+
+void is_set() {
+    MARK_STACK();
+    static char text[512];
+    hak_option_set("CGROUP", "1"); /* where it was 0 the cgroup is sought now */
+    for (const char *name : {"DECAY_MS", "L2_RING_CAP", "PURGE", "STATS_FILE", "NO_SUCH_OPTION"}) {
+        result = hak_option_get(name, text, sizeof text);
+        hak_option_set(name, text);
+        hak_option_set(name, "nonsense");
+    }
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    mallopt(M_MXFAST, 64);
+    hak_set_soft_limit_callback(nullptr, nullptr);
+    result = *hak_version();
+    hak_profile_start(4096);
+    for (size_t i = 0; i < 1000; i++)
+        blocks[i] = touched(malloc(mixed_size(i)));
+    hak_profile_stop();
+    for (size_t i = 0; i < 1000; i++)
+        free(blocks[i]);
+}
+
+/* Each is told on the standard error, and the program goes on. */
+void misuses() {
+    MARK_STACK();
+    static char foreign[64];
+    for (size_t size : {24, 500, 5000, 200000, 3000000}) {
+        char *volatile block = static_cast<char *>(touched(malloc(size)));
+        free(block + 8);
+        result = malloc_usable_size(block + 8) + hak_usable_size(foreign);
+        grow = realloc;
+        grow(block + 8, 100);
+        free_sized(block, size * 4);
+        operator delete(block, size * 4);
+        free(block);
+        release(block);
+        grow(block, 100);
+    }
+    release(foreign);
+    release(reinterpret_cast<void *>(0x123456789abcu));
+    for (size_t i = 0; i < 4000; i++) { /* sampled ones among them, with the stacks they were allocated at */
+        void *block = touched(allocate(mixed_size(i)));
+        release(block);
+        if (i % 100 == 0)
+            release(block);
+    }
+}
+
+void live_once() {
+    touched(blocks[0] = malloc(48));
+    free(blocks[0]);
+    for (size_t i = 0; i < 2000; i++)
+        blocks[i] = touched(malloc(mixed_size(i)));
+    for (size_t i = 0; i < 2000; i++)
+        free(blocks[i]);
+}
+
+void *thread_of_its_own(void *unused) {
+    MARK_STACK();
+    live_once();
+    return unused;
+}
+
+/* A thread's birth and end, on the stack of the thread, which is painted below where it begins. */
+size_t stack_use_of_a_thread() {
+    char *stack = painted_stack();
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, stack, kStackBytes);
+    pthread_create(&thread, &attributes, thread_of_its_own, nullptr);
+    pthread_join(thread, nullptr);
+    return painted_below(stack, lowest_of_caller);
+}
+
+/* ---- all of them ---- */
+
+struct Scenario {
+    const char *name;
+    std::set<std::string> covers; /* as the linker names them */
+    void (*run)();
+    void *(*allocate)(size_t);
+    void (*release)(void *);
+    void *(*grow)(void *, size_t);
+};
+
+const std::vector<Scenario> &scenarios() {
+    static const std::vector<Scenario> all = {
+        {"malloc", {"malloc", "free"}, allocates_and_releases, malloc, free, realloc},
+        {"hak_malloc", {"hak_malloc", "hak_free"}, allocates_and_releases, hak_malloc, hak_free, realloc},
+        {"calloc", {"calloc", "cfree"}, allocates_and_releases, allocate_by<0>, release_by<0>, realloc},
+        {"reallocarray",
+         {"reallocarray", "free_sized"},
+         allocates_and_releases,
+         allocate_by<1>,
+         release_by<1>,
+         realloc},
+        {"memalign",
+         {"memalign", "free_aligned_sized"},
+         allocates_and_releases,
+         allocate_by<2>,
+         release_by<2>,
+         realloc},
+        {"aligned_alloc", {"aligned_alloc"}, allocates_and_releases, allocate_by<3>, free, realloc},
+        {"posix_memalign", {"posix_memalign"}, allocates_and_releases, allocate_by<4>, free, realloc},
+        {"valloc", {"valloc"}, allocates_and_releases, allocate_by<5>, free, realloc},
+        {"pvalloc", {"pvalloc"}, allocates_and_releases, allocate_by<6>, free, realloc},
+        {"hak_calloc",
+         {"hak_calloc", "hak_free_sized"},
+         allocates_and_releases,
+         allocate_by<7>,
+         release_by<3>,
+         realloc},
+        {"hak_aligned_alloc", {"hak_aligned_alloc"}, allocates_and_releases, allocate_by<8>, hak_free, realloc},
+        {"hak_alloc_at_least", {"hak_alloc_at_least"}, allocates_and_releases, allocate_by<9>, hak_free, realloc},
+        {"new", {"_Znwm", "_ZdlPv"}, allocates_and_releases, allocate_by<17>, release_by<9>, realloc},
+        {"new[]", {"_Znam", "_ZdaPv"}, allocates_and_releases, allocate_by<16>, release_by<8>, realloc},
+        {"new nothrow",
+         {"_ZnwmRKSt9nothrow_t", "_ZdlPvRKSt9nothrow_t"},
+         allocates_and_releases,
+         allocate_by<10>,
+         release_by<6>,
+         realloc},
+        {"new[] nothrow",
+         {"_ZnamRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t"},
+         allocates_and_releases,
+         allocate_by<11>,
+         release_by<7>,
+         realloc},
+        {"delete sized", {"_ZdlPvm"}, allocates_and_releases, allocate_by<17>, release_by<4>, realloc},
+        {"delete[] sized", {"_ZdaPvm"}, allocates_and_releases, allocate_by<16>, release_by<5>, realloc},
+        {"new aligned",
+         {"_ZnwmSt11align_val_t", "_ZdlPvSt11align_val_t"},
+         allocates_and_releases,
+         allocate_by<12>,
+         release_aligned<0>,
+         realloc},
+        {"new[] aligned",
+         {"_ZnamSt11align_val_t", "_ZdaPvSt11align_val_t"},
+         allocates_and_releases,
+         allocate_by<13>,
+         release_aligned<1>,
+         realloc},
+        {"new aligned nothrow",
+         {"_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t"},
+         allocates_and_releases,
+         allocate_by<14>,
+         release_aligned<2>,
+         realloc},
+        {"new[] aligned nothrow",
+         {"_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t"},
+         allocates_and_releases,
+         allocate_by<15>,
+         release_aligned<3>,
+         realloc},
+        {"delete sized aligned",
+         {"_ZdlPvmSt11align_val_t"},
+         allocates_and_releases,
+         allocate_by<12>,
+         release_aligned<4>,
+         realloc},
+        {"delete[] sized aligned",
+         {"_ZdaPvmSt11align_val_t"},
+         allocates_and_releases,
+         allocate_by<13>,
+         release_aligned<5>,
+         realloc},
+        {"malloc refused", {}, is_refused, malloc, free, realloc},
+        {"calloc refused", {}, is_refused, allocate_by<0>, free, realloc},
+        {"new refused", {}, is_refused, allocate_by<10>, free, realloc},
+        {"new[] aligned refused", {}, is_refused, allocate_by<15>, free, realloc},
+        {"realloc", {"realloc"}, reallocates, malloc, free, realloc},
+        {"hak_realloc", {"hak_realloc"}, reallocates, malloc, free, hak_grow},
+        {"sizes",
+         {"hak_expand", "hak_good_size", "hak_usable_size", "malloc_usable_size"},
+         expands,
+         malloc,
+         free,
+         realloc},
+        {"trim", {"hak_trim", "malloc_trim"}, trims, malloc, free, realloc},
+        {"reports",
+         {"hak_stats_json", "hak_stats_print", "mallinfo", "mallinfo2", "malloc_info", "malloc_stats"},
+         reports,
+         malloc,
+         free,
+         realloc},
+        {"settings",
+         {"hak_option_get", "hak_option_set", "hak_profile_start", "hak_profile_stop", "hak_set_soft_limit_callback",
+          "hak_version", "mallopt"},
+         is_set,
+         malloc,
+         free,
+         realloc},
+    };
+    return all;
+}
+
+void on_soft_limit(void *unused) { (void)unused; }
+
+/* In a child: the bytes each scenario took. */
+int measure(bool with_misuses) {
+    setvbuf(stdout, nullptr, _IOLBF, 4096);
+    nowhere = fopen("/dev/null", "we");
+    pthread_barrier_t end;
+    pthread_barrier_init(&end, nullptr, 2);
+    pthread_t other; /* so that a purger is due, and starts in one of them */
+    pthread_create(
+        &other, nullptr,
+        [](void *barrier) {
+            free(malloc(100));
+            pthread_barrier_wait(static_cast<pthread_barrier_t *>(barrier));
+            return static_cast<void *>(nullptr);
+        },
+        &end);
+    hak_set_soft_limit_callback(on_soft_limit, nullptr);
+    auto run = [](const char *name, void (*scenario)()) { printf("%zu %s\n", stack_use_of(scenario), name); };
+    for (auto &scenario : scenarios()) {
+        allocate = scenario.allocate, release = scenario.release, grow = scenario.grow;
+        run(scenario.name, scenario.run);
+    }
+    if (with_misuses) {
+        allocate = malloc, release = free, grow = realloc;
+        run("misuses", misuses);
+    }
+    printf("%zu a thread\n", stack_use_of_a_thread());
+    pthread_barrier_wait(&end);
+    pthread_join(other, nullptr);
+    return 0;
+}
+
+struct Mode {
+    const char *name;
+    std::vector<std::string> environment;
+};
+void PrintTo(const Mode &mode, std::ostream *out) { *out << mode.name; }
+
+class StackUse : public testing::TestWithParam<Mode> {};
+
+TEST_P(StackUse, AtMostTwoKibibytes) {
+    Outcome outcome = run_self({"--measure", GetParam().name}, GetParam().environment);
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
+    size_t most = 0, lines = 0;
+    for (auto &line : lines_of(outcome.out)) {
+        size_t bytes = strtoul(line.c_str(), nullptr, 10);
+        EXPECT_LE(bytes, kMost) << line;
+        most = std::max(most, bytes), lines++;
+    }
+    EXPECT_GT(lines, scenarios().size());
+    figure((std::string("stack_bytes_") + GetParam().name + "_most").c_str(), static_cast<long>(most));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Modes, StackUse,
+    testing::Values(
+        Mode{"default", {}}, Mode{"secure", {"HAKMEM_SECURE=1"}}, Mode{"guard", {"HAKMEM_GUARD_SAMPLE_BYTES=4096"}},
+        Mode{"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_RATE=1000000"}},
+        Mode{"limits", {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
+        Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
+        Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}}, Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
+        Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1"}},
+        Mode{"warn_sampled",
+             {"HAKMEM_ON_ERROR=warn", "HAKMEM_GUARD_SAMPLE_BYTES=4096", "HAKMEM_PROFILE=1",
+              "HAKMEM_PROFILE_BYTES=4096"}}),
+    [](const testing::TestParamInfo<Mode> &mode) { return std::string(mode.param.name); });
+
+/* ---- what there is ---- */
+
+/* The functions that a module exports: its dynamic symbols that are defined in it. */
+std::set<std::string> exported_by(const void *address) {
+    Dl_info info;
+    link_map *map = nullptr;
+    std::set<std::string> names;
+    if (dladdr1(address, &info, reinterpret_cast<void **>(&map), RTLD_DL_LINKMAP) == 0)
+        return names;
+    const ElfW(Sym) *symbols = nullptr;
+    const char *strings = nullptr;
+    for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_SYMTAB)
+            symbols = reinterpret_cast<const ElfW(Sym) *>(d->d_un.d_ptr);
+        if (d->d_tag == DT_STRTAB)
+            strings = reinterpret_cast<const char *>(d->d_un.d_ptr);
+    }
+    /* The string table follows the symbols, as every linker puts them. */
+    for (auto *symbol = symbols; reinterpret_cast<const char *>(symbol) < strings; symbol++)
+        if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC)
+            names.insert(strings + symbol->st_name);
+    return names;
+}
+
+TEST(StackUse, EveryExportedFunctionIsMeasured) {
+    std::set<std::string> covered, exported = exported_by(reinterpret_cast<const void *>(hak_version));
+    for (auto &scenario : scenarios())
+        covered.insert(scenario.covers.begin(), scenario.covers.end());
+    EXPECT_GE(exported.size(), 50U) << "the library's symbols cannot be read";
+    EXPECT_EQ(covered, exported);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--measure") == 0)
+        return measure(strncmp(argv[2], "warn", 4) == 0);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,72 @@
+/* The life of the library's own thread, as the kernel shows it: it comes when the program has threads, and goes when all of
+ * them but main have ended, though main stays busy. If it fails, what asks for a process with one thread, as
+ * unshare(CLONE_NEWUSER) does, goes on failing; or threads that come back get no purger.
+ *
+ * The same with a pthread_create that allocates under its lock (create_wrapper.c). If that fails, programs under a profiler
+ * hang, and SIGTERM does not end them.
+ *
+ * Waits for conditions alone; the test's time limit ends what does not come. */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 8, SMALL_BLOCKS = 3000, SMALL_BYTES = 4000 };
+
+static pthread_barrier_t born, end;
+
+static int tasks(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = -2; /* . and .. */
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void work(void) {
+    static char *volatile blocks[SMALL_BLOCKS];
+    for (int i = 0; i < SMALL_BLOCKS; i++)
+        memset(blocks[i] = malloc(SMALL_BYTES), 1, SMALL_BYTES);
+    for (int i = 0; i < SMALL_BLOCKS; i++)
+        free(blocks[i]);
+}
+
+static void *live(void *unused) {
+    free(malloc(100)); /* has a heap then */
+    pthread_barrier_wait(&born);
+    pthread_barrier_wait(&end);
+    return unused;
+}
+
+static void start(pthread_t *threads) {
+    pthread_barrier_init(&end, NULL, THREADS + 1);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_barrier_init(&born, NULL, 2);
+        if (pthread_create(&threads[i], NULL, live, NULL) != 0)
+            exit(2);
+        pthread_barrier_wait(&born);
+    }
+}
+
+static void join(pthread_t *threads) {
+    pthread_barrier_wait(&end);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Twice, so that a purger has to come back. */
+int main(void) {
+    pthread_t threads[THREADS];
+    for (int round = 0; round < 2; round++) {
+        start(threads);
+        while (tasks() < 1 + THREADS + 1) /* main, these, the purger */
+            work();
+        join(threads);
+        while (tasks() > 1)
+            work();
+    }
+    puts("ended");
+    return 0;
+}

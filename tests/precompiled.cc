@@ -1,0 +1,1 @@
+/* So that what most tests include is compiled once. */

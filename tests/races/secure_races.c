@@ -1,0 +1,152 @@
+/* Secure mode's slabs, which have no owner: who gives the last block back gives the span. */
+#include "kit.h"
+#include "options.h"
+#include "secure.h"
+
+enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot and of two */
+
+static uint64_t *kept[SUPERSLAB_SLOTS * 4];
+static void *block;
+static size_t superslab; /* in which that lies, and nothing else */
+static uint64_t to_same_index;
+
+static struct slab *slab_of(const void *p) { return slab_at_offset((uintptr_t)p - hak_region.base); }
+
+/* What a heap's random numbers are to begin with, so that the next few below `n` are all `wanted`. */
+static uint64_t random_for(unsigned n, unsigned wanted) {
+    struct heap *h = kit_heap[0];
+    for (uint64_t seed = 1;; seed++) {
+        unsigned hits = 0;
+        secure_of(h)->random = seed;
+        while (hits < 4 && random_below(h, n) == wanted)
+            hits++;
+        if (hits == 4)
+            return seed;
+    }
+}
+
+static void give_back(struct heap *h, void *p) {
+    secure_free(h, slab_of(p), p);
+    secure_empty(h);
+}
+
+/* SuperSlab 0 is full. Returns how many blocks that are. */
+static unsigned full_setup(void) {
+    store_relaxed(option_word(OPT_SECURE), 1);
+    kit_setup();
+    kit_purge_is_granted = true;
+    os_commit(slot_address(0),
+              4 * SUPERSLAB_BYTES); /* the kernel here protects nothing, but in secure mode nothing is open */
+    race_unwatched(slot_address(0), 4 * SUPERSLAB_BYTES);
+    for (unsigned i = 0; i < KIT_HEAPS; i++)
+        secure_of(kit_heap[i])->random = 1;
+    unsigned spans = spans_of(0), blocks = (unsigned)(SLOT_BYTES / (8 * KIB)), n = spans * blocks;
+    for (unsigned i = 0; i < n; i++) { /* the last one would leave the heap none, which has a slab started first */
+        kept[i] = secure_malloc(kit_heap[i + 1 < n ? 0 : 1], BYTES, 8);
+        if (i + 2 == n)
+            secure_empty(kit_heap[0]);
+    }
+    secure_empty(kit_heap[1]);
+    kit_is_settled = true;
+    return n;
+}
+
+/* SuperSlab 0 is full but for one span, 1 has one slab, which is on offer: of that one block is out. */
+static void spans_setup(void) {
+    unsigned n = full_setup(), spans = spans_of(0);
+    size_t first = slot_of(slab_of(kept[0])) / SUPERSLAB_SLOTS;
+    unsigned c = slab_class(slab_of(kept[0]));
+    race_expect(order_of_class(c) == 0);
+    secure_of(kit_heap[1])->random = random_for(spans, 2);
+    block = secure_malloc(kit_heap[1], BYTES, 8);
+    superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
+    race_expect(superslab != first && span_index(slot_of(slab_of(block)), 0) == 2);
+    secure_empty(kit_heap[1]);
+    struct slab *gone = slab_of(kept[0]);
+    for (unsigned i = 0; i < n; i++)
+        if (slab_of(kept[i]) == gone)
+            give_back(kit_heap[0], kept[i]);
+    race_expect(slab_kind(gone) == KIND_FREE);
+    to_same_index = random_for(spans_of(1), 2);
+    race_label(&superslab_at(superslab)->secure, 8, "spans' word");
+    race_label(span_at(superslab, 2), sizeof(struct secure_span), "span");
+}
+
+/* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the SuperSlab cut
+ * into spans of another size, of which it begins and ends that with the same number ---- */
+
+static void spans_0(void) { secure_free_homeless(slab_of(block), block); }
+static void spans_1(void) {
+    struct heap *h = kit_heap[2];
+    give_back(h, secure_malloc(h, BYTES, 8));
+    secure_of(h)->random = to_same_index;
+    give_back(h, secure_malloc(h, OTHER_BYTES, 8));
+}
+
+static bool has_room(const struct secure_span *span) {
+    uint32_t held = load_relaxed(&span->held);
+    return held != 0 && held - 1 < blocks_of(load_relaxed(&span->class_id));
+}
+static bool is_claimed(const struct secure_span *span) {
+    bool some_heap = false;
+    for (unsigned i = 0; i < KIT_HEAPS; i++)
+        some_heap |= secure_of(kit_heap[i])->cache[load_relaxed(&span->class_id)].span == span;
+    return some_heap && load_relaxed(&span->claimed);
+}
+
+/* A slab with free blocks is a heap's or on offer. A span is free in its SuperSlab's word, held by nobody, and no slab's; or it is all not. Where there is a free one the set of
+ * the order says so. */
+static void spans_check(void) {
+    for (size_t i = 0; i < load_relaxed(&hak_region_use.superslabs); i++) {
+        uint64_t w = load_relaxed(&superslab_at(i)->secure);
+        if (w == 0)
+            continue;
+        unsigned order = (unsigned)(w >> 32) - 1;
+        race_expect((uint16_t)w == 0 || bitset_has(&hak_region.sets, SET_SECURE + order, i));
+        for (unsigned at = 0; at < spans_of(order); at++) {
+            const struct slab *s = slab_of_slot(slot_of_span(i, at, order));
+            race_expect(!has_room(span_at(i, at)) || is_claimed(span_at(i, at)) ||
+                        pool_offered(slot_of(s), slab_class(s)));
+            bool is_free = w >> at & 1;
+            race_expect(is_free == (load_relaxed(&span_at(i, at)->held) == 0));
+            race_expect(is_free == (slab_kind(s) == KIND_FREE));
+        }
+    }
+}
+static void recut_check(void) {
+    spans_check();
+    race_saw(load_relaxed(&superslab_at(superslab)->secure) >> 32 == 2);
+}
+const struct race spans_race = {
+    "spans", "a span of secure mode is used twice, or never again", spans_setup, {spans_0, spans_1}, recut_check, 2,
+    NULL};
+
+/* ---- offer: one block of a full slab comes back while another thread gives back all others, and begins a slab of another class
+ * in the same place, which it offers ---- */
+
+enum { THIRD_BYTES = 4000 }; /* also in spans of one slot */
+static void *third;
+
+static void offer_setup(void) {
+    unsigned n = full_setup(), held = 0;
+    block = kept[n - 1];
+    for (unsigned i = 0; i + 1 < n; i++)
+        if (slab_of(kept[i]) == slab_of(block))
+            secure_free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
+    race_expect(held == 7 && load_relaxed(&slab_of(block)->secure->held) == 9);
+    race_expect(!pool_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
+    race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
+}
+static void offer_1(void) {
+    secure_empty(kit_heap[2]);
+    secure_empty(kit_heap[3]);
+    third = secure_malloc(kit_heap[2], THIRD_BYTES, 8);
+    secure_empty(kit_heap[2]);
+}
+static void offer_check(void) {
+    spans_check();
+    race_saw(slab_of(third) == slab_of(block));
+}
+const struct race offer_race = {
+    "offer", "free blocks of a slab of secure mode are not found", offer_setup, {spans_0, offer_1}, offer_check, 2,
+    NULL};

@@ -1,0 +1,88 @@
+/* The bugs that are put into the sources on purpose. `races --seed ACCESS_FAULT` runs the harness, which must find it.
+ *
+ * An access is what PROVEN (base.h) names in the sources. One that is not in this list does not compile, and for each line
+ * there is a test, which fails if the access is not there or does not matter. Between setup and check only: */
+#ifndef HAKMEM_TESTS_RACES_SEEDS_H
+#define HAKMEM_TESTS_RACES_SEEDS_H
+
+#include <stdint.h>
+
+enum fault {
+    FAULT_none,
+    FAULT_no,      /* what is named does not happen; its value is false, or 0 */
+    FAULT_yes,     /* likewise, and its value is true */
+    FAULT_relaxed, /* the atomic access is only relaxed, */
+    FAULT_acquire, /* … only an acquire, */
+    FAULT_release, /* … only a release */
+    FAULT_split,   /* the read-modify-write is a load, then a store */
+    FAULT_twice,   /* the compare-and-swap that lowers a count to 0 lowers it to 1, and another one that to 0 */
+    FAULT_late,    /* the store, or what the kernel does, comes only after what the thread writes next */
+};
+
+// clang-format off
+/* X(access, how it is broken, harness): CMakeLists.txt reads these lines, too. */
+#define SEEDS(X) \
+X(adopt,         relaxed, adopt) \
+X(adopt,         split,   adopt) \
+X(push,          relaxed, adopt) \
+X(let_go,        release, last) \
+X(let_go,        relaxed, exit) \
+X(let_go_look,   yes,     last) \
+X(send_look,     acquire, last) \
+X(take_inbox,    relaxed, stale) \
+X(take_inbox,    split,   stale) \
+X(drain,         split,   keep) \
+X(exit_owner,    yes,     foreign) \
+X(keep_list,     no,      keep) \
+X(full_unlisted, yes,     keep) \
+X(purge_claim,   yes,     pool) \
+X(give,          relaxed, pool) \
+X(hint_look,     no,      pool) \
+X(take,          relaxed, cache) \
+X(add_resident,  split,   limit) \
+X(take_refused,  no,      limit) \
+X(remove_look,   no,      bitset) \
+X(remove_look,   acquire, bitset) \
+X(take_class,    no,      reuse) \
+X(retire,        split,   retire) \
+X(give_back,     relaxed, retire) \
+X(retire_class,  yes,     late_offer) \
+X(trim,          relaxed, trim) \
+X(freeze_fence,  yes,     rings) \
+X(thaw,          relaxed, rings) \
+X(leave,         relaxed, rings) \
+X(gather_enter,  yes,     outbox) \
+X(home_enter,    yes,     home) \
+X(loan_enter,    yes,     loan) \
+X(borrow,        split,   lend) \
+X(take_idle,     split,   birth) \
+X(put_idle,      late,    birth) \
+X(newest,        relaxed, birth) \
+X(find_idle,     no,      borrow) \
+X(guard_shut,    late,    guard) \
+X(guard_publish, relaxed, guard) \
+X(guard_publish, split,   guard) \
+X(guard_claim,   split,   guard_again) \
+X(guard_claim,   relaxed, guard_again) \
+X(guard_freed,   relaxed, guard_again) \
+X(let_go_held,   twice,   spans) \
+X(let_go_held,   relaxed, spans) \
+X(offer_class,   no,      offer) \
+X(unlist_first,  no,      half_listed)
+
+// clang-format on
+
+#define X(access, how, harness) extern enum fault seed_of_##access;
+SEEDS(X)
+#undef X
+
+/* 0: the access is as it should be, or its order is not (see model.c); else its value, plus 1. */
+intptr_t seed_breaks(const enum fault *fault);
+
+#define PROVEN(name, access)                                                                                           \
+    ({                                                                                                                 \
+        intptr_t broken_ = seed_breaks(&seed_of_##name);                                                               \
+        broken_ != 0 ? (__typeof__(access))(broken_ - 1) : (access);                                                   \
+    })
+
+#endif

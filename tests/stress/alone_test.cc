@@ -1,0 +1,198 @@
+/* A program without threads, which may fall asleep after any free: what is resident follows what is live as frees happen, without
+ * a later call. If it fails, the memory that such a program needed once stays resident until it ends. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <sys/resource.h>
+
+#include <random>
+#include <set>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "../surface.h"
+
+namespace {
+
+const Surface &S = subject();
+
+long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
+
+/* Their memory is not the allocator's, and does not come and go while one test runs. */
+template <typename T> class Array {
+  public:
+    explicit Array(size_t most)
+        : bytes_(most * sizeof(T)), items_(static_cast<T *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0))) {}
+    ~Array() { munmap(items_, bytes_); }
+    Array(const Array &) = delete;
+    Array &operator=(const Array &) = delete;
+    void add(T item) { items_[size_++] = item; }
+    T *begin() { return items_; }
+    T *end() { return items_ + size_; }
+    void clear() { size_ = 0; }
+
+  private:
+    size_t bytes_, size_ = 0;
+    T *items_;
+};
+
+char *filled(size_t bytes) {
+    char *block = static_cast<char *>(S.alloc(bytes));
+    memset(block, 1, bytes);
+    return block;
+}
+
+size_t mixed_size(std::mt19937 &random) {
+    size_t part = random() % 1000000;
+    switch (random() % 20) {
+    case 0: return 64 * kKiB + part;
+    case 1:
+    case 2: return 2 * kKiB + part % (62 * kKiB);
+    case 3: return random() % 10 == 0 ? 2 * kMiB + part : 5 * kKiB;
+    default: return 8 + part % kKiB;
+    }
+}
+
+/* Does the kernel give huge pages to who asks for them? */
+bool huge_pages_are_granted() {
+    std::string modes(100, 0);
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    bool granted = file != nullptr && fgets(modes.data(), 100, file) != nullptr && modes.find("[never]") == modes.npos;
+    if (file != nullptr)
+        fclose(file);
+    return granted && !in_secure_mode();
+}
+
+/* The most that was resident, over what was before. */
+size_t touch_a_byte_of_each(size_t bytes) {
+    size_t count = 120 * kMiB / bytes, before = process_rss_bytes(), most = 0;
+    Array<char *> blocks(count);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < count; i++) {
+            blocks.add(static_cast<char *>(S.alloc(bytes)));
+            *(blocks.end() - 1)[0] = 1;
+        }
+        size_t now = process_rss_bytes();
+        most = now > most ? now : most;
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    return most - before;
+}
+
+/* Neither at first nor when they come back is a huge page made resident for the byte. The first test, each size in a child:
+ * addresses that others have had in huge pages would be so again. HUGE_PAGES=always means the opposite. */
+TEST(Alone, OfBlocksThatAreHardlyTouchedHardlyAnythingIsResident) {
+    const char *mode = getenv("HAKMEM_HUGE_PAGES");
+    bool whole = mode != nullptr && strcmp(mode, "always") == 0 && huge_pages_are_granted();
+    for (size_t bytes : {200 * kKiB, 3000 * kKiB}) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(static_cast<int>(touch_a_byte_of_each(bytes) / kMiB));
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_TRUE(WIFEXITED(status) && (whole ? WEXITSTATUS(status) >= 60 : WEXITSTATUS(status) <= 12))
+            << WEXITSTATUS(status) << " MiB for blocks of " << bytes << " bytes";
+    }
+}
+
+TEST(Alone, ThreeMiBStayWhenAllOfEverySizeIsFreed) {
+    constexpr size_t kBytes = 100 * kMiB;
+    std::mt19937 random(1);
+    Array<char *> blocks(kBytes / 64);
+    size_t before = process_rss_bytes(), sum = 0;
+    while (sum < kBytes) {
+        size_t bytes = mixed_size(random);
+        blocks.add(filled(bytes));
+        sum += bytes;
+    }
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (char *block : blocks)
+        S.free(block);
+    size_t after = process_rss_bytes();
+    EXPECT_LE(after, before + 3 * kMiB) << heap_stats_text();
+}
+
+/* One block in twenty stays, in no order: at most 2.2 times the pages that these touch. */
+TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
+    for (size_t bytes : {kKiB, kKiB / 2}) {
+        size_t count = 128 * kMiB / bytes, page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        std::mt19937 random(2);
+        Array<char *> blocks(count), kept(count);
+        std::set<uintptr_t> pages;
+        size_t before = process_rss_bytes();
+        for (size_t i = 0; i < count; i++)
+            blocks.add(filled(bytes));
+        for (char *block : blocks)
+            if (random() % 20 != 0)
+                S.free(block);
+            else
+                kept.add(block);
+        size_t after = process_rss_bytes();
+        for (const char *block : kept)
+            for (uintptr_t at = reinterpret_cast<uintptr_t>(block); at < reinterpret_cast<uintptr_t>(block) + bytes;
+                 at++)
+                pages.insert(at / page);
+        EXPECT_LE(after - before, pages.size() * page * 22 / 10 + 4 * kMiB) << bytes << " bytes\n" << heap_stats_text();
+        for (const char *block : kept)
+            for (size_t i = 0; i < bytes; i++)
+                ASSERT_EQ(block[i], 1);
+        for (char *block : kept)
+            S.free(block);
+    }
+}
+
+/* What is wanted back at once, again and again, is not given back each time. */
+TEST(Alone, ThinSlabsThatFillAgainStay) {
+    constexpr size_t kBytes = 1000, kCount = 16 * kMiB / kBytes;
+    std::mt19937 random(3);
+    Array<char *> blocks(kCount);
+    for (size_t i = 0; i < kCount; i++)
+        blocks.add(filled(kBytes));
+    long early = 0;
+    for (int round = 0; round < 40; round++) {
+        if (round == 20)
+            early = counter("trimmed_pages") + counter("purged_slots");
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char **block = blocks.begin(); block < blocks.end() - kCount / 20; block++)
+            S.free(*block);
+        for (char **block = blocks.begin(); block < blocks.end() - kCount / 20; block++)
+            *block = filled(kBytes);
+    }
+    EXPECT_LE(counter("trimmed_pages") + counter("purged_slots") - early, 100) << heap_stats_text();
+    for (char *block : blocks)
+        S.free(block);
+}
+
+long faults() {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* 40 MiB come and go: given back each time, but from the second time on not page by page. */
+TEST(Alone, MemoryThatComesAndGoesIsInHugePages) {
+    constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
+    bool granted = huge_pages_are_granted();
+    std::mt19937 random(4);
+    Array<char *> blocks(kTotal / kBytes);
+    size_t before = process_rss_bytes();
+    long again = 0;
+    for (int round = 0; round < 6; round++) {
+        long begin = faults();
+        for (size_t i = 0; i < kTotal / kBytes; i++)
+            blocks.add(filled(kBytes));
+        again += round != 0 ? faults() - begin : 0;
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    if (granted)
+        EXPECT_LE(again, 5 * static_cast<long>(kTotal) / sysconf(_SC_PAGESIZE) * 2 / 3) << heap_stats_text();
+    hak_trim();
+    EXPECT_LE(process_rss_bytes(), before + 4 * kMiB) << heap_stats_text();
+}
+
+} // namespace

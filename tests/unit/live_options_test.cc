@@ -1,0 +1,424 @@
+/* Every option that the table marks live is set while a program runs, and has a probe here that sees the difference. If one
+ * fails, a user sets an option of a running program, is told that it was done, and nothing changes.
+ *
+ *  1. A probe names two values of its option, and measures something of which there is more with the second.
+ *  2. Each runs in a process of its own, which goes from the first value to the second and back.
+ *  3. The option is set by hak_option_set, then as `hakmem set` does it, which writes the option's words from outside. */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
+
+namespace {
+
+struct Probe {
+    const char *option, *less, *more;
+    long difference; /* at least */
+    long (*measure)();
+    std::vector<std::string> env;
+};
+
+std::string way; /* how options are set in this process */
+
+int set(const std::string &name, const std::string &value) {
+    return way == "api" ? hak_option_set(name.c_str(), value.c_str())
+                        : inside_option_write(name.c_str(), value.c_str());
+}
+
+std::string get(const char *name) {
+    char value[64] = "";
+    hak_option_get(name, value, sizeof value);
+    return value;
+}
+
+long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
+
+/* By how much the counter grows. */
+template <typename Work> long growth(const char *name, Work work) {
+    long before = counter(name);
+    work();
+    return counter(name) - before;
+}
+
+/* ---- slots that are free and resident ---- */
+
+void *client() {
+    static void *one = inside_pool_client_new();
+    return one;
+}
+
+std::vector<size_t> take(size_t slots) {
+    std::vector<size_t> taken;
+    int zero;
+    for (size_t i = 0; i < slots; i++)
+        taken.push_back(inside_pool_take(client(), 1, 1, 0, &zero));
+    inside_pool_settle(client());
+    return taken;
+}
+
+void give(const std::vector<size_t> &slots, size_t step = 1, size_t from = 0) {
+    for (size_t i = from; i < slots.size(); i += step)
+        inside_pool_give(client(), slots[i], 1, 0);
+    inside_pool_settle(client());
+}
+
+constexpr size_t kSuperSlabs = 20, kSlots = kSuperSlabs * INSIDE_SUPERSLAB_SLOTS;
+
+/* Retained when so many are given back at once. */
+long retained() {
+    give(take(kSlots));
+    long empty = static_cast<long>(inside_pool_count().empty_slots);
+    inside_pool_purge(client(), 0);
+    return empty;
+}
+
+long retained_beside_live_ones() {
+    std::vector<size_t> live = take(kSlots / 2);
+    long empty = retained();
+    give(live);
+    inside_pool_purge(client(), 0);
+    return empty;
+}
+
+/* Wholly free SuperSlabs that are still resident a second later. */
+long cached() {
+    give(take(kSlots));
+    inside_pool_decay(client(), 1000);
+    long kept = static_cast<long>(inside_pool_cached());
+    inside_pool_purge(client(), 0);
+    return kept;
+}
+
+/* Retained for twenty seconds in SuperSlabs that are in use. */
+long retained_long() {
+    std::vector<size_t> slots = take(kSlots);
+    give(slots, 2);
+    inside_pool_decay(client(), 20000);
+    long empty = static_cast<long>(inside_pool_count().empty_slots);
+    give(slots, 2, 1);
+    inside_pool_purge(client(), 0);
+    return empty;
+}
+
+/* ---- blocks ---- */
+
+using Blocks = std::vector<void *>;
+
+Blocks allocate(size_t count, size_t bytes) {
+    Blocks blocks(count);
+    for (void *&block : blocks) {
+        block = hak_malloc(bytes);
+        if (block != nullptr)
+            memset(block, 1, bytes);
+    }
+    return blocks;
+}
+
+void free_all(const Blocks &blocks, size_t step = 1, size_t from = 0) {
+    for (size_t i = from; i < blocks.size(); i += step)
+        hak_free(blocks[i]);
+}
+
+/* A thread that has allocated, and waits until this ends. */
+class Thread {
+  public:
+    explicit Thread(size_t count) {
+        thread_ = std::thread([this, count] {
+            blocks = allocate(count, 100);
+            ready_ = true;
+            while (!done_)
+                std::this_thread::yield();
+        });
+        while (!ready_)
+            std::this_thread::yield();
+    }
+    ~Thread() {
+        done_ = true;
+        thread_.join();
+    }
+    Blocks blocks;
+
+  private:
+    std::atomic<bool> ready_{false}, done_{false};
+    std::thread thread_;
+};
+
+long drains() {
+    Thread other(20000);
+    return growth("drains", [&] { std::thread([&] { free_all(other.blocks); }).join(); }); /* it adopts no slab */
+}
+
+long owned_slabs() {
+    Thread other(1);
+    Blocks blocks = allocate(20000, 1000);
+    free_all(blocks, 2);
+    long owned = static_cast<long>(inside_owned_slabs(inside_heap()));
+    free_all(blocks, 2, 1);
+    free_all(other.blocks);
+    return owned;
+}
+
+/* More blocks at once than any ring holds, so that it runs empty and full. */
+void rounds(size_t count, size_t bytes) {
+    for (int round = 0; round < 20; round++)
+        free_all(allocate(count, bytes));
+}
+
+long mid_refills() {
+    rounds(150, 8000);
+    return growth("ring_refills", [] { rounds(150, 8000); });
+}
+
+long large_spans() {
+    rounds(12, 65 * kKiB);
+    return growth("large_spans", [] { rounds(12, 65 * kKiB); });
+}
+
+long populate_calls() {
+    static std::vector<Blocks> kept; /* so that the next measurement gets slots that were never used */
+    return growth("populate_calls", [] { kept.push_back(allocate(5000, 1000)); });
+}
+
+long tasks() {
+    namespace fs = std::filesystem;
+    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+}
+
+/* Threads besides this one, the one it starts, and a sanitizer's: those there are at the first call, when there is to be no
+ * purger. A thread that is to come or go takes a while. */
+long purgers() {
+    Thread other(1);
+    static const long without = tasks();
+    long wanted = get("PURGER") == "1", threads = 0;
+    for (int tries = 0; tries < 20000 && (tries < 100 || threads != wanted); tries++) {
+        free_all(allocate(100, 65 * kKiB));
+        threads = tasks() - without;
+    }
+    free_all(other.blocks);
+    return threads;
+}
+
+/* Does the same whenever it is told. */
+class Worker {
+  public:
+    explicit Worker(void (*batches)()) {
+        thread_ = std::thread([this, batches] {
+            for (int done = 0; !ended_;) {
+                if (done == wanted_) {
+                    std::this_thread::yield();
+                    continue;
+                }
+                batches();
+                done_ = ++done;
+            }
+        });
+    }
+    ~Worker() {
+        ended_ = true;
+        thread_.join();
+    }
+    void work() {
+        wanted_++;
+        while (done_ != wanted_)
+            std::this_thread::yield();
+    }
+
+  private:
+    std::atomic<bool> ended_{false};
+    std::atomic<int> wanted_{0}, done_{0};
+    std::thread thread_;
+};
+
+/* ---- limits ---- */
+
+long refusals() {
+    void *block = hak_malloc(64 * kMiB);
+    hak_free(block);
+    return block == nullptr;
+}
+
+long soft_crossings() {
+    return growth("soft_limit_crossings", [] { free_all(allocate(400, 65 * kKiB)); });
+}
+
+/* Files of the kernel's with a limit and pressure, while this lives. */
+class Kernel {
+  public:
+    Kernel() {
+        char name[] = "/tmp/hakmem-live-XXXXXX";
+        root_ = mkdtemp(name);
+        file("/proc/self/cgroup", "0::/\n");
+        file("/sys/fs/cgroup/memory.max", "300000000\n");
+        file("/sys/fs/cgroup/memory.pressure", "some avg10=50.00 avg60=0.00 avg300=0.00 total=0\n");
+        file("/proc/pressure/memory", "some avg10=50.00 avg60=0.00 avg300=0.00 total=0\n");
+        inside_limits_set_root(root_.c_str());
+    }
+    ~Kernel() {
+        inside_limits_set_root("");
+        std::filesystem::remove_all(root_);
+    }
+
+  private:
+    void file(const std::string &path, const char *text) {
+        std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+        std::ofstream(root_ + path) << text;
+    }
+    std::string root_;
+};
+
+long cgroup_limits() {
+    Kernel kernel;
+    inside_limits_refresh();
+    return inside_limits_cgroup_bytes() != UINT64_MAX;
+}
+
+long scarcity() {
+    Kernel kernel;
+    return inside_limits_scarce();
+}
+
+/* ---- statistics and samples ---- */
+
+/* Bytes of statistics at the end of a program that sets the option as this one did. */
+long statistics() { return static_cast<long>(run_self({"--end", way, get("STATS")}, {"HAKMEM_STATS=0"}).err.size()); }
+
+long samples(size_t mean_bytes, size_t count) {
+    hak_profile_start(mean_bytes);
+    long taken = growth("samples_taken", [&] {
+        for (size_t i = 0; i < count; i++)
+            hak_free(hidden(hak_malloc(16 * kKiB)));
+    });
+    hak_profile_stop();
+    return taken;
+}
+
+long samples_by_option() { return samples(0, 2000); }
+long samples_in_haste() { return samples(4096, 20000); }
+
+/* ---- the probes ---- */
+
+const std::string kRetain = "HAKMEM_RETAIN_BYTES=1g";
+
+const std::vector<Probe> probes = {
+    {"SS_CACHE_COUNT", "2", "10", 5, cached, {kRetain}},
+    {"SS_CACHE_BYTES", "1m", "16m", 100, retained, {kRetain}},
+    {"SS_CACHE_AGE_MS", "100", "100000", 10, cached, {kRetain}},
+    {"SS_RESERVE", "1", "8", 5, cached, {kRetain, "HAKMEM_SS_CACHE_AGE_MS=100"}},
+    {"PURGE", "eager", "never", 500, retained, {}},
+    {"RETAIN_BYTES", "1m", "32m", 200, retained, {}},
+    {"RETAIN_PERCENT", "0", "100", 100, retained_beside_live_ones, {"HAKMEM_RETAIN_BYTES=0"}},
+    {"DECAY_MS", "10", "100000000", 100, retained_long, {kRetain}},
+    {"PURGER", "0", "1", 1, purgers, {}},
+    {"POPULATE", "0", "1", 1, populate_calls, {}},
+    {"DRAIN", "0", "1", 3, drains, {}},
+    {"DRAIN_INTERVAL", "1000000", "100", 20, drains, {}},
+    {"OWNED_SLABS", "4", "200", 50, owned_slabs, {}},
+    {"L2_RING_CAP", "128", "8", 200, mid_refills, {}},
+    {"L25_RING_CAP", "16", "1", 50, large_spans, {}},
+    {"RING_BYTES", "4m", "0", 500, mid_refills, {}},
+    {"HARD_LIMIT", "0", "16m", 1, refusals, {}},
+    {"SOFT_LIMIT", "0", "8m", 1, soft_crossings, {}},
+    {"CGROUP", "0", "1", 1, cgroup_limits, {}},
+    {"PRESSURE", "0", "10", 1, scarcity, {}},
+    {"STATS", "0", "1", 100, statistics, {}},
+    {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
+    {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
+};
+
+const Probe *probe_of(const std::string &option) {
+    for (auto &probe : probes)
+        if (option == probe.option)
+            return &probe;
+    return nullptr;
+}
+
+/* In a process of its own: the option goes there and back. */
+int run_probe(const Probe &probe) {
+    long measured[3];
+    const char *values[3] = {probe.less, probe.more, probe.less};
+    for (int i = 0; i < 3; i++) {
+        if (set(probe.option, values[i]) != 0)
+            return 2;
+        measured[i] = probe.measure();
+    }
+    printf("%s: %ld, %s: %ld, %s: %ld\n", values[0], measured[0], values[1], measured[1], values[2], measured[2]);
+    return measured[1] - measured[0] >= probe.difference && measured[1] - measured[2] >= probe.difference ? 0 : 1;
+}
+
+class LiveOptions : public testing::TestWithParam<unsigned> {};
+
+TEST_P(LiveOptions, AreWhatTheProgramDoes) {
+    inside_option option = inside_option_at(GetParam());
+    const Probe *probe = probe_of(option.name);
+    if (!option.live) {
+        EXPECT_EQ(probe, nullptr) << "it has a probe, and is not live";
+        EXPECT_EQ(hak_option_set(option.name, get(option.name).c_str()), EPERM) << "it is not live";
+        return;
+    }
+    ASSERT_NE(probe, nullptr) << option.name << " is live: it needs a probe in this file";
+    for (const char *by : {"api", "words"}) {
+        Outcome outcome = run_self({"--probe", option.name, by}, probe->env);
+        EXPECT_TRUE(outcome.exited(0)) << option.name << " set by " << by << ": " << outcome.describe();
+    }
+}
+
+/* Rings that were made under another value, of a thread that did not set it: a batch that the ring could hold now does not
+ * go to the slabs, and one that it must not hold any more does, though the ring never ran full or empty meanwhile. */
+TEST(Rings, FollowTheirOptionsUpAndDown) {
+    way = "api";
+    struct {
+        const char *option, *counter;
+        void (*batches)();
+    } kinds[] = {{"L2_RING_CAP", "ring_refills", [] { rounds(110, 8000); }},
+                 {"L25_RING_CAP", "large_spans", [] { rounds(30, 65 * kKiB); }},
+                 {"RING_BYTES", "ring_refills", [] { rounds(110, 8000); }}};
+    set("PURGER", "0"); /* it empties the rings of a thread that waits */
+    set("RING_BYTES", "64m");
+    for (auto &kind : kinds) {
+        bool of_bytes = std::string(kind.option) == "RING_BYTES";
+        Worker worker(kind.batches);
+        auto slow = [&](const char *value) {
+            EXPECT_EQ(set(kind.option, value), 0);
+            worker.work();
+            return growth(kind.counter, [&] { worker.work(); });
+        };
+        set("L2_RING_CAP", of_bytes ? "128" : "48");
+        long before = slow(of_bytes ? "128k" : "16"), raised = slow(of_bytes ? "64m" : "128");
+        long lowered = slow(of_bytes ? "128k" : "8"), again = slow(of_bytes ? "64m" : "128");
+        EXPECT_GT(before, 100) << kind.option;
+        EXPECT_LE(raised, 2) << kind.option << " was raised";
+        EXPECT_GT(lowered, 100) << kind.option << " was lowered";
+        EXPECT_LE(again, 2) << kind.option << " was raised again";
+    }
+    set("PURGER", "1");
+    set("RING_BYTES", "4m");
+    set("L2_RING_CAP", "128");
+    set("L25_RING_CAP", "16");
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, LiveOptions, testing::Range(0u, inside_options),
+                         [](const auto &one) { return std::string(inside_option_at(one.param).name); });
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 4 && strcmp(argv[1], "--probe") == 0) {
+        way = argv[3];
+        hak_free(hak_malloc(10));
+        return run_probe(*probe_of(argv[2]));
+    }
+    if (argc == 4 && strcmp(argv[1], "--end") == 0) {
+        way = argv[2];
+        return set("STATS", argv[3]);
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
