@@ -307,7 +307,7 @@ fn a_wrong_exit_status_ends_it() {
 #[test]
 fn memory_is_that_of_the_program() {
     let tools = tools();
-    let result = compare(&["--only", "system", "--rounds", "1", "--", &tools.program(), "touch", "50", "100"]);
+    let result = compare(&["--only", "system", "--rounds", "1", "--", &tools.program(), "touch", "50", "16"]);
     let (peak, average) = (result.mib("system", "peak_rss_bytes"), result.mib("system", "average_rss_bytes"));
     assert!((50.0..56.0).contains(&peak) && average > 10.0 && average <= peak, "{peak} {average}");
     let points = result.runs("system")[0]["rss_over_time"].as_array().unwrap();
@@ -369,7 +369,7 @@ fn without_ptrace_samples_do() {
             &tools.program(),
             "touch",
             "50",
-            "100",
+            "48",
         ],
     );
     assert_eq!(result.status, 0, "{}{}", result.stdout, result.stderr);

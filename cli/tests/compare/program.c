@@ -1,7 +1,7 @@
 /* program MODE ARGS…: programs of many kinds for the tests of `hakmem compare`.
  *
  *   work N             allocates and frees N blocks, prints a checksum, a throughput and a second number
- *   touch MIB MS       touches so much memory and sleeps
+ *   touch MIB READS    touches so much memory, and ends when the parent has made so many reads more
  *   thread MIB         the main thread ends; another one touches the memory after that
  *   tree MIB           two child processes each touch so much, and end when the parent has looked
  *   orphan FILE        a child outlives it, which writes its number to FILE
@@ -54,11 +54,15 @@ static long reads_of_parent(void) {
     return reads;
 }
 
+static void wait_for_reads(int reads) {
+    long begun = reads_of_parent();
+    for (int polls = begun < 0 ? 1800 : 0; polls < 2000 && reads_of_parent() < begun + reads; polls++)
+        usleep(10000);
+}
+
 /* A sample of a tree of three processes takes at most 24 reads: twice as many contain a whole one. */
 static void wait_for_sample(void) {
-    long begun = reads_of_parent();
-    for (int polls = begun < 0 ? 1800 : 0; polls < 2000 && reads_of_parent() < begun + 48; polls++)
-        usleep(10000);
+    wait_for_reads(48);
 }
 
 static void *late_touch(void *unused) {
@@ -121,7 +125,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(mode, "touch") == 0) {
         mib = (size_t)atol(argv[2]);
         touch();
-        usleep((useconds_t)atol(argv[3]) * 1000);
+        wait_for_reads(atoi(argv[3]));
     } else if (strcmp(mode, "thread") == 0) {
         pthread_t thread;
         mib = (size_t)atol(argv[2]);
