@@ -101,6 +101,8 @@ void pool_settle(struct pool_client *c);
 void pool_grew_inside(struct pool_client *c, size_t bytes);
 /* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
 bool pool_may_retain(size_t slots);
+/* Were purged pages inside slabs wanted back at once, not long ago? The program swings: the same will happen again. */
+bool pool_pages_are_missed(void);
 /* So many pages inside a slab were purged, as it was hardly used. */
 void pool_shrank_inside(struct pool_client *c, size_t slot, size_t pages);
 /* Purges EMPTY slots until at most `keep_slots` are left. Returns how many slots were purged. */

@@ -305,14 +305,20 @@ static size_t growth_slots(void) {
     return active > seen ? active - seen : 0;
 }
 
+bool pool_pages_are_missed(void) {
+    return load_relaxed(&of_pages.regrets) != 0 &&
+           age_ms(os_now_ms(), load_relaxed(&of_pages.last_regret_ms)) <= QUIET_MS;
+}
+
 void pool_grew_inside(struct pool_client *c, size_t bytes) {
     c->grown_bytes += bytes;
     size_t slots = c->grown_bytes / SLOT_BYTES;
     if (slots == 0)
         return;
     c->grown_bytes %= SLOT_BYTES;
-    look_about(c, slots);
     judge_last_purge(c, &of_pages, true, os_now_ms());
+    if (!pool_pages_are_missed())
+        look_about(c, slots);
 }
 
 bool pool_may_retain(size_t slots) {
