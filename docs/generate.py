@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes options.md and counters.md from the tables in the sources: the one place where each is described."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import re
 

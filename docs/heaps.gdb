@@ -1,4 +1,5 @@
 # What a hung program's heaps are doing: gdb -batch -p PID -x docs/heaps.gdb (a library with debug information; docs/hangs.md)
+# SPDX-License-Identifier: MIT
 set pagination off
 printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", settlings, gathered, hak_region_use.superslabs, hak_region_use.unmapped
 if purge_fork_page

@@ -3,6 +3,7 @@
 
 FULL is the text that `hakmem report --markdown` wrote, as `./hak bench report` has it in build/results/report.md. Its plots lie
 beside it, in plots/; the one that performance.md shows is copied into docs/plots."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import re
 import shutil

@@ -4,6 +4,7 @@
 figures: first takes over those that the last runs of `./hak test`, `soak`, `fuzz` and `test --coverage` left in
 build/results/reliability-*.json; of a figure that several have, the largest.
 """
+# SPDX-License-Identifier: MIT
 import json
 import pathlib
 import sys

@@ -10,6 +10,7 @@
  *   errors     a failed allocation returns NULL, sets errno to ENOMEM and changes nothing;
  *   bad input  a pointer that is not the start of a live block ends the program: one line on the standard error,
  *              "hakmem: …", then abort(). The option ON_ERROR makes it the line alone, or nothing. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -39,7 +40,7 @@ extern "C" {
 
 /* ---- blocks ---- */
 
-/* Returns a block of at least `size` bytes, not cleared. hak_malloc(0) returns a block of its own, which must be freed. */
+/* Returns a block of at least `size` bytes, not cleared. hak_malloc(0) returns a unique block, to be freed like any other. */
 HAK_EXPORT void *hak_malloc(size_t size) HAK_NOEXCEPT HAK_ALLOC_SIZE(1);
 
 /* Returns a cleared block for `count` objects of `size` bytes each. If the product overflows: NULL and ENOMEM. */
@@ -79,7 +80,7 @@ HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 HAK_EXPORT int hak_expand(void *block, size_t size) HAK_NOEXCEPT;
 
 /* Returns a block of at least `size` bytes and stores its usable size in *usable, which must not be NULL. On failure
- * *usable is not to be read. */
+ * *usable is 0. */
 HAK_EXPORT void *hak_alloc_at_least(size_t size, size_t *usable) HAK_NOEXCEPT HAK_ALLOC_SIZE(1);
 
 /* ---- the heap ---- */
@@ -101,7 +102,7 @@ HAK_EXPORT size_t hak_stats_json(char *buffer, size_t bytes) HAK_NOEXCEPT;
 HAK_EXPORT size_t hak_option_get(const char *name, char *buffer, size_t bytes) HAK_NOEXCEPT;
 
 /* Sets the option `name` to `value`, written as in the environment. Returns 0; EINVAL if there is no such option or value; or
- * EPERM if the option is only read at the start. Threads heed a new value at their next slow path. */
+ * EPERM if the option is only read at the start. The rings of other threads follow at their next slow path. */
 HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 
 /* Sets the function to call when the heap passes SOFT_LIMIT; NULL: none. Two threads must not set it at once.

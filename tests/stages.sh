@@ -5,6 +5,7 @@
 #
 #  1. A stage is a function stage_NAME; its output goes to build/test-logs/NAME.log.
 #  2. It passes if its status is 0. The tests it ran are counted from its output.
+# SPDX-License-Identifier: MIT
 
 # ---- tests ----
 

@@ -3,6 +3,7 @@
  * The end of a hash table, a collector's sweep, a compiler's exit. Each thread fills COUNT blocks of SIZE bytes and then
  * frees PERCENT of them. In each further round it allocates as many again and frees them. ORDER: 0 random, 1 as they
  * were allocated, 2 the other way round. An operation is one free, or one malloc after the first fill. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SIZE, COUNT, THREADS, PERCENT, ROUNDS, ORDER, SEED };

@@ -8,6 +8,7 @@
  *
  * A misuse is told if the program ends by a signal, or if nothing came of it: the contents were gone, the call was refused.
  * That is for its function to say: it returns true then. */
+/* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>

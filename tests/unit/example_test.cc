@@ -1,5 +1,6 @@
 /* The worked example of docs/design.md: three blocks, two threads, and the slab's record after each step. If it fails, the
  * page explains an allocator that is not this one. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <condition_variable>

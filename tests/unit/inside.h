@@ -1,4 +1,5 @@
 /* The allocator's internal modules as plain functions: their headers are C11 and cannot be read by C++. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_INSIDE_H
 #define HAKMEM_TESTS_INSIDE_H
 
