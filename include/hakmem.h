@@ -72,7 +72,7 @@ HAK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t size) HAK_NOEXCEPT
 HAK_EXPORT size_t hak_usable_size(const void *block) HAK_NOEXCEPT;
 
 /* Returns the usable size that a block of `size` bytes would have, or 0 if there can be no such block. A block that is put
- * between guard pages (the option GUARD_SAMPLE_BYTES) has exactly the size asked for instead: hak_usable_size tells. */
+ * between guard pages (the option GUARD_SAMPLE_BYTES) has exactly the size asked for instead; hak_usable_size returns it. */
 HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 
 /* Makes `size` bytes of the block usable without moving it. Returns 1 if they are usable now, else 0, and then the block is
