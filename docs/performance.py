@@ -28,6 +28,8 @@ def main():
     full = pathlib.Path(sys.argv[1])
     head, *rest = re.split(r"^## ", full.read_text(), flags=re.MULTILINE)
     head = re.sub(r"^Made by .*\n", "", head, flags=re.MULTILINE).replace("# Performance\n\n\n", "# Performance\n\n")
+    head = re.sub(r"(?<=\n)(\*\*.*\*\*)\n((?:[^\n#].*\n)+)",
+                  lambda said: said[1] + "\n\n" + re.sub(r"^", "- ", said[2].rstrip("\n"), flags=re.MULTILINE) + "\n", head)
     made = ("Made by `./hak bench report`; not to be edited. The full report, with every workload, the further numbers, the"
             " counts\nthat do not depend on the machine, and a plot of each, is what the same command writes to"
             " `build/results/report.html`\nand `report.md`.\n")
