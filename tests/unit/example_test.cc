@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <fstream>
 #include <functional>
@@ -71,6 +72,10 @@ class Example {
     /* The row that the page must have for this step. */
     void expect_row(const std::string &step, const void *block) {
         inside_tiny_record of_a = inside_tiny_record_of(block, heap_a), of_b = inside_tiny_record_of(block, heap_b);
+        EXPECT_EQ(of_a.floor, 0u);
+        if (!of_a.current) /* carved = listed + out, out = countdown + floor */
+            EXPECT_EQ(of_a.carved,
+                      std::count_if(of_a.list, of_a.list + 4, [](int i) { return i >= 0; }) + of_a.countdown);
         std::string owner = of_a.owned == INSIDE_OWNER_POOL   ? "POOL"
                             : of_a.owned == INSIDE_OWNER_NONE ? "NONE"
                             : of_a.owner == heap_a            ? "A"
