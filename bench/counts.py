@@ -12,6 +12,7 @@
 3. A finding is a series of HAKMEM that grows along its x by more than TOLERANCE and the unit's least step; a loss a
    point where a peer counts less by as much.
 """
+# SPDX-License-Identifier: MIT
 import argparse
 import json
 import os

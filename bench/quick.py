@@ -6,6 +6,7 @@
    build's counters), SuperSlabs. What it can change is a ratio from `hakmem compare` on a group of suites/quick.toml.
 3. A figure that cannot be measured is short, with the reason as its measurement: nothing is skipped in silence.
 """
+# SPDX-License-Identifier: MIT
 import argparse
 import json
 import os

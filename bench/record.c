@@ -7,6 +7,7 @@
  *   4. Threads are numbered by their first call; their births (pthread_create) and ends are recorded, too.
  * The blocks are glibc's own. Calls before there is an environment (the dynamic linker's) are not recorded.
  * bench/traces/trace.py packs the file, bench/workloads/replay.c replays it. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -5,6 +5,7 @@
  *      outside this program's own text counts: the allocator's, not the call and the PLT.
  *   3. Printed is the median per call: an occasional slow path does not show.
  * Counts, not times: the same on a busy machine. Works for any allocator that is preloaded. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* See limits.h. */
+/* SPDX-License-Identifier: MIT */
 #include "limits.h"
 #include "os.h"
 #include "purge.h"

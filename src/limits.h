@@ -12,6 +12,7 @@
  *  6. The callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_LIMITS_H
 #define HAK_LIMITS_H
 

@@ -7,6 +7,7 @@
  *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
  *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "os.h"
 #include "tiers.h"

@@ -1,4 +1,5 @@
 /* Taking and giving spans and runs, and the offers of slabs. See pool.h; giving back to the system is in purge.c. */
+/* SPDX-License-Identifier: MIT */
 #include "pool.h"
 #include "limits.h"
 #include "log.h"

@@ -10,6 +10,7 @@
  *  4. EMPTY slots beyond a bound go back to the system, highest address first: see purge.h.
  *
  * Any thread calls anything; nothing waits. A pool_client is one thread's. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_POOL_H
 #define HAK_POOL_H
 

@@ -1,4 +1,5 @@
 /* See purge.h. */
+/* SPDX-License-Identifier: MIT */
 #include "purge.h"
 #include "limits.h"
 #include "log.h"

@@ -14,6 +14,7 @@
  *     nothing to do it is parked; settling wakes it. When all threads but one have ended, it is called and ends. While there
  *     is one, a freeing thread purges only what is far over the bound; until then, all that is over it.
  *  6. SuperSlabs with huge pages: when some slots are purged the free rest goes with them, as one touch made all resident. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGE_H
 #define HAK_PURGE_H
 

@@ -1,4 +1,5 @@
 /* See purger.h. */
+/* SPDX-License-Identifier: MIT */
 #include "purger.h"
 #include "inspect.h"
 #include "limits.h"

@@ -12,6 +12,7 @@
  *     were taken and given since.
  *
  * Also what heaps' threads do themselves from time to time. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGER_H
 #define HAK_PURGER_H
 

@@ -12,6 +12,7 @@
  *     are reserved, SuperSlabs are mapped one by one where the window is still free.
  *
  * Everything may be called from any thread. Records are never unmapped. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_REGION_H
 #define HAK_REGION_H
 

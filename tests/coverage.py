@@ -4,6 +4,7 @@
 Lines that no test can reach say why in a comment with LCOV_EXCL_LINE, or lie between LCOV_EXCL_START and LCOV_EXCL_STOP:
 lcov's own markers. They are counted on neither side. Status 1: less than LEAST_PERCENT.
 """
+# SPDX-License-Identifier: MIT
 import collections
 import pathlib
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ./hak run keeps its promise: the program's own output, input, arguments and exit status, and nothing else. What the
 # driver cannot do it says in one line.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 HAK=$(cd "$(dirname "$0")/.." && pwd)/hak
 

@@ -2,6 +2,7 @@
  * and every step whose program counter lies in libhakmem.so counts. No clock is involved, so the counts are exact:
  * they must equal tests/fast_path.golden for the compiler at hand, and stay within the budget for every compiler.
  * If it fails, every program became slower (or faster: then write the new counts down). */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>

@@ -1,4 +1,5 @@
 /* hak_stats_json read into a Json value, and the sum of resident bytes the heap reports. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_HEAP_STATS_H
 #define HAKMEM_TESTS_HEAP_STATS_H
 

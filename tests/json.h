@@ -1,5 +1,6 @@
 /* A strict reader of JSON, enough to check what the library writes: objects, arrays, strings, numbers, true, false,
  * null; nothing may follow the value. Throws std::runtime_error with the offset of the first mistake. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_JSON_H
 #define HAKMEM_TESTS_JSON_H
 

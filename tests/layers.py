@@ -4,6 +4,7 @@
 Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ is in exactly one
 row, every name is that of a file, and a file includes only from its own row and from those above it, which are the lower
 layers. Prints one line for each breach; the status is 1 if there is any."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import re
 import sys

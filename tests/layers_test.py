@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """layers.py on small trees. If it fails, an include that goes up, or a file that nobody put into the table, is not noticed."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import subprocess
 import sys

@@ -6,6 +6,7 @@
 #   aarch64-clang with assertions, pages of 64 KiB
 #   musl          gcc; the test in C alone, linked in each way, and every workload in C; clang reads the sources
 # It installs nothing. Each step ends in a line "ok   NAME" or "FAIL NAME".
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 (($#)) || { echo "usage: machines.sh BUILD_DIRECTORY [STEP…]" && exit 2; }

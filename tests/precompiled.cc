@@ -1,1 +1,2 @@
 /* So that what most tests include is compiled once. */
+/* SPDX-License-Identifier: MIT */

@@ -5,6 +5,7 @@
 #
 #  1. A stage is a function stage_NAME; its output goes to build/test-logs/NAME.log.
 #  2. It passes if its status is 0. The tests it ran are counted from its output.
+# SPDX-License-Identifier: MIT
 
 # ---- tests ----
 
@@ -241,9 +242,10 @@ stage_install() {
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"
 }
 
-# Runs what the documentation says: every block opened by ```sh run, and the generated pages are up to date.
+# Runs what the documentation says: every block opened by ```sh run. Links lead somewhere, and the generated pages are up to date.
 stage_docs() {
   local blocks block file
+  python3 "$ROOT/tests/pages.py"
   build_library
   blocks=$(mktemp -d)
   awk -v out="$blocks" '

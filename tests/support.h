@@ -4,6 +4,7 @@
  *
  * HAK_TEST_LONGER=N in the environment: N times as often, for a soak. HAK_TEST_SHORTER=N: a part of it, for an emulator.
  * A line `figure: NAME VALUE` is a result that the documentation is made of: a sum of all runs, or of NAME_most the largest. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_SUPPORT_H
 #define HAKMEM_TESTS_SUPPORT_H
 

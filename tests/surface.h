@@ -2,6 +2,7 @@
  * and the same table of glibc's own calls beside it as the oracle. Calls through pointers can't be optimised away.
  *   surface_hak.cc   subject() is hak_*: linked with the allocator built without symbol override
  *   surface_std.cc   subject() is malloc and the rest: linked with libhakmem.so */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_SURFACE_H
 #define HAKMEM_TESTS_SURFACE_H
 

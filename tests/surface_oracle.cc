@@ -1,4 +1,5 @@
 /* glibc's own allocator: looked up in libc.so.6 itself, so that a malloc linked before it is passed over. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>

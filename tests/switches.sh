@@ -1,6 +1,7 @@
 #!/bin/sh
 # The switches for looking at a program: if they fail, somebody with a bug is left without what they were promised.
 # switches.sh LIBRARY CHECKED: CHECKED is 1 for the build that has the debug log.
+# SPDX-License-Identifier: MIT
 set -u
 library=$1 checked=$2 failed=0
 

@@ -6,6 +6,7 @@ usage: compare.py LIBRARY PROGRAM [ARGS…]
 Figures are medians of three interleaved rounds; time is wall-clock time, the rest is what the kernel charges the
 finished process (wait4). Where the memory stands is what HAKMEM reports at the end of the program.
 """
+# SPDX-License-Identifier: MIT
 
 import json
 import os

@@ -6,6 +6,7 @@
  * thread after the other: their memory is the program's peak, and does not depend on how they meet.
  * The program ends with its data in memory, as a server does that is stopped. It prints one line, the same in
  * every run: a checksum of all answers. It knows no allocator: everything goes through malloc. */
+/* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdint.h>

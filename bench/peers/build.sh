@@ -6,6 +6,7 @@
 #     and compiler are those of its stamp is not built again.
 #  3. probe.cc, with the peer preloaded, verifies that it is the malloc in use and works: on every run.
 # A peer that fails is one line, with its log, and does not stop the others; the exit status is 1 then.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 unset CDPATH LD_PRELOAD
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // Checks, with an allocator preloaded, that it is the malloc in use and that it works: `probe LIBRARY…` ends with 0,
 // or says in one line what is wrong. A line and 0 is a shortcoming that few programs meet.
 //  1. Every entry point, as the dynamic linker finds it, lies in one of the libraries.

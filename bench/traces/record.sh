@@ -4,6 +4,7 @@
 # Needs Debian's packages gcc g++ python3.11 perl sqlite3 nodejs rocksdb-tools xz-utils. What a program allocates
 # depends on its version and, with threads, on the machine's schedule: a new recording is another trace.
 # `trace.py sum` prints a trace's figures, `trace.py show` its calls.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 PATH=/usr/bin:/bin # a wrapper found before them would be recorded instead
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

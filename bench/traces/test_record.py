@@ -3,6 +3,7 @@
 
 If it fails, traces are not what programs did: calls lost or doubled, out of order, by the wrong thread.
 """
+# SPDX-License-Identifier: MIT
 import os
 import subprocess
 import sys

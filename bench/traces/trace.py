@@ -14,6 +14,7 @@ length in bytes before it. All numbers are varints: seven bits a byte, least fir
   ranks        per REALLOC, FREE: 0 for NULL, else 1 + the live blocks that are younger than the one that ends
 Columns, and ranks instead of numbers, because xz then finds what repeats: 0.5-3 bits a call.
 """
+# SPDX-License-Identifier: MIT
 import struct
 import sys
 from enum import IntEnum

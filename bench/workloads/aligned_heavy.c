@@ -2,6 +2,7 @@
  *
  * Alignments are 16-4096 B, small ones more often; sizes are 16-2063 B, for aligned_alloc rounded up to a multiple of
  * the alignment. An operation is one allocation or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED };

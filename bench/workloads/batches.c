@@ -3,6 +3,7 @@
  * Sizes go 16, 24, 32, 48, 64 … 32768 B, BATCH_KIB of each (at least one block), so that the memory of one size has
  * to serve the next. A batch is freed in order, backwards or shuffled, in turn. An operation is one malloc or one
  * free. Peak RSS beyond THREADS * BATCH_KIB is what the change of sizes cost. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, ROUNDS, BATCH_KIB, SEED };

@@ -2,6 +2,7 @@
  *
  * Every block is checked to be zero at its start, end and once per KiB, then dirtied there. An operation is one
  * calloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED };

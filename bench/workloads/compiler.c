@@ -7,6 +7,7 @@
  *      into the unit's growing output; then the tree is freed.
  * At the unit's end its instructions and output go; at the program's the names. An operation is one block allocated or
  * freed, or one growth. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { UNITS, FUNCTIONS, SEED };

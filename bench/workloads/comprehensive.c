@@ -6,6 +6,7 @@
  *   long_lived           one in ten stays for ten rounds, the others are freed in order
  *   mixed                sizes 16, 32, 64 and 128 B in turn, freed in random order (the size is that of the first)
  * An operation is one malloc or one free. Each pattern's own speed is printed as PATTERN_SIZE_ops/s. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ROUNDS, SEED };

@@ -5,6 +5,7 @@
  * one is freed at random; the others leave in about the order they came. As much is freed as is allocated. RSS over
  * the live bytes is taken 16 times in a cycle; the mean and the most are printed. An operation is one malloc and one
  * free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { LIVE_MIB, OPS, CYCLES, SEED };

@@ -6,6 +6,7 @@
  *                        its own, which should not be that one
  * Each thread, ROUNDS times: allocates, increments every byte WRITES times, checks them, frees. An operation is one
  * write. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { PASSIVE, THREADS, ROUNDS, WRITES, SIZE };

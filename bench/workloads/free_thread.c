@@ -4,6 +4,7 @@
  *   1. each worker has LIVE blocks of 16 B-16 KiB and OPS times replaces a random one;
  *   2. what it retires is gathered by 200 and goes to the cleaner, which checks and frees it later.
  * An operation is one replacement. RSS is taken when all is retired and freed, the threads still being there. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { WORKERS, LIVE, OPS, SEED };

@@ -4,6 +4,7 @@
  *   2. Each allocates MIB MiB in blocks of 16 B-1 MiB, half of which the next thread frees; frees the rest; sleeps.
  *   3. Main rests for REST_MS: idle RSS. The lists are the program's own maps, unmapped before that.
  * An operation is one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, MIB, REST_MS, SEED };

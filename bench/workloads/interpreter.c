@@ -5,6 +5,7 @@
  *   4 push a number · 3 add or join the two on top · 2 push a string · 2 store into one of GLOBALS · 1 load one
  *   1 append to a list · 1 push an empty list · 1 call · 1 return
  * An operation is one step. The number of live values at the end must be that of the counts. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <stddef.h>
 

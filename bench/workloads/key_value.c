@@ -4,6 +4,7 @@
  * key and a value, three blocks. Values are 16 B-128 KiB, small ones more often. Of 16 operations
  *   8 get (the value is checked) · 4 set anew (freed, allocated) · 2 append 1-256 B (realloc) · 2 delete
  * and set and append add a key that is not there. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { KEYS, OPS, SEED };

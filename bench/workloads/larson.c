@@ -8,6 +8,7 @@
  *      starts, and ends: blocks are freed by threads that did not allocate them;
  *   3. this goes on for SECONDS, or, with SECONDS 0, for GENERATIONS threads per array: fixed work.
  * An operation is one replacement: a free and a malloc. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <semaphore.h>
 

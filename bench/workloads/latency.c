@@ -11,6 +11,7 @@
  *   4. The worst is what no interrupt explains: of each chunk's slowest operation the least over the passes, of these
  *      the most. worst_seen_ns is the slowest single one.
  * An operation is one iteration; ops/s is with the timing. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <sys/resource.h>
 

@@ -2,6 +2,7 @@
  *
  * LISTS 1: linked lists instead of binary trees. A node is 32-160 B and half the nodes carry a string of 1-200 B. An
  * operation is one block: a malloc in one thread and a free in the other. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { TREES, NODES, SEED, LISTS };

@@ -4,6 +4,7 @@
  * but KEEP_PERCENT of them, picked at random, which live for three phases more. The survivors hold the pages around
  * them: after each phase RSS (less that at the start) is compared with the bytes that live; the mean is printed. An
  * operation is one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { PHASES, PHASE_MIB, KEEP_PERCENT, SEED };

@@ -6,6 +6,7 @@
  *      its allocator writes.
  *   3. When all are done and still there, the master sums the PSS of all processes.
  * An operation is one request. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { CHILDREN, REQUESTS, WARM_MIB, SEED };

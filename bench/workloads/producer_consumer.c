@@ -2,6 +2,7 @@
  *
  * There is a ring of 1,024 places from each producer to each consumer; a producer gives to its rings in turn, a
  * consumer goes round its own. An operation is one block: a malloc here and a free there. BLOCKS counts all. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SIZE, BLOCKS, PRODUCERS, CONSUMERS };

@@ -2,6 +2,7 @@
  *
  * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. An operation is one iteration, that
  * is one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED, PROFILE };

@@ -2,6 +2,7 @@
  *
  * The steady state of servers.  * SIZE 0: uniform in 16-1040 B. An operation is one free and one malloc. LEAN 1: no
  * tags, a loop of few instructions, for counting: the difference of two runs by the difference of their OPS. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { LIVE, SIZE, OPS, SEED, LEAN };

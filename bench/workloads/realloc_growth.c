@@ -2,6 +2,7 @@
  *
  * Each of BUFFERS buffers grows from 16 B past 64 KiB, is freed and starts anew, ROUNDS times on average. The
  * big one grows in steps of 1 MiB, each step written. An operation is one realloc. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { BUFFERS, ROUNDS, SEED, BIG_MIB };

@@ -9,6 +9,7 @@
  *      be zero there, what realloc gives must hold what was there before.
  *   4. What is live at the end is freed outside the time measured, before the next of REPEAT rounds.
  * An operation is one call. peak_net_bytes is the peak of the resident set above what it was before the first call. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <linux/futex.h>
 #include <stddef.h>

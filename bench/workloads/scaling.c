@@ -3,6 +3,7 @@
  * The array of pointers is mapped by the program itself and counts as its data. Overhead is RSS less RSS at the
  * start less data. One second after the last free, doing nothing, RSS is taken again. An operation is one malloc
  * or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 static struct argument args[] = {{"SIZE", 16, 4, 1u << 20}};

@@ -6,6 +6,7 @@
  *   2. makes an answer: a record and a body, which the next worker checks and frees;
  *   3. one time in 64 closes the session and opens a new one.
  * A worker whose queue is full first empties its own. An operation is one message. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { WORKERS, SESSIONS, MESSAGES, SEED };

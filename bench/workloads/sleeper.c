@@ -5,6 +5,7 @@
  *   3. main frees all others but the first KEEP percent, in the order they were allocated, and rests 1 s.
  * Printed: the bytes still live, and RSS less RSS at the start. The lists are the program's own maps, unmapped
  * before that. An operation is one free by main. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SLABS, SIZE, KEEP };

@@ -3,6 +3,7 @@
  * A cache as C++ programs write it: an unordered_map from a key (a string of 10-50 characters) to a value (a string of
  * 16 B-4 KiB) and its place in a list of KEYS / 2 recently used ones; the least recent is erased. A map counts how
  * often each key came. Values hold a letter of their key's. An operation is one look-up, with what follows from it. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 #include <list>

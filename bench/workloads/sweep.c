@@ -4,6 +4,7 @@
  * frees PERCENT of them. In each further round it allocates as many again and frees them. ORDER: 0 random, 1 as they
  * were allocated, 2 the other way round, 3 random and by another thread. An operation is one free, or one malloc after
  * the first fill; mallocs, those of the first fill included, and frees are also timed apart. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SIZE, COUNT, THREADS, PERCENT, ROUNDS, ORDER, SEED };

@@ -3,6 +3,7 @@
  * THREADS threads are started one after the other, at most AT_ONCE run at a time. Each frees the blocks that an earlier
  * one left (another one's memory), allocates BLOCKS of 16-1040 B, frees every second one and ends. An operation is one
  * thread. RSS is taken when the last has ended: what dead threads have left behind. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, AT_ONCE, BLOCKS, SEED };

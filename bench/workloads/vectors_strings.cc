@@ -4,6 +4,7 @@
  * push_back, vectors of strings by push_back (each growth moves them, each string above 15 characters is a block). How
  * far each grows is drawn as random_size does, to 64 KiB. They grow in random order, beside one another. An operation
  * is one append. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 #include <string>

@@ -5,6 +5,7 @@
  * Every workload prints lines of the form "NAME KEY: NUMBER", its throughput as "NAME ops/s: N". It knows no
  * allocator beyond malloc, calloc, realloc and free; memory that must not count as the allocator's is mapped
  * by pages_map(). A block that does not hold what was written into it ends the program with status 3. */
+/* SPDX-License-Identifier: MIT */
 #ifndef WORKLOAD_H
 #define WORKLOAD_H
 

@@ -1,5 +1,6 @@
 /* Small programs that misuse the allocator, each run as a process of its own: it must say what is wrong in one
  * line of stable form and end by SIGABRT. If one fails, a bug in a program silently corrupts its heap. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

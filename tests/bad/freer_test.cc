@@ -1,6 +1,7 @@
 /* The line of a double free tells who freed the block before, where that is known: it must never name the wrong thread. If
  * it does, whoever reads it looks for the bug in the wrong place. Only with the library's own names: in a program that has
  * all from it, a block that is freed again may be the test's by then. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sched.h>

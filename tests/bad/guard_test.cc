@@ -1,5 +1,6 @@
 /* Sampled guard pages: small programs that misuse a guarded block, each run as a process of its own, must say what was done
  * to which block, and who allocated and freed it. If one fails, a bug in production ends in a crash far from its cause. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

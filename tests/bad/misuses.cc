@@ -1,6 +1,6 @@
 /* Small programs that misuse an allocator, spread over the kinds that hardened_malloc's tests know and those next to them:
  * one row of the table for each. They call malloc, free and the operators alone, so the same program runs under any
- * allocator. The table says what each mode of HAKMEM answers, untold ones too: the counts in docs/design.md are its.
+ * allocator. The table says what each mode of HAKMEM answers, untold ones too: docs/costs.md shows its counts.
  *
  *   misuses          runs all, each in a process of its own, and prints how many are told
  *   misuses NAME     is one of them, and ends as that ends; status 42: nothing came of it
@@ -8,6 +8,7 @@
  *
  * A misuse is told if the program ends by a signal, or if nothing came of it: the contents were gone, the call was refused.
  * That is for its function to say: it returns true then. */
+/* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>

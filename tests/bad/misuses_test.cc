@@ -1,5 +1,6 @@
 /* Each misuse of misuses.cc under the library, in both modes: it is told as the table there says, by one line, or is not told as the
- * table says. If a row fails, what docs/design.md tells of the modes is untrue. */
+ * table says. If a row fails, what docs/costs.md says about the modes is untrue. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <signal.h>
 

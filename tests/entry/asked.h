@@ -3,6 +3,7 @@
  * A name that the library comes to need is put here, with the reason. It cannot be ANY_TIME if it is a cancellation point,
  * takes a lock of libc's, opens a file or starts a thread: malloc is called with any lock of the program's held, by
  * threads that are being cancelled, and in sandboxes. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_ENTRY_ASKED_H
 #define HAKMEM_TESTS_ENTRY_ASKED_H
 

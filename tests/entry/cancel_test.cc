@@ -3,6 +3,7 @@
  * locked; a noexcept function is unwound, which ends a C++ program; or what a call writes ends in its middle.
  *
  * Each case is this program again, with options of its own, once for each way in which a cancellation can wait. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

@@ -8,6 +8,7 @@
  *     threads, trimming.
  *
  * If it fails, programs end in their sandboxes, or hang or are cancelled in malloc. */
+/* SPDX-License-Identifier: MIT */
 #include "asked.h"
 
 #include <dlfcn.h>

@@ -3,6 +3,7 @@
  * or whoever starts one of them chooses its options.
  *
  * The program is made set-user-id where the test may do so; everywhere a child is run that finds AT_SECURE set. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

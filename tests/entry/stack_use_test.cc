@@ -5,6 +5,7 @@
  *      It notes its own stack pointer; what lies below and is painted no more was the library's, with what it calls in libc.
  *   2. What the library exports is read from its own symbol table: a function without a scenario fails the test.
  *   3. Not measured: operator new that throws (the C++ runtime's unwinder alone takes more), and the program's own callbacks. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

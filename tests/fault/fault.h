@@ -2,6 +2,7 @@
  *
  * While the gate is armed each call is counted, and those the plan names fail with its error. Time stands still but for
  * fault_clock_advance and for sleeps, which take none. One plan at a time; any thread may be calling. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_FAULT_H
 #define HAKMEM_TESTS_FAULT_H
 

@@ -9,6 +9,7 @@
  * If it fails, a program dies, hangs or loses memory because the system was short of it for a moment.
  *
  * HAK_TEST_LONGER=N: programs N times as long. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

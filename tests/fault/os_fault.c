@@ -5,6 +5,7 @@
  *     interrupted.
  *  3. Linked before the library, this file's os_* are taken instead of the library's. The pthread_ functions that the
  *     library calls elsewhere are wrapped by the linker. */
+/* SPDX-License-Identifier: MIT */
 #include "fault.h"
 
 #include <errno.h>

@@ -13,6 +13,7 @@ If it fails, a program crashes because the system was short of memory for a mome
 
 Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between; with
 HAK_TEST_LONGER (./hak soak) every one."""
+# SPDX-License-Identifier: MIT
 
 import functools
 import os

@@ -3,6 +3,7 @@
  *
  * What an actor is given is stamped, and every stamp is looked at before the block goes. A refusal must come with
  * ENOMEM; nothing else may change errno. Once `strict` a refusal is an error, too. Errors end the process with a line. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_FAULT_PROGRAMS_H
 #define HAKMEM_TESTS_FAULT_PROGRAMS_H
 

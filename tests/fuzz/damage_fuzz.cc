@@ -7,6 +7,7 @@
  *     which never calls the allocator, takes them over.
  *  3. A write by the damage itself that a guard page stops is a good end. So is, without HAKMEM_SECURE=1, a fault at an
  *     address outside the allocator's tables: an overwritten link was followed. Those are counted. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <signal.h>
 

@@ -1,4 +1,5 @@
 /* See operations.h. */
+/* SPDX-License-Identifier: MIT */
 #include "operations.h"
 
 #include <hakmem.h>

@@ -7,6 +7,7 @@
  *     kept, errno. Its World, shared with other machines, knows every live block: no two may overlap.
  *  3. What is wrong is printed as one line, then abort().
  * A machine belongs to one thread at a time. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_OPERATIONS_H
 #define HAKMEM_TESTS_OPERATIONS_H
 

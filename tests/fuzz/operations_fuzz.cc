@@ -1,5 +1,6 @@
 /* libFuzzer over sequences of calls: bytes are steps (operations.h), every answer is checked, and all is freed at the end.
  * If it fails, a sequence of calls that a program may make corrupts its memory. */
+/* SPDX-License-Identifier: MIT */
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,4 +1,5 @@
 /* See script.h. */
+/* SPDX-License-Identifier: MIT */
 #include "script.h"
 
 #include <algorithm>

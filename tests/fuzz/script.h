@@ -5,6 +5,7 @@
  *  2. It runs in a forked child, so that each run begins with the same heap, and whatever goes wrong ends the child only.
  *  3. A failing sequence is cut after the steps that were reached; then ever smaller parts are left out as long as it
  *     still fails (delta debugging). */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_SCRIPT_H
 #define HAKMEM_TESTS_SCRIPT_H
 

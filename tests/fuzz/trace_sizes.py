@@ -5,6 +5,7 @@
 
 A trace's most frequent sizes have a row each; the others are gathered into rows that span a quarter of a power of two.
 """
+# SPDX-License-Identifier: MIT
 import collections
 import lzma
 import pathlib

@@ -1,4 +1,5 @@
 /* A program that uses HAKMEM as its users do; fails where malloc is not HAKMEM's but should be. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // The same from C++: the header compiles, and every operator new comes from HAKMEM.
 #include <hakmem.h>
 

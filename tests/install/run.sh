@@ -2,6 +2,7 @@
 # Everything a project can do to use HAKMEM works: run.sh BUILD_DIRECTORY (a release build).
 # It installs to a scratch directory and builds consumers by find_package, FetchContent and pkg-config, shared and
 # static, in C and in C++; then it checks the symbols of a build for embedding.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 SOURCE=$(cd "$HERE/../.." && pwd)

@@ -1,6 +1,7 @@
 /* A pthread_create as profilers and MPI tools put before libc's: takes a lock and allocates its record of the thread under it.
  * Preloaded, part of the program, or put in place by the linker (CREATE_BY_LINKER: --wrap=pthread_create, in a static program).
  * An allocator that starts a thread of its own from within that malloc must not come here, or it waits for itself. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* What every machine and every libc owes, in C alone, so that it also runs where there is no C++ library: contents, errno,
  * threads that end with destructors, threads that only free, fork while threads allocate, 1 TiB of addresses, the line of a
  * double free. Each case prints "ok   NAME"; the first that fails ends the program. */
+/* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <hakmem.h>
 #include <pthread.h>

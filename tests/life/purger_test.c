@@ -6,6 +6,7 @@
  * hang, and SIGTERM does not end them.
  *
  * Waits for conditions alone; the test's time limit ends what does not come. */
+/* SPDX-License-Identifier: MIT */
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>

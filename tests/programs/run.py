@@ -8,6 +8,7 @@ keeps of the output) is the same and not empty; and if, on the preloaded side, e
 library's malloc, as witness.c tells from /proc/PID/maps of that very process, the expected programs among them.
 One line per program: `ok` or `FAIL`, the second with all it takes to see why.
 """
+# SPDX-License-Identifier: MIT
 
 import argparse
 import concurrent.futures

@@ -2,6 +2,7 @@
  *
  * One line per process is appended to the file WITNESS_FILE names: PID, program, and the file that /proc/PID/maps
  * shows at the address of the malloc this process calls. */
+/* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <link.h>

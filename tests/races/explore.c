@@ -10,6 +10,7 @@
  *
  * usage: races HARNESS       every execution must be right
  *        races --seed BUG    with that bug in the sources (seeds.h) one execution of its harness must be wrong */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 #include <setjmp.h>

@@ -6,6 +6,7 @@
  *
  * A harness is compiled the same way: what its threads write is undone before the next execution, and a data race between
  * them is found. `setup` runs once, before; `check` after every execution that came to its end, and sees all of it. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_EXPLORE_H
 #define HAKMEM_TESTS_RACES_EXPLORE_H
 

@@ -1,4 +1,5 @@
 /* The pool of guarded samples: two threads want its first block. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "guard.h"
 

@@ -1,4 +1,5 @@
 /* What heaps share: their outboxes with the purger, and themselves with the threads that are born and end. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"

@@ -1,4 +1,5 @@
 /* See kit.h. The kernel, as far as harnesses get to it, is here too: the linker wraps (--wrap) what is named __wrap_. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "options.h"
 #include "os.h"

@@ -1,4 +1,5 @@
 /* What the harnesses have in common: heaps and full slabs made by the allocator itself, and where their blocks are. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_KIT_H
 #define HAKMEM_TESTS_RACES_KIT_H
 

@@ -1,4 +1,5 @@
 /* The checker checked: small programs, each with an outcome that RC11 allows or forbids. What it allows must be found. */
+/* SPDX-License-Identifier: MIT */
 #include "explore.h"
 
 #include "base.h"

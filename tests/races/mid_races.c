@@ -1,4 +1,5 @@
 /* Mid slabs, and the rings before them. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 static unsigned class_id, other_class;

@@ -14,6 +14,7 @@
  * A bug that is put in on purpose may weaken an access (seeds.h): then it has another order, is split, or comes late.
  *
  * Not covered: consume (none used), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 #include <stdatomic.h>

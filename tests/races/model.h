@@ -1,4 +1,5 @@
 /* Between the parts of the model checker: tsan.c sees accesses, model.c says what they may do, explore.c tries it all. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_MODEL_H
 #define HAKMEM_TESTS_RACES_MODEL_H
 

@@ -1,4 +1,5 @@
 /* The pool, and the bitmaps it searches with. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "limits.h"
 #include "options.h"

@@ -1,4 +1,5 @@
 /* The table of harnesses. */
+/* SPDX-License-Identifier: MIT */
 #include "explore.h"
 
 // clang-format off

@@ -1,4 +1,5 @@
 /* Secure mode's slabs, which have no owner: who gives the last block back gives the span. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "options.h"
 #include "secure.h"

@@ -1,4 +1,5 @@
 /* See seeds.h. */
+/* SPDX-License-Identifier: MIT */
 #include "seeds.h"
 #include "model.h"
 

@@ -2,6 +2,7 @@
  *
  * An access is what PROVEN (base.h) names in the sources. One that is not in this list does not compile, and for each line
  * there is a test, which fails if the access is not there or does not matter. Between setup and check only: */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_SEEDS_H
 #define HAKMEM_TESTS_RACES_SEEDS_H
 

@@ -1,5 +1,6 @@
 /* Owner lists: adopting, letting go, keeping, and a thread's end, against frees by other threads. Heap 0 is the threads' that
  * allocated everything, and does nothing any more. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"

@@ -2,6 +2,7 @@
  * exactly the line that says what is wrong, or with SIGSEGV where a guard is touched; and programs that must not. If
  * one fails, an error that the mode is switched on for goes unnoticed. The cases of hardened_malloc's own tests are all
  * here, under names like its own. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <signal.h>

@@ -5,6 +5,7 @@
  *  2. As much again was live before and is free: the slots are EMPTY, and all that is allocated from now on fits into them.
  *  3. 48 MiB of small blocks are allocated. The free pages have to be gone afterwards. One thread, so nothing here depends
  *     on time. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

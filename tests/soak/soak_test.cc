@@ -9,6 +9,7 @@
  *  2. Each thread lives for one shift, has its share of the operations, and works on a table of blocks that all share: it
  *     allocates into a place and frees what another thread left there.
  *  3. The table is mapped and touched before the first sample, so it counts as neither. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

@@ -1,5 +1,6 @@
 /* A program without threads, which may fall asleep after any free: what is resident follows what is live as frees happen, without
  * a later call. If it fails, the memory that such a program needed once stays resident until it ends. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/resource.h>

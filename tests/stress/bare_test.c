@@ -4,6 +4,7 @@
  *          very size that the thread asks for. If it fails, each such thread loses a slab's worth of memory.
  *   last   Main frees what a thread left, a block of each slab while that thread still lives. If it fails, main holds back
  *          megabytes of free memory. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <malloc.h>
 #include <pthread.h>

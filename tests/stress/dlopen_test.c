@@ -1,5 +1,6 @@
 /* A program that knows no HAKMEM loads the library with dlopen, uses it beside glibc's malloc, from threads too, and
  * closes it while a thread that used it still lives. If it fails, embedding the library in a plugin crashes the host. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

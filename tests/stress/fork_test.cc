@@ -1,6 +1,7 @@
 /* fork, vfork and posix_spawn while other threads allocate: the child must work at once. A child that hangs is ended by its
  * alarm, and the test fails. If it fails, prefork servers and everything that starts programs can lock up. support.h: how to
  * have more children. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* Memory that runs out: RLIMIT_AS, RLIMIT_DATA, locked memory, mappings, a memory cgroup, overcommit. Each case is this
  * program started again under the limit: it gets almost all the limit allows, then NULL with ENOMEM, and goes on after
  * freeing. If it fails, programs under `ulimit -v`, in locked memory or in containers die although there is memory. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>

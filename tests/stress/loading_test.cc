@@ -1,6 +1,7 @@
 /* Libraries that come and go under HAKMEM. Linked with libhakmem.so; plugins allocate when loaded, used and unloaded. And the
  * loader's odd ways: plugins that bind to glibc's malloc, audit modules. If one fails, a program that loads others' code dies
  * without saying why. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -4,6 +4,7 @@
  *   HAK_TEST_REPLAY=FILE               runs such a file again
  *   --gtest_random_seed=N              runs other sequences
  *   HAK_TEST_LONGER=N                  runs N times as many */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,6 +1,7 @@
 /* Allocation before main, and after it: constructors, destructors of statics, atexit handlers, pthread keys and
  * thread_locals of threads that end late. Blocks cross from each phase into the next. Linked dynamically and, as
  * another program, with -static. The last thing it does is to print "ok". */
+/* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

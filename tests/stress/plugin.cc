@@ -1,4 +1,5 @@
 /* A library loaded and unloaded by loading_test: it allocates in its constructor, while used, and in its destructor. */
+/* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <string.h>
 

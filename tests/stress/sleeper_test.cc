@@ -1,5 +1,6 @@
 /* One thread frees a single block in each of 10,000 slabs and then sleeps, while others free the rest: what is not
  * live must go back to the system all the same. (glibc, jemalloc and mimalloc keep nearly everything.) */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 /* Bulk frees in random order, as at a hash table's end, in a collector's sweep or when a compiler exits. If it fails, slabs
  * change hands block by block, and such a program takes many times as long. What counts is work, not time. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

@@ -1,5 +1,6 @@
 /* Many threads: 10,000 alive at once, and 100,000 births and deaths with destructors that allocate. If it fails,
  * programs with many threads run out of memory, or crash when a thread ends. support.h: how to have more deaths. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>

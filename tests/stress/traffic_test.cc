@@ -1,6 +1,7 @@
 /* Blocks that one thread allocates and another frees: unequal numbers of producers and consumers, threads that only
  * free, threads that end while others hold their blocks, threads that sleep on what they own. Contents are checked, and
  * memory stays in proportion to what is live: if it fails, a server's memory grows without bound. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <pthread.h>
 

@@ -1,6 +1,7 @@
 /* Every allocating call x edge arguments, each compared with glibc's own call in the same process: NULL or not,
  * errno, return code; beyond that alignment and room. If one fails, a program that relies on the documented or
  * customary answer of malloc misbehaves under HAKMEM: it crashes on NULL, or misses an overflow. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <climits>

@@ -1,5 +1,6 @@
 /* The bitmap behind the pool: if a search misses a member for good, free memory is lost; if it invents one, two owners
  * meet in one slab. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,6 +1,7 @@
 /* The limits of memory cgroups, and memory pressure, read from files made up and of a real cgroup. If it fails, programs in
  * containers are killed though they could have shrunk, or are refused memory that they may have. The process itself has
  * one thread: nobody else reads the files. */
+/* SPDX-License-Identifier: MIT */
 #include <atomic>
 #include <filesystem>
 #include <thread>

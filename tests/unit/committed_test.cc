@@ -4,6 +4,7 @@
  *
  * Counted are mappings, since what is committed is resident under mlockall, and what is not hidden is dumped, on every
  * kernel. Each test is a child of this process, in which nothing was allocated before. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,5 +1,6 @@
 /* Blocks as memory: apart from one another, aligned, as big as they say, zero when promised, kept by realloc.
  * If one fails, programs read other people's data or lose their own. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <atomic>

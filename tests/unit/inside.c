@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include "inside.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "probes.h"
 #include "profile.h"
 #include "purge.h"
+#include "remote.h"
 #include "secure.h"
 #include "text.h"
 #include "tiers.h"
@@ -113,6 +115,46 @@ void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
     s->secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE);
+}
+
+static int index_in(const struct slab *s, uintptr_t block) {
+    return is_in_slab(block, (uintptr_t)slab_address(s))
+               ? (int)((block - (uintptr_t)slab_address(s)) / size_classes[slab_class(s)].block_bytes)
+               : -1;
+}
+static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
+    for (unsigned i = 0; i < 4; i++) {
+        list[i] = index_in(s, block);
+        block = list[i] >= 0 ? block_next(block) : 0;
+    }
+}
+unsigned inside_tiny_index(const void *block) {
+    return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
+}
+struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
+    const struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
+    const struct heap *h = heap;
+    struct heap *owner = load_acquire(&s->owner);
+    struct inside_tiny_record r = {
+        .owner = owner,
+        .owned = owner == OWNER_POOL   ? INSIDE_OWNER_POOL
+                 : owner == OWNER_NONE ? INSIDE_OWNER_NONE
+                                       : INSIDE_OWNER_HEAP,
+        .current = (s->place & PLACE_CURRENT) != 0,
+        .fresh = (s->place & PLACE_FRESH) != 0,
+        .partial = (s->place & PLACE_PARTIAL) != 0,
+        .carved = s->carved,
+        .countdown = s->countdown,
+        .floor = s->floor,
+        .inbox_blocks = inbox_waiting(s),
+    };
+    r.inbox_newest =
+        r.inbox_blocks != 0 ? index_in(s, (uintptr_t)slab_address(s) + (load_acquire(&s->inbox) & 0xffff)) : -1;
+    put_list(s, s->list, r.list);
+    put_list(s, h->list[slab_class(s)], r.heap_list);
+    const struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    r.outbox_blocks = e->slab == slot_of(s) + 1 ? e->blocks : 0;
+    return r;
 }
 
 void inside_text_write(int fd, const char *text) {

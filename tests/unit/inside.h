@@ -1,4 +1,5 @@
 /* The allocator's internal modules as plain functions: their headers are C11 and cannot be read by C++. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_INSIDE_H
 #define HAKMEM_TESTS_INSIDE_H
 
@@ -67,6 +68,24 @@ void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
 /* Of a mid block: a slab of secure mode, of which not all has come to this processor yet. */
 void inside_record_secure(void *block);
+
+/* region.h, heap.h: the record of a tiny block's slab and what the heap of its class holds, as docs/design.md shows them. Blocks
+ * are told by their index in the slab, -1: none. */
+enum { INSIDE_OWNER_POOL, INSIDE_OWNER_NONE, INSIDE_OWNER_HEAP };
+struct inside_tiny_record {
+    void *owner; /* the heap, if `owned` says so */
+    int owned;   /* of the above */
+    int current, fresh, partial;
+    unsigned carved, countdown, floor;
+    int list[4];            /* the slab's list, from its head */
+    unsigned inbox_blocks;  /* that wait … */
+    int inbox_newest;       /* … and the one pushed last */
+    int heap_list[4];       /* the heap's list of the class, from its head */
+    unsigned outbox_blocks; /* of the slab, in the heap's outbox */
+};
+/* `block` lies in the slab; `heap`: whose list and outbox. Nobody may change either meanwhile. */
+struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
+unsigned inside_tiny_index(const void *block);
 
 /* text.h: a text that is put together in a few bytes, written to a file. */
 void inside_text_write(int fd, const char *text);

@@ -1,4 +1,5 @@
 /* What the tests of limits have in common: options set for a while, and blocks that count. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_LIMITS_KIT_H
 #define HAKMEM_TESTS_LIMITS_KIT_H
 

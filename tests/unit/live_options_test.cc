@@ -4,6 +4,7 @@
  *  1. A probe names two values of its option, and measures something of which there is more with the second.
  *  2. Each runs in a process of its own, which goes from the first value to the second and back.
  *  3. The option is set by hak_option_set, then as `hakmem set` does it, which writes the option's words from outside. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

@@ -1,5 +1,6 @@
 /* SOFT_LIMIT and HARD_LIMIT. If it fails, programs outgrow what they were allowed, are refused memory that they may have, or
  * miss the call that would have let them shrink. */
+/* SPDX-License-Identifier: MIT */
 #include <sched.h>
 
 #include <algorithm>

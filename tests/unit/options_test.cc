@@ -1,5 +1,6 @@
 /* Every option of the table x its legal and illegal values, by hak_option_set and by the environment of a child.
  * If one fails, a setting is taken for another one, or a typing error is passed over in silence. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <thread>
 #include <fstream>

@@ -1,5 +1,6 @@
 /* The SuperSlab pool by itself: spans and runs are disjoint, aligned, zero when said to be, and come back. If it fails,
  * two blocks share memory, or free memory is lost. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <atomic>

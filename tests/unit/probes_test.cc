@@ -1,5 +1,6 @@
 /* The probes (probes.h), as a tracer finds them: by the ELF notes of the library. If it fails, OpenTelemetry's profiler sees
  * no allocations of programs that run under HAKMEM, or reads garbage. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>

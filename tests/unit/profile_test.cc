@@ -1,6 +1,7 @@
 /* The heap profile against known truths. Its figures are estimates from samples, so each case runs many times, and the mean
  * error must lie within kSigmas standard errors of none: a false alarm is rarer than one in a million. If it fails, the profile
  * blames the wrong code, or a program behaves differently while it is profiled. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
 /* Unwind tables with bytes changed at random: cfi.h must stay inside them, which the address sanitizer watches. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* A library to be loaded and unloaded. Two are built of it, which differ in nothing but the size of this frame, so that the
  * one can lie exactly where the other did. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 __attribute__((noinline)) int plugin_through(int depth, stack_bottom bottom) {

@@ -1,4 +1,5 @@
 /* Frames of many shapes between a test and the function it wants to be called at the bottom of them. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_STACK_SHAPES_H
 #define HAKMEM_TESTS_STACK_SHAPES_H
 

@@ -1,6 +1,7 @@
 /* The stack in a program that is linked statically, or with a libc that does not tell of its libraries: there is no other
  * unwinder to compare with, so every function says itself where it returns to. If it fails, profiles of such programs are
  * empty. */
+/* SPDX-License-Identifier: MIT */
 #include "stack.h"
 
 #include <stdio.h>

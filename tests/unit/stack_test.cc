@@ -1,5 +1,6 @@
 /* The call stack (stack.h), against the unwinder of the compiler's runtime. If it fails, profiles name the wrong functions,
  * or a program that is profiled crashes. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* hak_stats_json, hak_stats_print and the options at run time. The figures must explain the memory the kernel sees:
  * if they do not, a person who asks "why is my RSS 3 GB?" is told a wrong story. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <cmath>

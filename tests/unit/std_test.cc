@@ -1,5 +1,6 @@
 /* The symbols that only the overriding library has: C++ operators, the malloc_* calls, cfree. glibc is the oracle.
  * If one fails, blocks of two allocators meet in one program, or C++ code sees NULL where it expects an exception. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>

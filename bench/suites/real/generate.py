@@ -6,6 +6,7 @@ sqlite   a database in memory: rows of mixed sizes, an index, updates, deletes, 
 smt2     bit vectors, arrays and linear arithmetic for z3
 ps       pages of text, curves and shaded, clipped figures for Ghostscript
 """
+# SPDX-License-Identifier: MIT
 
 import random
 import sys

@@ -3,6 +3,7 @@
 # becomes the server, whose processes are its children; the clients are not, and run without the preloaded allocator:
 # pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results are.
 # The server does not run for root, then it runs as nobody, who must be able to read the preloaded library.
+# SPDX-License-Identifier: MIT
 set -eu
 data=$2
 bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -1)

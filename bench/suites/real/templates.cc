@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // What the compilers compile: deep and wide class templates, containers of strings, variants and closures.
 
 #include <algorithm>

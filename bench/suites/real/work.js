@@ -1,4 +1,5 @@
 // Buffers, compression, hashes, JSON and URLs, as a server in node has them; prints digests of what came out.
+// SPDX-License-Identifier: MIT
 'use strict';
 const { createHash } = require('crypto');
 const zlib = require('zlib');
