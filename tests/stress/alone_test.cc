@@ -1,5 +1,5 @@
-/* A program without threads, which may fall asleep after any free: what is resident follows what is live as frees happen, without
- * a later call. If it fails, the memory that such a program needed once stays resident until it ends. */
+/* A program without threads, which may fall asleep after any free: resident memory follows live memory as frees happen,
+ * without a later call. If it fails, memory that such a program needed once stays resident until it ends. */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/resource.h>
@@ -17,7 +17,7 @@ const Surface &S = subject();
 
 long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
-/* Their memory is not the allocator's, and does not come and go while one test runs. */
+/* Arrays whose memory is not the allocator's and stays constant while a test runs. */
 template <typename T> class Array {
   public:
     explicit Array(size_t most)
@@ -53,7 +53,7 @@ size_t mixed_size(std::mt19937 &random) {
     }
 }
 
-/* Does the kernel give huge pages to who asks for them? */
+/* Whether the kernel gives huge pages to programs that ask for them. */
 bool huge_pages_are_granted() {
     std::string modes(100, 0);
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
@@ -63,7 +63,7 @@ bool huge_pages_are_granted() {
     return granted && !in_secure_mode();
 }
 
-/* The most that was resident, over what was before. */
+/* Returns the peak of resident memory, over what was resident before. */
 size_t touch_a_byte_of_each(size_t bytes) {
     size_t count = 120 * kMiB / bytes, before = process_rss_bytes(), most = 0;
     Array<char *> blocks(count);
@@ -81,8 +81,9 @@ size_t touch_a_byte_of_each(size_t bytes) {
     return most - before;
 }
 
-/* Neither at first nor when they come back is a huge page made resident for the byte. The first test, each size in a child:
- * addresses that others have had in huge pages would be so again. HUGE_PAGES=always means the opposite. */
+/* No huge page becomes resident for one touched byte, neither at first nor when blocks come back. This is the first
+ * test, and runs each size in a child: addresses that others have had in huge pages would be in huge pages again.
+ * HUGE_PAGES=always means the opposite. */
 TEST(Alone, OfBlocksThatAreHardlyTouchedHardlyAnythingIsResident) {
     const char *mode = getenv("HAKMEM_HUGE_PAGES");
     bool whole = mode != nullptr && strcmp(mode, "always") == 0 && huge_pages_are_granted();
@@ -114,7 +115,7 @@ TEST(Alone, ThreeMiBStayWhenAllOfEverySizeIsFreed) {
     EXPECT_LE(after, before + 3 * kMiB) << heap_stats_text();
 }
 
-/* One block in twenty stays, in no order: at most 2.2 times the pages that these touch. */
+/* One block in twenty stays, at random: at most 2.2 times the pages that these blocks touch stay resident. */
 TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     for (size_t bytes : {kKiB, kKiB / 2}) {
         size_t count = 128 * kMiB / bytes, page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -143,7 +144,7 @@ TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     }
 }
 
-/* What is wanted back at once, again and again, is not given back each time. */
+/* Memory that is wanted back at once, again and again, is not given back each time. */
 TEST(Alone, ThinSlabsThatFillAgainStay) {
     constexpr size_t kBytes = 1000, kCount = 16 * kMiB / kBytes;
     std::mt19937 random(3);
@@ -171,7 +172,7 @@ long faults() {
     return usage.ru_minflt;
 }
 
-/* 40 MiB come and go: given back each time, but from the second time on not page by page. */
+/* 40 MiB come and go. They are given back each time, but from the second time on not page by page. */
 TEST(Alone, MemoryThatComesAndGoesIsInHugePages) {
     constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
     bool granted = huge_pages_are_granted();
