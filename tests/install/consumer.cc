@@ -1,4 +1,4 @@
-// The same from C++: the header compiles, and every operator new comes from HAKMEM.
+// The same in C++: the header compiles, and every operator new comes from HAKMEM.
 #include <hakmem.h>
 
 #include <cstdio>
