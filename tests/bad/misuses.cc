@@ -3,9 +3,9 @@
  * allocator. The table says how each mode of HAKMEM responds, also where it reports nothing; the counts in
  * docs/design.md come from it.
  *
- *   misuses          runs all, each in its own process, and prints how many are told misuses NAME     runs one of them,
- *   and ends as that one ends; status 42 means that the misuse had no effect misuses --table  prints name, response in
- *   default mode and response in secure mode, separated by tabs
+ *   misuses          runs all, each in its own process, and prints how many are told
+ *   misuses NAME     runs one of them, and ends as that one ends; status 42 means that the misuse had no effect
+ *   misuses --table  prints name, response in default mode and response in secure mode, separated by tabs
  *
  * A misuse counts as told if a signal ends the program, or if the misuse had no effect: the contents were gone, or the
  * call was refused. The misuse's function decides the latter, and returns true. */

@@ -1,20 +1,16 @@
 /* The memory model: RC11, which is C11 with its later corrections and without out-of-thin-air values.
- *
- *  1. An execution is built access by access. A load chooses which store to read, and a store chooses its place in the
- *     order of the stores to that address, among all choices that RC11 allows. A read-modify-write directly follows the
- *     store that it read. This reaches every execution whose accesses can be ordered with each read after the write it
- *     reads.
+ *  1. An execution is built access by access. A load chooses a store to read, and a store its place among the stores to
+ *     its address, within what RC11 allows; a read-modify-write directly follows the store it read. This reaches every
+ *     execution whose accesses can be ordered with each read after its write.
  *  2. Vector clocks give coherence: a thread reads nothing older than what was written or read before, in
  *     happens-before order. Releases pass the clock on, through chains of read-modify-writes as in C20.
  *  3. Sequentially consistent accesses follow RC11's axiom exactly: psc has no cycle (edge and may_add). The only fence
  *     is os_fence_threads: with each other thread in turn, each side sees what the other did before.
  *  4. Plain accesses conflict by bytes. Two that are not ordered are a data race, which is an error.
  *  5. Only accesses to addresses that several threads use and at least one writes are decisions. The checker learns
- *     these addresses; each time it finds another one, the search starts again. All other accesses commute with other
- *     threads'.
+ *     these addresses; each time it finds another one, the search starts again. All other accesses commute.
  *
  * A bug put in on purpose may weaken an access (seeds.h): it gets another order, is split, or comes late.
- *
  * Not covered: consume (unused), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
 #include "model.h"
 

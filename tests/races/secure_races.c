@@ -73,8 +73,8 @@ static void spans_setup(void) {
     race_label(span_at(superslab, 2), sizeof(struct secure_span), "span");
 }
 
-/* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the SuperSlab
- * cut into spans of another size, where it starts and ends the slab with the same span number ---- */
+/* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the
+ * SuperSlab cut into spans of another size, where it starts and ends the slab with the same span number ---- */
 
 static void spans_0(void) { secure_free_homeless(slab_of(block), block); }
 static void spans_1(void) {

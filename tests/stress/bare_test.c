@@ -1,9 +1,10 @@
 /* bare_test birth|last: effects that show only in a program that hardly allocates, so this is C without a test library.
  *
  *   birth  With 40 keys made before the library's own, pthread_setspecific allocates 512 bytes at the birth of each
- *   heap, exactly the size that the thread then requests. If it fails, each such thread loses a slab's worth of memory.
- *   last   Main frees the blocks a thread left, one of each slab while that thread still lives. If it fails, main holds
- *   back megabytes of free memory. */
+ *          heap, exactly the size that the thread then requests. If it fails, each such thread loses a slab's worth
+ *          of memory.
+ *   last   Main frees the blocks a thread left, one of each slab while that thread still lives. If it fails, main
+ *          holds back megabytes of free memory. */
 #include <hakmem.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -223,7 +223,7 @@ TEST(HardLimit, IsKeptAfterSizesThatNoRegionHas) {
     hak_free(some);
 }
 
-/* Threads that allocate all sizes reach the limit together. It is exact, whatever each thread has not yet reported, except
+/* Threads that allocate all sizes reach the limit together. It is exact, whatever a thread has not yet reported, except
  * for the purger's heap and the tables of a SuperSlab that is being taken. */
 TEST(HardLimit, ManyThreads) {
     constexpr unsigned kThreads = 8;
