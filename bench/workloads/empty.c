@@ -1,2 +1,2 @@
-/* empty: does nothing; what remains is what loading the library costs (system calls, faults, RSS). */
+/* empty: does nothing. What it costs is the cost of loading the library (system calls, faults, RSS). */
 int main(void) { return 0; }

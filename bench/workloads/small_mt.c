@@ -1,6 +1,7 @@
-/* small_mt [THREADS] [BATCHES] [BLOCKS] [SIZE]: each thread allocates BLOCKS blocks of 16 B, then frees them, in turn.
+/* small_mt [THREADS] [BATCHES] [BLOCKS] [SIZE]: each thread allocates BLOCKS blocks of 16 B, then frees them.
  *
- * BATCHES times per thread. An operation is one malloc or one free. Every second batch is freed backwards. */
+ * Each thread does this BATCHES times. Every second batch is freed backwards. An operation is one malloc or one
+ * free. */
 #include "workload.h"
 
 enum { THREADS, BATCHES, BLOCKS, SIZE };

@@ -1,4 +1,4 @@
-// What the compilers compile: deep and wide class templates, containers of strings, variants and closures.
+// Input for the compilers: deep and wide class templates, containers of strings, variants and closures.
 
 #include <algorithm>
 #include <functional>
