@@ -109,8 +109,7 @@ static void start(void) {
     errno = saved;
 }
 
-/* Returns true, with the lock held, if this process records. A forked child takes no lock, since it may be held
- * forever. */
+/* Returns true, with the lock held, if this process records. A forked child takes no lock: it may be held forever. */
 static bool recording(void) {
     if (recorder == 0 && environ != NULL) {
         pthread_mutex_lock(&lock);

@@ -1,1 +1,1 @@
-/* So that what most tests include is compiled once. */
+/* Compiles the headers that most tests include, once for all. */

@@ -41,8 +41,7 @@ inline int from_environment(const char *name) {
     return value > 1 ? value : 1;
 }
 
-/* Returns `usual`, adjusted to the environment and the sanitizer, and at least 10. A soak multiplies `soaked`
- * instead. */
+/* Returns `usual`, adjusted to the environment and the sanitizer, at least 10. A soak multiplies `soaked` instead. */
 inline int times(int usual, int soaked = 0) {
     int longer = from_environment("HAK_TEST_LONGER");
     int count =
@@ -244,8 +243,7 @@ inline std::string read_whole(int fd) {
 
 constexpr unsigned kChildSeconds = 120; /* SIGALRM kills a child that hangs */
 
-/* Runs `program` with `args`, adding `env` ("NAME=value") to the environment; `prepare` runs in the child before
- * exec. */
+/* Runs `program` with `args` and with `env` ("NAME=value") added; `prepare` runs in the child before exec. */
 inline Outcome run_program(const char *program, const std::vector<std::string> &args,
                            const std::vector<std::string> &env = {}, void (*prepare)(long) = nullptr,
                            long prepare_with = 0) {

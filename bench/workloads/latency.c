@@ -9,8 +9,8 @@
  *      passes. `timer_ns` is the time measured for nothing; every figure includes it.
  *   3. Operations are grouped in chunks of 1,000. A chunk in which the thread was preempted is dropped (and counted).
  *   4. The worst is a time that no interrupt explains: take each chunk's slowest operation, its minimum over the
- *      passes, and the maximum over chunks. worst_seen_ns is the slowest single operation. ops/s includes the
- *      timing. */
+ *      passes, and the maximum over chunks. worst_seen_ns is the slowest single operation.
+ * An operation is one iteration; ops/s includes the timing. */
 #include "workload.h"
 #include <sys/resource.h>
 

@@ -205,7 +205,7 @@ static void streams_measure(struct column *file_columns, uint32_t *of_thread) {
         bad_file();
 }
 
-/* Second pass: fills the streams and the table of blocks. `own` maps a block's number in the file to its number in the
+/* Second pass: fills the streams and the table of blocks. `own` maps a block's number in the file to that in the
  * table. */
 static void streams_fill(struct column *columns, uint32_t **ends, uint32_t *of_thread, uint32_t *own, uint32_t *next) {
     struct live live = {pages_map(((size_t)block_count + 1) * 4), 0};
@@ -392,7 +392,7 @@ static void window_leave(uint32_t window) {
         futex(&windows[window], FUTEX_WAKE, INT32_MAX);
 }
 
-/* Waits until all threads have left every window more than one before `window`. `past` is the first one not yet seen
+/* Waits until all threads have left every window more than one before `window`. `past`: the first not yet seen
  * empty. */
 static uint32_t window_enter(uint32_t window, uint32_t past) {
     for (; past + 1 < window; past++)
@@ -455,8 +455,7 @@ static void round_end(void) {
     }
 }
 
-/* Returns the peak of resident memory in bytes. `reset` restarts it from what is resident now, where Linux allows
- * that. */
+/* Returns the peak of resident memory in bytes. `reset` restarts it from the current value, where Linux allows that. */
 static uint64_t peak_rss_bytes(bool reset) {
     char text[4096];
     int fd = reset ? open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC) : -1;

@@ -1,6 +1,6 @@
 /* small_mt [THREADS] [BATCHES] [BLOCKS] [SIZE]: each thread allocates BLOCKS blocks of 16 B, then frees them.
  *
- * Each thread does this BATCHES times. Every second batch is freed backwards. An operation is one malloc or one
+ * Each thread does this BATCHES times, and frees every second batch backwards. An operation is one malloc or one
  * free. */
 #include "workload.h"
 

@@ -104,8 +104,7 @@ const BadProgram kPrograms[] = {
 
 const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1"};
 
-/* Whether a line of the report between these two lines lies in the function. The report's offsets are those of this
- * program. */
+/* Whether a line of the report between these two lines lies in the function. Its offsets are those of this program. */
 template <class Function> bool names(const std::string &report, Function function) {
     Dl_info info;
     auto address = reinterpret_cast<uintptr_t>(function);

@@ -13,7 +13,7 @@ enum class When {
     kAnyTime, /* malloc, free and the rest */
     kSamples, /* malloc and free of a sampled block: PROFILE, GUARD_SAMPLE_BYTES, hak_profile_start */
     kPurger,  /* the purger, and malloc when it starts the purger: in a program with threads, without a sandbox */
-    kEnding,  /* a call that ends the program with a line, and the crash line */
+    kEnding,  /* a call that ends the program with a line of output, and the crash line */
     kRequest, /* statistics, malloc_info, options, the profile's file: on a call, at exit, or at SOFT_LIMIT */
     kStart,   /* nobody: only before main */
     kLinker,  /* nobody by name: the compiler and the linker insert it, or it is not a function */

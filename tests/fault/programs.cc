@@ -283,7 +283,7 @@ void start(Thread &thread) {
 
 void join(Thread &thread) { pthread_join(thread.id, nullptr); }
 
-/* One thread allocates and another frees: the first still exists, or has ended; or it frees the main thread's
+/* One thread allocates and another frees: the first still exists, or has ended, or is the one that frees main's
  * blocks. */
 void allocates(Thread &t) { churn(t.actor, 8, 30 * kKiB, 200 * kKiB, 1); }
 void allocates_and_stays(Thread &t) {

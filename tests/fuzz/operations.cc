@@ -544,8 +544,7 @@ void Machine::do_fork() {
         broken("the forked child ended with status %#x", static_cast<unsigned>(status));
 }
 
-/* Does what buggy programs do: writes through a stale pointer or beyond a block, frees twice or frees a wrong
- * address. */
+/* Does what buggy programs do: writes through a stale pointer or beyond a block, frees twice, frees a wrong address. */
 void Machine::do_damage(const Step &step) {
     Block *live = live_near(step.place);
     Block stale = freed_[step.place % kFreed];

@@ -1,6 +1,5 @@
-/* An audit module (rtld-audit(7)): the loader calls it for each library and each bound symbol, before the program
- * and the allocator have started. It allocates in each call, keeps some of the blocks, and reports when it saw the
- * library. */
+/* An audit module (rtld-audit(7)): the loader calls it for each library and each bound symbol, before the program and
+ * the allocator have started. It allocates in each call, keeps some blocks, and reports when it saw the library. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdlib.h>

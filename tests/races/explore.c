@@ -163,8 +163,7 @@ static bool commute(unsigned a, unsigned b) {
 }
 
 /* Returns the thread that goes on. Threads that already went on from here in earlier executions sleep until an access
- * happens that does not commute with their next one: letting them go on now would only reach states that were explored
- * before. */
+ * happens that does not commute with their next one: until then they would only reach states explored before. */
 static unsigned decide(void) {
     unsigned alive = 0;
     for (unsigned i = 0; i < x.threads; i++)

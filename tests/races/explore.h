@@ -47,7 +47,7 @@ void race_private(const void *address, size_t bytes);
 /* Undoes writes here but does not look for races, where that would only cost time. */
 void race_unwatched(const void *address, size_t bytes);
 
-/* Zeroes a word every `step` bytes, as the kernel does when it takes pages. The checker treats each as an ordinary
+/* Zeroes a word every `step` bytes, as the kernel does when it takes pages. The checker treats each as a normal
  * write. */
 void race_zero(void *address, size_t bytes, size_t step);
 

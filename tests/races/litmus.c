@@ -1,5 +1,5 @@
-/* Tests of the checker: small programs, each with an outcome that RC11 allows or forbids. Allowed outcomes must be
- * found. */
+/* Tests of the checker: small programs, each with an outcome that RC11 allows or forbids. It must find the allowed
+ * ones. */
 #include "explore.h"
 
 #include "base.h"

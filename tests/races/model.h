@@ -40,8 +40,7 @@ const char *seed_choose(const char *name);
 extern unsigned explore_thread; /* the running thread */
 extern bool explore_running;    /* an execution is under way; otherwise all accesses are plain ones by one thread */
 unsigned explore_choose(unsigned n);
-/* Call before any access that other threads may notice. `place` numbers the address; only two loads of one address
- * commute. */
+/* Call before an access that others may notice. `place` numbers the address; only two loads of one address commute. */
 void explore_point(int64_t place, bool write);
 #define EXPLORE_ALL (-1)                         /* commutes with nothing */
 _Noreturn void explore_restart(void);            /* what was learned about shared memory so far was incomplete */

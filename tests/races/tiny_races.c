@@ -92,7 +92,7 @@ const struct race last_long_race = {
 
 static void exit_setup(void) {
     kit_setup();
-    for (unsigned i = 0; i < 6; i++) /* 8 are carved: 2 are in the list */
+    for (unsigned i = 0; i < 6; i++) /* 8 are carved, so 2 stay in the list */
         block[i] = kit_malloc(kit_heap[1]);
     slab = kit_slab_of(block[0]);
     race_label(slab, sizeof *slab, "slab");

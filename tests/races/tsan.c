@@ -1,7 +1,6 @@
-/* The entry points that instrumented code calls, instead of ThreadSanitizer's. They only pass on what is accessed.
+/* The entry points that instrumented code calls, instead of ThreadSanitizer's. They only pass the accesses on.
  *
- * The linker wraps memcpy and similar functions (--wrap), because instrumented code calls them like any other
- * function. */
+ * The linker wraps memcpy and similar functions (--wrap), because instrumented code calls them like any others. */
 #include "model.h"
 
 /* NOLINTBEGIN: these names belong to the compiler */

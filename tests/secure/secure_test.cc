@@ -583,8 +583,7 @@ int mappings() {
     fclose(file);
     return lines;
 }
-/* A free span that had huge pages must become like its surroundings, otherwise each such block costs mappings
- * forever. */
+/* A free span that had huge pages must become like its surroundings, or each such block costs mappings forever. */
 void shrunk_blocks_leave_no_mappings() {
     allocate_and_free(4 * kMiB, 16, 0); /* touched whole, so the next ones are expected to be, too */
     hak_trim();

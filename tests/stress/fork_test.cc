@@ -1,6 +1,6 @@
 /* fork, vfork and posix_spawn while other threads allocate: the child must work at once. If a child hangs, its alarm
- * ends it and the test fails. If it fails, prefork servers and everything that starts programs can lock up. support.h
- * says how to run more children. */
+ * ends it. If this test fails, prefork servers and everything that starts programs can lock up. support.h says how to
+ * run more children. */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -350,8 +350,7 @@ TEST(Fork, InASignalHandlerThatInterruptsMalloc) {
     figure("forks_in_a_signal_handler", kMostChildren);
 }
 
-/* The child of a crash handler that writes a report: what it allocates there may be lost, but no block is handed out
- * twice. */
+/* The child of a crash handler that writes a report: its allocations may be lost, but no block is handed out twice. */
 TEST(Fork, InASignalHandlerWhereTheChildAllocates) {
     works_in_handler = 1;
     fork_in_signal_handlers();

@@ -1,5 +1,4 @@
-/* A library that loading_test loads and unloads: it allocates in its constructor, while it is used, and in its
- * destructor. */
+/* A library that loading_test loads and unloads: it allocates in its constructor, when used, and in its destructor. */
 #include <stdlib.h>
 #include <string.h>
 

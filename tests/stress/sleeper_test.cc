@@ -47,8 +47,7 @@ struct Pointers {
     char **at;
 };
 
-/* The purger does its work when it gets to run. Returns what is resident once the goal is reached, or after a
- * minute. */
+/* The purger works when it gets to run. Returns what is resident once the goal is reached, or after a minute. */
 size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
     size_t rss = rss_bytes();
     for (int i = 0; i < 6000 && rss > goal; i++) {

@@ -58,8 +58,7 @@ TEST_P(Sweep, OfAThreadThatIsAlone) {
     EXPECT_EQ(work.batches, 0);
 }
 
-/* Each thread frees what it allocated. It gathers blocks of slabs that it does not own, and soon has those slabs on
- * loan. */
+/* Each thread frees what it allocated. It gathers blocks of slabs it does not own, and soon has those slabs on loan. */
 TEST_P(Sweep, OfThreadsSideBySide) {
     constexpr int kThreads = 4;
     Work before;

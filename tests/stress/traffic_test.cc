@@ -261,8 +261,7 @@ TEST(Traffic, HugeBlocksOfSeveralThreads) {
         thread.join();
 }
 
-/* Every thread frees what the one before it allocated, in a ring, while all allocate: slabs change owners all the
- * time. */
+/* Every thread frees what the one before it allocated, in a ring, while all allocate: slabs keep changing owners. */
 TEST(Traffic, RingOfThreads) {
     constexpr int kThreads = 4;
     std::vector<std::unique_ptr<Queue>> queues;

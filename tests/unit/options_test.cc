@@ -316,8 +316,7 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
 }
 
-/* Switches and secrets that an attacker would want: not even someone who can write anywhere in the process can write
- * there. */
+/* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
 TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hak_free(hak_malloc(100));

@@ -131,8 +131,7 @@ class Errors {
     double n_ = 0, sum_ = 0, squares_ = 0, truth_ = 0;
 };
 
-/* Runs the program many times. Measures what it leaves live and frees it; then nothing may be live in the profile
- * either. */
+/* Runs the program many times. Measures what it leaves live and frees it; then the profile must have nothing live. */
 template <class Program>
 void expect_unbiased(size_t interval, Program program, int runs = kRuns, const char *rate = "0") {
     Errors bytes("allocated bytes"), objects("allocated objects"), live_bytes("live bytes"),

@@ -24,8 +24,7 @@ int shape_large(int depth, stack_bottom bottom);     /* 100 KiB in each frame */
 unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed);
 /* Returns whether an expression that puts this many (< 100) values on its stack is accepted. */
 int deep_expression(unsigned depth);
-/* Evaluates an expression whose first value is `first`; register i is 1000 + i. Returns false if the expression is
- * malformed. */
+/* Evaluates an expression whose first value is `first`; register i is 1000 + i. Returns false if it is malformed. */
 int expression(const unsigned char *code, unsigned bytes, uintptr_t first, uintptr_t *value);
 /* stack_plugin.c */
 int plugin_through(int depth, stack_bottom bottom);

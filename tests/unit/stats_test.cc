@@ -171,8 +171,7 @@ TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
     expect_rss_explained("the threads have ended");
 }
 
-/* What rings hold is bounded even when many sizes have had their turn: each ring was large while it was the only
- * one. */
+/* What rings hold is bounded even after many sizes have had their turn: each ring was large while it was alone. */
 TEST(Stats, RingsOfManySizesHoldNoMoreThanOne) {
     for (size_t size = 80 * kKiB; size <= kMiB; size += 56 * kKiB)
         for (int round = 0; round < 20; round++) {
@@ -280,8 +279,7 @@ TEST(Stats, AReportMeetsASlabThatIsAnotherByNow) {
 
 TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
 
-/* A tiny slab that is a mid slab at the second look has no line among the tiny classes, and must not add to other
- * figures. */
+/* A tiny slab that is a mid slab at the second look has no line among the tiny classes, and adds to no other figure. */
 TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
     in_child("the slab's bytes were added to other figures", [] {
         void *block = hak_malloc(100);
