@@ -147,7 +147,7 @@ fuzz() {
   return "$status"
 }
 
-# fuzz_readers SECONDS: feeds damaged input to each reader of the command for this long.
+# fuzz_readers SECONDS: each reader of the command gets damaged input for so long.
 fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --bin hakmem -- any_ every_fact; }
 
 stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
@@ -242,8 +242,7 @@ stage_install() {
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"
 }
 
-# Runs what the documentation says: every block opened by ```sh run; and checks that the generated pages are up to
-# date.
+# Runs what the documentation says: every block opened by ```sh run, and the generated pages are up to date.
 stage_docs() {
   local blocks block file
   build_library

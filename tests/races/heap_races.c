@@ -164,7 +164,7 @@ static unsigned heaps_there_are(void) {
 }
 static void birth_setup(void) {
     kit_setup();
-    hak_heap = &heap_afterlife; /* heap_enter takes a heap; heap_leave puts it back */
+    hak_heap = &heap_afterlife; /* heap_enter takes a heap, heap_leave puts it back */
     heap_leave(kit_heap[3]);
     heaps_before = heaps_there_are();
 }

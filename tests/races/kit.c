@@ -102,7 +102,7 @@ void kit_setup(void) {
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
         hak_heap = &heap_before_birth;
         kit_heap[i] = heap_enter();
-        kit_heap[i]->adoptions_left = 4096; /* like a thread that allocates */
+        kit_heap[i]->adoptions_left = 4096; /* as a thread that allocates */
         race_label(kit_heap[i], HEAP_BYTES, "heap");
     }
     hak_heap = &heap_before_birth;
@@ -192,7 +192,7 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(s->carved == slab_listed(s) + waiting + cached + live);
     if (owner != OWNER_NONE)
         return;
-    race_expect(inbox >> 16 < slab_used(s)); /* otherwise nobody would look into it */
+    race_expect(inbox >> 16 < slab_used(s)); /* else nobody would look into it */
     race_expect(s->floor == 0 || inbox >> 16 < s->countdown || pool_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || pool_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);

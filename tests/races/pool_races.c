@@ -118,7 +118,7 @@ static void come(unsigned i) {
     store_seq(&truth[i], true);
     bitset_add(&family, 0, FIRST + i);
 }
-/* As pool_check_hint does. */
+/* As pool_check_hint. */
 static void look_at(size_t index) {
     if (load_relaxed(&truth[index - FIRST]))
         return;

@@ -129,7 +129,7 @@ static void foreign_check(void) {
     kit_account(slab, KIT_BLOCKS - 4);
     race_saw(load_relaxed(&slab->owner) == OWNER_NONE);
 }
-static void foreign_0(void) { tiny_empty(kit_heap[1]); } /* gives back 2 blocks */
+static void foreign_0(void) { tiny_empty(kit_heap[1]); } /* 2 blocks */
 static void foreign_1(void) { slab_let_go(kit_heap[2], slab); }
 static void foreign_2(void) { free_and_send(3, block[63]); }
 static void foreign_both(void) {

@@ -70,7 +70,7 @@ void inside_record_list(void *block);
 /* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
 
-/* text.h: writes a text to a file through a buffer of a few bytes. */
+/* text.h: a text that is put together in a few bytes, written to a file. */
 void inside_text_write(int fd, const char *text);
 
 /* secure.h: the freed block as seen by another thread that frees it at the same moment. */
