@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
     double start = now_seconds();
     for (uint64_t i = 0; i < args[TREES].value; i++) {
         handover_give(&ring, tree_build((uint32_t)args[NODES].value, &random, &blocks));
-        /* at most 16 trees wait, which bounds the memory whichever thread is scheduled */
+        /* At most 16 trees wait, which bounds the memory whichever thread is scheduled. */
         unsigned tries = 0;
         while (i >= 16 && atomic_load_explicit(&ring.taken, memory_order_acquire) < i - 15)
             handover_wait(&tries);

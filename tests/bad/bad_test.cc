@@ -114,7 +114,7 @@ void *never_allocated(size_t size) { return live(size) + 40 * kMiB; }
  * anywhere in their slabs. */
 void *uncarved(size_t size) {
     size_t blocks_of_a_slab = 65536 / size;
-    /* large enough that no block of the slab is the vector's own */
+    /* Large enough that no block of the slab is the vector's own. */
     std::vector<char *> ours(4 * blocks_of_a_slab + 10);
     for (;;) {
         for (char *&block : ours)

@@ -166,7 +166,7 @@ const std::vector<Misuse> &cases() {
         {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
         {"of_what_a_former_slab_had", double_free_of_what_a_former_slab_had, "", of_caches({48, 1000})},
         {"after_the_rings_were_emptied", double_free_after_the_rings_were_emptied,
-         /* the other thread's rings may be emptied, too */
+         /* The other thread's rings may be emptied, too. */
          "(, freed by another thread)?", of_caches({5000, 200 * kKiB})},
         {"of_what_the_purger_sent", double_free_of_what_the_purger_sent, "", of_caches({1000})},
     };
@@ -191,7 +191,7 @@ int free_twice_at_random(uint64_t seed) {
     Random random(seed);
     std::vector<std::unique_ptr<Worker>> workers(kWorkers);
     std::vector<char *> blocks, freed;
-    /* for each free block, the thread that freed it, numbered in the order of births */
+    /* For each free block, the thread that freed it; threads are numbered in the order of their births. */
     std::map<char *, uint64_t> freer;
     std::vector<uint64_t> born(kWorkers);
     uint64_t births = 0;

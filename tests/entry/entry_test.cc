@@ -286,7 +286,7 @@ int run_child(const std::string &mode, unsigned threads) {
     action.sa_sigaction = on_forbidden_call;
     sigaction(SIGSYS, &action, nullptr);
     action.sa_sigaction = on_fault;
-    /* in that mode the library handles faults itself, and passes them on to the previous handler */
+    /* In that mode the library handles faults itself, and passes them on to the previous handler. */
     if (mode != "guard")
         sigaction(SIGSEGV, &action, nullptr);
     pthread_t ids[4];

@@ -274,7 +274,7 @@ void *leave_slabs(void *with) {
 
 void *free_and_sleep(void *with) {
     auto *sleeper = static_cast<Sleeper *>(with);
-    /* this gives the thread a heap; it allocates nothing, or it would adopt the slabs into which it frees */
+    /* This gives the thread a heap. It allocates nothing, or it would adopt the slabs into which it frees. */
     hak_free(sleeper->first);
     pthread_barrier_wait(&sleeper->barrier);
     pthread_barrier_wait(&sleeper->barrier);
@@ -376,7 +376,7 @@ constexpr size_t kMovedWords = 6 * kMiB / sizeof(uint64_t), kAfterwardsWords = 4
         if (round == 0)
             hak_free(later);
     }
-    /* includes the places of the targets */
+    /* This block includes the places of the targets. */
     auto *fresh = static_cast<uint64_t *>(hak_calloc(kAfterwardsWords, sizeof(uint64_t)));
     for (size_t i = 0; fresh != nullptr && i < kAfterwardsWords; i += 64)
         if (fresh[i] != 0)

@@ -353,7 +353,7 @@ void Machine::do_realloc(const Step &step) {
         size_t size = allowed(step.size);
         return put(step.place, surface_.realloc(nullptr, size), size, 0);
     }
-    /* to any size, or to one near the old size */
+    /* To any size, or to one near the old size. */
     size_t near = old->size / 2 + step.size % (old->size + 2);
     size_t to = allowed(step.flavour % 3 == 0 ? step.size : near);
     Block block = remove(step.place);

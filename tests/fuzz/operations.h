@@ -52,7 +52,7 @@ struct Block {
     size_t filled;    /* bytes the pattern covers: `size`, or the whole usable size */
     size_t alignment; /* 0 if none was requested */
     uint32_t tag;
-    /* resized by realloc, perhaps in place: `size` need not be of the same class as the block */
+    /* Set by realloc, which may leave the block in place: `size` need not be of the same class as the block. */
     bool resized = false;
     Maker maker = Maker::kMalloc;
 };

@@ -22,7 +22,7 @@ struct race {
     void (*setup)(void);
     void (*thread[RACE_THREADS])(void); /* NULL after the last one */
     void (*check)(void);
-    /* the number of outcomes passed to race_saw; each must occur, so a harness in which nothing happens fails */
+    /* The number of outcomes passed to race_saw. Each must occur, so a harness in which nothing happens fails. */
     unsigned outcomes;
     bool (*finish)(void); /* runs after all executions and returns false if something is missing; may be NULL */
 };

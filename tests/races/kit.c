@@ -67,7 +67,7 @@ bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
         return false;
     if (!kit_purge_is_granted && race_choose(2) == 1) /* refused */
         return false;
-    /* harnesses write nothing but these words */
+    /* Harnesses write nothing but these words. */
     race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES);
     return true;
 }

@@ -41,7 +41,7 @@ static unsigned full_setup(void) {
     for (unsigned i = 0; i < KIT_HEAPS; i++)
         secure_of(kit_heap[i])->random = 1;
     unsigned spans = spans_of(0), blocks = (unsigned)(SLOT_BYTES / (8 * KIB)), n = spans * blocks;
-    /* taking the last one would leave the heap without a free block, and it would start a slab first */
+    /* Taking the last one would leave the heap without a free block, and it would start a slab first. */
     for (unsigned i = 0; i < n; i++) {
         kept[i] = secure_malloc(kit_heap[i + 1 < n ? 0 : 1], BYTES, 8);
         if (i + 2 == n)

@@ -70,7 +70,7 @@ void double_free_of_a_thread_that_ended(size_t size) {
  * into slabs of other sizes: the block then lies in the middle of one of those, or in none. */
 struct Recut {
     size_t before, after; /* block sizes, in slabs of one slot or two */
-    /* `slot`: which of every three slots contains the block; `in`: how many slots before it the new slab must begin */
+    /* `slot`: which of every three slots contains the block. `in`: how many slots before it the new slab must begin. */
     uintptr_t slot, in;
 };
 constexpr Recut kRecuts[] = {{5000, 12000, 2, 1}, {12000, 5000, 2, 1}, {5000, 12000, 0, 1}};

@@ -117,7 +117,7 @@ void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
 void exhaust_all_sizes(size_t limit, bool writable_only, double owed) {
     size_t foreign = foreign_bytes(writable_only);
     for (size_t size : {64 * kKiB, 100 * kKiB, kMiB, size_t{48}, size_t{1000}, 5 * kKiB, 3 * kMiB, size_t{48}})
-        /* a block of 3 MiB takes two SuperSlabs of 2 MiB */
+        /* A block of 3 MiB takes two SuperSlabs of 2 MiB. */
         exhaust(size, limit, foreign, size > 2 * kMiB ? owed * 3 / 4 : owed);
     bool threw = false;
     try {

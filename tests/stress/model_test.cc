@@ -83,7 +83,7 @@ TEST(Model, ABugIsFoundAndItsSequenceMadeShort) {
     ASSERT_TRUE(verdict.failed);
     EXPECT_NE(verdict.message.find("byte 300 of the block"), std::string::npos) << verdict.message;
     script = script_shrink(surface, script, verdict);
-    /* one block, sixteen allocations and frees, one check: little more than that */
+    /* One block, sixteen allocations and frees, one check: little more than that. */
     EXPECT_LE(script.size(), 60u) << script_text(script);
     EXPECT_TRUE(script_run(surface, script).failed);
     EXPECT_FALSE(script_run(subject(), script).failed);

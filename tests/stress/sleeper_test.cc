@@ -100,7 +100,7 @@ void run_sleeper(size_t block_bytes, size_t keep_every) {
         block = static_cast<char *>(S.alloc(64));
     for (auto *block : more)
         S.free(block);
-    /* kept blocks pin their pages, whatever the allocator does */
+    /* Kept blocks pin their pages, whatever the allocator does. */
     size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
     size_t goal = before + live + live / 10 + 4 * kMiB, rss = rss_at_goal(heap_rss_bytes, goal);
     EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB

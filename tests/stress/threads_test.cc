@@ -201,7 +201,7 @@ void work_after_main() {
     for (void *block : blocks)
         S.free(block);
     while (!parked_beside_these) {
-        /* main, which the kernel still counts, these two threads, and the purger */
+        /* Main, which the kernel still counts, these two threads, and the purger. */
         if (tasks() >= 4 && one_is_parked())
             parked_beside_these = true;
         usleep(10000);

@@ -112,7 +112,7 @@ TEST(Bitset, ConcurrentChangesLoseNothing) {
             threads.emplace_back([&, t] {
                 Random random(static_cast<uint64_t>(round) * 10 + t);
                 for (int step = 0; step < 60000 / kShorter; step++) {
-                    /* few words, so that whole words keep becoming empty and full */
+                    /* Few words, so that whole words keep becoming empty and full. */
                     size_t index = random.below(8) * 64 * (round % 2 != 0 ? 1 : 64) + random.below(16) * kThreads + t;
                     if (kept[t].count(index) == 0) {
                         bits.add(0, index);

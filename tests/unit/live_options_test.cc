@@ -153,7 +153,7 @@ class Thread {
 
 long drains() {
     Thread other(20000);
-    /* the thread adopts no slab */
+    /* The thread adopts no slab. */
     return growth("drains", [&] { std::thread([&] { free_all(other.blocks); }).join(); });
 }
 

@@ -61,7 +61,7 @@ class Books {
             enter(moved, size);
             return;
         }
-        /* it counts with the size it was requested with */
+        /* The block counts with the size it was requested with. */
         Block same{was.address, std::min(was.size, size), was.asked, was.tag};
         std::lock_guard<std::mutex> guard(lock_);
         pattern_write(same.address, 0, same.size, same.tag);
