@@ -9,6 +9,7 @@
 3. A step is a rise of the time of one operation between two neighbouring points of HAKMEM's curve by more than STEP,
    where every peer's rise is less by STEP_APART. Only times above NOISE_NS count.
 """
+# SPDX-License-Identifier: MIT
 import argparse
 import json
 import sys

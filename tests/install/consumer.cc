@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-// The same from C++: the header compiles, and every operator new comes from HAKMEM.
+// The same in C++: the header compiles, and every operator new comes from HAKMEM.
 #include <hakmem.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
--- Tables, strings, closures, coroutines and both collectors; prints sums of what came out.
+-- Tables, strings, closures, coroutines and both collectors; prints sums of the results.
 -- SPDX-License-Identifier: MIT
 local state = 42
 local function random(limit)

@@ -1,4 +1,4 @@
-# Hashes, strings, regular expressions, closures, sorting and cycles; prints digests of what came out.
+# Hashes, strings, regular expressions, closures, sorting and cycles; prints digests of the results.
 # SPDX-License-Identifier: MIT
 use strict;
 use warnings;

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define X(access, how, harness) enum fault seed_of_##access; /* once, however many lines name it */
+/* repeats a declaration where several lines name one access */
+#define X(access, how, harness) enum fault seed_of_##access;
 SEEDS(X)
 #undef X
 

@@ -1,5 +1,5 @@
-/* A program without threads, which may fall asleep after any free: what is resident follows what is live as frees happen, without
- * a later call. If it fails, the memory that such a program needed once stays resident until it ends. */
+/* A program without threads, which may fall asleep after any free: resident memory follows live memory as frees happen,
+ * without a later call. If it fails, memory that such a program needed once stays resident until it ends. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -18,7 +18,7 @@ const Surface &S = subject();
 
 long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
-/* Their memory is not the allocator's, and does not come and go while one test runs. */
+/* Arrays whose memory is not the allocator's and stays constant while a test runs. */
 template <typename T> class Array {
   public:
     explicit Array(size_t most)
@@ -54,7 +54,7 @@ size_t mixed_size(std::mt19937 &random) {
     }
 }
 
-/* Does the kernel give huge pages to who asks for them? */
+/* Whether the kernel gives huge pages to programs that ask for them. */
 bool huge_pages_are_granted() {
     std::string modes(100, 0);
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
@@ -64,7 +64,7 @@ bool huge_pages_are_granted() {
     return granted && !in_secure_mode();
 }
 
-/* The most that was resident, over what was before. */
+/* Returns the peak of resident memory, over what was resident before. */
 size_t touch_a_byte_of_each(size_t bytes) {
     size_t count = 120 * kMiB / bytes, before = process_rss_bytes(), most = 0;
     Array<char *> blocks(count);
@@ -82,8 +82,9 @@ size_t touch_a_byte_of_each(size_t bytes) {
     return most - before;
 }
 
-/* Neither at first nor when they come back is a huge page made resident for the byte. The first test, each size in a child:
- * addresses that others have had in huge pages would be so again. HUGE_PAGES=always means the opposite. */
+/* No huge page becomes resident for one touched byte, neither at first nor when blocks come back. This is the first
+ * test, and runs each size in a child: addresses that others have had in huge pages would be in huge pages again.
+ * HUGE_PAGES=always means the opposite. */
 TEST(Alone, OfBlocksThatAreHardlyTouchedHardlyAnythingIsResident) {
     const char *mode = getenv("HAKMEM_HUGE_PAGES");
     bool whole = mode != nullptr && strcmp(mode, "always") == 0 && huge_pages_are_granted();
@@ -158,7 +159,7 @@ TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     }
 }
 
-/* What is wanted back at once, again and again, is not given back each time. */
+/* Memory that is wanted back at once, again and again, is not given back each time. */
 TEST(Alone, ThinSlabsThatFillAgainStay) {
     constexpr size_t kBytes = 1000, kCount = 16 * kMiB / kBytes;
     std::mt19937 random(3);
@@ -186,7 +187,7 @@ long faults() {
     return usage.ru_minflt;
 }
 
-/* 40 MiB come and go: given back each time, but from the second time on not page by page. */
+/* 40 MiB come and go. They are given back each time, but from the second time on not page by page. */
 TEST(Alone, MemoryThatComesAndGoesIsInHugePages) {
     constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
     bool granted = huge_pages_are_granted();

@@ -25,7 +25,7 @@ struct family {
     char *memory;
 };
 
-/* Laid out as the header says: the words of all sets for the same 64 indices side by side. */
+/* Laid out as bitset.h describes: the words of all sets for the same 64 indices are side by side. */
 void *inside_bitset_new(size_t indices, unsigned sets) {
     struct family *f = calloc(1, sizeof *f);
     f->bitset.levels = bitset_shape(indices, f->bitset.rows);

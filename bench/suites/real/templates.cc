@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-// What the compilers compile: deep and wide class templates, containers of strings, variants and closures.
+// Input for the compilers: deep and wide class templates, containers of strings, variants and closures.
 
 #include <algorithm>
 #include <functional>
