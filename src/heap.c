@@ -1,8 +1,9 @@
 /* Birth and end of heaps, and their rings. See heap.h. */
 #include "heap.h"
 #include "options.h"
-#include "purge.h"
 #include "os.h"
+#include "presence.h"
+#include "retain.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -118,7 +119,7 @@ static struct heap *take_heap(void) {
     if (h == NULL)
         return NULL;
     count(&h->pool.counters, COUNT_heaps_born);
-    pool_clients_changed(1);
+    presence_clients_changed(1);
     return h;
 }
 
@@ -127,7 +128,7 @@ static void empty_heap(struct heap *h) {
     if (option(OPT_SECURE))
         tiers[TIER_SECURE].empty(h);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 static void put_heap_back(struct heap *h) {
@@ -137,7 +138,7 @@ static void put_heap_back(struct heap *h) {
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
     h->pool.chores = 0;
-    pool_clients_changed(-1);
+    presence_clients_changed(-1);
     put_idle(h);
 }
 
@@ -195,7 +196,7 @@ void rings_empty_as_due(struct heap *h) {
     h->pool.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
@@ -321,7 +322,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES);
-    unsigned sharing = pool_clients();
+    unsigned sharing = presence_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
@@ -489,7 +490,7 @@ bool caches_freeze(struct heap *h) {
     rmw_or(&h->caches_flags, CACHES_FROZEN);
     bool fenced = PROVEN(freeze_fence, os_fence_threads());
     if (!fenced) /* the program is in a sandbox by now */
-        purge_without_fences();
+        presence_cannot_fence();
     return fenced && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
 }
 
@@ -499,7 +500,7 @@ void caches_notice(struct heap *h) {
     if (likely(!(load_relaxed(&h->caches_flags) & CACHES_WATCHED)))
         return;
     rmw_and(&h->caches_flags, (uint8_t)~CACHES_WATCHED);
-    purge_gathered();
+    presence_gathered();
 }
 
 void caches_thaw(struct heap *h) { PROVEN(thaw, rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)); }

@@ -9,6 +9,7 @@
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 #include "options.h"
 #include "os.h"
+#include "retain.h"
 #include "tiers.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
@@ -43,7 +44,7 @@ static void offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
-        pool_offer(slot_of(s), c);
+        superslab_offer(slot_of(s), c);
     } while (slab_class(s) != c);
 }
 
@@ -70,7 +71,7 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
     if (rest != 0)
-        pool_offer(slot, c);
+        superslab_offer(slot, c);
     return s;
 }
 
@@ -83,7 +84,7 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
-            if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
+            if (before == 0 || !superslab_is_offered(slot_of(s), slab_class(s)))
                 offer(s);
             return;
         }
@@ -162,7 +163,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     count(&h->pool.counters, COUNT_ring_refills);
     uintptr_t block = 0;
     unsigned purged = 0;
-    for (size_t slot; want != 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; want != 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         uint64_t taken = take_bits(h, s, c, want);
         want -= count_bits(taken);
@@ -176,7 +177,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
         hand_out(h, ring, s, low_bits(want), &block);
     }
     if (purged != 0)
-        pool_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
+        retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
     return block;
 }
 
@@ -293,7 +294,7 @@ size_t mid_look(struct heap *h, struct slab *s) {
 
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }

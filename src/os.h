@@ -70,9 +70,16 @@ bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
-char **os_environment(void);   /* also before libc has started; NULL: not to be had yet */
-uint32_t os_thread(void);      /* the kernel's number of this thread */
-uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
+ * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
+HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
+    const uint32_t ahead_ms_max = 60000;
+    uint32_t age = now - then;
+    return age <= UINT32_MAX - ahead_ms_max ? age : 0;
+}
+char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+uint32_t os_thread(void);    /* the kernel's number of this thread */
+uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 /* What is loaded as one: the program, a library. */

@@ -3,9 +3,11 @@
 #include "inspect.h"
 #include "limits.h"
 #include "os.h"
+#include "presence.h"
 #include "profile.h"
 #include "purge.h"
 #include "remote.h"
+#include "retain.h"
 #include "tiers.h"
 
 #define TICK_MS 100
@@ -53,7 +55,7 @@ static void look_after_caches(struct heap *own) {
         while (own->owned.first != 0)
             slab_let_go(own, slab_of_slot(own->owned.first - 1));
         if (frozen)
-            pool_settle(&own->pool);
+            retain_settle(&own->pool);
     }
 }
 
@@ -82,7 +84,7 @@ static void look_around(struct heap *h) {
     for (; h->pool.looks > 0; h->pool.looks--) {
         at = at + 1 < superslabs ? at + 1 : 0;
         size_t pages = 0;
-        for (uint32_t slots = pool_offers_in(at); slots != 0; slots &= slots - 1) {
+        for (uint32_t slots = superslab_offers_in(at); slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
             pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
         }
@@ -102,8 +104,8 @@ static void purge_as_asked(struct heap *h, bool fences) {
     for (unsigned looks = 0; fences && looks < 2; looks++) /* the second finds who did nothing since the first */
         look_after_caches(h);
     trim(h, true);
-    pool_settle(&h->pool);
-    pool_purge(&h->pool, 0);
+    retain_settle(&h->pool);
+    purge_empty(&h->pool, 0);
     h->purge_seen = wanted;
 }
 
@@ -117,22 +119,22 @@ static void *run(void *unused) {
     if (h != NULL)
         h->pool.is_purger = true;
     if (!fences)
-        purge_without_fences();
+        presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (quiet == QUIET_TICKS) {
-            if (!(fences && caches_hold_blocks(h)) && !purge_park())
+            if (!(fences && caches_hold_blocks(h)) && !presence_park())
                 break;
             quiet = 0;
-            tick_ms = purge_has_news() ? TICK_MS : REST_MS;
+            tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
-        if (!purge_pause(tick_ms))
+        if (!presence_pause(tick_ms))
             break;
         bool idle;
         if (!option(OPT_PURGER))
             break;
         if (ticks % QUIET_TICKS == 1)
             scarce = limits_look();
-        quiet = purge_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
+        quiet = retain_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
         if (!idle)
             tick_ms = TICK_MS;
         bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
@@ -146,11 +148,11 @@ static void *run(void *unused) {
     if (h != NULL) {
         for (unsigned looks = 0; fences && looks < 2; looks++) /* the second takes back all loans */
             look_after_caches(h);
-        purge_hand_over(&h->pool);
+        retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
     heap_leave(h); /* if it was borrowed */
-    purge_release_purger();
+    presence_release_purger();
     return NULL;
 }
 
@@ -159,7 +161,7 @@ static void mind_limits(struct heap *h) {
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
         trim(h, true);
-        pool_settle(&h->pool);
+        retain_settle(&h->pool);
     }
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
@@ -170,12 +172,12 @@ static void mind_limits(struct heap *h) {
 }
 
 static void start_purger(struct heap *h) {
-    if (purge_purger_is_early())
+    if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (purge_claim_purger()) {
+    else if (presence_claim_purger()) {
         h->pool.in_start = true;
         if (!os_start_thread(run))
-            purge_release_purger();
+            presence_release_purger();
         h->pool.in_start = false;
     }
 }
@@ -186,7 +188,7 @@ static void drain_caches(struct heap *h) {
     if (!rings_empty_from(h, SUPERSLAB_BYTES))
         return;
     outbox_flush(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
     count(&h->pool.counters, COUNT_tension_drains);
     count_add(&h->pool.counters, COUNT_tension_freed_spans,
               load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before);

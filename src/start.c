@@ -7,6 +7,7 @@
 #include "log.h"
 #include "options.h"
 #include "os.h"
+#include "presence.h"
 #include "sample.h"
 #include "secure.h"
 #include "start.h"
@@ -46,7 +47,8 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)getpid(), (uintptr_t)at,
-                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(), (uint64_t)pool_clients());
+                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(),
+                  (uint64_t)presence_clients());
     if (before[i].sa_flags & SA_SIGINFO) {
         before[i].sa_sigaction(signal_number, info, context);
     } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {

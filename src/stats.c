@@ -5,7 +5,6 @@
 #include "log.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
 #include "scratch.h"
 #include "secure.h"
 #include "spans.h"
@@ -190,9 +189,9 @@ static void collect(struct heap_report *r) {
     memset(r, 0, offsetof(struct heap_report, pages));
     if (!region_init())
         return;
-    pool_count(&r->pool);
+    superslab_count(&r->pool);
     r->pages.superslab = BITSET_NONE;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(r, slot);
     add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)

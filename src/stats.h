@@ -17,7 +17,7 @@ struct heap_report {
     int64_t metadata;          /* tables */
     int64_t total;             /* the sum */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
-    struct pool_totals pool;
+    struct superslab_totals pool;
     uint64_t counters[COUNTER_COUNT];
     unsigned heaps, heaps_in_use;
     struct residency {
