@@ -5,7 +5,6 @@
 #include "presence.h"
 #include "retain.h"
 
-#include <pthread.h>
 #include <string.h>
 
 _Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without samples, rings and loans has one page");
@@ -29,7 +28,6 @@ _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) =
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 _Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
 static _Atomic uint32_t heaps_made;
-static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) {
     struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
@@ -239,21 +237,6 @@ static void end_thread(void *value) {
     put_heap_back(h);
 }
 
-/* Two first threads may both make a key; one of them is deleted again. False: the thread's end would not be noticed. */
-static bool at_thread_exit(struct heap *h) {
-    uint32_t key = load_acquire(&exit_key);
-    if (key == 0) {
-        pthread_key_t made;
-        if (pthread_key_create(&made, end_thread) != 0)
-            return false;
-        if (rmw_cas(&exit_key, &key, made + 1))
-            key = made + 1;
-        else
-            pthread_key_delete(made);
-    }
-    return pthread_setspecific(key - 1, h) == 0;
-}
-
 HAK_COLD static struct heap *enter_slowly(void) {
     struct heap *h = take_heap();
     if (h == NULL)
@@ -262,9 +245,9 @@ HAK_COLD static struct heap *enter_slowly(void) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;
     }
-    hak_heap = h; /* before the key: glibc may allocate for it */
-    if (!at_thread_exit(h))
-        hak_heap = &heap_before_birth; /* this call borrows it; the next one tries again */
+    hak_heap = h;                          /* before the key: glibc may allocate for it */
+    if (!os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
+        hak_heap = &heap_before_birth;     /* this call borrows it; the next one tries again */
     return h;
 }
 

@@ -11,7 +11,6 @@
 #include "tiers.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* ---- collecting ---- */
 
@@ -238,7 +237,7 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)getpid(),
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)os_process(),
                 (uint64_t)r->total);
     put_term(t, "live", r->live, r->total, "blocks the program holds, rounding included");
     put_term(t, "untouched live", r->untouched_live, r->total, "of these, never touched: not resident");
@@ -294,7 +293,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                hak_version(), (uint64_t)getpid(), begin, end);
+                hak_version(), (uint64_t)os_process(), begin, end);
     put_field(t, "live", r->live, false);
     put_field(t, "untouched_live", r->untouched_live, false);
     put_field(t, "partly_used_slabs", r->partly_used_slabs, false);
