@@ -15,7 +15,11 @@
 #define QUIET_TICKS 10
 #define LOANS_TURN 4 /* looks after which a thread has had all slabs on loan anew */
 
-/* Of a thread that is frozen. */
+/* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
+ * harm. */
+static _Atomic size_t purger_hand;
+
+/* Empties the caches of a thread that is frozen. */
 static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
@@ -79,8 +83,7 @@ static void trim(struct heap *h, bool all) {
 /* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each twice before the heap is a thirty-second
  * larger. Only slabs on offer: who owns others will use them. */
 static void look_around(struct heap *h) {
-    static _Atomic size_t hand; /* all threads', which may get in each other's way without harm */
-    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&hand), trimmed = 0;
+    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&purger_hand), trimmed = 0;
     for (; h->pool.looks > 0; h->pool.looks--) {
         at = at + 1 < superslabs ? at + 1 : 0;
         size_t pages = 0;
@@ -92,7 +95,7 @@ static void look_around(struct heap *h) {
             purge_split_huge_page(at);
         trimmed += pages;
     }
-    store_relaxed(&hand, at);
+    store_relaxed(&purger_hand, at);
     count_add(&h->pool.counters, COUNT_trimmed_pages, trimmed);
 }
 

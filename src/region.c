@@ -15,16 +15,19 @@
 struct region hak_region;
 struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
 
-/* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. Pairs with itself: 0 until one caller wins. */
-static _Atomic uintptr_t published;
-/* Released when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
-static _Atomic bool derived;
-/* Callers that may be about to write hak_region. Pairs with region_freeze: either that sees one, or the caller sees that all
- * is derived. */
-static _Atomic uint32_t deriving;
-static _Atomic bool freezing; /* the start is over */
-/* os_address_limit() when the library started; 0: not asked yet. Pairs with itself. */
-static _Atomic size_t limit_at_start;
+/* How far the region is made. Any thread; sequentially consistent unless noted. */
+static struct region_birth {
+    /* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. 0 until one caller wins. */
+    _Atomic uintptr_t published;
+    /* Stored when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
+    _Atomic bool derived;
+    /* The start is over. Relaxed: in the rare case that both sides miss the other, the region just stays writable. */
+    _Atomic bool freezing;
+    /* Threads inside derive(). Pairs with region_freeze: either it sees a non-zero count, or the thread sees `derived`. */
+    _Atomic uint32_t deriving;
+    /* os_address_limit() when the library started; 0: not asked yet. Relaxed: it stands for itself. */
+    _Atomic size_t limit_at_start;
+} region_birth;
 #define PUBLISHED_WINDOW 64u
 #define UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
 _Static_assert(BITSET_LEVELS == 4, "derive places so many");
@@ -95,7 +98,7 @@ HAK_RACY static void derive(uintptr_t word) {
 
 static bool publish(uintptr_t word) {
     uintptr_t nothing = 0;
-    return rmw_cas(&published, &nothing, word);
+    return rmw_cas(&region_birth.published, &nothing, word);
 }
 
 static bool reserve(size_t bytes) {
@@ -213,43 +216,43 @@ static bool commit_superslabs(size_t superslabs) {
 
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
 static bool is_unlimited(void) {
-    size_t limit = load_relaxed(&limit_at_start);
+    size_t limit = load_relaxed(&region_birth.limit_at_start);
     if (limit == 0)
         limit = os_address_limit();
-    store_relaxed(&limit_at_start, limit);
+    store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
 }
 
 void region_start(void) {
-    if (!load_acquire(&derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
+    if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
         region_init(); /* asks for the limit, which a sandbox may forbid later */
 }
 
 bool region_init(void) {
-    if (likely(load_acquire(&derived)))
+    if (likely(load_acquire(&region_birth.derived)))
         return true;
     options_init();
-    if (load_acquire(&published) == 0) {
+    if (load_acquire(&region_birth.published) == 0) {
         size_t wanted = option(OPT_REGION_BYTES);
         if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
             !open_window(min_size(os_address_limit(), 256 * GIB)))
             return false;
     }
-    rmw_add(&deriving, 1);
-    if (!load_seq(&derived))
-        derive(load_acquire(&published));
-    rmw_add(&deriving, (uint32_t)-1);
+    rmw_add(&region_birth.deriving, 1);
+    if (!load_seq(&region_birth.derived))
+        derive(load_acquire(&region_birth.published));
+    rmw_add(&region_birth.deriving, (uint32_t)-1);
     if (region_frontier() == 0 && !commit_superslabs(1))
         return false;
-    store_seq(&derived, true);
-    if (load_relaxed(&freezing))
+    store_seq(&region_birth.derived, true);
+    if (load_relaxed(&region_birth.freezing))
         region_freeze();
     return true;
 }
 
 void region_freeze(void) {
-    store_relaxed(&freezing, true);
-    if (load_seq(&derived) && load_seq(&deriving) == 0)
+    store_relaxed(&region_birth.freezing, true);
+    if (load_seq(&region_birth.derived) && load_seq(&region_birth.deriving) == 0)
         os_freeze(&hak_region, sizeof hak_region);
 }
 
