@@ -98,7 +98,7 @@ static size_t parent_end(const struct path *p, size_t end) {
     return end;
 }
 
-/* The least limit from the process's own cgroup up: in a container it may be an ancestor's that can be seen. */
+/* The smallest limit from the process's own cgroup up: in a container it may be an ancestor's that can be seen. */
 static uint64_t min_limit(const struct hierarchy *h, struct cgroups *c) {
     struct path *p = &c->path;
     uint64_t min = CGROUP_NO_NUMBER;

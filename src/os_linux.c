@@ -26,7 +26,7 @@
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
-enum { SEGMENTS_MOST = 64, NOTE_BYTES_MOST = 256 };
+enum { SEGMENTS_MAX = 64, NOTE_BYTES_MAX = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
@@ -487,7 +487,7 @@ static uint64_t identity_add(uint64_t identity, uint64_t word) {
 HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
     const ElfW(Phdr) *segments = (const void *)(header + 1), *segment; /* where every linker has them */
     if (!os_readable((uintptr_t)header, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
+        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MAX)
         return false;
     uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
@@ -504,7 +504,7 @@ HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * h
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
         const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
         module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
-        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MOST)
+        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX)
             for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
                 module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
         if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {

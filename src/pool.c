@@ -97,15 +97,15 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
 }
 
 static void give_span(struct client *c, size_t slot, unsigned slots, unsigned tag, bool kept) {
-    size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t after = superslab_give(slot, slots, tag, kept);
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)", address_of(superslab),
-        (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text, kept ? "EMPTY" : "UNUSED");
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
+        address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text,
+        kept ? "EMPTY" : "UNUSED");
     if (word_is_cached(after)) {
         count(&c->counters, COUNT_cache_pushed);
-        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(superslab));
-        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(superslab),
+        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(slot / SUPERSLAB_SLOTS));
+        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(slot / SUPERSLAB_SLOTS),
             (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     }
     c->active_delta -= (int32_t)slots;

@@ -111,8 +111,7 @@ static void add_free_slots(struct heap_report *r) {
     }
 }
 
-/* One span that is in use. Returns how many slots it has; one if we are in its middle, where the record says nothing: it was made
- * while we passed its beginning. */
+/* Counts the span at `slot` and returns its length in slots, or 1 if the span was made after we passed its first slot. */
 HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
@@ -123,8 +122,8 @@ HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
         slots = s->slots;
     else if (kind == KIND_GUARDED)
         slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    slots = max_size(min_size(slots, most), 1);
+    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
+    slots = max_size(min_size(slots, max), 1);
     bytes = min_size(bytes, slots * SLOT_BYTES);
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
@@ -148,9 +147,9 @@ HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
     return slots;
 }
 
-HAK_RACY static size_t listed_blocks(uintptr_t block, size_t most) {
+HAK_RACY static size_t listed_blocks(uintptr_t block, size_t max) {
     size_t blocks = 0;
-    while (!is_terminator(block) && region_has(block_word(block)) && blocks < most) {
+    while (!is_terminator(block) && region_has(block_word(block)) && blocks < max) {
         uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
         blocks++;
         if (!same_slot(next, block))
