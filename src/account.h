@@ -17,7 +17,7 @@ enum chore {
     CHORE_PURGER = 1, /* start the purger */
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
-    CHORE_LOOK = 8,   /* look at `looks` SuperSlabs for pages that stayed free */
+    CHORE_SCAN = 8,   /* look at `scans` SuperSlabs for pages that stayed free */
     CHORE_RINGS = 16, /* empty the rings: the heap has shrunk */
     CHORE_TENSION =
         32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
@@ -30,7 +30,7 @@ struct client {
     int32_t active_delta; /* slots taken, less slots given, since the last settling */
     int32_t empty_delta;  /* change of EMPTY slots since then */
     uint32_t unused_taken; /* UNUSED slots taken since then */
-    uint32_t looks;        /* SuperSlabs to look at for free pages, as the heap grows */
+    uint32_t scans;        /* SuperSlabs to look at for free pages, as the heap grows */
     size_t grown_bytes;    /* growth inside slabs that does not make up a slot yet */
     uint8_t chores;        /* enum chore */
     bool is_purger;        /* what the purger settles is no sign of life */

@@ -139,7 +139,7 @@ void limits_option_set(void) {
         limits_refresh();
 }
 
-bool limits_look(void) {
+bool limits_poll(void) {
     if (os_is_confined())
         return false;
     uint32_t last = load_relaxed(&hak_limits.refreshed_ms);

@@ -58,7 +58,7 @@ void limits_call_back(void);
 void limits_start(void);      /* at the start: the limit of the process's own cgroup, in six system calls or so */
 void limits_refresh(void);    /* all limits of the cgroup and its ancestors */
 void limits_option_set(void); /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
-bool limits_look(void);       /* the purger's, once a second: refreshes, and tells whether there is pressure */
+bool limits_poll(void);       /* the purger's, once a second: refreshes, and tells whether there is pressure */
 
 void limits_set_callback(void (*call)(void *), void *argument);
 

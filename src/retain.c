@@ -15,9 +15,9 @@
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
-#define LOOKS_PER_SLOT 4        /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
-#define LOOKS_MAX 64            /* … and at most at once */
-#define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
+#define SCANS_PER_SLOT 4        /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
+#define SCANS_MAX 64            /* … and at most at once */
+#define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define SHRUNK_SLOTS 16         /* 1 MiB: rings are not emptied for less */
 #define DECAY_MS 1000           /* between two searches for what has become old */
@@ -160,11 +160,11 @@ bool retain_may_keep(size_t slots) {
 /* ---- settling ---- */
 
 /* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
-static void look_about(struct client *c, size_t slots) {
-    if (slots == 0 || account_active_slots() < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+static void want_scans(struct client *c, size_t slots) {
+    if (slots == 0 || account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
-    c->looks = (uint32_t)min_size(c->looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
-    c->chores |= CHORE_LOOK;
+    c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
+    c->chores |= CHORE_SCAN;
 }
 
 /* How far the number of slots in use exceeds its recent peak. Growth into EMPTY slots counts too: it costs no memory itself, but
@@ -183,7 +183,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     if (slots == 0)
         return;
     c->grown_bytes %= SLOT_BYTES;
-    look_about(c, slots);
+    want_scans(c, slots);
     judge_last_purge(c, PURGED_PAGES, true, os_now_ms());
 }
 
@@ -213,7 +213,7 @@ void retain_settle(struct client *c) {
     c->start = 0;
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
-    look_about(c, max_size(c->unused_taken, growth_slots()));
+    want_scans(c, max_size(c->unused_taken, growth_slots()));
     c->unused_taken = 0;
     if (!c->is_purger)
         presence_settled();
