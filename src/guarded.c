@@ -310,7 +310,7 @@ size_t guarded_purge(struct heap *h) {
     return pages;
 }
 
-void guarded_free(struct heap *h, struct slab *s, void *p) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
         fail_bad_pointer("free", p, "inside a block", s->bytes);
@@ -327,6 +327,7 @@ void guarded_free(struct heap *h, struct slab *s, void *p) {
     s = quarantine(h, s);
     if (s != NULL)
         release(h, s);
+    rings_shrink(h);
 }
 
 /* A run grows by the SuperSlabs behind it, if they are free. */
@@ -347,7 +348,8 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     return false;
 }
 
-bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
+static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+    (void)p;
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
@@ -383,3 +385,36 @@ enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes) {
         return SECURE_NO_BLOCK;
     return load_relaxed(&s->guarded_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }
+
+static void find(struct block *b, const void *p) {
+    if (guarded_find(b->slab, p, &b->bytes) != SECURE_NO_BLOCK)
+        b->why = NULL;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    size_t bytes;
+    return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
+}
+
+HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
+    size_t bytes = *(const volatile size_t *)&s->bytes;
+    use->slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
+    use->out_bytes = load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0;
+}
+
+static void release_quarantine(struct heap *h) {
+    if (option(OPT_SECURE))
+        guarded_empty(h);
+}
+
+const struct kind kind_guarded = {
+    .name = "a guarded block",
+    .free = free_block,
+    .resize = resize,
+    .resize_from_bytes = MID_BYTES_MAX + 1,
+    .find = find,
+    .is_free = is_free,
+    .size_fits = secure_size_fits,
+    .release = release_quarantine,
+    .count = count_span,
+};

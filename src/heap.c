@@ -123,9 +123,9 @@ static struct heap *take_heap(void) {
 }
 
 static void empty_heap(struct heap *h) {
-    tiers[TIER_TINY].empty(h);
-    if (option(OPT_SECURE))
-        tiers[TIER_SECURE].empty(h);
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->empty != NULL)
+            kinds[i]->empty(h);
     rings_empty(h);
     pool_settle(&h->pool);
 }
@@ -163,7 +163,7 @@ void ring_spill(struct heap *h, unsigned index, unsigned n) {
     while (n != 0) {
         unsigned piece = (unsigned)min_size(n, RING_PIECE_BLOCKS);
         ring_take(h->ring[index], entries, piece);
-        tier_of_ring(index)->give_back(h, entries, piece);
+        ring_kind(index)->give_back(h, entries, piece);
         n -= piece;
     }
 }

@@ -3,7 +3,7 @@
  *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
  *     heap_before_birth, whose lists are empty for ever, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
- *  3. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied (the table `tiers`), the heap is
+ *  3. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is
  *     put back. From then on the thread points to heap_afterlife: late destructors that still allocate or free
  *     borrow a heap for each call.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
@@ -15,6 +15,7 @@
 #define HAK_HEAP_H
 
 #include "fail.h"
+#include "kinds.h"
 #include "pool.h"
 #include "profile.h"
 
@@ -121,19 +122,8 @@ struct heap {
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
-/* What a tier does with its part of a heap when the thread ends, or when all that can be given back shall be. */
-struct tier {
-    void (*empty)(struct heap *h);            /* all but rings */
-    size_t (*trim)(struct heap *h, bool all); /* gives back free pages inside partly used slabs: all, or those that
-                                                 were free at the last call too; returns how many */
-    /* Blocks from a ring, whosever it was, go back to their slabs or the pool; the entries are used up. */
-    void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
-};
-enum tier_number { TIER_TINY, TIER_MID, TIER_LARGE, TIER_SECURE, TIERS };
-extern const struct tier tiers[TIERS];
-HAK_INLINE const struct tier *tier_of_ring(unsigned index) {
-    return &tiers[index < MID_CLASSES ? TIER_MID : TIER_LARGE];
-}
+/* The kind of the blocks in a ring. */
+HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLASSES ? &kind_mid : &kind_large; }
 
 /* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
 struct heap *heap_enter(void);

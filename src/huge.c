@@ -73,7 +73,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bytes = max_size(bytes, 1);
     size_t n = huge_superslabs_of(bytes);
     size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
     if (superslab == BITSET_NONE)
@@ -127,13 +128,19 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
-void huge_free(struct heap *h, struct slab *s) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
+    if (unlikely((char *)p != slab_address(s))) {
+        fail_bad_pointer("free", p, "", asked_bytes(s));
+        return;
+    }
     check_canaries(s);
     block_unsample(&s->state[0], slab_address(s));
     give_run(h, s, true);
+    rings_shrink(h);
 }
 
-bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
+static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+    (void)p;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     if (bytes <= LARGE_BYTES_MAX)
         return false;
@@ -171,7 +178,8 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     return OS_MOVED_NOTHING;
 }
 
-void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
+static void *move(struct heap *h, struct slab *s, size_t bytes) {
+    block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
         return NULL;
     bool zero;
@@ -197,3 +205,35 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
         give_unmapped(h, s);
     return slab_address(make_record(h, to, bytes, false));
 }
+
+/* ---- looking up ---- */
+
+static void find(struct block *b, const void *p) {
+    b->bytes = asked_bytes(b->slab);
+    if ((const char *)p == slab_address(b->slab))
+        b->why = NULL;
+}
+
+/* A freed run's record is of no kind. */
+static bool is_free(const struct block *b, const void *p) {
+    (void)b, (void)p;
+    return false;
+}
+
+HAK_RACY static void count_run(const struct slab *s, struct span_use *use) {
+    use->out_bytes = *(const volatile size_t *)&s->bytes;
+    use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
+}
+
+const struct kind kind_huge = {
+    .name = "a huge block",
+    .malloc = malloc_block,
+    .free = free_block,
+    .resize = resize,
+    .resize_from_bytes = MID_BYTES_MAX + 1,
+    .move = move,
+    .find = find,
+    .is_free = is_free,
+    .state = block_only_state,
+    .count = count_run,
+};

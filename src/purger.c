@@ -18,7 +18,7 @@ static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
         for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
-            tier_of_ring(i)->give_back(own, entries, n);
+            ring_kind(i)->give_back(own, entries, n);
     }
     outbox_send(own, h);
     count(&own->pool.counters, COUNT_rings_emptied);
@@ -70,8 +70,9 @@ static bool caches_hold_blocks(const struct heap *own) {
 }
 
 static void trim(struct heap *h, bool all) {
-    for (unsigned i = 0; i < TIERS; i++)
-        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
 }
 
 /* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each twice before the heap is a thirty-second
@@ -84,7 +85,8 @@ static void look_around(struct heap *h) {
         size_t pages = 0;
         for (uint32_t slots = pool_offers_in(at); slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
-            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
+            size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
+            pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */
         }
         if (pages != 0)
             purge_split_huge_page(at);

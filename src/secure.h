@@ -136,40 +136,23 @@ HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t
 /* Looks at any block. If it is not for use, `otherwise` is called, and last of all, so that alloc.c need not come back. */
 void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes));
 
-/* A block, zero but for its canary; NULL without memory. */
-void *secure_malloc(struct heap *h, size_t bytes, size_t alignment);
-/* `s` is the record of the slot p lies in. */
-void secure_free(struct heap *h, struct slab *s, void *p);
-void secure_free_homeless(struct slab *s, void *p); /* there is no memory for a heap */
 /* Which operator made the block, if one did: it may be freed by that operator's counterpart, or as one of malloc's. */
 enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
 void secure_set_maker(void *p, enum secure_maker maker);
 /* Of any pointer: MADE_BY_MALLOC where nothing is known. */
 enum secure_maker secure_maker_of(const void *p);
-/* In place, if there is room and not too much of it. Only of live blocks. */
-bool secure_resize(struct slab *s, void *p, size_t bytes);
 /* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
-HAK_INLINE bool secure_size_fits(const void *p, size_t told, size_t bytes) {
+HAK_INLINE bool secure_size_fits(const void *p, size_t told, size_t bytes, bool exactly) {
+    (void)exactly;
     size_t page = os_page_bytes();
     return told == bytes || ((uintptr_t)p % page == 0 && told < bytes && round_up(told, page) == bytes);
 }
 /* What p is: SECURE_NO_BLOCK, or else with the size that was asked for in *bytes. */
 enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
-enum secure_state secure_find(struct slab *s, const void *p, size_t *bytes);
-/* Gives back what the heap holds: all free blocks it has, in quarantine or not. */
-void secure_empty(struct heap *h);
-/* Pages of free blocks go back: those that stayed free since the last call, or all, and then what waits in quarantine before;
- * other heaps empty theirs when they come to it. Returns how many pages. */
-size_t secure_trim(struct heap *h, bool all);
 /* Are the free blocks as they were left? At the program's end, when none may be handed out again. */
 void secure_look_at_exit(void);
-/* Bytes that were asked for in the slab's live blocks, and those of the blocks that threads keep back. */
-void secure_count(const struct slab *s, size_t *live, size_t *kept);
-
-/* guarded.c: the same for large and huge blocks. `h` may be heap_afterlife in a free. */
+/* guarded.c: large and huge blocks. `h` may be heap_afterlife in a free. */
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment);
-void guarded_free(struct heap *h, struct slab *s, void *p);
-bool guarded_resize(struct heap *h, struct slab *s, size_t bytes);
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes);
 void guarded_empty(struct heap *h);   /* the quarantine, which all threads share */
 size_t guarded_purge(struct heap *h); /* what is resident there; in pages */

@@ -22,17 +22,9 @@ enum { CRASH_SIGNALS = 3 };
 static struct sigaction before[CRASH_SIGNALS]; /* constant after the start */
 
 static const char *what_lies_at(const void *p) {
-    static const char *const kinds[] = {[KIND_FREE] = "free",
-                                        [KIND_TINY] = "a tiny slab",
-                                        [KIND_MID] = "a mid slab",
-                                        [KIND_LARGE] = "a large block",
-                                        [KIND_HUGE] = "a huge block",
-                                        [KIND_SAMPLED] = "a sampled block",
-                                        [KIND_SECURE] = "a secure slab",
-                                        [KIND_GUARDED] = "a guarded block"};
     if (!region_has(p))
         return "outside the heap";
-    return kinds[slab_kind(slab_at_offset(region_offset(p)))];
+    return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
 /* What is known of it, then whoever handled the signal before us. */

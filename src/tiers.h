@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum mid_state {
+enum block_state {
     BLOCK_FREE,
     BLOCK_LIVE,
     BLOCK_CACHED,
@@ -22,6 +22,16 @@ enum mid_state {
     BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
     BLOCK_TAKEN = 32,  /* cached, by a thread that did not free it */
 };
+
+/* A block's state in a slot that may begin another life meanwhile, in which these bytes are something else, and no atomics. */
+HAK_RACY static inline unsigned block_state_racy(const struct slab *s, unsigned i) {
+    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
+}
+/* Of a slab with one block. */
+static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
+    (void)p;
+    return &s->state[0];
+}
 
 /* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */
 HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
@@ -34,13 +44,6 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
 
 /* tiny: the heap's list of the class is empty. A block, its first word cleared; 0 without memory. */
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
-void tiny_empty(struct heap *h);
-size_t tiny_trim(struct heap *h, bool all);
-/* Of one slab, if it is within the heap's reach: gives back the free pages if it was not allocated from since the last look,
- * and most of it is free. Returns how many. */
-size_t tiny_look(struct heap *h, struct slab *s);
-/* Gives back slabs of the heap none of whose blocks are with the program, what others freed into them included. */
-void tiny_release_unused(struct heap *h);
 /* At the program's end: does what its last thread would hand out next still have its links? */
 void tiny_look_at_exit(void);
 
@@ -101,8 +104,10 @@ HAK_INLINE enum freer ring_freer(struct heap *h, unsigned index, const _Atomic u
     return freer;
 }
 
-/* Nothing was to be had from the ring. */
+/* A block, when the ring of its class is empty. */
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
+/* Index of the block p starts, or the slab's number of blocks if it starts none. */
+unsigned mid_block_at(const struct slab *s, const void *p);
 /* `s` may be the record of any slot of the span. */
 #define mid_first(s) ((s) - (s)->first_offset)
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p); /* the ring is full, or there is none yet */
@@ -115,12 +120,6 @@ HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
     else if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
         mid_free_slowly(h, s, i, p);
 }
-void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
-size_t mid_look(struct heap *h, struct slab *s);
-size_t mid_trim(struct heap *h, bool all);
-/* Index of the block p starts, or the slab's number of blocks if it starts none. */
-unsigned mid_block_at(const struct slab *s, const void *p);
-
 /* ---- large and huge blocks: what was asked for is usable ----
  * Behind that lies a canary. Where memory is new the canary is not written, and the memory may stay untouched: zero is as
  * good. So a program may also give the pages back in which its block ends. */
@@ -144,16 +143,5 @@ HAK_INLINE bool last_is_intact(const struct slab *s, const char *at, size_t byte
            (found[0] | found[1] | found[2] | found[3]) == 0;
 }
 _Static_assert(LAST_BYTES == 4 * sizeof(uint64_t), "so many words");
-
-void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
-void large_free(struct heap *h, struct slab *s, void *p);
-bool large_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
-void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n);
-
-void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero);
-void huge_free(struct heap *h, struct slab *s);
-bool huge_resize(struct heap *h, struct slab *s, size_t bytes); /* in place */
-/* Another block of `bytes` with the contents, made by moving pages; NULL if the kernel will not: then copy. */
-void *huge_move(struct heap *h, struct slab *s, size_t bytes);
 
 #endif

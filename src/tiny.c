@@ -9,6 +9,7 @@
  *
  * Only the owning thread runs any of this on a slab. */
 #include "fail.h"
+#include "lookup.h"
 #include "options.h"
 #include "os.h"
 #include "pages.h"
@@ -298,7 +299,8 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 
 /* ---- giving back ---- */
 
-void tiny_release_unused(struct heap *h) {
+/* Slabs none of whose blocks are with the program go back, what others freed into them included. */
+static void release_unused(struct heap *h) {
     slab_return_loans(h);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
@@ -342,7 +344,7 @@ void tiny_look_at_exit(void) {
         check_first_links(h, c);
 }
 
-void tiny_empty(struct heap *h) {
+static void empty(struct heap *h) {
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *current = slab_leave_current(h, c);
@@ -398,12 +400,120 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
     return trimmed;
 }
 
-size_t tiny_look(struct heap *h, struct slab *s) { return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes())); }
+static size_t trim_slab(struct heap *h, struct slab *s) {
+    return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
+}
 
-size_t tiny_trim(struct heap *h, bool all) {
+static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    tiny_release_unused(h);
+    release_unused(h);
     for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
+
+/* ---- looking up ---- */
+
+static void find(struct block *b, const void *p) {
+    const struct slab *s = b->slab;
+    const struct size_class *c = &size_classes[slab_class(s)];
+    unsigned index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
+    b->bytes = c->block_bytes;
+    if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
+                 ((uintptr_t)p & (SLOT_BYTES - 1)) / b->bytes >= RACY_LOAD(s->carved)))
+        b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0;
+    else if (index < c->blocks)
+        b->why = NULL;
+}
+
+/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
+ * block is not one of those. */
+HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
+    if (likely(b->slab->purged_pages == 0))
+        return false;
+    size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
+    return b->slab->purged_pages >> (offset / page) & 1 ||
+           b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    return lies_in_purged_page(b, p) ||
+           (block_looks_free(b->slab, (uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+}
+
+/* Another thread may own the slab and be counting: the figure is a recent one. */
+HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+    unsigned class_id = slab_class(s);
+    use->slots = 1;
+    use->is_in_pool = class_id >= TINY_CLASSES; /* it is another kind's by now */
+    if (use->is_in_pool)
+        return;
+    size_t bytes = size_classes[class_id].block_bytes, blocks = size_classes[class_id].blocks;
+    size_t out = min_size(slab_used(s), blocks); /* likewise */
+    use->tiny_class = class_id;
+    use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
+    use->out_bytes = out * bytes - use->cached_bytes;
+    use->listed_bytes = min_size(slab_listed(s), blocks - out) * bytes;
+}
+
+/* ---- freeing what is no hit ---- */
+
+HAK_INLINE void free_live(struct heap *h, struct slab *s, uintptr_t block) {
+    if (slab_free_on_loan(h, s, block))
+        return;
+    if (load_relaxed(&s->owner) == h)
+        slab_free(h, s, block);
+    else
+        remote_free(h, s, block);
+}
+
+/* A second look at a block that looks as if it could not be freed. */
+HAK_NOINLINE static void free_doubtful(struct heap *h, struct slab *s, void *p) {
+    if (lookup_for_free(p))
+        free_live(h, s, (uintptr_t)p);
+}
+
+/* The owner may be carving meanwhile, but only behind blocks that are out. */
+HAK_INLINE bool is_doubtful(const struct slab *s, uintptr_t block) {
+    return unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block));
+}
+
+static void free_block(struct heap *h, struct slab *s, void *p) {
+    if (is_doubtful(s, (uintptr_t)p))
+        free_doubtful(h, s, p);
+    else
+        free_live(h, s, (uintptr_t)p);
+}
+
+/* Whoever has a heap next finds the block in the inbox. */
+static void free_without_heap(struct slab *s, void *p) {
+    if (!is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
+        inbox_push_one(s, (uintptr_t)p);
+}
+
+/* ---- the row ---- */
+
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    (void)alignment;
+    *zero = false;
+    return block_word(tiny_refill(h, tiny_class_of(bytes)));
+}
+
+static void release(struct heap *h) {
+    outbox_flush(h);
+    release_unused(h);
+}
+
+const struct kind kind_tiny = {
+    .name = "a tiny slab",
+    .malloc = malloc_block,
+    .free = free_block,
+    .free_without_heap = free_without_heap,
+    .find = find,
+    .is_free = is_free,
+    .empty = empty,
+    .release = release,
+    .trim = trim,
+    .trim_slab = trim_slab,
+    .count = count_slab,
+};
