@@ -3,18 +3,23 @@
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer that is not a hit is looked up (lookup.h). */
 #include "alloc.h"
+#include "block.h"
 #include "fail.h"
 #include "guard.h"
 #include "inspect.h"
 #include "kinds.h"
 #include "lookup.h"
+#include "mid.h"
 #include "options.h"
 #include "os.h"
+#include "outbox.h"
 #include "purger.h"
-#include "remote.h"
+#include "ring.h"
 #include "sample.h"
 #include "secure.h"
-#include "tiers.h"
+#include "slab.h"
+#include "thread.h"
+#include "tiny.h"
 
 #include <errno.h>
 #include <string.h>
@@ -151,7 +156,7 @@ static void resample(struct heap *h, struct slab *s, const void *p, size_t bytes
 static void *allocate(size_t bytes, size_t alignment, bool *zero) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     if (unlikely(h == NULL))
         return no_memory(NULL);
     const struct kind *kind = kind_for(bytes, alignment);
@@ -166,7 +171,7 @@ static void *allocate(size_t bytes, size_t alignment, bool *zero) {
         no_memory(h);
     if (h == hak_heap)
         do_chores(h);
-    heap_leave(h);
+    thread_leave(h);
     return p;
 }
 
@@ -198,25 +203,22 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
-/* Apart from those above, and so from what they save. */
-HAK_NOINLINE static void *allocate_miss(struct heap *h, size_t bytes) {
+/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
+ * thing done, so nothing is saved for them. */
+HAK_NOINLINE void *alloc_slow(size_t bytes) {
+    struct heap *h = hak_heap;
+    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
+        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+        if (likely(cached.block != 0)) {
+            store_relaxed(cached.state, BLOCK_LIVE);
+            return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
+        }
+    }
     if (unlikely(h->number == HEAP_NONE))
         return allocate_any(bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
     return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? allocate_tiny(h, bytes) : allocate_any(bytes);
-}
-
-/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. */
-HAK_NOINLINE void *alloc_slow(size_t bytes) {
-    struct heap *h = hak_heap;
-    if (bytes <= TINY_BYTES_MAX || bytes > MID_BYTES_MAX)
-        return allocate_miss(h, bytes);
-    struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
-    if (unlikely(cached.block == 0))
-        return allocate_miss(h, bytes);
-    store_relaxed(cached.state, BLOCK_LIVE);
-    return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
 }
 
 HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
@@ -281,13 +283,13 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
 
 /* The thread has no heap: it is born now, or borrows one, or there is no memory for one. */
 HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     const struct kind *kind = kind_of(s);
     if (h == NULL && kind->free_without_heap != NULL)
         kind->free_without_heap(s, p);
     else
         kind->free(h != NULL ? h : &heap_afterlife, s, p); /* that has no rings: blocks go straight to the pool */
-    heap_leave(h);
+    thread_leave(h);
 }
 
 HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
@@ -412,11 +414,11 @@ bool alloc_expand(void *p, size_t bytes) {
     struct block b = lookup_live(p, "hak_expand");
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
-    struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
+    struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
     if (h == NULL)
         return false;
     bool done = resize_in_place(h, &b, p, bytes);
-    heap_leave(h);
+    thread_leave(h);
     return done;
 }
 
@@ -424,7 +426,7 @@ bool alloc_expand(void *p, size_t bytes) {
 static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) {
     const struct kind *kind = kind_of(b->slab);
     bool can = kind->resize != NULL && min_size(bytes, b->bytes) >= kind->resize_from_bytes && bytes <= PTRDIFF_MAX;
-    struct heap *h = can ? heap_enter() : NULL;
+    struct heap *h = can ? thread_enter() : NULL;
     if (h == NULL)
         return NULL;
     void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
@@ -435,7 +437,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     }
     if (h == hak_heap)
         do_chores(h);
-    heap_leave(h);
+    thread_leave(h);
     return moved;
 }
 
@@ -472,8 +474,8 @@ void *alloc_realloc(void *p, size_t bytes) {
 }
 
 size_t alloc_trim(void) {
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     size_t bytes = h != NULL ? give_back(h) : 0;
-    heap_leave(h);
+    thread_leave(h);
     return bytes;
 }

@@ -1,12 +1,13 @@
 /* See guard.h. */
 #include "guard.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
 #include "options.h"
 #include "os.h"
 #include "profile.h"
 #include "stack.h"
 #include "text.h"
-#include "tiers.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
 

@@ -11,12 +11,15 @@
  *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
+#include "block.h"
 #include "fail.h"
+#include "guarded.h"
+#include "kinds.h"
 #include "limits.h"
 #include "options.h"
 #include "os.h"
-#include "secure.h"
-#include "tiers.h"
+#include "ring.h"
+#include "search.h"
 #include "zero.h"
 
 #include <string.h>
@@ -48,11 +51,11 @@ static size_t canary_bytes(const struct slab *s) {
     return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
 }
 static void put_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    uint64_t canary = canary_of((uintptr_t)block_of(s));
     memcpy(block_of(s) + s->bytes, &canary, canary_bytes(s));
 }
 static bool has_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    uint64_t canary = canary_of((uintptr_t)block_of(s));
     const char *end = block_of(s) + committed_bytes(s->bytes), *rest = block_of(s) + s->bytes + canary_bytes(s);
     while (rest < end && *rest == 0)
         rest++;
@@ -317,7 +320,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&s->guarded_state, &live, BLOCK_FREE))) {
-        fail_double_free(p, s->bytes, heap_freer());
+        fail_double_free(p, s->bytes, search_only_freer());
         return;
     }
     if (unlikely(!has_canary(s)))

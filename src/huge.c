@@ -10,10 +10,14 @@
  *     underflows of the block behind, when the block is freed or gets another size.
  *
  * A block's record is touched by whoever holds the block. */
+#include "block.h"
+#include "canary.h"
+#include "fail.h"
+#include "kinds.h"
 #include "options.h"
 #include "os.h"
 #include "purge.h"
-#include "tiers.h"
+#include "ring.h"
 
 #define MOVED_RUNS_MOST 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
 #define HUGE_PAGE_FILLED_LEAST (SUPERSLAB_BYTES / 4 * 3)
@@ -30,7 +34,8 @@ struct canaries {
 
 static struct canaries canaries_of(const struct slab *s) {
     size_t run = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES, room = run - asked_bytes(s);
-    return (struct canaries){min_size(room, LAST_BYTES), room >= (size_t)2 * LAST_BYTES ? run - LAST_BYTES : 0};
+    return (struct canaries){min_size(room, CANARY_TAIL_BYTES),
+                             room >= (size_t)2 * CANARY_TAIL_BYTES ? run - CANARY_TAIL_BYTES : 0};
 }
 
 static void set_bytes(struct slab *s, size_t asked, bool zero) {
@@ -39,17 +44,17 @@ static void set_bytes(struct slab *s, size_t asked, bool zero) {
     struct canaries c = canaries_of(s);
     if (zero)
         return;
-    last_put(s, slab_address(s) + asked, c.bytes);
+    canary_put(s, slab_address(s) + asked, c.bytes);
     if (c.end != 0)
-        last_put(s, slab_address(s) + c.end, LAST_BYTES);
+        canary_put(s, slab_address(s) + c.end, CANARY_TAIL_BYTES);
 }
 
 /* Before the block is freed or gets another size. */
 static void check_canaries(const struct slab *s) {
     struct canaries c = canaries_of(s);
     const char *block = slab_address(s);
-    if (unlikely(!last_is_intact(s, block + asked_bytes(s), c.bytes) ||
-                 (c.end != 0 && !last_is_intact(s, block + c.end, LAST_BYTES))))
+    if (unlikely(!canary_is_intact(s, block + asked_bytes(s), c.bytes) ||
+                 (c.end != 0 && !canary_is_intact(s, block + c.end, CANARY_TAIL_BYTES))))
         fail_damage("overflow", block, asked_bytes(s));
 }
 
@@ -58,7 +63,7 @@ static void clear_canaries(const struct slab *s, char *block) {
     struct canaries c = canaries_of(s);
     memset(block + asked_bytes(s), 0, c.bytes);
     if (c.end != 0)
-        memset(block + c.end, 0, LAST_BYTES);
+        memset(block + c.end, 0, CANARY_TAIL_BYTES);
 }
 
 /* ---- runs ---- */

@@ -1,12 +1,14 @@
 /* The tables of inspect.h. */
 #include "inspect.h"
+#include "block.h"
 #include "hakmem.h"
+#include "kinds.h"
 #include "options.h"
 #include "profile.h"
 #include "purge.h"
-#include "secure.h"
+#include "ring.h"
+#include "secure_block.h"
 #include "spans.h"
-#include "tiers.h"
 
 // clang-format off
 /* F(struct, field) */

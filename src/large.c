@@ -6,16 +6,20 @@
  *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
-#include "tiers.h"
+#include "block.h"
+#include "canary.h"
+#include "fail.h"
+#include "kinds.h"
+#include "ring.h"
 
 static void set_bytes(struct slab *s, size_t asked, bool zero) {
     s->slack_bytes = (uint32_t)(s->bytes - asked);
     if (!zero)
-        last_put(s, slab_address(s) + asked, s->slack_bytes);
+        canary_put(s, slab_address(s) + asked, s->slack_bytes);
 }
 
 static void check_canary(const struct slab *s) {
-    if (unlikely(!last_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
+    if (unlikely(!canary_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
         fail_damage("overflow", slab_address(s), asked_bytes(s));
 }
 
@@ -91,7 +95,7 @@ static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
             return false;
         count(&h->pool.counters, COUNT_huge_grown_in_place);
     }
-    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, LAST_BYTES));
+    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
     s->bytes = wanted * SLOT_BYTES;
     set_bytes(s, bytes, false);

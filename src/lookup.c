@@ -1,7 +1,7 @@
 /* See lookup.h. */
 #include "lookup.h"
 #include "fail.h"
-#include "remote.h"
+#include "search.h"
 
 /* Does not tell whether the block is free. */
 static struct block find(const void *p) {
@@ -30,7 +30,7 @@ bool lookup_for_free(void *p) {
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
     else if (slab_kind(b.slab) != KIND_TINY || kind_tiny.is_free(&b, p))
-        fail_double_free(p, b.bytes, block_freer(hak_heap, b.slab, (uintptr_t)p));
+        fail_double_free(p, b.bytes, search_freer(hak_heap, b.slab, (uintptr_t)p));
     else
         return true;
     return false;

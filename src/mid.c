@@ -7,9 +7,10 @@
  *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
  *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
+#include "mid.h"
 #include "options.h"
 #include "os.h"
-#include "tiers.h"
+#include "purge.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
  * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
@@ -200,7 +201,7 @@ static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     caches_notice(h);
-    struct ring *ring = caches_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
+    struct ring *ring = caches_enter(h) ? ring_get(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
         struct ring_entry e = ring->entry[--ring->blocks];
         caches_leave(h);

@@ -1,7 +1,7 @@
 /* See pages.h. */
 #include "pages.h"
+#include "inbox.h"
 #include "os.h"
-#include "remote.h"
 
 #include <string.h>
 

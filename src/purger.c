@@ -1,12 +1,14 @@
 /* See purger.h. */
 #include "purger.h"
 #include "inspect.h"
+#include "kinds.h"
 #include "limits.h"
 #include "os.h"
+#include "outbox.h"
 #include "profile.h"
 #include "purge.h"
-#include "remote.h"
-#include "tiers.h"
+#include "ring.h"
+#include "thread.h"
 
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
@@ -41,7 +43,7 @@ static void look_after_caches(struct heap *own) {
         if (h == own)
             continue;
         uint32_t use = loans_use(h);
-        bool caches_unused = is_unused(caches_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
+        bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
         if (!caches_unused && use == 0)
             continue;
         bool frozen = caches_freeze(h);
@@ -65,7 +67,7 @@ static bool caches_hold_blocks(const struct heap *own) {
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        hold |= h != own && (caches_use(h) != 0 || loans_use(h) != 0);
+        hold |= h != own && (rings_use(h) != 0 || loans_use(h) != 0);
     return hold;
 }
 
@@ -112,7 +114,7 @@ static void purge_as_asked(struct heap *h, bool fences) {
 /* Its heap is an ordinary one. */
 static void *run(void *unused) {
     (void)unused;
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     unsigned quiet = 0, tick_ms = TICK_MS;
     bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
@@ -151,7 +153,7 @@ static void *run(void *unused) {
         purge_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
-    heap_leave(h); /* if it was borrowed */
+    thread_leave(h); /* if it was borrowed */
     purge_release_purger();
     return NULL;
 }

@@ -15,8 +15,8 @@
 #ifndef HAK_SAMPLE_H
 #define HAK_SAMPLE_H
 
-#include "profile.h"
-#include "slab.h"
+#include "heap.h"
+#include "link.h"
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
 

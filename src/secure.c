@@ -12,14 +12,19 @@
  * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
  * the second comes back to the slab or is handed out. */
 #include "secure.h"
+#include "block.h"
 #include "fail.h"
+#include "guarded.h"
+#include "kinds.h"
 #include "options.h"
 #include "os.h"
 #include "purge.h"
+#include "ring.h"
+#include "search.h"
 #include "secure_damage.h"
 #include "secure_slab.h"
 #include "spans.h"
-#include "tiers.h"
+#include "thread.h"
 
 #define TINY_FIFO 64
 #define TINY_POOL 48
@@ -36,13 +41,6 @@ _Static_assert(sizeof(struct secure_heap) + sizeof(struct secure_entry) *
                                                  MID_CLASSES * (MID_FIFO + MID_POOL)) <=
                    HEAP_SECURE_BYTES,
                "room in a heap");
-
-uint64_t secure_random(struct heap *h) {
-    struct secure_heap *sh = secure_of(h);
-    if (unlikely(sh->random == 0))
-        sh->random = secure_fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
-    return secure_next_random(sh);
-}
 
 static void make_cache(struct heap *h, unsigned c) {
     struct secure_heap *sh = secure_of(h);
@@ -273,7 +271,7 @@ HAK_COLD static void fail_free(struct slab *s, const void *p) {
     switch (find_state(s, p, &bytes)) {
     case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
     case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
-    default: fail_double_free(p, bytes, heap_freer());
+    default: fail_double_free(p, bytes, search_only_freer());
     }
 }
 
@@ -429,7 +427,7 @@ static void check_entries(const struct secure_entry *entries, unsigned n, size_t
 
 void secure_look_at_exit(void) {
     uint64_t taken[SPAN_BLOCKS_MOST / 64];
-    struct heap *h = option(OPT_SECURE) ? heap_enter() : NULL;
+    struct heap *h = option(OPT_SECURE) ? thread_enter() : NULL;
     if (h == NULL)
         return;
     for (unsigned c = ZERO_CLASS + 1; c < CLASSES; c++) {
@@ -451,7 +449,7 @@ void secure_look_at_exit(void) {
         }
         seen += n * block_bytes_of(c) + (alone && c != ZERO_CLASS ? secure_check_live(span, c) : 0);
     }
-    heap_leave(h);
+    thread_leave(h);
 }
 
 /* ---- counting ---- */

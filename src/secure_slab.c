@@ -3,12 +3,14 @@
  * `held` reserves before bits are taken and is lowered after they are set. Who lowers it so that all are here makes it 0 in
  * the same compare-and-swap, and gives the span back. */
 #include "secure_slab.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
 #include "os.h"
 #include "purge.h"
+#include "search.h"
 #include "secure_damage.h"
 #include "spans.h"
-#include "tiers.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 

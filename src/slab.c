@@ -1,10 +1,11 @@
 /* See slab.h. */
 #include "slab.h"
 #include "fail.h"
+#include "inbox.h"
+#include "kinds.h"
 #include "options.h"
 #include "pages.h"
 #include "purge.h"
-#include "remote.h"
 #include "sample.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
@@ -96,22 +97,6 @@ void slab_unlist(struct heap *h, struct slab *s) {
     h->thin_slabs -= was_thin;
 }
 
-/* The length of a list of the slab's blocks, as it should be: every link leads to a block, the last to the terminator. One
- * that does not was overwritten: then all that the list held is out for ever. */
-static unsigned list_length(const struct slab *s, uintptr_t *list) {
-    unsigned n = 0, most = size_classes[slab_class(s)].blocks;
-    uintptr_t block = *list, slab = (uintptr_t)slab_address(s);
-    for (; is_in_slab(block, slab) && n <= most; n++)
-        block = block_next(block);
-    if (likely(block == slab_terminator(s)))
-        return n;
-    fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
-    *list = slab_terminator(s);
-    return 0;
-}
-
-bool slab_list_is_sound(struct slab *s) { return list_length(s, &s->list) == slab_listed(s); }
-
 /* ---- freeing ---- */
 
 /* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
@@ -140,7 +125,7 @@ static bool look_at_current(struct heap *h, struct slab *s) {
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
-    unsigned listed = list_length(s, &h->list[c]), out = slab_used(s) - listed;
+    unsigned listed = link_count(s, &h->list[c]), out = slab_used(s) - listed;
     bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->looks_left[c] == 0) {
         h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
@@ -181,7 +166,7 @@ static bool all_have_links(const struct slab *s) {
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(s->purged_pages == 0 && all_have_links(s)))
         return true;
-    unsigned listed = list_length(s, &s->list), all = s->carved - s->purged_blocks;
+    unsigned listed = link_count(s, &s->list), all = s->carved - s->purged_blocks;
     s->countdown = all - listed;
     return s->countdown == 0;
 }
@@ -241,15 +226,45 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
     return --s->countdown == 0 && slab_countdown_ended(h, s);
 }
 
+bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
+    uintptr_t slab = (uintptr_t)slab_address(s);
+    s->own_frees = false;
+    for (uint64_t left = blocks; left > 0; left--) {
+        if (unlikely(!is_in_slab(block, slab))) {
+            fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
+            return false; /* the rest is out for ever */
+        }
+        uintptr_t next = block_next(block);
+        if (slab_free(h, s, block))
+            return true;
+        block = next;
+    }
+    return false;
+}
+
+bool slab_drain_inbox(struct heap *h, struct slab *s) {
+    uint64_t word = PROVEN(drain, rmw_swap(&s->inbox, 0));
+    if (word == 0)
+        return false;
+    count(&h->pool.counters, COUNT_inbox_batches);
+    bool all = !(s->place & PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
+    if (all && !slab_verify_due(h)) { /* they need not be touched once more */
+        slab_release(h, s);
+        return true;
+    }
+    return slab_free_chain(h, s, inbox_newest(s, word), inbox_blocks(word));
+}
+
 /* ---- the slab that serves a class ---- */
 
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
+    slab_give_up_current(h, c);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]));
     unsigned listed = slab_listed(s), out = slab_used(s);
     uintptr_t list = s->list;
     h->current[c] = s;
-    s->list = slab_terminator(s); /* its blocks are elsewhere: block_is_listed must not meet them here */
+    s->list = slab_terminator(s); /* its blocks are elsewhere: search_lists must not meet them here */
     s->free_to = &h->list[c];
     s->floor = 0;
     slab_look_after(h, s, out);
@@ -264,8 +279,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     if (s == NULL)
         return NULL;
     sample_emptied(h, c);
-    uintptr_t list = h->list[c]; /* counted first: while nobody has it block_is_listed does not meet its blocks */
-    unsigned listed = list != slab_terminator(s) ? list_length(s, &list) : 0;
+    uintptr_t list = h->list[c]; /* counted first: while nobody has it search_lists does not meet its blocks */
+    unsigned listed = list != slab_terminator(s) ? link_count(s, &list) : 0;
     h->list[c] = slab_terminator(s);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
@@ -287,7 +302,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     /* pairs with the store in slab_let_go: its fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
-    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !outbox_may_have(h, s);
+    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s);
     return true;
 }
 
@@ -343,10 +358,12 @@ static void count_to_reuse(struct slab *s) {
     s->countdown = c->reuse_at;
 }
 
-void slab_leave_full(struct heap *h, struct slab *s) {
+/* All blocks of the slab are out. It is let go, so that whoever frees one may have it; or kept, if it is this heap that
+ * frees what it allocates. */
+static void leave_full(struct heap *h, struct slab *s) {
     uint8_t *returns = &h->returns[slab_class(s)];
     /* Before the inbox is looked at, where they may have gone. */
-    bool own_frees = !outbox_may_have(h, s);
+    bool own_frees = !heap_may_have_gathered(h, s);
     if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
         *returns = 0;
     if (*returns == 0 || slab_used(s) != size_classes[slab_class(s)].blocks) {
@@ -360,6 +377,16 @@ void slab_leave_full(struct heap *h, struct slab *s) {
     keep_few(h, s);
 }
 
+void slab_give_up_current(struct heap *h, unsigned c) {
+    struct slab *s = slab_leave_current(h, c);
+    if (s == NULL || h->fresh[c] == s)
+        return;
+    if (s->carved < size_classes[c].blocks)
+        slab_keep(h, s);
+    else
+        leave_full(h, s);
+}
+
 void slab_let_go(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
@@ -371,7 +398,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
         s->place = 0;
         unsigned used = slab_used(s);
         if (load_relaxed(&s->inbox) != 0) {
-            if (inbox_drain(h, s)) /* true: that emptied the slab */
+            if (slab_drain_inbox(h, s)) /* true: that emptied the slab */
                 return;
             used = slab_used(s);
         }
@@ -381,7 +408,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
         store_relaxed(&s->out, slab_used(s));
         store_relaxed(&s->due, usable ? 0 : s->countdown);
         count(&h->pool.counters, COUNT_slabs_let_go);
-        /* Pairs with send (remote.c), which writes the inbox, then reads the owner: one of us sees the other. */
+        /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
             if (usable)
@@ -421,7 +448,7 @@ bool slab_borrow(struct heap *h, struct slab *s) {
     /* The CAS pairs with the store in slab_let_go, as that in slab_adopt does. */
     if (!slab_may_borrow(h) || is_in_demand(h, c) || !PROVEN(borrow, rmw_cas(&s->owner, &nobody, slab_on_loan_to(h))))
         return false;
-    s->own_frees = slab_used(s) == size_classes[c].blocks && !outbox_may_have(h, s);
+    s->own_frees = slab_used(s) == size_classes[c].blocks && !heap_may_have_gathered(h, s);
     s->place = PLACE_LENT;
     list_owned(h, s);
     if (slab_is_usable(s))

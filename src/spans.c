@@ -3,7 +3,7 @@
 #include "limits.h"
 #include "options.h"
 #include "os.h"
-#include "secure.h"
+#include "secure_random.h"
 
 #include <string.h>
 

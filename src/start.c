@@ -1,17 +1,18 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+#include "start.h"
 #include "guard.h"
 #include "heap.h"
+#include "kinds.h"
 #include "limits.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
 #include "sample.h"
 #include "secure.h"
-#include "start.h"
 #include "stats.h"
-#include "tiers.h"
+#include "tiny.h"
 
 #include <signal.h>
 #include <string.h>

@@ -2,14 +2,15 @@
 #include "stats.h"
 #include "hakmem.h"
 #include "heap.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "link.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
 #include "purge.h"
 #include "scratch.h"
-#include "secure.h"
 #include "spans.h"
-#include "tiers.h"
 
 #include <string.h>
 #include <unistd.h>

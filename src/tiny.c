@@ -9,13 +9,16 @@
  *
  * Only the owning thread runs any of this on a slab. */
 #include "fail.h"
+#include "inbox.h"
+#include "kinds.h"
 #include "lookup.h"
 #include "options.h"
 #include "os.h"
+#include "outbox.h"
 #include "pages.h"
-#include "remote.h"
 #include "sample.h"
-#include "tiers.h"
+#include "search.h"
+#include "tiny.h"
 
 #include <string.h>
 
@@ -87,7 +90,6 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
-    sample_rejoin(h, c);
     if (!is_terminator(h->list[c]))
         return hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
     unsigned blocks;
@@ -108,26 +110,10 @@ static uintptr_t take_any(struct heap *h, unsigned c) {
 
 /* ---- changing slabs ---- */
 
-/* The current slab has nothing to give. */
-static void leave_current(struct heap *h, unsigned c) {
-    struct slab *s = slab_leave_current(h, c);
-    if (s == NULL || h->fresh[c] == s)
-        return;
-    if (s->carved < size_classes[c].blocks)
-        slab_keep(h, s);
-    else
-        slab_leave_full(h, s);
-}
-
-static void make_current(struct heap *h, unsigned c, struct slab *s) {
-    leave_current(h, c);
-    slab_make_current(h, s);
-}
-
 static uintptr_t use_own(struct heap *h, unsigned c) {
     for (struct slab *s; (s = slab_listed_first(h, c)) != NULL || (s = slab_borrowed_first(h, c)) != NULL;) {
         slab_unlist(h, s);
-        make_current(h, c, s);
+        slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block == 0)
             continue;
@@ -144,13 +130,13 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         s->place = 0;
-        if (!slab_is_usable(s) && inbox_drain(h, s)) /* what makes it worth using may still be there */
+        if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
         if (slab_class(s) != c || !slab_is_usable(s)) { /* an old offer: it is another slab by now, or full */
             slab_let_go(h, s);
             continue;
         }
-        make_current(h, c, s);
+        slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block != 0) {
             slab_wanted(c);
@@ -170,8 +156,8 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         uintptr_t list = inbox_take(s, &blocks);
         if (is_terminator(list))
             continue;
-        if (slab_class(s) == c) { /* its blocks are in our hands, so it can't change any more */
-            leave_current(h, c);  /* what is freed into that one must not get among these */
+        if (slab_class(s) == c) {       /* its blocks are in our hands, so it can't change any more */
+            slab_give_up_current(h, c); /* what is freed into that one must not get among these */
             slab_wanted(c);
             return hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
@@ -181,7 +167,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
                 s->own_frees = false;
                 slab_free(h, s, list);
             } else {
-                remote_free(h, s, list);
+                outbox_free(h, s, list);
             }
             list = next;
         }
@@ -225,7 +211,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
 
 /* The slab is used before its time. */
 static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
-    make_current(h, c, s);
+    slab_make_current(h, s);
     return take_free(h, c);
 }
 
@@ -276,7 +262,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
     if (block == 0 && fresh != NULL && fresh != current &&
         (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
-        make_current(h, c, fresh);
+        slab_make_current(h, fresh);
         block = take_free(h, c);
     }
     if (block == 0)
@@ -293,7 +279,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     if (fresh == NULL)
         return use_not_yet_due(h, c);
     if (h->current[c] != fresh)
-        make_current(h, c, fresh);
+        slab_make_current(h, fresh);
     return carve(h, c, fresh);
 }
 
@@ -306,13 +292,13 @@ static void release_unused(struct heap *h) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next; /* it may be gone afterwards */
         if (load_relaxed(&s->inbox) != 0)
-            inbox_drain(h, s);
+            slab_drain_inbox(h, s);
     }
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *s = slab_leave_current(h, c), *fresh = h->fresh[c];
         if (fresh != NULL && fresh != s && load_relaxed(&fresh->inbox) != 0)
-            inbox_drain(h, fresh);
-        if (s == NULL || (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s)))
+            slab_drain_inbox(h, fresh);
+        if (s == NULL || (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)))
             continue;
         slab_make_current(h, s);
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
@@ -357,7 +343,7 @@ static void empty(struct heap *h) {
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);
             else
-                remote_free(h, s, block);
+                outbox_free(h, s, block);
         }
         h->list[c] = 1;
         if (h->fresh[c] != NULL)
@@ -393,7 +379,7 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
     if (racy_used(s) > (uint64_t)most_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
-    if (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s))
+    if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return 0;
     size_t trimmed = pages_trim(s, all);
     slab_let_go(h, s);
@@ -438,7 +424,7 @@ HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
 
 static bool is_free(const struct block *b, const void *p) {
     return lies_in_purged_page(b, p) ||
-           (block_looks_free(b->slab, (uintptr_t)p) && block_is_listed(b->slab, (uintptr_t)p));
+           (block_looks_free(b->slab, (uintptr_t)p) && search_lists(b->slab, (uintptr_t)p));
 }
 
 /* Another thread may own the slab and be counting: the figure is a recent one. */
@@ -464,7 +450,7 @@ HAK_INLINE void free_live(struct heap *h, struct slab *s, uintptr_t block) {
     if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
-        remote_free(h, s, block);
+        outbox_free(h, s, block);
 }
 
 /* A second look at a block that looks as if it could not be freed. */

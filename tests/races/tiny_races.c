@@ -10,7 +10,7 @@ static uintptr_t got; /* by a thread that allocates */
 static bool kept;
 
 static void free_and_send(unsigned heap, uintptr_t b) {
-    remote_free(kit_heap[heap], slab, b);
+    outbox_free(kit_heap[heap], slab, b);
     outbox_flush(kit_heap[heap]);
 }
 
@@ -19,7 +19,7 @@ static unsigned got_of_slab(void) { return got != 0 && kit_slab_of(got) == slab;
 static void drain_by_owner(void) {
     struct heap *owner = load_relaxed(&slab->owner);
     if (owner != OWNER_NONE && owner != OWNER_POOL)
-        inbox_drain(owner, slab);
+        slab_drain_inbox(owner, slab);
 }
 
 /* ---- adopt: three threads free blocks of a slab without owner; one lets it go again at once ---- */
@@ -70,8 +70,8 @@ static void last_long_2(void) { free_and_send(3, block[1]); }
 static void last_setup(void) { /* they have been gathered */
     last_long_setup();
     kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
-    remote_free(kit_heap[2], slab, block[0]);
-    remote_free(kit_heap[3], slab, block[1]);
+    outbox_free(kit_heap[2], slab, block[0]);
+    outbox_free(kit_heap[3], slab, block[1]);
     race_expect(kit_heap[2]->outbox_blocks == 1 && kit_heap[3]->outbox_blocks == 1);
 }
 static void last_1(void) { outbox_flush(kit_heap[2]); }
@@ -143,7 +143,7 @@ const struct race foreign_long_race = {"foreign_long", LOSES, foreign_setup, {fo
 /* ---- stale: a thread takes the inbox of a slab while its owner empties it and another frees into it ---- */
 
 static void stale_0(void) { got = kit_malloc(kit_heap[1]); }
-static void stale_1(void) { inbox_drain(kit_heap[2], slab); }
+static void stale_1(void) { slab_drain_inbox(kit_heap[2], slab); }
 static void stale_2(void) { free_and_send(3, block[63]); }
 static void stale_check(void) {
     kit_account(slab, KIT_BLOCKS - 52 + got_of_slab());
@@ -165,14 +165,14 @@ static void keep_setup(void) {
     race_label(slab, sizeof *slab, "slab");
 }
 static void keep_0(void) {
-    slab_leave_full(kit_heap[1], slab_leave_current(kit_heap[1], KIT_CLASS));
+    slab_give_up_current(kit_heap[1], KIT_CLASS);
     kept = load_relaxed(&slab->owner) == kit_heap[1];
     kit_free(kit_heap[1], block[KIT_BLOCKS - 1]);
     kind_tiny.empty(kit_heap[1]);
 }
 static void keep_1(void) {
     for (unsigned i = 0; i < REUSE_AT; i++)
-        remote_free(kit_heap[2], slab, block[i]);
+        outbox_free(kit_heap[2], slab, block[i]);
     outbox_flush(kit_heap[2]);
 }
 static void keep_2(void) { got = kit_malloc(kit_heap[3]); }

@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "bitset.h"
+#include "block.h"
 #include "classes.h"
 #include "options.h"
 #include "os.h"
 #include "heap.h"
 #include "inspect.h"
+#include "kinds.h"
+#include "link.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
 #include "purge.h"
+#include "ring.h"
 #include "secure.h"
 #include "text.h"
-#include "tiers.h"
 
 struct family {
     struct bitset_family bitset;

@@ -15,8 +15,8 @@ const struct kind *const kinds[] = {
 #undef ENTRY
 };
 
-#include "heap.h"
-#include "tiers.h"
+#include "block.h"
+#include "thread.h"
 
 static _Atomic(struct slab *) kept; /* a freed block's record: its slot is ACTIVE still */
 
@@ -94,9 +94,9 @@ const struct kind kind_toy = {
 /* What kind_for in alloc.c would choose. */
 void *toy_malloc(size_t bytes) {
     bool zero;
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     void *p = h != NULL ? kind_toy.malloc(h, bytes, 1, &zero) : NULL;
-    heap_leave(h);
+    thread_leave(h);
     return p;
 }
 
