@@ -18,7 +18,12 @@ _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) =
 
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 _Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
-static _Atomic uint32_t heaps_made;
+/* Any thread. */
+static struct {
+    _Atomic uint32_t made;                    /* numbers given to heaps so far, from 0 */
+    _Atomic uint64_t idle[3][HEAPS_MAX / 64]; /* numbers of heaps that no thread uses: hints for take_idle, by level */
+} heaps;
+
 struct heap *heap_newest(void) {
     struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
     return newest;
@@ -26,7 +31,7 @@ struct heap *heap_newest(void) {
 
 bool heap_is_the_only(void) {
     const struct heap *first = heap_newest();
-    return load_relaxed(&heaps_made) == 1 && load_relaxed(&first->pool.counters.n[COUNT_heaps_born]) == 1;
+    return load_relaxed(&heaps.made) == 1 && load_relaxed(&first->pool.counters.n[COUNT_heaps_born]) == 1;
 }
 
 HAK_RACY bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
@@ -37,10 +42,9 @@ HAK_RACY bool heap_may_have_gathered(const struct heap *h, const struct slab *s)
 /* ---- idle heaps ----
  * Kept as a set of heap numbers; the lowest is taken first, so that few heaps are ever touched. */
 
-static _Atomic uint64_t idle_words[3][HEAPS_MAX / 64];
 _Static_assert(HEAPS_MAX <= 64 * 64 * 64, "three levels");
 static const struct bitset_family idle = {
-    .level = {(char *)idle_words[0], (char *)idle_words[1], (char *)idle_words[2]},
+    .level = {(char *)heaps.idle[0], (char *)heaps.idle[1], (char *)heaps.idle[2]},
     .row_bytes = {8, 8, 8},
     .rows = {HEAPS_MAX / 64, HEAPS_MAX / 64 / 64, 1},
     .levels = 3,
@@ -54,7 +58,7 @@ static struct heap *heap_numbered(size_t number) {
 /* A thread that is interrupted in bitset_remove may hide members for long: then they are looked for one level lower,
  * or else a thread that borrows a heap for each call would make one for each. */
 static size_t find_idle(void) {
-    size_t number = bitset_find(&idle, 0, 0), rows = (load_relaxed(&heaps_made) + 63) / 64;
+    size_t number = bitset_find(&idle, 0, 0), rows = (load_relaxed(&heaps.made) + 63) / 64;
     for (size_t row = 0; PROVEN(find_idle, number == BITSET_NONE) && row < rows && row < idle.rows[0]; row++) {
         uint64_t word = load_relaxed(bitset_word(&idle, 0, 0, row));
         if (word != 0)
@@ -82,9 +86,9 @@ static void put_idle(struct heap *h) {
 /* ---- birth ---- */
 
 static struct heap *make_heap(void) {
-    uint32_t number = rmw_add(&heaps_made, 1), taken = number + 1;
+    uint32_t number = rmw_add(&heaps.made, 1), taken = number + 1;
     if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL)) {
-        rmw_cas(&heaps_made, &taken, number); /* or else a number is lost */
+        rmw_cas(&heaps.made, &taken, number); /* or else a number is lost */
         return NULL;
     }
     struct heap *h = heap_numbered(number);

@@ -1,14 +1,14 @@
 /* A heap is one thread's state; this file is its shape, and who is at its caches.
  *
  *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
- *     heap_before_birth, whose lists are empty for ever, so malloc needs no "initialised?" test: the refill finds out.
+ *     heap_before_birth, whose lists are always empty, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
  *  3. At thread exit the heap is put back (thread.h). From then on the thread points to heap_afterlife.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's but `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; counters may
- * be read by any. */
+ * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; any thread
+ * may read counters. */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 

@@ -5,9 +5,10 @@
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
  *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
  *     When it runs empty again its cap is twice what it was before the phase.
- *  3. If the bytes are used up, the largest ring's cap is halved, be it this one's, and what it holds beyond goes back.
- *  4. Each time one more ring is looked at: what it holds beyond its option goes. If it holds what it held at the last
- *     look it is not in use, and half goes.
+ *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks beyond
+ *     the new cap go back.
+ *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If the ring holds as many blocks as at
+ *     the last check it is not in use, and half of them go back.
  *  5. A ring has room for what its option allowed when it was made. Once the option allows more, the thread's rings are
  *     all made anew, each at its next use: this happens only when the option is raised, and leaves no gaps.
  *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation

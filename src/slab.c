@@ -24,7 +24,7 @@
 #define VERIFY_EVERY 16       /* … then one in so many */
 /* Of a class, and so the slabs that wait in vain when others come to free what this heap allocates. Replacing blocks of
  * 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
-#define RETURNS_MOST 8
+#define RETURNS_MAX 8
 
 /* ---- the two lists ---- */
 
@@ -139,12 +139,6 @@ static bool look_at_current(struct heap *h, struct slab *s) {
     return false;
 }
 
-/* A slab of the class whose blocks this heap frees itself. */
-static void returned(struct heap *h, const struct slab *s) {
-    uint8_t *returns = &h->returns[slab_class(s)];
-    *returns = (uint8_t)(*returns + (*returns < RETURNS_MOST));
-}
-
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
 bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h->releases % VERIFY_EVERY == 0; }
 
@@ -214,7 +208,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, s->place & PLACE_OWNED)) {
         list_on_class(h, s);
-        returned(h, s);
+        h->returns[slab_class(s)] += h->returns[slab_class(s)] < RETURNS_MAX; /* this heap frees what it allocates */
     }
     return false;
 }
@@ -358,33 +352,29 @@ static void count_to_reuse(struct slab *s) {
     s->countdown = c->reuse_at;
 }
 
-/* All blocks of the slab are out. It is let go, so that whoever frees one may have it; or kept, if it is this heap that
- * frees what it allocates. */
-static void leave_full(struct heap *h, struct slab *s) {
-    uint8_t *returns = &h->returns[slab_class(s)];
-    /* Before the inbox is looked at, where they may have gone. */
-    bool own_frees = !heap_may_have_gathered(h, s);
-    if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
-        *returns = 0;
-    if (*returns == 0 || slab_used(s) != size_classes[slab_class(s)].blocks) {
-        slab_let_go(h, s);
-        return;
-    }
-    --*returns;
-    count_to_reuse(s);
-    s->own_frees = own_frees;
-    PROVEN(keep_list, list_owned(h, s));
-    keep_few(h, s);
-}
-
+/* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that frees what
+ * it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
     struct slab *s = slab_leave_current(h, c);
     if (s == NULL || h->fresh[c] == s)
         return;
-    if (s->carved < size_classes[c].blocks)
+    if (s->carved < size_classes[c].blocks) {
         slab_keep(h, s);
-    else
-        leave_full(h, s);
+        return;
+    }
+    /* Before the inbox is looked at, where they may have gone. */
+    bool own_frees = !heap_may_have_gathered(h, s);
+    if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
+        h->returns[c] = 0;
+    if (h->returns[c] == 0 || slab_used(s) != size_classes[c].blocks) {
+        slab_let_go(h, s);
+        return;
+    }
+    h->returns[c]--;
+    count_to_reuse(s);
+    s->own_frees = own_frees;
+    PROVEN(keep_list, list_owned(h, s));
+    keep_few(h, s);
 }
 
 void slab_let_go(struct heap *h, struct slab *s) {
