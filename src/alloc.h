@@ -12,7 +12,8 @@
 #ifndef HAK_ALLOC_H
 #define HAK_ALLOC_H
 
-#include "slab.h"
+#include "heap.h"
+#include "links.h"
 
 void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */

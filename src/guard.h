@@ -16,10 +16,7 @@
 
 /* NULL: not guarded. */
 void *guard_malloc(struct heap *h, size_t bytes, size_t alignment);
-/* `s` is the record of the slot p lies in, KIND_SAMPLED. */
-void guard_free(struct slab *s, void *p);
-/* Is p the start of the block that the slot has or had? */
-bool guard_is_block(const struct slab *s, const void *p);
+/* Has the slot a live block? */
 bool guard_is_live(const struct slab *s);
 
 /* An access at this address failed. If it is the guard pool's, says what is known of it, on the standard error. `how`: "read",

@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "limits.h"
 #include "options.h"
+#include "ring.h"
 #include "sample.h"
 #include "start.h"
 #include "stats.h"

@@ -1,13 +1,16 @@
 /* The tables of inspect.h. */
 /* SPDX-License-Identifier: MIT */
 #include "inspect.h"
+#include "block.h"
 #include "hakmem.h"
+#include "kinds.h"
 #include "options.h"
 #include "presence.h"
 #include "profile.h"
-#include "secure.h"
+#include "purge.h"
+#include "ring.h"
+#include "secure_block.h"
 #include "spans.h"
-#include "tiers.h"
 
 // clang-format off
 /* F(struct, field) */

@@ -8,10 +8,12 @@
  *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
+#include "mid.h"
 #include "options.h"
 #include "os.h"
+#include "presence.h"
+#include "purge.h"
 #include "retain.h"
-#include "tiers.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
  * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
@@ -161,7 +163,7 @@ HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
 
 /* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
  * ours. */
-static size_t trim_slab(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
     if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
         return 0;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
@@ -195,7 +197,7 @@ static struct slab *oldest_thin(void) {
 }
 
 static void trim_thin(struct heap *h, struct slab *s) {
-    size_t slot = slot_of(s), pages = forget_thin(s) ? trim_slab(h, s, false, 1) : 0;
+    size_t slot = slot_of(s), pages = forget_thin(s) ? purge_free(h, s, false, 1) : 0;
     if (pages != 0)
         purge_shrank_inside(&h->pool, slot, pages);
 }
@@ -296,7 +298,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     return block;
 }
 
-void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
@@ -316,7 +318,7 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     caches_notice(h);
-    struct ring *ring = caches_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
+    struct ring *ring = caches_enter(h) ? ring_get(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
         struct ring_entry e = ring->entry[--ring->blocks];
         caches_leave(h);
@@ -355,21 +357,89 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
         fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
 
+/* ---- trimming ---- */
+
 static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? trim_slab(h, s, all, least_blocks) : 0;
+    return all || idle ? purge_free(h, s, all, least_blocks) : 0;
 }
 
-size_t mid_look(struct heap *h, struct slab *s) {
+static size_t trim_slab(struct heap *h, struct slab *s) {
     return look(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
 }
 
-size_t mid_trim(struct heap *h, bool all) {
+static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }
+
+/* ---- looking up ---- */
+
+static _Atomic uint8_t *state_of(struct slab *part, const void *p) {
+    struct slab *s = mid_first(part);
+    return &s->state[mid_block_at(s, p)];
+}
+
+/* What a sampled block would have if it were not: all calls are to do the same with both. */
+static size_t unsampled_bytes(const void *p, size_t bytes) {
+    size_t asked = profile_bytes(p);
+    return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
+}
+
+static void find(struct block *b, const void *p) {
+    b->slab = mid_first(b->slab);
+    const struct size_class *c = &size_classes[slab_class(b->slab)];
+    unsigned i = mid_block_at(b->slab, p);
+    b->bytes = c->block_bytes;
+    if (i >= c->blocks)
+        return;
+    b->why = NULL;
+    if (unlikely(load_relaxed(&b->slab->state[i]) == (BLOCK_LIVE | BLOCK_SAMPLED)))
+        b->bytes = unsampled_bytes(p, b->bytes);
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
+}
+
+HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
+        unsigned state = block_state_racy(s, i);
+        live += state == BLOCK_LIVE;
+        cached += state == BLOCK_CACHED;
+    }
+    use->slots = s->slots;
+    use->out_bytes = live * c->block_bytes;
+    use->cached_bytes = cached * c->block_bytes;
+}
+
+/* ---- the row ---- */
+
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    unsigned c = mid_class_of(bytes);
+    struct ring_entry cached = ring_pop(h, ring_of_class(c));
+    (void)alignment;
+    return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
+}
+
+static void free_block(struct heap *h, struct slab *s, void *p) { mid_free(h, s, p); }
+
+const struct kind kind_mid = {
+    .name = "a mid slab",
+    .malloc = malloc_block,
+    .free = free_block,
+    .find = find,
+    .is_free = is_free,
+    .state = state_of,
+    .give_back = give_back,
+    .trim = trim,
+    .trim_slab = trim_slab,
+    .count = count_slab,
+};

@@ -8,7 +8,7 @@
 #ifndef HAK_PAGES_H
 #define HAK_PAGES_H
 
-#include "slab.h"
+#include "slab_record.h"
 
 /* Can so much be given back that it is worth a look? What was listed at the last look was looked through then, unless `all`
  * is to be looked through. Of a slab that is not ours this is a guess. */

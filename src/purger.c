@@ -2,14 +2,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
 #include "inspect.h"
+#include "kinds.h"
 #include "limits.h"
 #include "os.h"
+#include "outbox.h"
 #include "presence.h"
 #include "profile.h"
 #include "purge.h"
-#include "remote.h"
 #include "retain.h"
-#include "tiers.h"
+#include "ring.h"
+#include "thread.h"
 
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
@@ -25,7 +27,7 @@ static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
         for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
-            tier_of_ring(i)->give_back(own, entries, n);
+            ring_kind(i)->give_back(own, entries, n);
     }
     outbox_send(own, h);
     count(&own->pool.counters, COUNT_rings_emptied);
@@ -48,7 +50,7 @@ static void empty_idle_caches(struct heap *own) {
         if (h == own)
             continue;
         uint32_t use = loans_use(h);
-        bool caches_unused = is_unused(caches_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
+        bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
         if (!caches_unused && use == 0)
             continue;
         bool frozen = caches_freeze(h);
@@ -72,13 +74,14 @@ static bool caches_hold_blocks(const struct heap *own) {
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        hold |= h != own && (caches_use(h) != 0 || loans_use(h) != 0);
+        hold |= h != own && (rings_use(h) != 0 || loans_use(h) != 0);
     return hold;
 }
 
 static void trim(struct heap *h, bool all) {
-    for (unsigned i = 0; i < TIERS; i++)
-        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
 }
 
 /* As the heap grows, looks at the SuperSlabs in turn for pages that stay free, at each one twice before the heap is a
@@ -90,7 +93,8 @@ static void scan_superslabs(struct heap *h) {
         size_t pages = 0;
         for (uint32_t slots = superslab_offers_in(at); slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
-            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
+            size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
+            pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */
         }
         if (pages != 0)
             purge_split_huge_page(at);
@@ -116,7 +120,7 @@ static void purge_as_asked(struct heap *h, bool fences) {
 /* The purger thread. Its heap is an ordinary one. */
 static void *run(void *unused) {
     (void)unused;
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     unsigned quiet = 0, tick_ms = TICK_MS;
     bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
@@ -155,7 +159,7 @@ static void *run(void *unused) {
         retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
-    heap_leave(h); /* if it was borrowed */
+    thread_leave(h); /* if it was borrowed */
     presence_release_purger();
     return NULL;
 }

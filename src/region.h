@@ -25,17 +25,6 @@ struct heap;
 
 enum { BLOCK_ALIGN = 8 }; /* of every block, at least */
 
-enum slab_kind {
-    KIND_FREE, /* the slot is the pool's, or not the first of its block */
-    KIND_TINY,
-    KIND_MID, /* every slot of the span; first_offset leads to the record that counts */
-    KIND_LARGE,
-    KIND_HUGE,
-    KIND_SAMPLED, /* a slot of the guard pool, one block */
-    KIND_SECURE,  /* secure mode: every slot of the span, as KIND_MID */
-    KIND_GUARDED, /* secure mode, large and huge: the slot the block begins in */
-};
-
 /* Which of its heap's places a tiny slab is in (bits). */
 enum slab_place {
     PLACE_CURRENT = 1, /* its free blocks are the heap's list of its class */
@@ -75,7 +64,7 @@ struct slab {
         uint32_t blocks;    /* mid, secure: in the slab; constant while the slab lives */
     };
     _Atomic uint8_t class_id; /* constant while the slab lives */
-    _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
+    _Atomic uint8_t kind;     /* enum slab_kind (kinds.h); constant while the slab lives */
     uint8_t slots;            /* of the span; constant while the slab lives */
     union {
         uint8_t place;        /* tiny, owner: enum slab_place */
@@ -93,11 +82,11 @@ struct slab {
     /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others read it
      * too (RACY_LOAD) */
     uint32_t hit_blocks;
-    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
+    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; others but tiny: [0] */
+        _Atomic uint8_t state[64];           /* mid, holder of the block: enum block_state; others but tiny: [0] */
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
@@ -113,7 +102,7 @@ struct slab {
             _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
         };
         struct {                           /* guarded */
-            _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
+            _Atomic uint8_t guarded_state; /* enum block_state: whoever makes it free goes on */
             size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
             size_t span_slots;             /* all of it; constant while the block lives */
             bool is_huge;                  /* huge pages were asked for */

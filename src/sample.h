@@ -16,8 +16,8 @@
 #ifndef HAK_SAMPLE_H
 #define HAK_SAMPLE_H
 
-#include "profile.h"
-#include "slab.h"
+#include "heap.h"
+#include "links.h"
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
 

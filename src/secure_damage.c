@@ -3,7 +3,6 @@
 #include "secure_damage.h"
 #include "fail.h"
 #include "presence.h"
-#include "tiers.h"
 
 /* ---- what was found at a block ---- */
 
@@ -24,7 +23,7 @@ HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
  * the block's last byte. */
 HAK_RACY static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
     uint8_t first = *((const volatile uint8_t *)(const volatile void *)block_word(block) + bytes);
-    return first != (uint8_t)secure_canary_at(secure_canary(block), bytes);
+    return first != (uint8_t)secure_canary_at(canary_of(block), bytes);
 }
 static bool is_live_with(const struct slab *s, uintptr_t block, size_t *bytes) {
     uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, block)));

@@ -4,12 +4,14 @@
  * the same compare-and-swap, and gives the span back. */
 /* SPDX-License-Identifier: MIT */
 #include "secure_slab.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
 #include "os.h"
 #include "presence.h"
+#include "search.h"
 #include "secure_damage.h"
 #include "spans.h"
-#include "tiers.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 

@@ -5,7 +5,7 @@
 #ifndef HAK_SECURE_SLAB_H
 #define HAK_SECURE_SLAB_H
 
-#include "secure.h"
+#include "secure_block.h"
 
 /* A new slab, of which `taken` blocks are reserved for the caller. NULL: there is no memory. */
 struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken);

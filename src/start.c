@@ -2,8 +2,10 @@
  *
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
 /* SPDX-License-Identifier: MIT */
+#include "start.h"
 #include "guard.h"
 #include "heap.h"
+#include "kinds.h"
 #include "limits.h"
 #include "log.h"
 #include "options.h"
@@ -11,22 +13,13 @@
 #include "presence.h"
 #include "sample.h"
 #include "secure.h"
-#include "start.h"
 #include "stats.h"
-#include "tiers.h"
+#include "tiny.h"
 
 static const char *what_lies_at(const void *p) {
-    static const char *const kinds[] = {[KIND_FREE] = "free",
-                                        [KIND_TINY] = "a tiny slab",
-                                        [KIND_MID] = "a mid slab",
-                                        [KIND_LARGE] = "a large block",
-                                        [KIND_HUGE] = "a huge block",
-                                        [KIND_SAMPLED] = "a sampled block",
-                                        [KIND_SECURE] = "a secure slab",
-                                        [KIND_GUARDED] = "a guarded block"};
     if (!region_has(p))
         return "outside the heap";
-    return kinds[slab_kind(slab_at_offset(region_offset(p)))];
+    return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
 static void report_crash(int signal_number, const void *at, const char *access) {

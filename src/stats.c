@@ -3,13 +3,14 @@
 #include "stats.h"
 #include "hakmem.h"
 #include "heap.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "links.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
 #include "scratch.h"
-#include "secure.h"
 #include "spans.h"
-#include "tiers.h"
 
 #include <string.h>
 
@@ -63,40 +64,6 @@ static void add_span(struct heap_report *r, size_t resident, size_t out, size_t 
         r->partly_used_slabs += (int64_t)(resident - wanted);
 }
 
-/* The slot may begin another life meanwhile, in which these bytes are something else, and no atomics. */
-HAK_RACY static unsigned state_of(const struct slab *s, unsigned i) {
-    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
-}
-
-HAK_RACY static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
-    const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
-    for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
-        unsigned state = state_of(s, i);
-        live += state == BLOCK_LIVE;
-        cached += state == BLOCK_CACHED;
-    }
-    add_span(r, resident, live * c->block_bytes, cached * c->block_bytes);
-}
-
-/* Another thread may own the slab and be counting: the figure is a recent one. */
-HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
-    unsigned class_id = slab_class(s);
-    if (class_id >= TINY_CLASSES) { /* it is another kind's by now */
-        r->empty_slots += (int64_t)resident;
-        return;
-    }
-    size_t bytes = size_classes[class_id].block_bytes;
-    size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
-    size_t blocks = size_classes[class_id].blocks;
-    size_t out = min_size(slab_used(s), blocks); /* likewise */
-    size_t used = out * bytes;
-    waiting = min_size(waiting, used);
-    add_span(r, resident, used - waiting, waiting);
-    r->tiny_live[class_id] += used - waiting;
-    r->tiny_free[class_id] += min_size(slab_listed(s), blocks - out) * bytes;
-}
-
 static void add_free_slots(struct heap_report *r) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
@@ -112,38 +79,23 @@ static void add_free_slots(struct heap_report *r) {
     }
 }
 
-/* Counts the span at `slot` and returns its length in slots, or 1 if the span was made after we passed its first slot. */
-HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
+/* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
+static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
-    enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    size_t slots = 1, bytes = *(const volatile size_t *)&s->bytes;
-    if (kind == KIND_HUGE)
-        slots = huge_superslabs_of(bytes) * SUPERSLAB_SLOTS;
-    else if (kind == KIND_MID || kind == KIND_LARGE || kind == KIND_SECURE)
-        slots = s->slots;
-    else if (kind == KIND_GUARDED)
-        slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    slots = max_size(min_size(slots, max), 1);
-    bytes = min_size(bytes, slots * SLOT_BYTES);
-    size_t resident = 0;
+    struct span_use use = {.tiny_class = TINY_CLASSES};
+    kind_of(s)->count(s, &use);
+    size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
+    size_t slots = max_size(min_size(use.slots, most), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(&r->pages, slot + i);
-    bool live = state_of(s, 0) == BLOCK_LIVE;
-    switch (kind) {
-    case KIND_TINY: add_tiny(r, s, resident); break;
-    case KIND_MID: add_mid(r, s, resident); break;
-    case KIND_LARGE: add_span(r, resident, live ? bytes : 0, live ? 0 : bytes); break;
-    case KIND_HUGE: add_span(r, resident, bytes, 0); break;
-    case KIND_SAMPLED: add_span(r, resident, live ? bytes : 0, 0); break;
-    case KIND_SECURE: {
-        size_t live_bytes, kept;
-        secure_count(s, &live_bytes, &kept);
-        add_span(r, resident, min_size(live_bytes, slots * SLOT_BYTES), min_size(kept, slots * SLOT_BYTES));
-        break;
+    if (use.is_in_pool) {
+        r->empty_slots += (int64_t)resident;
+        return slots;
     }
-    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0, 0); break;
-    default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
+    add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
+    if (use.tiny_class < TINY_CLASSES) {
+        r->tiny_live[use.tiny_class] += use.out_bytes;
+        r->tiny_free[use.tiny_class] += use.listed_bytes;
     }
     return slots;
 }

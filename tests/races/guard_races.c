@@ -17,7 +17,7 @@ static void put(unsigned i) {
     if (block[i] == NULL)
         return;
     race_expect(kit_is_open(block[i]) && *block[i] == i + 1);
-    guard_free(slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
+    kind_sampled.free(kit_heap[0], slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
 }
 
 static void guard_0(void) { get(0); }

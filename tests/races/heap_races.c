@@ -20,7 +20,7 @@ static void gathered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
     kit_heap[1]->adoptions_left = 0, kit_heap[1]->undrained_frees = 0;
-    remote_free(kit_heap[1], slab, block[0]);
+    outbox_free(kit_heap[1], slab, block[0]);
     race_expect(kit_heap[1]->outbox_blocks == 1);
 }
 static void outbox_account(unsigned live) {
@@ -38,7 +38,7 @@ static void outbox_setup(void) {
     kit_free(kit_heap[2], block[2]); /* adopts it */
     race_expect(load_relaxed(&slab->owner) == kit_heap[2]);
 }
-static void outbox_0(void) { remote_free(kit_heap[1], slab, block[1]); }
+static void outbox_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void outbox_both(void) {
     outbox_0();
     outbox_flush(kit_heap[1]);
@@ -59,7 +59,7 @@ static void home_setup(void) {
     gathered_setup();
     kit_heap[1]->adoptions_left = 1;
 }
-static void home_0(void) { remote_free(kit_heap[1], slab, block[1]); }
+static void home_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void home_check(void) {
     outbox_account(KIT_BLOCKS - 2);
     race_saw(kit_heap[1]->outbox_blocks);
@@ -76,7 +76,7 @@ static void purger_recalls(void) {
     caches_thaw(kit_heap[1]);
 }
 static void free_and_send(unsigned heap, uintptr_t b) {
-    remote_free(kit_heap[heap], slab, b);
+    outbox_free(kit_heap[heap], slab, b);
     outbox_flush(kit_heap[heap]);
 }
 static void lend_setup(void) {
@@ -91,7 +91,7 @@ static bool is_on_loan(void) { return load_relaxed(&slab->owner) == slab_on_loan
 static void loan_setup(void) {
     lend_setup();
     race_expect(slab_borrow(kit_heap[1], slab));
-    remote_free(kit_heap[1], slab, block[0]);
+    outbox_free(kit_heap[1], slab, block[0]);
     race_expect(is_on_loan() && kit_heap[1]->lent.slabs == 1 && slab_used(slab) == KIT_BLOCKS - 1);
 }
 static void loan_0(void) { free_and_send(1, block[1]); }
@@ -111,7 +111,7 @@ static uintptr_t got;
 static void loan_end_setup(void) {
     loan_setup();
     while (!slab_is_usable(slab))
-        remote_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
+        outbox_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
 }
 static void loan_end_0(void) {
     struct slab *s = slab_borrowed_first(kit_heap[1], KIT_CLASS);
@@ -135,7 +135,7 @@ static void lend_0(void) {
     bool mine = caches_enter(kit_heap[1]) && slab_borrow(kit_heap[1], slab);
     caches_leave(kit_heap[1]);
     if (mine)
-        remote_free(kit_heap[1], slab, block[0]);
+        outbox_free(kit_heap[1], slab, block[0]);
     else
         inbox_push_one(slab, block[0]);
 }
@@ -165,17 +165,17 @@ static unsigned heaps_there_are(void) {
 }
 static void birth_setup(void) {
     kit_setup();
-    hak_heap = &heap_afterlife; /* heap_enter takes a heap, heap_leave puts it back */
-    heap_leave(kit_heap[3]);
+    hak_heap = &heap_afterlife; /* thread_enter takes a heap, thread_leave puts it back */
+    thread_leave(kit_heap[3]);
     heaps_before = heaps_there_are();
 }
 static void birth_0(void) {
-    died = heap_enter();
+    died = thread_enter();
     live_in(died);
-    heap_leave(died);
+    thread_leave(died);
 }
 static void birth_1(void) {
-    born = heap_enter();
+    born = thread_enter();
     live_in(born);
 }
 static void birth_2(void) {
@@ -191,7 +191,7 @@ static void birth_check(void) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         idle += !load_relaxed(&h->in_use);
     while (idle-- > 0)
-        heap_enter();
+        thread_enter();
     race_expect(heaps_there_are() == heaps);
 }
 const struct race birth_race = {

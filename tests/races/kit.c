@@ -102,7 +102,7 @@ void kit_setup(void) {
     store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling purges nothing; a harness purges */
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
         hak_heap = &heap_before_birth;
-        kit_heap[i] = heap_enter();
+        kit_heap[i] = thread_enter();
         kit_heap[i]->adoptions_left = 4096; /* as a thread that allocates */
         race_label(kit_heap[i], HEAP_BYTES, "heap");
     }
@@ -134,7 +134,7 @@ void kit_free(struct heap *h, uintptr_t block) {
     if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
-        remote_free(h, s, block);
+        outbox_free(h, s, block);
 }
 
 struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]) {

@@ -4,8 +4,13 @@
 #define HAKMEM_TESTS_RACES_KIT_H
 
 #include "explore.h"
-#include "remote.h"
-#include "tiers.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "mid.h"
+#include "outbox.h"
+#include "search.h"
+#include "thread.h"
+#include "tiny.h"
 
 enum { KIT_HEAPS = 4, KIT_CLASS = TINY_CLASSES - 1, KIT_BLOCKS = 64 /* of 1 KiB, in a slab */ };
 

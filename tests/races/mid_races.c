@@ -159,7 +159,7 @@ const struct race late_offer_race = {
 /* ---- trim: the free memory of the slab is purged while one block comes back and another is taken ---- */
 
 static void trim_setup(void) { slab_setup(2); }
-static void trim_0(void) { mid_trim(kit_heap[1], true); }
+static void trim_0(void) { kind_mid.trim(kit_heap[1], true); }
 static void trim_1(void) {
     mid_give(kit_heap[2], block[0]);
     got[1] = mid_new(kit_heap[2], class_id);
@@ -238,7 +238,7 @@ static void mid_rings_0(void) {
 }
 static void mid_rings_1(void) {
     rings_1();
-    mid_give_back(kit_heap[2], took, taken);
+    kind_mid.give_back(kit_heap[2], took, taken);
 }
 static void mid_rings_check(void) {
     struct slab *s = mid_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));

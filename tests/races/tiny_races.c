@@ -11,7 +11,7 @@ static uintptr_t got; /* by a thread that allocates */
 static bool kept;
 
 static void free_and_send(unsigned heap, uintptr_t b) {
-    remote_free(kit_heap[heap], slab, b);
+    outbox_free(kit_heap[heap], slab, b);
     outbox_flush(kit_heap[heap]);
 }
 
@@ -20,7 +20,7 @@ static unsigned got_of_slab(void) { return got != 0 && kit_slab_of(got) == slab;
 static void drain_by_owner(void) {
     struct heap *owner = load_relaxed(&slab->owner);
     if (owner != OWNER_NONE && owner != OWNER_POOL)
-        inbox_drain(owner, slab);
+        slab_drain_inbox(owner, slab);
 }
 
 /* ---- adopt: three threads free blocks of a slab without owner; one of them lets it go again at once ---- */
@@ -71,8 +71,8 @@ static void last_long_2(void) { free_and_send(3, block[1]); }
 static void last_setup(void) { /* the blocks are already gathered */
     last_long_setup();
     kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
-    remote_free(kit_heap[2], slab, block[0]);
-    remote_free(kit_heap[3], slab, block[1]);
+    outbox_free(kit_heap[2], slab, block[0]);
+    outbox_free(kit_heap[3], slab, block[1]);
     race_expect(kit_heap[2]->outbox_blocks == 1 && kit_heap[3]->outbox_blocks == 1);
 }
 static void last_1(void) { outbox_flush(kit_heap[2]); }
@@ -98,7 +98,7 @@ static void exit_setup(void) {
     slab = kit_slab_of(block[0]);
     race_label(slab, sizeof *slab, "slab");
 }
-static void exit_0(void) { tiny_empty(kit_heap[1]); }
+static void exit_0(void) { kind_tiny.empty(kit_heap[1]); }
 static void exit_1(void) { free_and_send(2, block[0]); }
 static void exit_2(void) { got = kit_malloc(kit_heap[3]); }
 static void exit_check(void) {
@@ -130,7 +130,7 @@ static void foreign_check(void) {
     kit_account(slab, KIT_BLOCKS - 4);
     race_saw(load_relaxed(&slab->owner) == OWNER_NONE);
 }
-static void foreign_0(void) { tiny_empty(kit_heap[1]); } /* 2 blocks */
+static void foreign_0(void) { kind_tiny.empty(kit_heap[1]); } /* 2 blocks */
 static void foreign_1(void) { slab_let_go(kit_heap[2], slab); }
 static void foreign_2(void) { free_and_send(3, block[63]); }
 static void foreign_both(void) {
@@ -144,7 +144,7 @@ const struct race foreign_long_race = {"foreign_long", LOSES, foreign_setup, {fo
 /* ---- stale: a thread takes a slab's inbox while its owner empties it and another thread frees into it ---- */
 
 static void stale_0(void) { got = kit_malloc(kit_heap[1]); }
-static void stale_1(void) { inbox_drain(kit_heap[2], slab); }
+static void stale_1(void) { slab_drain_inbox(kit_heap[2], slab); }
 static void stale_2(void) { free_and_send(3, block[63]); }
 static void stale_check(void) {
     kit_account(slab, KIT_BLOCKS - 52 + got_of_slab());
@@ -166,14 +166,14 @@ static void keep_setup(void) {
     race_label(slab, sizeof *slab, "slab");
 }
 static void keep_0(void) {
-    slab_leave_full(kit_heap[1], slab_leave_current(kit_heap[1], KIT_CLASS));
+    slab_give_up_current(kit_heap[1], KIT_CLASS);
     kept = load_relaxed(&slab->owner) == kit_heap[1];
     kit_free(kit_heap[1], block[KIT_BLOCKS - 1]);
-    tiny_empty(kit_heap[1]);
+    kind_tiny.empty(kit_heap[1]);
 }
 static void keep_1(void) {
     for (unsigned i = 0; i < REUSE_AT; i++)
-        remote_free(kit_heap[2], slab, block[i]);
+        outbox_free(kit_heap[2], slab, block[i]);
     outbox_flush(kit_heap[2]);
 }
 static void keep_2(void) { got = kit_malloc(kit_heap[3]); }
@@ -238,7 +238,7 @@ static void half_listed_0(void) {
     take_off(h, on ? OWNED - 1 : race_choose(OWNED), on ? 4 : race_choose(5));
     if (on)
         put_on(h, race_choose(4));
-    tiny_empty(h);
+    kind_tiny.empty(h);
     race_expect(h->owned.first == 0 && h->owned.slabs <= 1);
 }
 static void half_listed_check(void) {

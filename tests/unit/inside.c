@@ -5,23 +5,26 @@
 #include <string.h>
 
 #include "bitset.h"
+#include "block.h"
 #include "classes.h"
 #include "options.h"
 #include "os.h"
-#include "heap.h"
-#include "inspect.h"
 #include "cgroup.h"
+#include "heap.h"
+#include "inbox.h"
+#include "inspect.h"
+#include "kinds.h"
+#include "links.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
 #include "presence.h"
 #include "purge.h"
-#include "remote.h"
 #include "retain.h"
+#include "ring.h"
 #include "secure.h"
 #include "text.h"
-#include "tiers.h"
 
 struct family {
     struct bitset_family bitset;

@@ -1,6 +1,7 @@
-/* See remote.h. */
+/* See outbox.h. */
 /* SPDX-License-Identifier: MIT */
-#include "remote.h"
+#include "outbox.h"
+#include "inbox.h"
 #include "log.h"
 #include "options.h"
 #include "presence.h"
@@ -10,62 +11,6 @@
 #define BATCH_MOST 128
 #define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
 
-/* The inbox word: blocks << 16 | offset of the newest in the slot. */
-static uint64_t inbox_word(uint64_t blocks, uintptr_t newest) { return blocks << 16 | (newest & (SLOT_BYTES - 1)); }
-static uint64_t inbox_blocks(uint64_t word) { return word >> 16; }
-static uintptr_t inbox_newest(const struct slab *s, uint64_t word) {
-    return (uintptr_t)slab_address(s) + (word & (SLOT_BYTES - 1));
-}
-
-static uint64_t push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks) {
-    uint64_t old = load_relaxed(&s->inbox), word;
-    do {
-        block_link(last, old != 0 ? inbox_newest(s, old) : slab_terminator(s));
-        word = inbox_word(inbox_blocks(old) + blocks, first);
-    } while (!PROVEN(push, rmw_cas(&s->inbox, &old, word)));
-    return inbox_blocks(word);
-}
-
-unsigned inbox_waiting(const struct slab *s) { return (unsigned)inbox_blocks(load_relaxed(&s->inbox)); }
-
-void inbox_push_one(struct slab *s, uintptr_t block) { push(s, block, block, 1); }
-
-uintptr_t inbox_take(struct slab *s, unsigned *blocks) {
-    uint64_t word = load_relaxed(&s->inbox) != 0 ? PROVEN(take_inbox, rmw_swap(&s->inbox, 0)) : 0;
-    *blocks = (unsigned)inbox_blocks(word);
-    return word != 0 ? inbox_newest(s, word) : slab_terminator(s);
-}
-
-/* True: that emptied the slab. */
-static bool free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
-    uintptr_t slab = (uintptr_t)slab_address(s);
-    s->own_frees = false;
-    for (uint64_t left = blocks; left > 0; left--) {
-        if (unlikely(!is_in_slab(block, slab))) {
-            fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
-            return false; /* the rest is out for ever */
-        }
-        uintptr_t next = block_next(block);
-        if (slab_free(h, s, block))
-            return true;
-        block = next;
-    }
-    return false;
-}
-
-bool inbox_drain(struct heap *h, struct slab *s) {
-    uint64_t word = PROVEN(drain, rmw_swap(&s->inbox, 0));
-    if (word == 0)
-        return false;
-    count(&h->pool.counters, COUNT_inbox_batches);
-    bool all = !(s->place & PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
-    if (all && !slab_verify_due(h)) { /* they need not be touched once more */
-        slab_release(h, s);
-        return true;
-    }
-    return free_chain(h, s, inbox_newest(s, word), inbox_blocks(word));
-}
-
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
 static bool adopt(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
@@ -73,7 +18,7 @@ static bool adopt(struct heap *h, struct slab *s) {
     count(&h->pool.counters, COUNT_slabs_adopted_by_free);
     slab_keep(h, s);
     if (load_relaxed(&s->inbox) != 0)
-        inbox_drain(h, s);
+        slab_drain_inbox(h, s);
     return true;
 }
 
@@ -82,7 +27,7 @@ static bool borrow(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_borrow(h, s))
         return false;
     if (load_relaxed(&s->inbox) != 0)
-        inbox_drain(h, s);
+        slab_drain_inbox(h, s);
     return true;
 }
 
@@ -96,7 +41,7 @@ static void look_at_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t b
             return;
         count(&h->pool.counters, COUNT_slabs_adopted_by_free);
         s->place = 0;
-        if (!inbox_drain(h, s))
+        if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
     } else if (before < due && due <= waiting) {
         superslab_offer(slot_of(s), c);
@@ -117,16 +62,16 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     count(&h->pool.counters, COUNT_outbox_batches);
     bool wanted = more != MORE_NOT && slab_has_place(h);
     if (wanted ? adopt(h, s) : more == MORE_AND_LOANS && borrow(h, s)) {
-        free_chain(h, s, first, blocks);
+        slab_free_chain(h, s, first, blocks);
         return;
     }
     /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
      * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
-    uint64_t waiting = push(s, first, last, blocks);
+    uint64_t waiting = inbox_push(s, first, last, blocks);
     struct heap *owner = PROVEN(send_look, load_seq(&s->owner)); /* pairs with slab_let_go */
     if (owner == h)
-        inbox_drain(h, s);
+        slab_drain_inbox(h, s);
     else if (owner == OWNER_NONE && wanted)
         adopt(h, s);
     else if (owner == OWNER_NONE)
@@ -154,11 +99,6 @@ void outbox_flush(struct heap *h) {
     if (caches_enter(h))
         outbox_send(h, h);
     caches_leave(h);
-}
-
-HAK_RACY bool outbox_may_have(const struct heap *h, const struct slab *s) {
-    const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    return e->slab == slot_of(s) + 1 || load_acquire(&h->caches_flags) & CACHES_FROZEN;
 }
 
 static void drain_if_due(struct heap *h) {
@@ -211,7 +151,7 @@ static bool adopts_at_once(struct heap *h) {
     return presence_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }
 
-void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
+void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
     if (slab_free_on_loan(h, s, block))
         return;
     h->bulk_frees += h->bulk_frees < UINT32_MAX;
@@ -227,71 +167,4 @@ void remote_free(struct heap *h, struct slab *s, uintptr_t block) {
         send(h, s, block, block, 1, MORE_LIKELY);
     caches_leave(h);
     drain_if_due(h);
-}
-
-/* ---- is it free? ---- */
-
-/* Up to `last`, or to its end. */
-HAK_RACY static bool chain_has_up_to(const struct slab *s, uintptr_t chain, uintptr_t last, uintptr_t block) {
-    for (unsigned left = size_classes[slab_class(s)].blocks; left > 0 && same_slot(chain, block); left--) {
-        if (chain == block)
-            return true;
-        if (chain == last || is_terminator(chain))
-            return false;
-        chain = *(const volatile uintptr_t *)block_word(chain) ^ hak_region.key;
-    }
-    return false;
-}
-
-static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
-    return chain_has_up_to(s, chain, slab_terminator(s), block);
-}
-
-/* The heap in whose outbox the block is, or NULL. Once it is sent the chain goes on, with what others freed. */
-HAK_RACY static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
-    for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-        bool ours = e->slab == slot_of(s) + 1;
-        uintptr_t slab = (uintptr_t)slab_address(s), first = slab + e->first, last = slab + e->last;
-        if (ours && chain_has_up_to(s, first, last, block) && e->slab == slot_of(s) + 1)
-            return h;
-    }
-    return NULL;
-}
-
-static bool inbox_has(const struct slab *s, uintptr_t block) {
-    uint64_t word = load_acquire(&s->inbox);
-    return word != 0 && chain_has(s, inbox_newest(s, word), block);
-}
-
-HAK_RACY static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
-    unsigned c = slab_class(s);
-    return chain_has(s, h->list[c], block) ||
-           (h->sample.mean_bytes != 0 && chain_has(s, h->sample.tiny[c].rest, block));
-}
-
-/* In the order in which blocks travel, so that one that does is met. */
-HAK_RACY bool block_is_listed(const struct slab *s, uintptr_t block) {
-    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, s->list, block))
-        return true;
-    for (const struct heap *h = heap_newest(); h != NULL;
-         h = h->next) /* that of the current slab, or out of an inbox */
-        if (heap_has(h, s, block))
-            return true;
-    return chain_has(s, s->list, block);
-}
-
-HAK_RACY enum freer block_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
-    if (heap_freer() != FREER_UNKNOWN || slab_kind(s) != KIND_TINY)
-        return heap_freer();
-    const struct heap *by = outbox_with(s, block);
-    bool own_frees = *(const volatile bool *)&s->own_frees;
-    if (by == NULL && own_frees) {
-        const struct heap *owner = slab_holder(s);
-        if (inbox_has(s, block))
-            return owner == h ? FREER_OTHER_THREAD : FREER_UNKNOWN;
-        if (owner != NULL && (s->place & PLACE_CURRENT ? heap_has(owner, s, block) : chain_has(s, s->list, block)))
-            by = owner;
-    }
-    return by == NULL ? FREER_UNKNOWN : by == h ? FREER_THIS_THREAD : FREER_OTHER_THREAD;
 }
