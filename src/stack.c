@@ -165,12 +165,12 @@ static bool step(struct frame *f) {
     return step_packed(f, &packed);
 }
 
-HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned most) {
+HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned max) {
     struct frame f = {.is_interrupted = true};
     f.code = registers_read(f.registers);
     f.page = f.registers[REGISTER_STACK] >> PAGE_SHIFT;
     unsigned n = 0;
-    while (n < most && step(&f) && f.code != 0)
+    while (n < max && step(&f) && f.code != 0)
         callers[n++] = f.code;
     return n;
 }
