@@ -75,7 +75,7 @@ static bool caches_hold_blocks(const struct heap *own) {
     return hold;
 }
 
-static void trim(struct heap *h, bool all) {
+static void purger_trim(struct heap *h, bool all) {
     for (unsigned i = 0; i < TIERS; i++)
         count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
 }
@@ -106,14 +106,14 @@ static void purge_as_asked(struct heap *h, bool fences) {
         return;
     for (unsigned passes = 0; fences && passes < 2; passes++) /* the second finds who slept since the first */
         empty_idle_caches(h);
-    trim(h, true);
+    purger_trim(h, true);
     retain_settle(&h->pool);
     purge_empty(&h->pool, 0);
     h->purge_seen = wanted;
 }
 
 /* The purger thread. Its heap is an ordinary one. */
-static void *run(void *unused) {
+static void *purger_run(void *unused) {
     (void)unused;
     struct heap *h = heap_enter();
     unsigned quiet = 0, tick_ms = TICK_MS;
@@ -146,7 +146,7 @@ static void *run(void *unused) {
         purge_as_asked(h, fences);
         bool halfway = idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1);
         if (halfway || (scarce && ticks % QUIET_TICKS == 0)) /* gives back what stayed free from one to the other */
-            trim(h, false);
+            purger_trim(h, false);
     }
     if (h != NULL) {
         for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
@@ -159,11 +159,11 @@ static void *run(void *unused) {
     return NULL;
 }
 
-static void mind_limits(struct heap *h) {
+static void purger_mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
-        trim(h, true);
+        purger_trim(h, true);
         retain_settle(&h->pool);
     }
     if (due & LIMIT_CALLBACK) {
@@ -174,12 +174,12 @@ static void mind_limits(struct heap *h) {
     }
 }
 
-static void start_purger(struct heap *h) {
+static void purger_start(struct heap *h) {
     if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
     else if (presence_claim_purger()) {
         h->pool.in_start = true;
-        if (!os_start_thread(run))
+        if (!os_start_thread(purger_run))
             presence_release_purger();
         h->pool.in_start = false;
     }
@@ -201,15 +201,15 @@ void chores_do(struct heap *h) {
     uint8_t chores = h->pool.chores;
     h->pool.chores = 0;
     if (chores & CHORE_PURGER)
-        start_purger(h);
+        purger_start(h);
     if (chores & CHORE_RINGS)
         rings_empty_as_due(h);
     if (chores & CHORE_TENSION)
         drain_caches(h);
     if (chores & CHORE_TRIM)
-        trim(h, false);
+        purger_trim(h, false);
     if (chores & CHORE_SCAN)
         scan_superslabs(h);
     if (chores & CHORE_LIMITS)
-        mind_limits(h);
+        purger_mind_limits(h);
 }

@@ -27,12 +27,8 @@ struct cached {
 };
 static struct cached cache[CACHE_ENTRIES];
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
-    return x ^ x >> 29;
-}
 static uint64_t entry_key(uint64_t place, const union cfi_packed *row) {
-    return place ^ mix(row->word[0] + mix(row->word[1]));
+    return place ^ mix_bits(row->word[0] + mix_bits(row->word[1]));
 }
 
 static bool cache_get(uint64_t place, union cfi_packed *row) {
@@ -153,7 +149,7 @@ static bool step(struct frame *f) {
         }
     }
     union cfi_packed packed;
-    uint64_t key = mix(place ^ f->module.identity);
+    uint64_t key = mix_bits(place ^ f->module.identity);
     if (cache_get(key, &packed))
         return step_packed(f, &packed);
     struct cfi cfi;
