@@ -1,4 +1,5 @@
 /* See account.h. */
+/* SPDX-License-Identifier: MIT */
 #include "account.h"
 
 struct account hak_account;

@@ -6,6 +6,7 @@
  *     sum is exact.
  *
  * Any thread calls anything; nothing waits. A client belongs to its heap's thread. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_ACCOUNT_H
 #define HAK_ACCOUNT_H
 

@@ -2,6 +2,7 @@
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer that is not a hit is looked up (lookup.h). */
+/* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "fail.h"
 #include "guard.h"

@@ -1,4 +1,5 @@
 /* See cgroup.h. */
+/* SPDX-License-Identifier: MIT */
 #include "cgroup.h"
 #include "options.h"
 #include "os.h"

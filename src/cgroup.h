@@ -5,6 +5,7 @@
  *  2. All that is read lies in memory of its own (scratch.h), as it is too large for a stack.
  *
  * These open files, which a sandbox may forbid: malloc and free call none of them. Any thread may call them. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_CGROUP_H
 #define HAK_CGROUP_H
 

@@ -3,6 +3,7 @@
  * reuse_at of a tiny class is a sixteenth of the slab's blocks, or 8. Replacing random blocks among 100,000 of 64 B takes 218
  * instructions a pair with reuse_at 1, 65 with a sixteenth, 64 with an eighth; resident memory on the mixed run is
  * 60.5, 61.9 and 63.9 MB. At least 8 instead of 4 takes 1 KiB from 122 to 88 instructions and 4 % more memory. */
+/* SPDX-License-Identifier: MIT */
 #include "classes.h"
 
 #define BLOCKS(bytes, slots) ((slots)*SLOT_BYTES / (bytes))

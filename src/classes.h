@@ -5,6 +5,7 @@
  *   large  1 MiB and less: a span of whole slots      huge  the rest: a run of whole SuperSlabs
  *
  * So no request above 256 B loses more than 12.5 % to rounding within tiny and mid. Everything here is constant. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_CLASSES_H
 #define HAK_CLASSES_H
 

@@ -1,6 +1,7 @@
 /* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then abort. With
  * ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
  * block alone. None of them allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
 
@@ -14,7 +15,7 @@ HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer fre
  * block_bytes != 0: why is "inside a 48-byte block". */
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
-HAK_COLD void fail_bad_size(const void *p, size_t claimed_bytes, size_t block_bytes);
+HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes);
 /* "hakmem: free of 0x… by operator delete, made by operator new[] (48-byte block)" */
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
 /* "hakmem: WHAT of 0x… (48-byte block)"; the secure mode's overflows and writes after free */

@@ -11,6 +11,7 @@
  *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
+/* SPDX-License-Identifier: MIT */
 #include "fail.h"
 #include "limits.h"
 #include "options.h"

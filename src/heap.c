@@ -1,4 +1,5 @@
 /* Birth and end of heaps, and their rings. See heap.h. */
+/* SPDX-License-Identifier: MIT */
 #include "heap.h"
 #include "options.h"
 #include "os.h"

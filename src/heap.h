@@ -11,6 +11,7 @@
  *
  * All fields are the owning thread's but `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; counters may
  * be read by any. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 

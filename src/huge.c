@@ -10,6 +10,7 @@
  *     underflows of the block behind, when the block is freed or gets another size.
  *
  * A block's record is touched by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "os.h"
 #include "purge.h"

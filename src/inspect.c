@@ -1,4 +1,5 @@
 /* The tables of inspect.h. */
+/* SPDX-License-Identifier: MIT */
 #include "inspect.h"
 #include "hakmem.h"
 #include "options.h"

@@ -12,6 +12,7 @@
  *  6. The callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_LIMITS_H
 #define HAK_LIMITS_H
 
@@ -44,7 +45,7 @@ extern HAK_HIDDEN struct limits hak_limits;
 HAK_INLINE bool limits_near(void) { return load_relaxed(&hak_limits.is_near); }
 
 /* Called when something was settled: judges whether a limit is near and what is due. */
-void limits_settled(struct client *c);
+void limits_check(struct client *c);
 
 /* limits_take_due returns and clears what is due, except for the bits in `keep`. Each bit is returned to one thread only. */
 enum limit_due {
@@ -55,10 +56,10 @@ unsigned limits_take_due(unsigned keep);
 void limits_call_back(void);
 
 /* These read the kernel's files, so malloc and free call none of them. */
-void limits_start(void);      /* at the start: the limit of the process's own cgroup, in six system calls or so */
-void limits_refresh(void);    /* all limits of the cgroup and its ancestors */
-void limits_option_set(void); /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
-bool limits_poll(void);       /* the purger's, once a second: refreshes, and tells whether there is pressure */
+void limits_start(void);         /* at the start: the limit of the process's own cgroup, in six system calls or so */
+void limits_refresh(void);       /* all limits of the cgroup and its ancestors */
+void limits_option_set(void);    /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
+bool limits_poll_pressure(void); /* the purger's, once a second: refreshes, and tells whether there is pressure */
 
 void limits_set_callback(void (*call)(void *), void *argument);
 

@@ -4,6 +4,7 @@
  * What cannot be read is answered with one line that says what can.
  *
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "text.h"
 

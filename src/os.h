@@ -6,6 +6,7 @@
  * of the pages. tests/fault makes each call fail in both ways.
  * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_OS_H
 #define HAK_OS_H
 

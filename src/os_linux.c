@@ -3,6 +3,7 @@
  * nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not. tests/entry holds the list.
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
+/* SPDX-License-Identifier: MIT */
 #include "os.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* See pool.h. */
+/* SPDX-License-Identifier: MIT */
 #include "pool.h"
 #include "limits.h"
 #include "log.h"

@@ -7,6 +7,7 @@
  *     may give memory back to the system (retain.h).
  *
  * Any thread calls anything; nothing waits. A client is one thread's. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_POOL_H
 #define HAK_POOL_H
 

@@ -1,4 +1,5 @@
 /* See presence.h. */
+/* SPDX-License-Identifier: MIT */
 #include "presence.h"
 #include "options.h"
 #include "os.h"

@@ -8,6 +8,7 @@
  *     in the process (unshare, setns).
  *
  * Any thread calls anything; only the purger waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PRESENCE_H
 #define HAK_PRESENCE_H
 

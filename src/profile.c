@@ -1,4 +1,5 @@
 /* See profile.h. */
+/* SPDX-License-Identifier: MIT */
 #include "profile.h"
 #include "os.h"
 #include "probes.h"

@@ -8,6 +8,7 @@
  *
  * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no place are
  * dropped and counted. Any thread calls anything. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 

@@ -8,6 +8,7 @@
  *  3. "maps", and the process's mappings to the end. Names are found by the command, from files.
  *
  * Any thread, at any time; others may go on meanwhile: figures are recent ones. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "profile.h"
 #include "scratch.h"

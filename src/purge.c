@@ -1,4 +1,5 @@
 /* See purge.h. */
+/* SPDX-License-Identifier: MIT */
 #include "purge.h"
 #include "options.h"
 #include "os.h"

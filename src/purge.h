@@ -9,6 +9,7 @@
  *     resident.
  *
  * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGE_H
 #define HAK_PURGE_H
 

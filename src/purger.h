@@ -11,6 +11,7 @@
  *     tenth of a second later, or when 32 MiB were taken and given since.
  *
  * The chores that threads do for themselves, at the end of a slow malloc, are here too. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGER_H
 #define HAK_PURGER_H
 

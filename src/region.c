@@ -1,4 +1,5 @@
 /* Reserving, committing, and the addresses of everything. See region.h. */
+/* SPDX-License-Identifier: MIT */
 #include "region.h"
 #include "options.h"
 #include "os.h"

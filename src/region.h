@@ -12,6 +12,7 @@
  *     are reserved, SuperSlabs are mapped one by one where the window is still free.
  *
  * Everything may be called from any thread. Records are never unmapped. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_REGION_H
 #define HAK_REGION_H
 
@@ -84,7 +85,10 @@ struct slab {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: see slab.h */
+    union {
+        uint16_t floor;         /* tiny, owner: blocks out when the countdown ends: see slab.h */
+        _Atomic bool kept_thin; /* mid, any thread: counted in kept_thin_slabs of mid.c */
+    };
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others read it
      * too (RACY_LOAD) */

@@ -1,4 +1,5 @@
 /* See remote.h. */
+/* SPDX-License-Identifier: MIT */
 #include "remote.h"
 #include "log.h"
 #include "options.h"

@@ -13,6 +13,7 @@
  *     slab. Well-filled inboxes are on offer for that, so a sleeping owner hoards nothing.
  *
  * Pushing one, taking all: no ABA. A push pairs with the exchange, for the blocks' links. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_REMOTE_H
 #define HAK_REMOTE_H
 

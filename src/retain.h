@@ -11,6 +11,7 @@
  *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for.
  *
  * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_RETAIN_H
 #define HAK_RETAIN_H
 
@@ -23,6 +24,9 @@ void retain_settle(struct client *c);
 void retain_grew_inside(struct client *c, size_t bytes);
 /* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
 bool retain_may_keep(size_t slots);
+/* Were purged pages inside slabs wanted back within a second, ten seconds ago at most? Then the program swings, and the same
+ * will happen again. */
+bool retain_misses_pages(void);
 
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, and the
  * program touches what it asks for: certainly if `touched_whole`, as small blocks are; else that is looked at. */

@@ -1,4 +1,5 @@
 /* See scratch.h. */
+/* SPDX-License-Identifier: MIT */
 #include "scratch.h"
 #include "os.h"
 

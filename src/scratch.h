@@ -3,6 +3,7 @@
  * One piece belongs to the library, so that a report can be made when there is no memory; a caller that finds it taken gets a
  * mapping. In a child that was forked while another thread had the piece, it stays taken, and callers get mappings. Any
  * thread calls these; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SCRATCH_H
 #define HAK_SCRATCH_H
 

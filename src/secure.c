@@ -11,6 +11,7 @@
  *
  * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
  * the second comes back to the slab or is handed out. */
+/* SPDX-License-Identifier: MIT */
 #include "secure.h"
 #include "fail.h"
 #include "options.h"

@@ -1,4 +1,5 @@
 /* Damage to secure mode's blocks. See secure_damage.h. */
+/* SPDX-License-Identifier: MIT */
 #include "secure_damage.h"
 #include "fail.h"
 #include "presence.h"

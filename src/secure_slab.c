@@ -2,6 +2,7 @@
  *
  * `held` reserves before bits are taken and is lowered after they are set. Who lowers it so that all are here makes it 0 in
  * the same compare-and-swap, and gives the span back. */
+/* SPDX-License-Identifier: MIT */
 #include "secure_slab.h"
 #include "fail.h"
 #include "os.h"

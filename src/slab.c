@@ -1,4 +1,5 @@
 /* See slab.h. */
+/* SPDX-License-Identifier: MIT */
 #include "slab.h"
 #include "fail.h"
 #include "options.h"

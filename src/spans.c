@@ -1,4 +1,5 @@
 /* See spans.h. */
+/* SPDX-License-Identifier: MIT */
 #include "spans.h"
 #include "limits.h"
 #include "options.h"

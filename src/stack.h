@@ -4,6 +4,7 @@
  * Follows the unwind tables that every distribution builds into its programs, not frame pointers. Ends at the first code
  * without a table, such as that of a just-in-time compiler. glibc 2.35 and newer find all tables; elsewhere only those of the
  * program and of this library are known, so the stack ends at the first frame of another library. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_STACK_H
 #define HAK_STACK_H
 

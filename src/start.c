@@ -1,6 +1,7 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+/* SPDX-License-Identifier: MIT */
 #include "guard.h"
 #include "heap.h"
 #include "limits.h"

@@ -1,4 +1,5 @@
 /* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
+/* SPDX-License-Identifier: MIT */
 #include "stats.h"
 #include "hakmem.h"
 #include "heap.h"

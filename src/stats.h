@@ -2,6 +2,7 @@
  *
  * The terms are additive: what is resident in the region's mappings (as the kernel tells, page by page) is split by what
  * the slab records say lies there. Any thread may ask; while others run, figures are recent ones. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_STATS_H
 #define HAK_STATS_H
 

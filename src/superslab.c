@@ -1,4 +1,5 @@
 /* See superslab.h. */
+/* SPDX-License-Identifier: MIT */
 #include "superslab.h"
 
 #define SEARCH_MISSES_MAX 16 /* members whose runs may fit but do not, before a set of longer runs is searched */

@@ -8,6 +8,7 @@
  *  3. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
  *
  * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SUPERSLAB_H
 #define HAK_SUPERSLAB_H
 

@@ -1,4 +1,5 @@
 /* text.h, plainly. */
+/* SPDX-License-Identifier: MIT */
 #include "text.h"
 
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * Every function takes the calling thread's heap. A block pointer given to one of them has been found to lie in a slab of
  * its tier; the tier checks the rest and fails on a bad one (fail.h). *zero, where given, tells whether the whole block
  * is known to be zero. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_TIERS_H
 #define HAK_TIERS_H
 

@@ -8,6 +8,7 @@
  *  4. Before giving up: what the current slab has uncarved, and slabs that are not due for use again yet.
  *
  * Only the owning thread runs any of this on a slab. */
+/* SPDX-License-Identifier: MIT */
 #include "fail.h"
 #include "options.h"
 #include "os.h"

@@ -1,4 +1,5 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
+// SPDX-License-Identifier: MIT
 
 use crate::allocator;
 use crate::heap::advice::{advice, Advice, Reach};

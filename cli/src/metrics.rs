@@ -7,6 +7,7 @@
 //!
 //! 4. Processes are read side by side, each within --budget (readers.rs). hakmem_processes counts what became of them.
 //! 5. A server of named processes leaves out those that have ended, and ends with the last.
+// SPDX-License-Identifier: MIT
 
 mod readers;
 

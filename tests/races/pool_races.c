@@ -1,4 +1,5 @@
 /* The pool, and the bitmaps it searches with. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "limits.h"
 #include "options.h"
@@ -8,14 +9,14 @@
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 
-/* ---- pool: take against give against purge ---- */
+/* ---- pool: taking, giving and purging at once ---- */
 
 static struct client client[RACE_THREADS];
 static size_t given, empty, taken;
 
 static uint64_t *first_word(size_t slot) { return (uint64_t *)(void *)slot_address(slot); }
 
-/* Two slots, and one that stays in use if `kept`. */
+/* Two slots, and a third that stays in use if `kept`. */
 static void slots_setup(bool kept) {
     bool zero;
     kit_setup();
@@ -57,7 +58,7 @@ static void pool_check(void) {
 }
 const struct race pool_race = {"pool", LOSES, pool_setup, {pool_0, pool_1, pool_2}, pool_check, 3, NULL};
 
-/* ---- cache: the same, but the slot is the last of its SuperSlab that is in use ---- */
+/* ---- cache: as before, but the slot is the last one in use of its SuperSlab ---- */
 
 static void cache_setup(void) { slots_setup(false); }
 static void cache_check(void) {
@@ -72,7 +73,7 @@ static void cache_1(void) {
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
 
-/* ---- limit: two take; there may be one slot more, and one is EMPTY ---- */
+/* ---- limit: two threads take; one more slot is allowed, and one is EMPTY ---- */
 
 static size_t most;
 static size_t got[2];
@@ -109,7 +110,7 @@ const struct race limit_race = {"limit", "the heap outgrows its limit", limit_se
 
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 
-enum { FIRST = 64, INDICES = 2 }; /* neighbours, not in the first word */
+enum { FIRST = 64, INDICES = 2 }; /* neighbours, outside the first word */
 static _Atomic uint64_t words[64], upper;
 static const struct bitset_family family = {
     .level = {(char *)words, (char *)&upper}, .row_bytes = {8, 8}, .rows = {64, 1}, .levels = 2};
@@ -135,7 +136,7 @@ static void bitset_setup(void) {
     race_label(&upper, sizeof upper, "upper");
     race_label(truth, sizeof truth, "truth");
 }
-static void bitset_0(void) { /* takes the one there is, and gives it back */
+static void bitset_0(void) { /* takes the existing member, and gives it back */
     bool is = true;
     if (rmw_cas(&truth[0], &is, false))
         look_at(FIRST);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include "inside.h"
 
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "profile.h"
 #include "presence.h"
 #include "purge.h"
+#include "remote.h"
 #include "retain.h"
 #include "secure.h"
 #include "text.h"
@@ -26,7 +28,7 @@ struct family {
     char *memory;
 };
 
-/* Laid out as the header says: the words of all sets for the same 64 indices side by side. */
+/* Laid out as bitset.h describes: the words of all sets for the same 64 indices are side by side. */
 void *inside_bitset_new(size_t indices, unsigned sets) {
     struct family *f = calloc(1, sizeof *f);
     f->bitset.levels = bitset_shape(indices, f->bitset.rows);
@@ -116,6 +118,46 @@ void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
     s->secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE);
+}
+
+static int index_in(const struct slab *s, uintptr_t block) {
+    return is_in_slab(block, (uintptr_t)slab_address(s))
+               ? (int)((block - (uintptr_t)slab_address(s)) / size_classes[slab_class(s)].block_bytes)
+               : -1;
+}
+static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
+    for (unsigned i = 0; i < 4; i++) {
+        list[i] = index_in(s, block);
+        block = list[i] >= 0 ? block_next(block) : 0;
+    }
+}
+unsigned inside_tiny_index(const void *block) {
+    return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
+}
+struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
+    const struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
+    const struct heap *h = heap;
+    struct heap *owner = load_acquire(&s->owner);
+    struct inside_tiny_record r = {
+        .owner = owner,
+        .owned = owner == OWNER_POOL   ? INSIDE_OWNER_POOL
+                 : owner == OWNER_NONE ? INSIDE_OWNER_NONE
+                                       : INSIDE_OWNER_HEAP,
+        .current = (s->place & PLACE_CURRENT) != 0,
+        .fresh = (s->place & PLACE_FRESH) != 0,
+        .partial = (s->place & PLACE_PARTIAL) != 0,
+        .carved = s->carved,
+        .countdown = s->countdown,
+        .floor = s->floor,
+        .inbox_blocks = inbox_waiting(s),
+    };
+    r.inbox_newest =
+        r.inbox_blocks != 0 ? index_in(s, (uintptr_t)slab_address(s) + (load_acquire(&s->inbox) & 0xffff)) : -1;
+    put_list(s, s->list, r.list);
+    put_list(s, h->list[slab_class(s)], r.heap_list);
+    const struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    r.outbox_blocks = e->slab == slot_of(s) + 1 ? e->blocks : 0;
+    return r;
 }
 
 void inside_text_write(int fd, const char *text) {
@@ -226,7 +268,7 @@ void inside_limits_set_root(const char *root) { cgroup_root = root; }
 void inside_limits_start(void) { limits_start(); }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
-int inside_limits_scarce(void) { return limits_poll(); }
+int inside_limits_scarce(void) { return limits_poll_pressure(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
     probe_alloc(block, bytes, weight_bytes);
 }

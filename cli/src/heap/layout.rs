@@ -7,6 +7,7 @@
 //!  3. What the tables lead to (records, pointers, counts of blocks) may be torn or a lie all the same: readers clamp it.
 //!
 //! The only layout known here is that of `struct inspect` and its two tables, version 1.
+// SPDX-License-Identifier: MIT
 
 use super::remote::Remote;
 use crate::proc::Pid;

@@ -2,6 +2,7 @@
 //!
 //! All figures are bytes unless their name says otherwise. The target runs on while it is read: each figure is a recent
 //! one, and the terms of a sum are made to add up by the residency the kernel reports.
+// SPDX-License-Identifier: MIT
 
 use crate::proc::Pid;
 use serde::{Deserialize, Serialize};

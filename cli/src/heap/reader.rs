@@ -2,6 +2,7 @@
 //!
 //! A snapshot is taken in this order: pool words, what the kernel says of mappings and pages, records, then heaps. What
 //! changes meanwhile shifts bytes from one term to another; each page is counted once.
+// SPDX-License-Identifier: MIT
 
 use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
 use super::model::*;
