@@ -2,6 +2,7 @@
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer that is not a hit is looked up (lookup.h). */
+/* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "block.h"
 #include "fail.h"
@@ -14,6 +15,7 @@
 #include "os.h"
 #include "outbox.h"
 #include "purger.h"
+#include "retain.h"
 #include "ring.h"
 #include "sample.h"
 #include "secure.h"
@@ -42,7 +44,7 @@ static void collect(struct heap *h) {
         if (kinds[i]->release != NULL)
             kinds[i]->release(h);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* All that can be given back. Returns how many bytes were. */
@@ -53,8 +55,8 @@ static size_t give_back(struct heap *h) {
         if (kinds[i]->trim != NULL)
             pages += kinds[i]->trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    pool_settle(&h->pool);
-    size_t slots = pool_purge(&h->pool, 0);
+    retain_settle(&h->pool);
+    size_t slots = purge_empty(&h->pool, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
 

@@ -8,6 +8,7 @@
  *
  * Both are inlined into every exported function, so that malloc is one call and not two. Their instructions are counted
  * by a test (tests/fast_path.golden). */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_ALLOC_H
 #define HAK_ALLOC_H
 

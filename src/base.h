@@ -2,6 +2,7 @@
  *
  * The only place, beside os_*, with #if on the compiler or the machine. Atomic read-modify-writes go through the
  * rmw_* names so that the checked build can count them; plain loads and stores name their order at the call. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_BASE_H
 #define HAK_BASE_H
 

@@ -1,4 +1,5 @@
 /* The state of a block that is not tiny: one byte, written by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_BLOCK_H
 #define HAK_BLOCK_H
 

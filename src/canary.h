@@ -1,4 +1,5 @@
 /* Canaries: words behind blocks that show overflows. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_CANARY_H
 #define HAK_CANARY_H
 

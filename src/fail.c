@@ -1,4 +1,5 @@
 /* See fail.h. */
+/* SPDX-License-Identifier: MIT */
 #include "fail.h"
 #include "options.h"
 #include "text.h"

@@ -1,6 +1,7 @@
 /* What HAKMEM says to a program that handed it something it must not: one stable line on the standard error by write(2)
  * alone, then abort. With ON_ERROR=warn the line and no more, with ignore not even that: these return then, and the caller
  * leaves the block alone. None allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
 

@@ -1,4 +1,5 @@
 /* See guard.h. */
+/* SPDX-License-Identifier: MIT */
 #include "guard.h"
 #include "block.h"
 #include "fail.h"

@@ -8,6 +8,7 @@
  *  4. When all slots are live, or pages are too large, blocks are not guarded.
  *
  * A slot's entry is touched by whoever holds its block: state passes it on. Reports read it while it may change. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_GUARD_H
 #define HAK_GUARD_H
 

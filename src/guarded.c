@@ -11,6 +11,7 @@
  *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
+/* SPDX-License-Identifier: MIT */
 #include "block.h"
 #include "fail.h"
 #include "guarded.h"
@@ -171,7 +172,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->bytes = bytes;
     s->lead_bytes = lead;
     s->span_slots = slots;
-    s->is_huge = huge && !pool_in_huge_page(slot);
+    s->is_huge = huge && !superslab_has_huge_page(slot);
     s->maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
         give(h, slot, slots, true);

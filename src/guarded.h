@@ -1,4 +1,5 @@
 /* Secure mode's large and huge blocks: each between inaccessible pages. See guarded.c. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_GUARDED_H
 #define HAK_GUARDED_H
 

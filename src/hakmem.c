@@ -1,4 +1,5 @@
 /* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
+/* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"
 #include "limits.h"

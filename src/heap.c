@@ -1,8 +1,10 @@
 /* See heap.h. */
+/* SPDX-License-Identifier: MIT */
 #include "heap.h"
 #include "options.h"
-#include "purge.h"
 #include "os.h"
+#include "presence.h"
+#include "retain.h"
 
 #include <string.h>
 
@@ -115,7 +117,7 @@ struct heap *heap_take(void) {
     if (h == NULL)
         return NULL;
     count(&h->pool.counters, COUNT_heaps_born);
-    pool_clients_changed(1);
+    presence_clients_changed(1);
     return h;
 }
 
@@ -126,7 +128,7 @@ void heap_put(struct heap *h) {
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
     h->pool.chores = 0;
-    pool_clients_changed(-1);
+    presence_clients_changed(-1);
     put_idle(h);
 }
 
@@ -136,7 +138,7 @@ bool caches_freeze(struct heap *h) {
     rmw_or(&h->caches_flags, CACHES_FROZEN);
     bool fenced = PROVEN(freeze_fence, os_fence_threads());
     if (!fenced) /* the program is in a sandbox by now */
-        purge_without_fences();
+        presence_cannot_fence();
     return fenced && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
 }
 
@@ -146,7 +148,7 @@ void caches_notice(struct heap *h) {
     if (likely(!(load_relaxed(&h->caches_flags) & CACHES_WATCHED)))
         return;
     rmw_and(&h->caches_flags, (uint8_t)~CACHES_WATCHED);
-    purge_gathered();
+    presence_gathered();
 }
 
 void caches_thaw(struct heap *h) { PROVEN(thaw, rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)); }

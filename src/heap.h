@@ -9,6 +9,7 @@
  *
  * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; any thread
  * may read counters. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
@@ -88,7 +89,7 @@ struct heap {
     size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
-    struct pool_client pool;
+    struct client pool;
     /* birth and end */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */

@@ -10,6 +10,7 @@
  *     underflows of the block behind, when the block is freed or gets another size.
  *
  * A block's record is touched by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
 #include "block.h"
 #include "canary.h"
 #include "fail.h"
@@ -190,9 +191,9 @@ static void *move(struct heap *h, struct slab *s, size_t bytes) {
     bool zero;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
-    pool_count_resident(-moved_slots); /* its pages will be those of the other run */
+    account_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
-    pool_count_resident(moved_slots);
+    account_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
     rmw_add(&hak_region_use.moved_runs, 1);

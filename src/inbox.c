@@ -1,4 +1,5 @@
 /* See inbox.h. */
+/* SPDX-License-Identifier: MIT */
 #include "inbox.h"
 
 uint64_t inbox_push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks) {

@@ -6,6 +6,7 @@
  *  3. Anybody may take its blocks. They count as out, so they can be handed out again without touching the slab.
  *
  * Pushing one, taking all: no ABA. A push pairs with the exchange, for the blocks' links. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_INBOX_H
 #define HAK_INBOX_H
 

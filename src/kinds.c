@@ -1,4 +1,5 @@
 /* The table of kinds, and the kind of slots in which no block begins. See kinds.h. */
+/* SPDX-License-Identifier: MIT */
 #include "kinds.h"
 #include "fail.h"
 

@@ -7,6 +7,7 @@
  *  3. Which kind serves a request is alloc.c's choice, in kind_for.
  *
  * Rows are constant. Any thread may call any function, with its own heap. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_KINDS_H
 #define HAK_KINDS_H
 

@@ -6,6 +6,7 @@
  *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
 #include "block.h"
 #include "canary.h"
 #include "fail.h"

@@ -1,4 +1,5 @@
 /* See link.h. */
+/* SPDX-License-Identifier: MIT */
 #include "link.h"
 #include "fail.h"
 

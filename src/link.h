@@ -5,6 +5,7 @@
  * and a block whose first word has it is probably free already: live blocks have their first word cleared when they are handed
  * out. Only probably, for a program may copy a link into a block of its own without knowing, as padding that was left in a
  * register or on the stack; so whether it is in a list decides (search_lists). */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_LINK_H
 #define HAK_LINK_H
 

@@ -1,4 +1,5 @@
 /* See lookup.h. */
+/* SPDX-License-Identifier: MIT */
 #include "lookup.h"
 #include "fail.h"
 #include "search.h"

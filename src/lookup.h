@@ -2,6 +2,7 @@
  * are no hit path; what is not a live block's start ends the program with a line, or is left alone (fail.h).
  *
  * Any thread. Of a block that another thread frees meanwhile either answer may come. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_LOOKUP_H
 #define HAK_LOOKUP_H
 

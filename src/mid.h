@@ -1,4 +1,5 @@
 /* Mid: blocks of 1 to 64 KiB, by rings over bitmaps. See mid.c. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_MID_H
 #define HAK_MID_H
 

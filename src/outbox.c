@@ -1,9 +1,10 @@
 /* See outbox.h. */
+/* SPDX-License-Identifier: MIT */
 #include "outbox.h"
 #include "inbox.h"
 #include "log.h"
 #include "options.h"
-#include "purge.h"
+#include "presence.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */
@@ -43,7 +44,7 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
         if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
     } else if (before < due && due <= waiting) {
-        pool_offer(slot_of(s), c);
+        superslab_offer(slot_of(s), c);
     }
 }
 
@@ -77,7 +78,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
-        pool_offer_inbox(slot_of(s), c);
+        superslab_offer_inbox(slot_of(s), c);
 }
 
 static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum prospect prospect) {
@@ -132,7 +133,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
     if (h->outbox_blocks++ == 0)
-        purge_gathered();
+        presence_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (most < BATCH_MAX ? most : BATCH_MAX))
         send_entry(h, h, e, MORE_AND_LOANS);
@@ -148,7 +149,7 @@ static void bring_home(struct heap *h, struct slab *s) {
 
 /* A thread that allocates owns what it frees into, a thread that is alone even all of it. */
 static bool adopts_at_once(struct heap *h) {
-    return pool_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
+    return presence_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }
 
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {

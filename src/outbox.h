@@ -8,6 +8,7 @@
  *     the inbox until the slab is worth using, when it goes on offer, or until all its blocks are back. A thread that
  *     allocates too, or is alone, adopts at its first free there, without a detour through the outbox.
  *  3. Well-filled inboxes are on offer to whoever allocates the class, so a sleeping owner hoards nothing. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_OUTBOX_H
 #define HAK_OUTBOX_H
 

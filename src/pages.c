@@ -1,4 +1,5 @@
 /* See pages.h. */
+/* SPDX-License-Identifier: MIT */
 #include "pages.h"
 #include "inbox.h"
 #include "os.h"

@@ -4,6 +4,7 @@
  *     no others left they are linked again (tiny.c, take_purged), as they were when they were carved.
  *  2. The slab is in our hands meanwhile. It is on no list of blocks that are handed out: not current.
  *  3. Which blocks are free only the list tells; that a block looks free says where looking for them pays. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PAGES_H
 #define HAK_PAGES_H
 

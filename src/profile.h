@@ -8,6 +8,7 @@
  *
  * Memory is a mapping of its own, made when first wanted, of fixed size and touched as it fills. What finds no place in it is
  * dropped and counted. Any thread calls anything. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 

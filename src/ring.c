@@ -1,7 +1,10 @@
 /* See ring.h. */
+/* SPDX-License-Identifier: MIT */
 #include "ring.h"
 #include "options.h"
 #include "os.h"
+#include "presence.h"
+#include "retain.h"
 #include "search.h"
 
 #include <string.h>
@@ -68,7 +71,7 @@ void rings_empty_as_due(struct heap *h) {
     h->pool.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
@@ -122,7 +125,7 @@ struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
 
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES);
-    unsigned sharing = pool_clients();
+    unsigned sharing = presence_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
     return min_size(bytes, max_size(RING_BYTES_MIN, bytes * RING_BYTES_SHARED / sharing));

@@ -15,6 +15,7 @@
  *     from a ring takes the slow path and lowers the caps.
  *
  * A ring is its heap's thread's, between caches_enter and caches_leave (heap.h). */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_RING_H
 #define HAK_RING_H
 

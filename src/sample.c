@@ -1,4 +1,5 @@
 /* See sample.h. */
+/* SPDX-License-Identifier: MIT */
 #include "sample.h"
 #include "options.h"
 #include "os.h"

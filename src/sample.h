@@ -12,6 +12,7 @@
  *
  * A sampled tiny request gets a block of a mid class, whose state byte shows it: so no free of it is a hit, either. All is
  * for the owner of the heap, on slow paths. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SAMPLE_H
 #define HAK_SAMPLE_H
 

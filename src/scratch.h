@@ -2,6 +2,7 @@
  *
  * One piece is the library's own, so that a report can be made when there is no memory; whoever finds that taken gets a mapping.
  * A child forked while another thread had it finds it taken for ever, and gets mappings. Any thread; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SCRATCH_H
 #define HAK_SCRATCH_H
 

@@ -1,4 +1,5 @@
 /* See search.h. */
+/* SPDX-License-Identifier: MIT */
 #include "search.h"
 #include "inbox.h"
 #include "kinds.h"

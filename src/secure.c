@@ -11,6 +11,7 @@
  *
  * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
  * the second comes back to the slab or is handed out. */
+/* SPDX-License-Identifier: MIT */
 #include "secure.h"
 #include "block.h"
 #include "fail.h"
@@ -18,7 +19,7 @@
 #include "kinds.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
+#include "presence.h"
 #include "ring.h"
 #include "search.h"
 #include "secure_damage.h"
@@ -147,7 +148,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {
@@ -213,7 +214,7 @@ HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
 /* Of zero bytes: nothing is there to be looked at. */
 static void *hand_out_empty(struct secure_entry e) {
     if (unlikely(state_is_live(load_relaxed(e.state)))) { /* as in hand_out_bad */
-        if (purge_forked_with_threads())
+        if (presence_lost_threads())
             return NULL;
         fail_double_free(block_word(e.block), 0, FREER_UNKNOWN);
     }
@@ -437,7 +438,7 @@ void secure_check_at_exit(void) {
         check_entries(cache->pool, cache->pool_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
-    bool alone = pool_clients() == 1 && !purge_forked_with_threads();
+    bool alone = presence_clients() == 1 && !presence_lost_threads();
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);

@@ -10,6 +10,7 @@
  * behind it, and a sized free must name it. They keep, too, which operator made the block. The lists and rings of heaps stay
  * empty, so that malloc and free always come to the slow paths of alloc.c, which ask the option or the kind of the slab
  * there. From there the hit path of secure mode's malloc is inlined, and that of free is one jump away. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_H
 #define HAK_SECURE_H
 

@@ -1,4 +1,5 @@
 /* What secure mode knows of a block, and what a heap has of its blocks. See secure.h. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_BLOCK_H
 #define HAK_SECURE_BLOCK_H
 

@@ -1,5 +1,6 @@
 /* Damage to secure mode's blocks: overwritten canaries, and free blocks that are no longer zero. For secure.c and
  * secure_slab.c alone. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_DAMAGE_H
 #define HAK_SECURE_DAMAGE_H
 

@@ -1,4 +1,5 @@
 /* See secure_random.h. */
+/* SPDX-License-Identifier: MIT */
 #include "secure_random.h"
 #include "os.h"
 

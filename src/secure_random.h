@@ -1,4 +1,5 @@
 /* Secure mode's random numbers: a heap's own, seeded from the system's. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_RANDOM_H
 #define HAK_SECURE_RANDOM_H
 

@@ -1,6 +1,7 @@
 /* Secure mode's slabs: a slab is a span cut into blocks of one class, and no thread's own: all take from them and give to
  * them. For secure.c alone. All functions are
  * thread-safe. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_SLAB_H
 #define HAK_SECURE_SLAB_H
 

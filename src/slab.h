@@ -16,6 +16,7 @@
  *     (heap.h); of loans in use it takes the oldest quarter at each look. A loan ends, too, when another thread frees into the
  *     slab, when others look for slabs of the class, and when a refill of the heap takes the slab.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_H
 #define HAK_SLAB_H
 

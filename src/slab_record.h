@@ -1,5 +1,6 @@
 /* What the record of a tiny slab says: who holds the slab, how many of its blocks are out, and how many are in its list. Counts
  * follow from the countdown and the floor (slab.h); they are exact for the owner, a guess for others. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_RECORD_H
 #define HAK_SLAB_RECORD_H
 

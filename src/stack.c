@@ -7,6 +7,7 @@
  *
  * The cache is any thread's, by relaxed loads and stores: an entry of which two threads wrote one half each does not fit its
  * key. The key has the module's identity in it, for libraries loaded where another one was. */
+/* SPDX-License-Identifier: MIT */
 #include "stack.h"
 
 #include "cfi.h"

@@ -4,6 +4,7 @@
  * Follows the unwind tables, which every distribution builds into its programs, not frame pointers. Ends at the first code
  * that has none (just-in-time compilers'). Tables are found by glibc 2.35 and newer; elsewhere only those of the program
  * and of this library are known, so the stack ends where it comes to another library. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_STACK_H
 #define HAK_STACK_H
 

@@ -1,5 +1,6 @@
 /* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone, so that it
  * works inside malloc, in a signal handler and when memory is exhausted. Not shared between threads. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
 

@@ -1,18 +1,17 @@
 /* See thread.h. */
+/* SPDX-License-Identifier: MIT */
 #include "thread.h"
 #include "kinds.h"
+#include "os.h"
+#include "retain.h"
 #include "ring.h"
-
-#include <pthread.h>
-
-static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 static void empty_heap(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->empty != NULL)
             kinds[i]->empty(h);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
@@ -33,21 +32,6 @@ static void end_thread(void *value) {
     heap_put(h);
 }
 
-/* Two first threads may both make a key; one of them is deleted again. False: the thread's end would not be noticed. */
-static bool at_thread_exit(struct heap *h) {
-    uint32_t key = load_acquire(&exit_key);
-    if (key == 0) {
-        pthread_key_t made;
-        if (pthread_key_create(&made, end_thread) != 0)
-            return false;
-        if (rmw_cas(&exit_key, &key, made + 1))
-            key = made + 1;
-        else
-            pthread_key_delete(made);
-    }
-    return pthread_setspecific(key - 1, h) == 0;
-}
-
 HAK_COLD static struct heap *enter_slowly(void) {
     struct heap *h = heap_take();
     if (h == NULL)
@@ -56,9 +40,9 @@ HAK_COLD static struct heap *enter_slowly(void) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;
     }
-    hak_heap = h; /* before the key: glibc may allocate for it */
-    if (!at_thread_exit(h))
-        hak_heap = &heap_before_birth; /* this call borrows it; the next one tries again */
+    hak_heap = h;                          /* before the key: glibc may allocate for it */
+    if (!os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
+        hak_heap = &heap_before_birth;     /* this call borrows it; the next one tries again */
     return h;
 }
 

@@ -3,6 +3,7 @@
  *  1. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied, the heap is put back.
  *  2. From then on the thread points to heap_afterlife: late destructors that still allocate or free borrow a heap for each
  *     call. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_THREAD_H
 #define HAK_THREAD_H
 

@@ -1,4 +1,5 @@
 /* Tiny: blocks of at most 1 KiB, by owner lists. See tiny.c. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_TINY_H
 #define HAK_TINY_H
 

@@ -1,6 +1,7 @@
 //! Why an allocator cannot be preloaded into a program: what its ELF file says.
 //!
 //! Only what is needed: 64-bit little-endian program headers and symbol tables.
+// SPDX-License-Identifier: MIT
 
 use crate::files;
 use std::fs::{self, File};

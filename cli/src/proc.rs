@@ -1,6 +1,7 @@
 //! What /proc says about a process: memory, faults, mapped files, children.
 //!
 //! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Result};
 use std::collections::HashMap;

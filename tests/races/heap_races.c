@@ -1,4 +1,5 @@
-/* What heaps share: their outboxes with the purger, and themselves with the threads that are born and end. */
+/* What heaps share: their outboxes, with the purger, and the heaps themselves, among threads that are born and end. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
@@ -14,7 +15,7 @@ static void purger_sends(void) {
         slab_let_go(kit_heap[3], slab_of_slot(kit_heap[3]->owned.first - 1));
 }
 
-/* A full slab without owner; block 0 of it is in heap 1's outbox. */
+/* A full slab without owner, one block of which, block 0, is in heap 1's outbox. */
 static void gathered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
@@ -30,7 +31,7 @@ static void outbox_account(unsigned live) {
     kit_account(slab, live);
 }
 
-/* ---- outbox: a thread that only frees gathers and sends while the purger sends what it has ---- */
+/* ---- outbox: a thread that only frees gathers and sends, while the purger sends what the thread has gathered ---- */
 
 static void outbox_setup(void) {
     gathered_setup();
@@ -52,7 +53,7 @@ const struct race outbox_race = {"outbox",     LOSES, outbox_setup, {outbox_0, p
 const struct race outbox_long_race = {"outbox_long", LOSES, outbox_setup, {outbox_both, purger_sends, outbox_2},
                                       outbox_check,  3,     NULL};
 
-/* ---- home: a thread adopts the slab for which it has gathered a block, while the purger sends that ---- */
+/* ---- home: a thread adopts the slab for which it has gathered a block, while the purger sends that block ---- */
 
 static void home_setup(void) {
     gathered_setup();
@@ -66,7 +67,8 @@ static void home_check(void) {
 }
 const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 2, NULL};
 
-/* ---- loan: a thread frees into a slab that it has on loan, while the purger takes that back and another frees there, too ---- */
+/* ---- loan: a thread frees into a slab it has on loan, while the purger recalls the loan and another thread frees
+ * there too ---- */
 
 static void purger_recalls(void) {
     if (caches_freeze(kit_heap[1]))
@@ -82,7 +84,7 @@ static void lend_setup(void) {
     kit_lends = true;
     kit_heap[1]->adoptions_left = 0, kit_heap[1]->bulk_frees = UINT32_MAX;
     slab = kit_full_slab(kit_heap[0], block);
-    for (unsigned i = 0; i <= UINT8_MAX; i++) /* as long as the class is in demand, since slabs of it were started */
+    for (unsigned i = 0; i <= UINT8_MAX; i++) /* while the class is in demand, because slabs of it were started */
         race_expect(!slab_borrow(kit_heap[1], kit_heap[0]->current[KIT_CLASS]));
 }
 static bool is_on_loan(void) { return load_relaxed(&slab->owner) == slab_on_loan_to(kit_heap[1]); }
@@ -102,7 +104,7 @@ static void loan_check(void) {
 }
 const struct race loan_race = {"loan", LOSES, loan_setup, {loan_0, purger_recalls, loan_2}, loan_check, 2, NULL};
 
-/* ---- loan_end: the same, and the thread then allocates from what it had on loan ---- */
+/* ---- loan_end: as before, and the thread then allocates from the slab it had on loan ---- */
 
 static uintptr_t got;
 
@@ -127,7 +129,7 @@ static void loan_end_check(void) {
 const struct race loan_end_race = {"loan_end", LOSES, loan_end_setup, {loan_end_0, purger_recalls}, loan_end_check,
                                    2,          NULL};
 
-/* ---- lend: a thread borrows a slab that another adopts, and that a third frees into ---- */
+/* ---- lend: a thread borrows a slab that another adopts, and into which a third frees ---- */
 
 static void lend_0(void) {
     bool mine = caches_enter(kit_heap[1]) && slab_borrow(kit_heap[1], slab);
@@ -139,7 +141,7 @@ static void lend_0(void) {
 }
 static void lend_1(void) { kit_free(kit_heap[2], block[1]); }
 static void lend_check(void) {
-    struct heap *holder = slab_holder(slab); /* none: the borrower saw that the other frees there, too */
+    struct heap *holder = slab_holder(slab); /* NULL if the borrower saw that another thread frees there too */
     race_expect(holder == NULL || is_on_loan() || holder == kit_heap[2]);
     race_expect(kit_heap[1]->lent.slabs == is_on_loan());
     race_saw(holder == NULL ? 0 : is_on_loan() ? 1 : 2);
@@ -147,12 +149,12 @@ static void lend_check(void) {
 }
 const struct race lend_race = {"lend", LOSES, lend_setup, {lend_0, lend_1}, lend_check, 3, NULL};
 
-/* ---- birth: a thread is born and ends, another is born, and the purger looks through the heaps ---- */
+/* ---- birth: a thread is born and ends, another is born, and the purger walks the heaps ---- */
 
 static struct heap *born, *died;
 static unsigned heaps_before, heaps_met;
 
-/* What a thread does to its heap is there when the next has it. */
+/* The next thread to get this heap must see what this one did to it. */
 static void live_in(struct heap *h) { h->releases++; }
 
 static unsigned heaps_there_are(void) {
@@ -180,7 +182,7 @@ static void birth_2(void) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         heaps_met += h->number < HEAPS_MAX;
 }
-/* There are no more than are had at once, and those that nobody has are found when they are wanted. */
+/* No more heaps exist than were in use at once, and heaps without a thread are found when they are needed. */
 static void birth_check(void) {
     unsigned heaps = heaps_there_are(), idle = 0;
     race_expect(born != NULL && died != NULL && load_relaxed(&born->in_use));
@@ -196,7 +198,7 @@ const struct race birth_race = {
     "birth", "two threads have one heap, or heaps are lost", birth_setup, {birth_0, birth_1, birth_2}, birth_check, 3,
     NULL};
 
-/* ---- borrow: the same, and the first thread is followed by one more ---- */
+/* ---- borrow: as before, but the first thread is followed by another ---- */
 
 static void borrow_0(void) {
     birth_0();

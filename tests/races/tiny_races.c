@@ -1,5 +1,6 @@
-/* Owner lists: adopting, letting go, keeping, and a thread's end, against frees by other threads. Heap 0 is the threads' that
- * allocated everything, and does nothing any more. */
+/* Owner lists: adopting, letting go, keeping and thread exit, against frees by other threads. Heap 0 belongs to the
+ * threads that allocated everything, and does nothing more. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
@@ -22,7 +23,7 @@ static void drain_by_owner(void) {
         slab_drain_inbox(owner, slab);
 }
 
-/* ---- adopt: three threads free blocks of a slab without owner; one lets it go again at once ---- */
+/* ---- adopt: three threads free blocks of a slab without owner; one of them lets it go again at once ---- */
 
 static void adopt_setup(void) {
     kit_setup();
@@ -43,7 +44,7 @@ static void adopt_check(void) {
 }
 const struct race adopt_race = {"adopt", LOSES, adopt_setup, {adopt_0, adopt_1, adopt_2}, adopt_check, 3, NULL};
 
-/* ---- let_go: the owner lets go of a slab with room while another frees into it and a third allocates ---- */
+/* ---- let_go: the owner lets go of a slab with room while another thread frees into it and a third allocates ---- */
 
 static void owned_setup(unsigned out) {
     kit_setup();
@@ -62,12 +63,12 @@ static void let_go_check(void) {
 }
 const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_go_1, let_go_2}, let_go_check, 2, NULL};
 
-/* ---- last: as before, and the two blocks that are out come back; the slot must go back to the pool ---- */
+/* ---- last: as before, and the two allocated blocks come back; the slot must go back to the pool ---- */
 
 static void last_long_setup(void) { owned_setup(2); }
 static void last_long_1(void) { free_and_send(2, block[0]); }
 static void last_long_2(void) { free_and_send(3, block[1]); }
-static void last_setup(void) { /* they have been gathered */
+static void last_setup(void) { /* the blocks are already gathered */
     last_long_setup();
     kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
     outbox_free(kit_heap[2], slab, block[0]);
@@ -92,7 +93,7 @@ const struct race last_long_race = {
 
 static void exit_setup(void) {
     kit_setup();
-    for (unsigned i = 0; i < 6; i++) /* 8 are carved: 2 are in the list */
+    for (unsigned i = 0; i < 6; i++) /* 8 are carved, so 2 stay in the list */
         block[i] = kit_malloc(kit_heap[1]);
     slab = kit_slab_of(block[0]);
     race_label(slab, sizeof *slab, "slab");
@@ -107,9 +108,9 @@ static void exit_check(void) {
 }
 const struct race exit_race = {"exit", LOSES, exit_setup, {exit_0, exit_1, exit_2}, exit_check, 2, NULL};
 
-/* ---- foreign: a thread ends whose list is of a slab that another thread owns, and lets go ---- */
+/* ---- foreign: a thread ends whose list comes from a slab that another thread owns and lets go of ---- */
 
-/* Heap 2 owns the slab; 50 of its blocks wait in the inbox, which is on offer. */
+/* Heap 2 owns the slab; 50 of its blocks wait in the inbox, and the slab is on offer. */
 static void offered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
@@ -140,7 +141,7 @@ const struct race foreign_race = {"foreign", LOSES, foreign_setup, {foreign_0, f
 const struct race foreign_long_race = {"foreign_long", LOSES, foreign_setup, {foreign_0, foreign_1, foreign_2},
                                        foreign_check,  2,     NULL};
 
-/* ---- stale: a thread takes the inbox of a slab while its owner empties it and another frees into it ---- */
+/* ---- stale: a thread takes a slab's inbox while its owner empties it and another thread frees into it ---- */
 
 static void stale_0(void) { got = kit_malloc(kit_heap[1]); }
 static void stale_1(void) { slab_drain_inbox(kit_heap[2], slab); }
@@ -161,7 +162,7 @@ static void keep_setup(void) {
     slab = kit_slab_of(block[0]);
     race_expect(kit_heap[1]->current[KIT_CLASS] == slab && size_classes[KIT_CLASS].reuse_at == REUSE_AT);
     kit_heap[1]->returns[KIT_CLASS] = 1;
-    kit_heap[2]->adoptions_left = 0; /* it only frees: by way of its outbox */
+    kit_heap[2]->adoptions_left = 0; /* it only frees, through its outbox */
     race_label(slab, sizeof *slab, "slab");
 }
 static void keep_0(void) {
@@ -190,8 +191,9 @@ static void keep_check(void) {
 const struct race keep_race = {"keep", LOSES, keep_setup, {keep_0, keep_both}, keep_check, 4, NULL};
 const struct race keep_long_race = {"keep_long", LOSES, keep_setup, {keep_0, keep_1, keep_2}, keep_check, 4, NULL};
 
-/* ---- half_listed: no race with another thread, but with a signal's handler: the child that this forks has a list of owned slabs
- * as it was between any two stores of list_owned and slab_unlist, and its thread ends ---- */
+/* ---- half_listed: not a race between threads but with a signal handler. The child that it forks gets the list of
+ * owned slabs
+ * as it was between any two stores of list_owned and slab_unlist, and the child's thread ends ---- */
 
 enum { OWNED = 3 };
 static struct slab *owned[OWNED];
@@ -201,7 +203,7 @@ static void half_listed_setup(void) {
     uintptr_t blocks[OWNED * KIT_BLOCKS];
     for (unsigned i = 0; i < OWNED * KIT_BLOCKS; i++)
         blocks[i] = kit_malloc(kit_heap[0]);
-    kit_malloc(kit_heap[0]); /* the last is full and let go, too */
+    kit_malloc(kit_heap[0]); /* the last slab is full and let go, too */
     for (unsigned i = 0; i < OWNED; i++) {
         owned[i] = kit_slab_of(blocks[i * KIT_BLOCKS]);
         for (unsigned j = 0; j < KIT_BLOCKS / 2; j++)
@@ -209,7 +211,7 @@ static void half_listed_setup(void) {
         race_expect(load_relaxed(&owned[i]->owner) == kit_heap[1] && owned[i]->place & PLACE_OWNED);
     }
 }
-/* The first of the stores that take a slab off the list. */
+/* Performs the first `stores` of the stores that take a slab off the list. */
 static void take_off(struct heap *h, unsigned at, unsigned stores) {
     struct slab *s = owned[at], *next = at + 1 < OWNED ? owned[at + 1] : NULL, *prev = at > 0 ? owned[at - 1] : NULL;
     if (stores > 0)
@@ -220,7 +222,7 @@ static void take_off(struct heap *h, unsigned at, unsigned stores) {
         s->place &= (uint8_t)~PLACE_OWNED;
     h->owned.slabs -= stores > 3;
 }
-/* The first of those that put the last slab on it. */
+/* Performs the first `stores` of the stores that put the last slab on the list. */
 static void put_on(struct heap *h, unsigned stores) {
     struct slab *s = owned[OWNED - 1], *prev = owned[OWNED - 2];
     s->next = 0, s->prev = h->owned.last;

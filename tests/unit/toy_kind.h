@@ -1,4 +1,5 @@
 /* The kind of toy_kind.c, for a test in C++. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_TOY_KIND_H
 #define HAKMEM_TESTS_TOY_KIND_H
 
