@@ -328,9 +328,9 @@ HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
     rings_shrink(h);
 }
 
-/* ---- freeing by those who tell the size ---- */
+/* ---- freeing with a size ---- */
 
-/* Does the told size belong to such a block? `exactly`: no realloc can have left the block larger than it would be made for
+/* Is `bytes` a size for such a block? `exactly`: no realloc can have left the block larger than it would be made for
  * the size. */
 static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
     const struct kind *kind = kind_of(b->slab);
@@ -341,10 +341,10 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
     return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
 }
 
-/* By what a block is freed that is told its size. */
+/* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
-HAK_NOINLINE static void free_looking_at_size(void *p, size_t bytes, enum freed_by by) {
+HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by by) {
     if (p == NULL)
         return;
     struct block b = lookup_live(p, "free");
@@ -363,28 +363,28 @@ HAK_INLINE struct slab *slab_that_fits(const void *p, size_t bytes, bool exactly
     if (bytes >= hak_region.sized_check_from || unlikely(offset >= region_frontier()))
         return NULL;
     struct slab *s = slab_at_offset(offset);
-    unsigned told = tiny_class_of(bytes);
-    return (exactly ? told == slab_class(s) : told <= slab_class(s)) ? s : NULL;
+    unsigned claimed = tiny_class_of(bytes);
+    return (exactly ? claimed == slab_class(s) : claimed <= slab_class(s)) ? s : NULL;
 }
 
-HAK_INLINE void free_told(void *p, size_t bytes, enum freed_by by) {
+HAK_INLINE void free_claimed(void *p, size_t bytes, enum freed_by by) {
     struct slab *s = slab_that_fits(p, bytes, by != FREED_BY_FREE);
     if (likely(s != NULL))
         alloc_free_in(s, p, alloc_free_other);
     else
-        free_looking_at_size(p, bytes, by);
+        free_checking_size(p, bytes, by);
 }
 
-void alloc_free_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_FREE); }
-void alloc_delete_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_DELETE); }
-void alloc_delete_array_sized(void *p, size_t bytes) { free_told(p, bytes, FREED_BY_DELETE_ARRAY); }
+void alloc_free_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_FREE); }
+void alloc_delete_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_DELETE); }
+void alloc_delete_array_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_DELETE_ARRAY); }
 
 /* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
 void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array) {
     if (likely(classes_align(bytes, alignment)))
         alloc_delete_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment));
     else if (option(OPT_SECURE))
-        free_looking_at_size(p, bytes, array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE);
+        free_checking_size(p, bytes, array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE);
     else
         alloc_free_sized(p, bytes);
 }

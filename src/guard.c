@@ -228,9 +228,9 @@ static bool is_free(const struct block *b, const void *p) {
     return !guard_is_live(b->slab);
 }
 
-static bool size_fits(const void *p, size_t told, size_t bytes, bool exactly) {
+static bool size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     (void)p;
-    return exactly && option(OPT_SUPERSLAB) ? told == bytes : told <= bytes;
+    return exactly && option(OPT_SUPERSLAB) ? claimed == bytes : claimed <= bytes;
 }
 
 HAK_RACY static void count_slot(const struct slab *s, struct span_use *use) {

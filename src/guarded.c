@@ -25,13 +25,13 @@
 
 #include <string.h>
 
-#define GUARDS_MOST 8000         /* blocks with guards: up to three of the kernel's 65,530 mappings each */
+#define GUARDS_MAX 8000          /* blocks with guards: up to three of the kernel's 65,530 mappings each */
 #define QUARANTINE_PLACES 64     /* in each part */
 #define KEEP_BLOCK_BYTES_MAX MIB /* larger ones are purged when they are freed */
 #define KEEP_BYTES (8 * MIB)
 #define LOOKS 16 /* at a freed block, to see how much of it was written to */
 #define POPULATE_BYTES_MAX (8 * MIB)
-#define TOUCHED_MOST 16
+#define TOUCHED_MAX 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
 
 /* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a record out of
@@ -113,7 +113,7 @@ static void lose_guards(struct slab *s) {
 static void guard(struct slab *s, bool shut) {
     char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     s->has_guards = true;
-    bool room = rmw_add(&guarded_all.guards, 1) < GUARDS_MOST;
+    bool room = rmw_add(&guarded_all.guards, 1) < GUARDS_MAX;
     if (!room ||
         (!shut && (!os_forbid(begin, (size_t)(block - begin)) || !os_forbid(behind, (size_t)(span_end(s) - behind)))))
         lose_guards(s);
@@ -128,7 +128,7 @@ static char *open_part(const struct slab *s, size_t *bytes) {
 /* Whether blocks of about that size are touched whole, as it seems. */
 static bool are_touched(size_t bytes) {
     return bytes <= POPULATE_BYTES_MAX &&
-           load_relaxed(&guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MOST / 2 && option(OPT_POPULATE);
+           load_relaxed(&guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MAX / 2 && option(OPT_POPULATE);
 }
 
 /* Makes the block accessible and zero, and what is around it inaccessible. `zero`: the whole span is so. */
@@ -217,7 +217,7 @@ static size_t written_pages(const char *begin, size_t bytes) {
     _Atomic int32_t *of_size = &guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX];
     int32_t before = load_relaxed(of_size);
     bool whole = written >= n - n / 4;
-    if (before != (whole ? TOUCHED_MOST : 0))
+    if (before != (whole ? TOUCHED_MAX : 0))
         store_relaxed(of_size, whole ? before + 1 : before - 1);
     return written;
 }

@@ -20,8 +20,8 @@
 #include "purge.h"
 #include "ring.h"
 
-#define MOVED_RUNS_MOST 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
-#define HUGE_PAGE_FILLED_LEAST (SUPERSLAB_BYTES / 4 * 3)
+#define MOVED_RUNS_MAX 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
+#define HUGE_PAGE_FILLED_MIN (SUPERSLAB_BYTES / 4 * 3)
 
 static size_t first_superslab(const struct slab *s) { return slot_of(s) / SUPERSLAB_SLOTS; }
 
@@ -86,13 +86,13 @@ static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *
     if (superslab == BITSET_NONE)
         return NULL;
     /* A huge page for the block's end would make resident what the program cannot use. */
-    if (*zero && bytes - (n - 1) * SUPERSLAB_BYTES < HUGE_PAGE_FILLED_LEAST && option(OPT_HUGE_PAGES) != HUGE_ALWAYS)
+    if (*zero && bytes - (n - 1) * SUPERSLAB_BYTES < HUGE_PAGE_FILLED_MIN && option(OPT_HUGE_PAGES) != HUGE_ALWAYS)
         purge_split_huge_page(superslab + n - 1);
     return slab_address(make_record(h, superslab, bytes, *zero));
 }
 
 /* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
-static bool settle(size_t superslab, size_t n) {
+static bool remap_fresh(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p && (os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES), true);
 }
@@ -116,15 +116,15 @@ static void forget_move(size_t superslab) {
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
-    bool moved = load_relaxed(&superslab_at(superslab)->moved), settled = moved && settle(superslab, n);
-    bool broken = moved && !settled && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
-    if (settled || broken)
+    bool moved = load_relaxed(&superslab_at(superslab)->moved), is_fresh = moved && remap_fresh(superslab, n);
+    bool broken = moved && !is_fresh && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
+    if (is_fresh || broken)
         forget_move(superslab);
     store_relaxed(&s->kind, KIND_FREE);
     if (broken)
         give_as_mapped(h, superslab, n);
     else
-        pool_give_run(&h->pool, superslab, n, resident && !settled);
+        pool_give_run(&h->pool, superslab, n, resident && !is_fresh);
 }
 
 /* The same, of a run that is not mapped. */
@@ -175,8 +175,8 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     enum os_moved moved = os_move(from, target, have * SUPERSLAB_BYTES);
     if (moved != OS_MOVED_NOTHING)
         return moved;
-    bool settled = os_is_mapped(target, have * SUPERSLAB_BYTES) && settle(to, have);
-    if (settled)
+    bool is_fresh = os_is_mapped(target, have * SUPERSLAB_BYTES) && remap_fresh(to, have);
+    if (is_fresh)
         pool_give_run(&h->pool, to, have, false);
     else
         give_as_mapped(h, to, have);
@@ -186,7 +186,7 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
 
 static void *move(struct heap *h, struct slab *s, size_t bytes) {
     block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
-    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
+    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX)
         return NULL;
     bool zero;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);

@@ -7,7 +7,6 @@
 #include "options.h"
 #include "presence.h"
 #include "profile.h"
-#include "purge.h"
 #include "ring.h"
 #include "secure_block.h"
 #include "spans.h"

@@ -72,10 +72,10 @@ struct kind {
     void (*find)(struct block *b, const void *p);
     /* Is the block free that `find` found? */
     bool (*is_free)(const struct block *b, const void *p);
-    /* May a block of `bytes` at p be freed as one of `told`? `exactly`: realloc has left no block larger than needed.
+    /* May a block of `bytes` at p be freed as one of `claimed`? `exactly`: realloc has left no block larger than needed.
      * NULL: the kind rounds sizes up, so any size that would get such a block is right, and realloc may leave a block as it
      * is. */
-    bool (*size_fits)(const void *p, size_t told, size_t bytes, bool exactly);
+    bool (*size_fits)(const void *p, size_t claimed, size_t bytes, bool exactly);
     /* The byte that tells whether the block is in the profile. NULL: blocks of the kind never are. */
     _Atomic uint8_t *(*state)(struct slab *s, const void *p);
 

@@ -163,8 +163,8 @@ HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
 
 /* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
  * ours. */
-static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
-    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
+static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
+    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < min_blocks)
         return 0;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
@@ -348,7 +348,7 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     rings_shrink(h);
 }
 
-void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
+void mid_free_checked(struct heap *h, struct slab *s, unsigned i, void *p) {
     if (i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
     else if (block_unsample(&s->state[i], p))
@@ -357,24 +357,22 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
         fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
 
-/* ---- trimming ---- */
-
-static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? purge_free(h, s, all, least_blocks) : 0;
+    return all || idle ? purge_free(h, s, all, min_blocks) : 0;
 }
 
 static size_t trim_slab(struct heap *h, struct slab *s) {
-    return look(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
+    return trim_if_idle(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
 }
 
 static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += look(h, slab_of_slot(slot), all, 1);
+        trimmed += trim_if_idle(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }
 

@@ -8,7 +8,7 @@
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */
-#define BATCH_MOST 128
+#define BATCH_MAX 128
 #define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
 
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
@@ -34,7 +34,7 @@ static bool borrow(struct heap *h, struct slab *s) {
 /* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. They stay there, for taking the
  * slab over and letting go of it again takes more than what a few blocks are worth; until it is empty, then it goes back, or
  * is worth using, then it is on offer. Whoever has adopted it since will see the inbox. */
-static void look_at_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
+static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
     uint32_t due = load_relaxed(&s->due);
     if (waiting >= load_relaxed(&s->out)) {
         if (!slab_adopt(h, s))
@@ -55,13 +55,14 @@ static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
-enum more { MORE_NOT, MORE_LIKELY, MORE_AND_LOANS /* between caches_enter and caches_leave */ };
+enum prospect { NO_MORE, MORE_LIKELY, MORE_AND_LOANS /* between caches_enter and caches_leave */ };
 
 /* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
-static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks, enum more more) {
+static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks,
+                 enum prospect prospect) {
     count(&h->pool.counters, COUNT_outbox_batches);
-    bool wanted = more != MORE_NOT && slab_has_place(h);
-    if (wanted ? adopt(h, s) : more == MORE_AND_LOANS && borrow(h, s)) {
+    bool wanted = prospect != NO_MORE && slab_has_place(h);
+    if (wanted ? adopt(h, s) : prospect == MORE_AND_LOANS && borrow(h, s)) {
         slab_free_chain(h, s, first, blocks);
         return;
     }
@@ -75,24 +76,24 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     else if (owner == OWNER_NONE && wanted)
         adopt(h, s);
     else if (owner == OWNER_NONE)
-        look_at_inbox(h, s, c, waiting - blocks, waiting);
+        check_inbox(h, s, c, waiting - blocks, waiting);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
         superslab_offer_inbox(slot_of(s), c);
 }
 
-static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum more more) {
+static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum prospect prospect) {
     if (e->slab == 0)
         return;
     struct slab *s = slab_of_slot(e->slab - 1);
     uintptr_t slot = (uintptr_t)slab_address(s);
     e->slab = 0;
     from->outbox_blocks -= e->blocks;
-    send(h, s, slot + e->first, slot + e->last, e->blocks, more);
+    send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; from->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
-        send_entry(h, from, &from->outbox[i], MORE_NOT);
+        send_entry(h, from, &from->outbox[i], NO_MORE);
 }
 
 void outbox_flush(struct heap *h) {
@@ -111,7 +112,7 @@ static void drain_if_due(struct heap *h) {
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
         for (unsigned i = 0; h->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
-            send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? MORE_AND_LOANS : MORE_NOT);
+            send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? MORE_AND_LOANS : NO_MORE);
     caches_leave(h);
 }
 
@@ -134,7 +135,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     if (h->outbox_blocks++ == 0)
         presence_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
-    if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
+    if (e->blocks >= (most < BATCH_MAX ? most : BATCH_MAX))
         send_entry(h, h, e, MORE_AND_LOANS);
 }
 

@@ -11,6 +11,7 @@
 #include "purge.h"
 #include "retain.h"
 #include "ring.h"
+#include "slab.h"
 #include "thread.h"
 
 #define TICK_MS 100

@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-#define RING_BYTES_LEAST (128 * KIB) /* of a thread, however many there are */
+#define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
 /* A ring of large blocks has at most a quarter, or one block: the pool is nearly as fast. */
 #define LARGE_RING_SHARE 4
-#define RING_CAP_LEAST 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
-#define RING_KIB_LEAST 64
+#define RING_CAP_MIN 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
+#define RING_KIB_MIN 64
 #define RING_SPILLS 3
 #define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
 
@@ -128,7 +128,7 @@ static size_t ring_bytes_of_thread(void) {
     unsigned sharing = presence_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
-    return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
+    return min_size(bytes, max_size(RING_BYTES_MIN, bytes * RING_BYTES_SHARED / sharing));
 }
 
 /* The ring ran full, or else empty. Is this the first time since it ran the other way? */
@@ -147,12 +147,12 @@ static size_t ring_wish(const struct ring *ring, bool turned) {
 }
 
 /* The ring besides this one that may hold the most bytes. */
-static unsigned ring_largest(const struct heap *h, const struct ring *but) {
+static unsigned ring_largest(const struct heap *h, const struct ring *except) {
     unsigned largest = RING_CLASSES;
     size_t most = 0;
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         const struct ring *ring = h->ring[i];
-        if (ring != NULL && ring != but && (size_t)ring->cap * ring->block_kib > most) {
+        if (ring != NULL && ring != except && (size_t)ring->cap * ring->block_kib > most) {
             most = (size_t)ring->cap * ring->block_kib;
             largest = i;
         }
@@ -171,10 +171,10 @@ static void ring_lower(struct heap *h, unsigned index, unsigned most) {
         ring_spill(h, index, ring->blocks - most);
 }
 
-static void ring_age(struct heap *h, const struct ring *but) {
+static void ring_age(struct heap *h, const struct ring *except) {
     unsigned index = h->ring_hand++ % RING_CLASSES;
     struct ring *ring = h->ring[index];
-    if (ring == NULL || ring == but)
+    if (ring == NULL || ring == except)
         return;
     ring_lower(h, index, ring_most(index, ring->block_kib * KIB));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
@@ -185,7 +185,7 @@ static void ring_age(struct heap *h, const struct ring *but) {
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
-    size_t least = max_size(RING_KIB_LEAST / ring->block_kib, RING_CAP_LEAST);
+    size_t least = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
     size_t most = min_size(ring_most(index, block_bytes), ring->room);
     bool turned = ring_turns(ring, full);
     size_t cap = min_size(max_size(ring_wish(ring, turned), least), most);

@@ -24,7 +24,7 @@
 #include "kinds.h"
 #include "sample.h"
 
-enum { RING_BLOCKS_MOST = 128, RING_PIECE_BLOCKS = 24 };
+enum { RING_BLOCKS_MAX = 128, RING_PIECE_BLOCKS = 24 };
 
 /* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
 struct ring_entry {

@@ -4,9 +4,9 @@
 #include "options.h"
 #include "os.h"
 
-#define LEFT_MOST INT32_MAX
+#define LEFT_MAX INT32_MAX
 #define RATE_BATCH 64
-#define STRETCH_MOST 16
+#define STRETCH_MAX 16
 
 /* ---- chances, without libm ---- */
 
@@ -44,7 +44,7 @@ static double random_unit(struct sampler *r) {
 static double draw_bytes(struct sampler *r) { return minus_log(random_unit(r)) * r->mean_bytes; }
 static uint32_t draw_blocks(struct sampler *r, unsigned c) {
     double blocks = draw_bytes(r) / size_classes[c].block_bytes;
-    return blocks < LEFT_MOST ? (uint32_t)blocks : LEFT_MOST;
+    return blocks < LEFT_MAX ? (uint32_t)blocks : LEFT_MAX;
 }
 
 static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
@@ -53,10 +53,10 @@ static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? ch
 static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
     if (guard == 0)
         return SAMPLE_PROFILE;
-    double dice = random_unit(r) * (profile + guard - profile * guard);
-    if (dice > profile)
+    double draw = random_unit(r) * (profile + guard - profile * guard);
+    if (draw > profile)
         return SAMPLE_GUARD;
-    return dice > profile - profile * guard ? SAMPLE_PROFILE | SAMPLE_GUARD : SAMPLE_PROFILE;
+    return draw > profile - profile * guard ? SAMPLE_PROFILE | SAMPLE_GUARD : SAMPLE_PROFILE;
 }
 
 /* ---- the list of a class ---- */
@@ -73,7 +73,7 @@ static unsigned walk(uintptr_t block, unsigned most, uintptr_t *last) {
 }
 
 /* Counts the blocks that were handed out since. */
-static void settle(struct heap *h, unsigned c) {
+static void count_pops(struct heap *h, unsigned c) {
     struct sampler_class *t = &h->sample.tiny[c];
     const struct slab *s = h->current[c];
     uintptr_t last;
@@ -132,7 +132,7 @@ void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
 }
 
 void sample_take_back(struct heap *h, unsigned c) {
-    settle(h, c);
+    count_pops(h, c);
     join(h, c);
     h->sample.tiny[c].had = 0;
 }
@@ -190,7 +190,7 @@ void sample_switch(uint64_t mean_bytes) {
 bool sample_is_far_in_class(struct heap *h, unsigned c) {
     if (!sample_is_set_up(h))
         return false;
-    settle(h, c);
+    count_pops(h, c);
     return h->sample.tiny[c].left != 0;
 }
 
@@ -204,14 +204,14 @@ static void keep_rate(struct heap *h) {
     if (++r->batch < RATE_BATCH && !slow)
         return;
     r->batch = 0, r->batch_ms = now;
-    bool fast = ms < least && r->stretch < STRETCH_MOST;
+    bool fast = ms < least && r->stretch < STRETCH_MAX;
     r->stretch = r->stretch + fast - slow;
     if (fast || slow)
         begin_anew(h);
 }
 
 /* One block of so many bytes: is it the one? */
-static bool comes(struct heap *h, size_t bytes, unsigned c) {
+static bool is_due(struct heap *h, size_t bytes, unsigned c) {
     struct sampler *r = &h->sample;
     if (c == TINY_CLASSES) {
         r->bytes_left -= (int64_t)bytes;
@@ -220,7 +220,7 @@ static bool comes(struct heap *h, size_t bytes, unsigned c) {
         r->bytes_left = (int64_t)draw_bytes(r);
         return true;
     }
-    settle(h, c);
+    count_pops(h, c);
     if (r->tiny[c].left != 0)
         return false;
     r->tiny[c].left = draw_blocks(r, c);
@@ -233,7 +233,7 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
     struct sample sample = {0, 0};
     if (!sample_is_set_up(h))
         begin_anew(h);
-    if (!sample_on(h) || likely(!comes(h, bytes, c)))
+    if (!sample_on(h) || likely(!is_due(h, bytes, c)))
         return sample;
     sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
     sample.kinds = choose_kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
@@ -242,7 +242,7 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
     return sample;
 }
 
-bool sample_look(struct heap *h, unsigned c) {
+bool sample_countdown_ended(struct heap *h, unsigned c) {
     bool early = h->sample.tiny[c].deferred != 0;
     if (!sample_is_set_up(h)) {
         begin_anew(h);

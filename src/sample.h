@@ -55,7 +55,7 @@ HAK_INLINE bool sample_passes(struct heap *h, size_t bytes) {
 bool sample_is_far_in_class(struct heap *h, unsigned class_id);
 
 /* The countdown of the current slab ended. True: nothing is to be done about the slab yet. */
-bool sample_look(struct heap *h, unsigned class_id);
+bool sample_countdown_ended(struct heap *h, unsigned class_id);
 void sample_cut(struct heap *h, unsigned class_id, unsigned blocks);
 void sample_take_back(struct heap *h, unsigned class_id);
 

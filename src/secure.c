@@ -236,7 +236,7 @@ static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES || alignment > SLOT_BYTES))
         return guarded_malloc(h, bytes, alignment);
     unsigned c = class_for(bytes, alignment);
-    if (unlikely(block_bytes_of(c) - bytes > SLACK_MOST))
+    if (unlikely(block_bytes_of(c) - bytes > SLACK_MAX))
         return guarded_malloc(h, bytes, alignment);
     struct secure_cache *cache = cache_of(h, c);
     for (;;) {
@@ -355,7 +355,7 @@ static bool resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
     (void)h;
     struct slab *s = mid_first(part);
     size_t had, room = s->block_bytes - CANARY_BYTES;
-    if (find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 || room - bytes > SLACK_MOST - 1 ||
+    if (find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 || room - bytes > SLACK_MAX - 1 ||
         slab_class(s) == ZERO_CLASS)
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
@@ -404,7 +404,7 @@ static size_t trim(struct heap *h, bool all) {
         guarded_empty(h);
     }
     for (size_t at = 0; (at = span_next(at)) != BITSET_NONE; at++) {
-        struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);
+        struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
         uint32_t held = load_acquire(&span->held);
         unsigned c = load_relaxed(&span->class_id);
         bool idle = held == load_relaxed(&span->seen);
@@ -426,8 +426,8 @@ static void check_entries(const struct secure_entry *entries, unsigned n, size_t
         secure_check_free(entries[i], block_bytes);
 }
 
-void secure_look_at_exit(void) {
-    uint64_t taken[SPAN_BLOCKS_MOST / 64];
+void secure_check_at_exit(void) {
+    uint64_t taken[SPAN_BLOCKS_MAX / 64];
     struct heap *h = option(OPT_SECURE) ? thread_enter() : NULL;
     if (h == NULL)
         return;
@@ -441,7 +441,7 @@ void secure_look_at_exit(void) {
     bool alone = presence_clients() == 1 && !presence_lost_threads();
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
-        struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);
+        struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
         unsigned c = load_relaxed(&span->class_id);
         unsigned n = load_acquire(&span->held) != 0 && c != ZERO_CLASS ? secure_slab_take_all(h, span, c, taken) : 0;
         if (n != 0) {
@@ -458,7 +458,7 @@ void secure_look_at_exit(void) {
 HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
     const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
     uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: the kind came to this processor sooner */
-    size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_most(span)) : 0;
+    size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_max(span)) : 0;
     use->slots = s->slots;
     for (unsigned i = 0; i < all; i++) {
         uint16_t state = load_relaxed(span_state(span, i));

@@ -52,5 +52,5 @@ void secure_set_maker(void *p, enum secure_maker maker);
 /* Of any pointer: MADE_BY_MALLOC where nothing is known. */
 enum secure_maker secure_maker_of(const void *p);
 /* Are the free blocks as they were left? At the program's end, when none may be handed out again. */
-void secure_look_at_exit(void);
+void secure_check_at_exit(void);
 #endif

@@ -26,7 +26,7 @@ HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_e
 HAK_INLINE void secure_entry_put(struct secure_entry *to, struct secure_entry e) {
     *(vector *)(void *)to = (vector){e.block, (uintptr_t)e.state};
 }
-enum { SLACK_MOST = STATE_SLACK - 1 /* unused bytes of a block: a small one that is aligned to much */ };
+enum { SLACK_MAX = STATE_SLACK - 1 /* unused bytes of a block: a small one that is aligned to much */ };
 
 /* Of a class. All zero before its first use: no blocks, no room. */
 struct secure_cache {
@@ -82,11 +82,11 @@ HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t by
 enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
 /* What an address is. */
 enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
-/* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
-HAK_INLINE bool secure_size_fits(const void *p, size_t told, size_t bytes, bool exactly) {
+/* Whether a block of `bytes` may be freed as one of `claimed`: as it was asked for, or, by pvalloc, before rounding. */
+HAK_INLINE bool secure_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     (void)exactly;
     size_t page = os_page_bytes();
-    return told == bytes || ((uintptr_t)p % page == 0 && told < bytes && round_up(told, page) == bytes);
+    return claimed == bytes || ((uintptr_t)p % page == 0 && claimed < bytes && round_up(claimed, page) == bytes);
 }
 
 #endif

@@ -62,9 +62,9 @@ void secure_check_free(struct secure_entry e, size_t block_bytes) {
     memset(block_word(e.block), 0, block_bytes);
 }
 
-void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
+void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]) {
     uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
-    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++)
+    for (unsigned at = 0; at < SPAN_BLOCKS_MAX / 64; at++)
         for (uint64_t left = taken[at]; left != 0; left &= left - 1) {
             unsigned i = at * 64 + lowest_bit(left);
             secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)},

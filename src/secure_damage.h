@@ -47,7 +47,7 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 /* Was a free block written to? It is the caller's, and zero afterwards. */
 void secure_check_free(struct secure_entry e, size_t block_bytes);
 /* The same of those that were taken of a slab. */
-void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MOST / 64]);
+void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
 /* The same of a span that nobody has, but which was left as it was. */
 void secure_check_span(size_t slot, unsigned order);
 /* Blocks that the program did not free; no other thread may be at them. Returns how many bytes there are. */

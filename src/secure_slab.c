@@ -137,7 +137,7 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
  * inlined: its mask is large, and its caller goes on to the pool. */
 HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry *entries, unsigned *n) {
     struct secure_span *span = s->secure;
-    uint64_t mask[SPAN_BLOCKS_MOST / 64], words = 0, twice; /* of the mask, `words` tells which are there */
+    uint64_t mask[SPAN_BLOCKS_MAX / 64], words = 0, twice; /* of the mask, `words` tells which are there */
     unsigned all = *n, others = 0, blocks = 0;
     for (unsigned i = 0; i < all; i++) {
         unsigned index = secure_index(s, entries[i].block);
@@ -191,9 +191,9 @@ void secure_slab_unclaim(struct secure_span *span, unsigned c) {
 }
 
 unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned c,
-                              uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
+                              uint64_t taken[SPAN_BLOCKS_MAX / 64]) {
     unsigned n = secure_slab_reserve(h, span, c, blocks_of(c)), had = 0;
-    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++) {
+    for (unsigned at = 0; at < SPAN_BLOCKS_MAX / 64; at++) {
         uint64_t some = n != had ? load_relaxed(span_free(span, at)) : 0;
         while (count_bits(some) > n - had)
             some &= some - 1;
@@ -204,8 +204,8 @@ unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned
 }
 
 void secure_slab_put_back(struct heap *h, struct secure_span *span, unsigned c, unsigned n,
-                          const uint64_t taken[SPAN_BLOCKS_MOST / 64]) {
-    for (unsigned at = 0; at < SPAN_BLOCKS_MOST / 64; at++)
+                          const uint64_t taken[SPAN_BLOCKS_MAX / 64]) {
+    for (unsigned at = 0; at < SPAN_BLOCKS_MAX / 64; at++)
         if (taken[at] != 0)
             rmw_or(span_free(span, at), taken[at]); /* pairs with take_blocks */
     let_go_of(h, span_slab(span, c), c, n);
@@ -218,7 +218,7 @@ static bool has_all_bits(const uint64_t *bits, size_t from, size_t to) {
 }
 
 size_t secure_slab_purge(struct heap *h, struct secure_span *span, unsigned c) {
-    uint64_t taken[SPAN_BLOCKS_MOST / 64];
+    uint64_t taken[SPAN_BLOCKS_MAX / 64];
     size_t page = os_page_bytes(), block_bytes = block_bytes_of(c), purged = 0;
     unsigned n = c != ZERO_CLASS ? secure_slab_take_all(h, span, c, taken) : 0;
     if (n == 0)

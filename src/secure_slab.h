@@ -22,9 +22,9 @@ void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n
 void secure_slab_unclaim(struct secure_span *span, unsigned c);
 /* All free blocks of a slab that nobody has reserved, a bit each. Returns how many. */
 unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned c,
-                              uint64_t taken[SPAN_BLOCKS_MOST / 64]);
+                              uint64_t taken[SPAN_BLOCKS_MAX / 64]);
 void secure_slab_put_back(struct heap *h, struct secure_span *span, unsigned c, unsigned n,
-                          const uint64_t taken[SPAN_BLOCKS_MOST / 64]);
+                          const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
 /* Free pages of a slab go back: they are zero before and after. Returns how many. */
 size_t secure_slab_purge(struct heap *h, struct secure_span *span, unsigned c);
 

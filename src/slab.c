@@ -14,12 +14,12 @@
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 /* `latency`: with 16 and slabs of any number of blocks P99.99 of free was 5-9 us, and 0.5-0.9 us before there were looks. */
 #define LOOK_FREES_A_BLOCK 64
-#define LOOK_BLOCKS_MOST 512
+#define LOOK_BLOCKS_MAX 512
 #define LOOK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
-#define THIN_OF_BLOCKS_MOST 384    /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
-#define CREDIT_MOST 512            /* slabs, 32 MiB */
+#define THIN_OF_BLOCKS_MAX 384     /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
+#define CREDIT_MAX 512             /* slabs, 32 MiB */
 #define ADOPTIONS_A_BLOCK 2        /* for each block of a refill; beyond, the heap frees more than it allocates */
-#define ADOPTIONS_MOST 4096
+#define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
 #define GIVE_WAY 4            /* slabs with room, each time that others are seen to look for some of the class */
 #define LOAN_FROM_FREES 16384 /* beside allocations slabs are better on offer: with 1,024 `soak` was 5 % larger */
@@ -119,12 +119,12 @@ void slab_release(struct heap *h, struct slab *s) {
  * of them is still out, all may be coming back, so the next look is when they are; else not before so many frees that
  * walking the list is nothing against them. A class whose slab was given back before is given back ever less readily:
  * the program goes up and down. */
-static bool look_at_current(struct heap *h, struct slab *s) {
+static bool check_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    if (unlikely(sample_wanted(h)) && sample_look(h, c))
+    if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))
         return false;
-    if (size_classes[c].blocks > LOOK_BLOCKS_MOST) { /* it stays: the walk would be the slowest thing free ever does */
-        slab_look_after(h, s, LOOK_LATER_FREES);
+    if (size_classes[c].blocks > LOOK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
+        slab_check_after(h, s, LOOK_LATER_FREES);
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
@@ -137,7 +137,7 @@ static bool look_at_current(struct heap *h, struct slab *s) {
         return true;
     }
     h->looks_left[c] = (uint8_t)(h->looks_left[c] - empty);
-    slab_look_after(h, s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    slab_check_after(h, s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
     sample_refilled(h, c, listed);
     return false;
 }
@@ -171,7 +171,7 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
 /* So many blocks of a usable slab are out. */
 static void count_to_thin(struct slab *s, unsigned out) {
     unsigned blocks = size_classes[slab_class(s)].blocks, thin = blocks / THIN_SHARE;
-    unsigned floor = out > thin ? thin : out > THIN_BLOCKS && blocks <= THIN_OF_BLOCKS_MOST ? THIN_BLOCKS : 0;
+    unsigned floor = out > thin ? thin : out > THIN_BLOCKS && blocks <= THIN_OF_BLOCKS_MAX ? THIN_BLOCKS : 0;
     s->floor = (uint16_t)floor;
     s->countdown = out - floor;
 }
@@ -198,7 +198,7 @@ static void became_thin(struct heap *h, struct slab *s) {
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
     if (s->place & PLACE_CURRENT)
-        return look_at_current(h, s);
+        return check_current(h, s);
     if (s->floor == 0) {
         if (slab_verify_due(h) && !all_are_back(s))
             return false;
@@ -264,7 +264,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     s->list = slab_terminator(s); /* its blocks are elsewhere: search_lists must not meet them here */
     s->free_to = &h->list[c];
     s->floor = 0;
-    slab_look_after(h, s, out);
+    slab_check_after(h, s, out);
     s->place |= PLACE_CURRENT;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
     h->list[c] = list;
@@ -305,31 +305,31 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
-static size_t credit_most(void) {
+static size_t credit_max(void) {
     unsigned clients = presence_clients();
-    return max_size(CREDIT_MOST, account_active_slots() / (clients == 1 ? 1 : 2 * clients));
+    return max_size(CREDIT_MAX, account_active_slots() / (clients == 1 ? 1 : 2 * clients));
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
     h->owned_credit += partial;
-    h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MOST);
+    h->adoptions_left = (uint32_t)min_size(h->adoptions_left + ADOPTIONS_A_BLOCK * blocks, ADOPTIONS_MAX);
 }
 
 /* How many slabs the heap may own. While its thread is alone nobody else can want them. */
-static size_t owned_most(struct heap *h) {
+static size_t owned_max(struct heap *h) {
     if (presence_clients() == 1)
         return SIZE_MAX;
-    h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
+    h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return option(OPT_OWNED_SLABS) + h->owned_credit;
 }
 
-bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_most(h); }
+bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_max(h); }
 
-static void keep_few(struct heap *h, const struct slab *but) {
-    size_t most = owned_most(h);
+static void evict_above_max(struct heap *h, const struct slab *except) {
+    size_t most = owned_max(h);
     for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned.slabs > most && h->owned.first != 0; i++) {
         struct slab *oldest = slab_of_slot(h->owned.first - 1);
-        if (oldest == but)
+        if (oldest == except)
             return;
         count(&h->pool.counters, COUNT_slabs_evicted);
         slab_let_go(h, oldest);
@@ -345,7 +345,7 @@ void slab_keep(struct heap *h, struct slab *s) {
         h->adoptions_left--;
     else
         h->owned_credit -= (h->owned_credit + 3) / 4;
-    keep_few(h, s);
+    evict_above_max(h, s);
 }
 
 /* From now on the countdown ends when the slab is worth using again. */
@@ -377,7 +377,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
     count_to_reuse(s);
     s->own_frees = own_frees;
     PROVEN(keep_list, list_owned(h, s));
-    keep_few(h, s);
+    evict_above_max(h, s);
 }
 
 void slab_let_go(struct heap *h, struct slab *s) {
@@ -452,7 +452,7 @@ bool slab_borrow(struct heap *h, struct slab *s) {
     return true;
 }
 
-void slab_look_at_loan(struct heap *h, struct slab *s) {
+void slab_check_loan(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (presence_clients() == 1)
         slab_keep(h, slab_end_loan(h, s));

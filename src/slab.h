@@ -37,7 +37,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s);
  * that it is handed out again while it is in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
 /* Of a current slab: looks whether it is empty after so many frees. */
-HAK_INLINE void slab_look_after(struct heap *h, struct slab *s, unsigned frees) {
+HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->look_after = s->countdown = (uint32_t)max_size(frees, 1);
     h->sample.tiny[slab_class(s)].deferred = 0;
 }
@@ -75,7 +75,7 @@ bool slab_may_borrow(const struct heap *h);
 /* Borrows a slab without owner. False if it may not, or somebody else was faster. */
 bool slab_borrow(struct heap *h, struct slab *s);
 /* The countdown of a slab on loan came to zero, or others free into it: then it is let go. */
-void slab_look_at_loan(struct heap *h, struct slab *s);
+void slab_check_loan(struct heap *h, struct slab *s);
 /* The heap owns what it had on loan. Returns the slab, which is on no list. */
 struct slab *slab_end_loan(struct heap *h, struct slab *s);
 /* Lets go of the oldest `most` slabs that `from` has on loan, the calling heap's or, for the purger, that of a thread that it
@@ -97,7 +97,7 @@ HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t bloc
         block_link(block, s->list);
         s->list = block;
         if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
-            slab_look_at_loan(h, s);
+            slab_check_loan(h, s);
     }
     caches_leave(h);
     return mine;

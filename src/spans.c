@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define GUARDED_MOST 800         /* SuperSlabs with guards: 35 of the kernel's 65,530 mappings each */
+#define GUARDED_MAX 800          /* SuperSlabs with guards: 35 of the kernel's 65,530 mappings each */
 _Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPAN_LINES * SPAN_LINE_BYTES, os_page_bytes()); }
@@ -28,7 +28,7 @@ struct slab *span_slab(const struct secure_span *span, unsigned c) {
     return slab_of_slot(slot_of_span(at / table_row_bytes(), index, order_of_class(c)));
 }
 
-size_t span_states_most(const struct secure_span *span) {
+size_t span_states_max(const struct secure_span *span) {
     size_t superslab = (size_t)((const char *)span - load_relaxed(&span_table_made)) / table_row_bytes();
     size_t lines = load_relaxed(&superslab_at(superslab)->table_pages) * os_page_bytes() / SPAN_LINE_BYTES;
     return lines > SPAN_STATES_LINE ? (lines - SPAN_STATES_LINE) * 64 : 0;
@@ -147,7 +147,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return BITSET_NONE;
-    superslab_at(superslab)->has_guards = rmw_add(&spans_all.guarded_superslabs, 1) < GUARDED_MOST;
+    superslab_at(superslab)->has_guards = rmw_add(&spans_all.guarded_superslabs, 1) < GUARDED_MAX;
     if (!open_table(superslab, table_bytes_for(c)) || (!zero && !clear_superslab(superslab))) {
         rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
         pool_give_run(&h->pool, superslab, 1, !zero);
@@ -279,11 +279,11 @@ size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
 }
 
 size_t span_next(size_t from) {
-    for (size_t at = from; at < load_acquire(&hak_region_use.superslabs) * SPANS_MOST; at++) {
-        uint64_t w = load_acquire(&superslab_at(at / SPANS_MOST)->secure);
-        unsigned order = (unsigned)(w >> 32), index = at % SPANS_MOST;
+    for (size_t at = from; at < load_acquire(&hak_region_use.superslabs) * SPANS_MAX; at++) {
+        uint64_t w = load_acquire(&superslab_at(at / SPANS_MAX)->secure);
+        unsigned order = (unsigned)(w >> 32), index = at % SPANS_MAX;
         if (order == 0 || index >= spans_of(order - 1))
-            at |= SPANS_MOST - 1;
+            at |= SPANS_MAX - 1;
         else if (!(w >> index & 1))
             return at;
     }

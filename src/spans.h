@@ -14,8 +14,8 @@
 
 #include "heap.h"
 
-#define SPAN_BLOCKS_MOST 4096 /* of 16 bytes */
-#define SPANS_MOST 16         /* in a SuperSlab */
+#define SPAN_BLOCKS_MAX 4096 /* of 16 bytes */
+#define SPANS_MAX 16         /* in a SuperSlab */
 /* What is known of a block: 0, it was never handed out; else STATE_FREED, or the operator that made it, and the unused
  * bytes before the end of the block, plus 1. */
 enum {
@@ -43,8 +43,8 @@ _Static_assert(sizeof(struct secure_span) == 128, "a span's part of a line");
 enum {
     SPAN_LINE_BYTES = (SUPERSLAB_SLOTS - 1) / 2 * sizeof(struct secure_span), /* 15 parts: of spans of order 0 */
     SPAN_FREE_LINE = 1,                                                       /* words of 64 bits, 16 in a line */
-    SPAN_STATES_LINE = SPAN_FREE_LINE + SPAN_BLOCKS_MOST / 64 / 16,           /* 64 states in a line */
-    SPAN_LINES = SPAN_STATES_LINE + SPAN_BLOCKS_MOST / 64,
+    SPAN_STATES_LINE = SPAN_FREE_LINE + SPAN_BLOCKS_MAX / 64 / 16,            /* 64 states in a line */
+    SPAN_LINES = SPAN_STATES_LINE + SPAN_BLOCKS_MAX / 64,
 };
 /* A bit a block that is free and nobody's, of blocks 64 x `word` and on. */
 HAK_INLINE _Atomic uint64_t *span_free(const struct secure_span *span, unsigned word) {
@@ -89,13 +89,13 @@ size_t spans_resident_bound(size_t waiting, unsigned share);
 /* Calls `visit` for each free span that is resident, which nobody else has meanwhile; with `purge` it goes back then. Returns how
  * many slots did. */
 size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge);
-/* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MOST, plus its own); BITSET_NONE. */
+/* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MAX, plus its own); BITSET_NONE. */
 size_t span_next(size_t from);
 /* What is known of the blocks in a span, and whose record that is. */
 struct secure_span *span_at(size_t superslab, unsigned index);
 struct slab *span_slab(const struct secure_span *span, unsigned c);
 /* How many states of a slab there may be read, whatever is in the slab's record. */
-size_t span_states_most(const struct secure_span *span);
+size_t span_states_max(const struct secure_span *span);
 /* The table, as far as it may have memory; for the statistics. */
 extern HAK_HIDDEN _Atomic(char *) span_table_made;
 struct region_range span_table(void);

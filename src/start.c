@@ -54,6 +54,6 @@ __attribute__((constructor(101))) void start_library(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     stats_at_exit();
     profile_write_for(OPT_PROFILE_FILE);
-    tiny_look_at_exit(); /* last, as they may find that the program is to be aborted */
-    secure_look_at_exit();
+    tiny_check_at_exit(); /* last, as they may find that the program is to be aborted */
+    secure_check_at_exit();
 }

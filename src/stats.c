@@ -84,8 +84,8 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     struct span_use use = {.tiny_class = TINY_CLASSES};
     kind_of(s)->count(s, &use);
-    size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    size_t slots = max_size(min_size(use.slots, most), 1), bytes = slots * SLOT_BYTES, resident = 0;
+    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
+    size_t slots = max_size(min_size(use.slots, max), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(&r->pages, slot + i);
     if (use.is_in_pool) {

@@ -64,7 +64,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = s->carved;
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
-    slab_look_after(h, s, slab_used(s)); /* all that were carved before are out */
+    slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
     __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
     slab_set_hits(s);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
@@ -326,7 +326,7 @@ static void check_first_links(const struct heap *h, unsigned c) {
     }
 }
 
-void tiny_look_at_exit(void) {
+void tiny_check_at_exit(void) {
     const struct heap *h = hak_heap;
     for (unsigned c = 0; c < TINY_CLASSES && h->number != HEAP_NONE; c++)
         check_first_links(h, c);
@@ -365,8 +365,8 @@ static void empty(struct heap *h) {
 
 HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
 
-/* `most_out`: a slab with more blocks out has hardly a free page. */
-static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) {
+/* `max_out`: a slab with more blocks out has hardly a free page. */
+static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
     struct heap *owner = load_relaxed(&s->owner);
     bool ours = owner == h;
     if (!ours && owner != OWNER_NONE)
@@ -378,7 +378,7 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
     }
     if (ours)
         return s->place & PLACE_OWNED ? pages_trim(s, all) : 0;
-    if (racy_used(s) > (uint64_t)most_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
+    if (racy_used(s) > (uint64_t)max_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
@@ -389,14 +389,14 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
 }
 
 static size_t trim_slab(struct heap *h, struct slab *s) {
-    return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
+    return trim_if_idle(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
 }
 
 static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     release_unused(h);
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
+        trimmed += trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
 

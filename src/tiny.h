@@ -8,6 +8,6 @@
 /* The heap's list of the class is empty. A block, its first word cleared; 0 without memory. */
 uintptr_t tiny_refill(struct heap *h, unsigned class_id);
 /* At the program's end: does what its last thread would hand out next still have its links? */
-void tiny_look_at_exit(void);
+void tiny_check_at_exit(void);
 
 #endif

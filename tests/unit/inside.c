@@ -4,8 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitset.h"
 #include "block.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "link.h"
+#include "ring.h"
+#include "thread.h"
+#include "slab.h"
+#include "bitset.h"
 #include "classes.h"
 #include "options.h"
 #include "os.h"
