@@ -12,6 +12,7 @@
 #include "os.h"
 #include "purger.h"
 #include "remote.h"
+#include "retain.h"
 #include "sample.h"
 #include "secure.h"
 #include "tiers.h"
@@ -52,7 +53,7 @@ static void collect(struct heap *h) {
         secure_empty(h);
         guarded_empty(h);
     }
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* All that can be given back. Returns how many bytes were. */
@@ -62,8 +63,8 @@ static size_t give_back(struct heap *h) {
     for (unsigned i = 0; i < TIERS; i++)
         pages += tiers[i].trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    pool_settle(&h->pool);
-    size_t slots = pool_purge(&h->pool, 0);
+    retain_settle(&h->pool);
+    size_t slots = purge_empty(&h->pool, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
 

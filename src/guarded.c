@@ -165,7 +165,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->bytes = bytes;
     s->lead_bytes = lead;
     s->span_slots = slots;
-    s->is_huge = huge && !pool_in_huge_page(slot);
+    s->is_huge = huge && !superslab_has_huge_page(slot);
     s->maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
         give(h, slot, slots, true);

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "heap.h"
 #include "options.h"
-#include "purge.h"
 #include "os.h"
+#include "presence.h"
+#include "retain.h"
 
-#include <pthread.h>
 #include <string.h>
 
 _Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without samples, rings and loans has one page");
@@ -29,7 +29,6 @@ _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) =
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 _Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
 static _Atomic uint32_t heaps_made;
-static _Atomic uint32_t exit_key; /* pthread key + 1; 0: none yet */
 
 struct heap *heap_newest(void) {
     struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
@@ -119,7 +118,7 @@ static struct heap *take_heap(void) {
     if (h == NULL)
         return NULL;
     count(&h->pool.counters, COUNT_heaps_born);
-    pool_clients_changed(1);
+    presence_clients_changed(1);
     return h;
 }
 
@@ -128,7 +127,7 @@ static void empty_heap(struct heap *h) {
     if (option(OPT_SECURE))
         tiers[TIER_SECURE].empty(h);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 static void put_heap_back(struct heap *h) {
@@ -138,7 +137,7 @@ static void put_heap_back(struct heap *h) {
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
     h->pool.chores = 0;
-    pool_clients_changed(-1);
+    presence_clients_changed(-1);
     put_idle(h);
 }
 
@@ -196,7 +195,7 @@ void rings_empty_as_due(struct heap *h) {
     h->pool.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
     rings_empty(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
@@ -239,21 +238,6 @@ static void end_thread(void *value) {
     put_heap_back(h);
 }
 
-/* Two first threads may both make a key; one of them is deleted again. False: the thread's end would not be noticed. */
-static bool at_thread_exit(struct heap *h) {
-    uint32_t key = load_acquire(&exit_key);
-    if (key == 0) {
-        pthread_key_t made;
-        if (pthread_key_create(&made, end_thread) != 0)
-            return false;
-        if (rmw_cas(&exit_key, &key, made + 1))
-            key = made + 1;
-        else
-            pthread_key_delete(made);
-    }
-    return pthread_setspecific(key - 1, h) == 0;
-}
-
 HAK_COLD static struct heap *enter_slowly(void) {
     struct heap *h = take_heap();
     if (h == NULL)
@@ -262,9 +246,9 @@ HAK_COLD static struct heap *enter_slowly(void) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;
     }
-    hak_heap = h; /* before the key: glibc may allocate for it */
-    if (!at_thread_exit(h))
-        hak_heap = &heap_before_birth; /* this call borrows it; the next one tries again */
+    hak_heap = h;                          /* before the key: glibc may allocate for it */
+    if (!os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
+        hak_heap = &heap_before_birth;     /* this call borrows it; the next one tries again */
     return h;
 }
 
@@ -322,7 +306,7 @@ struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes) {
 
 static size_t ring_bytes_of_thread(void) {
     size_t bytes = option(OPT_RING_BYTES);
-    unsigned sharing = pool_clients();
+    unsigned sharing = presence_clients();
     if (sharing <= RING_BYTES_SHARED)
         return bytes;
     return min_size(bytes, max_size(RING_BYTES_LEAST, bytes * RING_BYTES_SHARED / sharing));
@@ -490,7 +474,7 @@ bool caches_freeze(struct heap *h) {
     rmw_or(&h->caches_flags, CACHES_FROZEN);
     bool fenced = PROVEN(freeze_fence, os_fence_threads());
     if (!fenced) /* the program is in a sandbox by now */
-        purge_without_fences();
+        presence_cannot_fence();
     return fenced && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
 }
 
@@ -500,7 +484,7 @@ void caches_notice(struct heap *h) {
     if (likely(!(load_relaxed(&h->caches_flags) & CACHES_WATCHED)))
         return;
     rmw_and(&h->caches_flags, (uint8_t)~CACHES_WATCHED);
-    purge_gathered();
+    presence_gathered();
 }
 
 void caches_thaw(struct heap *h) { PROVEN(thaw, rmw_and(&h->caches_flags, (uint8_t)~CACHES_FROZEN)); }

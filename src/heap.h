@@ -110,7 +110,7 @@ struct heap {
     size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
-    struct pool_client pool;
+    struct client pool;
     /* birth and end */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */

@@ -178,9 +178,9 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     bool zero;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
-    pool_count_resident(-moved_slots); /* its pages will be those of the other run */
+    account_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
-    pool_count_resident(moved_slots);
+    account_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
     rmw_add(&hak_region_use.moved_runs, 1);

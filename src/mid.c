@@ -10,6 +10,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "os.h"
+#include "retain.h"
 #include "tiers.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
@@ -44,7 +45,7 @@ static void offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
-        pool_offer(slot_of(s), c);
+        superslab_offer(slot_of(s), c);
     } while (slab_class(s) != c);
 }
 
@@ -72,7 +73,7 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
     if (rest != 0)
-        pool_offer(slot, c);
+        superslab_offer(slot, c);
     return s;
 }
 
@@ -107,7 +108,7 @@ static unsigned return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
-            if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
+            if (before == 0 || !superslab_is_offered(slot_of(s), slab_class(s)))
                 offer(s);
             return count_bits(all & ~(before | mask));
         }
@@ -196,7 +197,7 @@ static struct slab *oldest_thin(void) {
 static void trim_thin(struct heap *h, struct slab *s) {
     size_t slot = slot_of(s), pages = forget_thin(s) ? trim_slab(h, s, false, 1) : 0;
     if (pages != 0)
-        pool_shrank_inside(&h->pool, slot, pages);
+        purge_shrank_inside(&h->pool, slot, pages);
 }
 
 /* Entries that are not needed leave, the oldest first, and while more is retained than may be so do slabs' free pages; not if
@@ -205,7 +206,7 @@ static void heed_bound(struct heap *h) {
     for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
         struct slab *oldest = oldest_thin();
         bool keep =
-            oldest != NULL && (pool_may_retain((size_t)load_relaxed(&kept_thin.slots)) || pool_pages_are_missed());
+            oldest != NULL && (retain_may_keep((size_t)load_relaxed(&kept_thin.slots)) || retain_misses_pages());
         if (keep && next - first < KEPT_THIN_MAX)
             return;
         store_relaxed(&kept_thin.first, first + 1);
@@ -217,7 +218,7 @@ static void heed_bound(struct heap *h) {
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
  * once more is retained than may be. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (pool_clients() != 1 || rmw_swap(&s->kept_thin, true))
+    if (presence_clients() != 1 || rmw_swap(&s->kept_thin, true))
         return;
     rmw_add(&kept_thin.slots, s->slots);
     size_t next = load_relaxed(&kept_thin.next);
@@ -277,7 +278,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     count(&h->pool.counters, COUNT_ring_refills);
     uintptr_t block = 0;
     unsigned purged = 0;
-    for (size_t slot; want != 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; want != 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         uint64_t taken = take_bits(h, s, c, want);
         want -= count_bits(taken);
@@ -291,7 +292,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
         hand_out(h, ring, s, low_bits(want), &block);
     }
     if (purged != 0)
-        pool_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
+        retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
     return block;
 }
 
@@ -368,7 +369,7 @@ size_t mid_look(struct heap *h, struct slab *s) {
 
 size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }

@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 // clang-format off
 const struct option_entry option_table[OPTION_COUNT] = {
@@ -327,7 +325,7 @@ static bool is_the_commands(const char *entry) {
 static char **trusted_environment(void) {
     static char *nothing[] = {NULL};
     char **environment = os_environment();
-    return environment != NULL && getauxval(AT_SECURE) ? nothing : environment;
+    return environment != NULL && os_is_privileged() ? nothing : environment;
 }
 
 void options_init(void) {

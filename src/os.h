@@ -61,6 +61,8 @@ void os_find_threads(void);
 /* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
  * or a tool has put in its place. False also where that is not known, and in a sandbox. */
 bool os_start_thread(void *(*run)(void *));
+/* run(value) is called when this thread ends; again if it is set again by then. All threads pass the same `run`. */
+bool os_at_thread_exit(void (*run)(void *), void *value);
 /* While *word == value, until os_wake, for `ms` milliseconds at most; may return early. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 #define OS_WITHOUT_END UINT32_MAX
@@ -71,9 +73,18 @@ bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
-char **os_environment(void);   /* also before libc has started; NULL: not to be had yet */
-uint32_t os_thread(void);      /* the kernel's number of this thread */
-uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
+ * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
+HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
+    const uint32_t ahead_ms_max = 60000;
+    uint32_t age = now - then;
+    return age <= UINT32_MAX - ahead_ms_max ? age : 0;
+}
+char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);   /* the kernel's number of this process */
+uint32_t os_thread(void);    /* the kernel's number of this thread */
+uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 /* What is loaded as one: the program, a library. */
@@ -88,8 +99,11 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
-/* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
-const char *os_fault_access(const void *context);
+/* Calls `report` when the program crashes, in the signal handler, before the handler that was there: on SIGSEGV; if `all`, also
+ * on SIGBUS and SIGABRT. `at`: the address of the fault, NULL if there is none. `access`: "read", "write", or "access" where
+ * the machine does not tell. Call it once, before main. */
+typedef void os_crash_report(int signal_number, const void *at, const char *access);
+void os_catch_crashes(os_crash_report *report, bool all);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
  * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */

@@ -12,6 +12,7 @@
 #define SCALE 65536 /* of estimated objects */
 
 struct profile hak_profile;
+static _Atomic(char *) profile_memory; /* of the tables; NULL until the first caller has made it. Pairs with itself */
 
 /* ---- memory ---- */
 
@@ -23,16 +24,15 @@ static size_t table_bytes(void) {
 
 /* NULL: no memory. Two threads that make it at once agree on one. */
 static struct profile_stack *tables(void) {
-    static _Atomic(char *) made;
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
     if (likely(stacks != NULL))
         return stacks;
-    char *memory = load_acquire(&made);
+    char *memory = load_acquire(&profile_memory);
     if (memory == NULL) {
         char *mine = os_map(OS_RESERVE, NULL, table_bytes());
         if (mine == NULL)
             return NULL;
-        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&made, &memory, mine))
+        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&profile_memory, &memory, mine))
             os_unmap(mine, table_bytes());
         else
             memory = mine;

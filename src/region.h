@@ -56,15 +56,16 @@ enum slab_place {
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
-                            the slab is current */
+        /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is
+         * current */
+        uintptr_t list;
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
     };
     union {
-        uint32_t
-            countdown; /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
-                                 slab is current: frees until it is looked at */
+        /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
+         * until it is looked at */
+        uint32_t countdown;
         uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
         uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
     };
@@ -89,9 +90,9 @@ struct slab {
         _Atomic bool kept_thin; /* mid, any thread: counted in kept_thin_slabs of mid.c */
     };
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    uint32_t
-        hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
-                            a hit. Others read it too (RACY_LOAD) */
+    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others read it
+     * too (RACY_LOAD) */
+    uint32_t hit_blocks;
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
@@ -148,9 +149,12 @@ enum superslab_huge {
 };
 
 struct superslab {
-    _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
-    _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
-    _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
+    _Atomic uint64_t word; /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
+    union {
+        _Atomic uint32_t changed_ms;    /* when a slot last became EMPTY */
+        _Atomic uint32_t next_unmapped; /* while it waits to be mapped: the next one that does, + 1; 0: none */
+    };
+    _Atomic uint32_t inbox_mask;                        /* slots whose inbox is well filled: hint for SET_INBOX */
     _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 of the last slab there, for class affinity */
     _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
@@ -216,7 +220,7 @@ size_t region_map_unmapped(void);
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);
 enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
-#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: purge.c has it */
+#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: see presence.h */
 
 /* Bytes from the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);

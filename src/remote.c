@@ -3,7 +3,7 @@
 #include "remote.h"
 #include "log.h"
 #include "options.h"
-#include "purge.h"
+#include "presence.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */
@@ -99,7 +99,7 @@ static void look_at_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t b
         if (!inbox_drain(h, s))
             slab_let_go(h, s);
     } else if (before < due && due <= waiting) {
-        pool_offer(slot_of(s), c);
+        superslab_offer(slot_of(s), c);
     }
 }
 
@@ -132,7 +132,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     else if (owner == OWNER_NONE)
         look_at_inbox(h, s, c, waiting - blocks, waiting);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
-        pool_offer_inbox(slot_of(s), c);
+        superslab_offer_inbox(slot_of(s), c);
 }
 
 static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum more more) {
@@ -192,7 +192,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
     if (h->outbox_blocks++ == 0)
-        purge_gathered();
+        presence_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
         send_entry(h, h, e, MORE_AND_LOANS);
@@ -208,7 +208,7 @@ static void bring_home(struct heap *h, struct slab *s) {
 
 /* A thread that allocates owns what it frees into, a thread that is alone even all of it. */
 static bool adopts_at_once(struct heap *h) {
-    return pool_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
+    return presence_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }
 
 void remote_free(struct heap *h, struct slab *s, uintptr_t block) {

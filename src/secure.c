@@ -16,7 +16,7 @@
 #include "fail.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
+#include "presence.h"
 #include "secure_damage.h"
 #include "secure_slab.h"
 #include "spans.h"
@@ -133,7 +133,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {
@@ -199,7 +199,7 @@ HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
 /* Of zero bytes: nothing is there to be looked at. */
 static void *hand_out_empty(struct secure_entry e) {
     if (unlikely(state_is_live(load_relaxed(e.state)))) { /* as in hand_out_bad */
-        if (purge_forked_with_threads())
+        if (presence_lost_threads())
             return NULL;
         fail_double_free(block_word(e.block), 0, FREER_UNKNOWN);
     }
@@ -436,7 +436,7 @@ void secure_look_at_exit(void) {
         check_entries(cache->pool, cache->pool_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
-    bool alone = pool_clients() == 1 && !purge_forked_with_threads();
+    bool alone = presence_clients() == 1 && !presence_lost_threads();
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure_damage.h"
 #include "fail.h"
-#include "purge.h"
+#include "presence.h"
 #include "tiers.h"
 
 /* ---- what was found at a block ---- */
@@ -10,7 +10,7 @@
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
     uint16_t before = load_relaxed(e.state);
     size_t bytes = before != 0 ? secure_size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
-    if (purge_forked_with_threads())
+    if (presence_lost_threads())
         return false;
     if (state_is_live(before) || memory_is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
         fail_double_free(block_word(e.block), bytes, FREER_UNKNOWN);
@@ -57,7 +57,7 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 void secure_check_free(struct secure_entry e, size_t block_bytes) {
     uint16_t state = load_relaxed(e.state);
-    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || purge_forked_with_threads())
+    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
         return;
     fail_damage("write after free", block_word(e.block), secure_size_of_state(block_bytes, state));
     memset(block_word(e.block), 0, block_bytes);

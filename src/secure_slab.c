@@ -6,7 +6,7 @@
 #include "secure_slab.h"
 #include "fail.h"
 #include "os.h"
-#include "purge.h"
+#include "presence.h"
 #include "secure_damage.h"
 #include "spans.h"
 #include "tiers.h"
@@ -60,8 +60,8 @@ static void offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
-        if (!pool_offered(slot_of(s), c))
-            pool_offer(slot_of(s), c);
+        if (!superslab_is_offered(slot_of(s), c))
+            superslab_offer(slot_of(s), c);
     } while (PROVEN(offer_class, slab_class(s) != c));
 }
 
@@ -158,7 +158,7 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
         unsigned at = lowest_bit(words);
         twice =
             rmw_or(span_free(span, at), mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
-        if (likely(twice == 0) || purge_forked_with_threads())
+        if (likely(twice == 0) || presence_lost_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
         fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
@@ -175,7 +175,7 @@ void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n
             let_go_of(h, s, slab_class(s), blocks);
             continue;
         }
-        if (!purge_forked_with_threads())
+        if (!presence_lost_threads())
             fail_bad_pointer("free", block_word(entries[0].block), "a block that is free", 0);
         secure_entry_copy(&entries[0], &entries[--n]);
     }

@@ -4,8 +4,9 @@
 #include "fail.h"
 #include "options.h"
 #include "pages.h"
-#include "purge.h"
+#include "presence.h"
 #include "remote.h"
+#include "retain.h"
 #include "sample.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
@@ -198,10 +199,10 @@ static void count_to_thin(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (pool_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (presence_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
         return;
     bool counted = s->place & PLACE_THIN;
-    if (pool_may_retain(h->thin_slabs + !counted)) {
+    if (retain_may_keep(h->thin_slabs + !counted)) {
         h->thin_slabs += !counted;
         atomic_signal_fence(memory_order_seq_cst); /* a child forked here has one too many */
         s->place |= PLACE_THIN;
@@ -212,7 +213,7 @@ static void became_thin(struct heap *h, struct slab *s) {
     h->thin_slabs -= counted;
     size_t pages = pages_trim_thin(s);
     if (pages != 0)
-        pool_shrank_inside(&h->pool, slot_of(s), pages);
+        purge_shrank_inside(&h->pool, slot_of(s), pages);
 }
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
@@ -295,8 +296,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
 static size_t credit_most(void) {
-    unsigned clients = pool_clients();
-    return max_size(CREDIT_MOST, pool_active_slots() / (clients == 1 ? 1 : 2 * clients));
+    unsigned clients = presence_clients();
+    return max_size(CREDIT_MOST, account_active_slots() / (clients == 1 ? 1 : 2 * clients));
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
@@ -306,7 +307,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 
 /* How many slabs the heap may own. While its thread is alone nobody else can want them. */
 static size_t owned_most(struct heap *h) {
-    if (pool_clients() == 1)
+    if (presence_clients() == 1)
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
     return option(OPT_OWNED_SLABS) + h->owned_credit;
@@ -386,7 +387,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
             if (usable)
-                pool_offer(slot, c);
+                superslab_offer(slot, c);
             return;
         }
     }
@@ -398,12 +399,12 @@ void slab_let_go(struct heap *h, struct slab *s) {
 static _Atomic bool in_demand[TINY_CLASSES];
 
 void slab_wanted(unsigned c) {
-    if (pool_clients() != 1 && !load_relaxed(&in_demand[c]))
+    if (presence_clients() != 1 && !load_relaxed(&in_demand[c]))
         store_relaxed(&in_demand[c], true);
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && pool_clients() != 1 && purge_minds_sleepers();
+    return h->bulk_frees >= LOAN_FROM_FREES && presence_clients() != 1 && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */
@@ -429,13 +430,13 @@ bool slab_borrow(struct heap *h, struct slab *s) {
         list_on_class(h, s);
     count(&h->pool.counters, COUNT_slabs_lent);
     if (h->lent.slabs == 1)
-        purge_gathered();
+        presence_gathered();
     return true;
 }
 
 void slab_look_at_loan(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    if (pool_clients() == 1)
+    if (presence_clients() == 1)
         slab_keep(h, slab_end_loan(h, s));
     bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
     if (!gone && load_relaxed(&s->inbox) != 0)

@@ -158,7 +158,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
         rmw_add(&guarded_superslabs, (uint32_t)-1);
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
     }
-    pool_count_resident(-guard_slots(order));
+    account_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return superslab;
 }
@@ -203,13 +203,13 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     rmw_add(&resident_slots, -((int64_t)resident << order));
     if (ss->has_guards)
         rmw_add(&guarded_superslabs, (uint32_t)-1);
-    pool_count_resident(guard_slots(order));
+    account_count_resident(guard_slots(order));
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
 /* As the pool does with EMPTY slots. */
 size_t spans_resident_bound(size_t waiting, unsigned share) {
-    size_t active = pool_active_slots();
+    size_t active = account_active_slots();
     active -= min_size(waiting, active);
     if (option(OPT_PURGE) == PURGE_NEVER)
         return PTRDIFF_MAX / SLOT_BYTES;

@@ -6,14 +6,20 @@
 #include "log.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
 #include "scratch.h"
 #include "secure.h"
 #include "spans.h"
 #include "tiers.h"
 
 #include <string.h>
-#include <unistd.h>
+
+static const struct {
+    const char *name, *label, *help;
+} term_table[TERM_COUNT] = {
+#define TERM_ROW(name, label, help) {#name, label, help},
+    TERMS(TERM_ROW)
+#undef TERM_ROW
+};
 
 /* ---- collecting ---- */
 
@@ -106,8 +112,7 @@ static void add_free_slots(struct heap_report *r) {
     }
 }
 
-/* One span that is in use. Returns how many slots it has; one if we are in its middle, where the record says nothing: it was made
- * while we passed its beginning. */
+/* Counts the span at `slot` and returns its length in slots, or 1 if the span was made after we passed its first slot. */
 HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     enum slab_kind kind = (enum slab_kind)slab_kind(s);
@@ -118,8 +123,8 @@ HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
         slots = s->slots;
     else if (kind == KIND_GUARDED)
         slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    slots = max_size(min_size(slots, most), 1);
+    size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
+    slots = max_size(min_size(slots, max), 1);
     bytes = min_size(bytes, slots * SLOT_BYTES);
     size_t resident = 0;
     for (size_t i = 0; i < slots; i++)
@@ -143,9 +148,9 @@ HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
     return slots;
 }
 
-HAK_RACY static size_t listed_blocks(uintptr_t block, size_t most) {
+HAK_RACY static size_t listed_blocks(uintptr_t block, size_t max) {
     size_t blocks = 0;
-    while (!is_terminator(block) && region_has(block_word(block)) && blocks < most) {
+    while (!is_terminator(block) && region_has(block_word(block)) && blocks < max) {
         uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
         blocks++;
         if (!same_slot(next, block))
@@ -191,9 +196,9 @@ static void collect(struct heap_report *r) {
     memset(r, 0, offsetof(struct heap_report, pages));
     if (!region_init())
         return;
-    pool_count(&r->pool);
+    superslab_count(&r->pool);
     r->pages.superslab = BITSET_NONE;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(r, slot);
     add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
@@ -204,8 +209,8 @@ static void collect(struct heap_report *r) {
     struct region_range secure = span_table();
     if (secure.begin != NULL)
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
-    r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
-               r->huge_rounding + r->metadata;
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        r->total += r->term[i];
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
@@ -240,15 +245,10 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)getpid(),
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)os_process(),
                 (uint64_t)r->total);
-    put_term(t, "live", r->live, r->total, "blocks the program holds, rounding included");
-    put_term(t, "untouched live", r->untouched_live, r->total, "of these, never touched: not resident");
-    put_term(t, "partly used slabs", r->partly_used_slabs, r->total, "free blocks beside live ones");
-    put_term(t, "thread caches", r->thread_caches, r->total, "free blocks in threads' lists, rings and inboxes");
-    put_term(t, "EMPTY slots", r->empty_slots, r->total, "free, kept for reuse");
-    put_term(t, "huge-page rounding", r->huge_rounding, r->total, "UNUSED slots that share a huge page with others");
-    put_term(t, "metadata", r->metadata, r->total, "slab records and tables");
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
     text_string(t, "  counters\n");
@@ -296,14 +296,9 @@ static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                hak_version(), (uint64_t)getpid(), begin, end);
-    put_field(t, "live", r->live, false);
-    put_field(t, "untouched_live", r->untouched_live, false);
-    put_field(t, "partly_used_slabs", r->partly_used_slabs, false);
-    put_field(t, "thread_caches", r->thread_caches, false);
-    put_field(t, "empty_slots", r->empty_slots, false);
-    put_field(t, "huge_rounding", r->huge_rounding, false);
-    put_field(t, "metadata", r->metadata, false);
+                hak_version(), (uint64_t)os_process(), begin, end);
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        put_field(t, term_table[i].name, r->term[i], false);
     put_field(t, "total", r->total, true);
     text_string(t, "},");
     put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
@@ -354,30 +349,27 @@ static void put_total(struct text *t, const char *type, int64_t bytes) {
 size_t stats_xml(struct heap_report *r) {
     struct text t = {r->text, sizeof r->text, 0, -1};
     text_string(&t, "<malloc version=\"1\">\n");
-    put_total(&t, "live", r->live + r->untouched_live);
-    put_total(&t, "partly_used_slabs", r->partly_used_slabs);
-    put_total(&t, "thread_caches", r->thread_caches);
-    put_total(&t, "empty_slots", r->empty_slots);
-    put_total(&t, "huge_rounding", r->huge_rounding);
-    put_total(&t, "metadata", r->metadata);
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        if (i != TERM_untouched_live) /* XML has no negative sizes */
+            put_total(&t, term_table[i].name, r->term[i] + (i == TERM_live ? r->untouched_live : 0));
     text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r->total);
     return min_size(t.length, sizeof r->text);
 }
 
 /* ---- at exit ---- */
 
-static int exit_fd = -1; /* kept from the start: programs close the standard error */
+static int stats_fd = -1; /* kept from the start: programs close the standard error */
 
 static void open_stats_file(void) {
-    exit_fd = text_open_output(option_text(OPT_STATS_FILE));
-    if (exit_fd < 0)
+    stats_fd = text_open_output(option_text(OPT_STATS_FILE));
+    if (stats_fd < 0)
         text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", option_text(OPT_STATS_FILE));
 }
 
 void stats_init(void) {
     if (option(OPT_STATS) == STATS_OFF)
         return;
-    exit_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
+    stats_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
 }
 
 void stats_at_exit(void) {
@@ -385,7 +377,7 @@ void stats_at_exit(void) {
         return;
     if (option_text(OPT_STATS_FILE)[0] != '\0')
         open_stats_file();
-    int fd = exit_fd >= 0 ? exit_fd : 2;
+    int fd = stats_fd >= 0 ? stats_fd : 2;
     if (option(OPT_STATS) == STATS_TEXT) {
         stats_print(fd);
         return;

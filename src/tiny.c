@@ -14,6 +14,7 @@
 #include "os.h"
 #include "pages.h"
 #include "remote.h"
+#include "retain.h"
 #include "sample.h"
 #include "tiers.h"
 
@@ -79,7 +80,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
     s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
-    pool_grew_inside(&h->pool, pages * page);
+    retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
     return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
@@ -139,7 +140,7 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_offer(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
@@ -164,7 +165,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = pool_take_inbox_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = superslab_take_inbox_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         unsigned blocks;
         uintptr_t list = inbox_take(s, &blocks);
@@ -198,8 +199,8 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->list = slab_terminator(s);
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
-    s->tail_resident = !zero || pool_in_huge_page(slot);
-    s->own_frees = !pool_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
+    s->tail_resident = !zero || superslab_has_huge_page(slot);
+    s->own_frees = !superslab_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
@@ -242,7 +243,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         slab_unlist(h, s);
         return use_early(h, c, s);
     }
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
@@ -404,7 +405,7 @@ size_t tiny_look(struct heap *h, struct slab *s) { return look(h, s, false, (uns
 size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     tiny_release_unused(h);
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }

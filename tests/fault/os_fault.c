@@ -228,7 +228,7 @@ void find_ungated_threads(void);
 #include "../../src/os_linux.c"
 
 #undef os_find_threads
-void os_find_threads(void) { own_pthread_create = gate_pthread_create; }
+void os_find_threads(void) { os_state.start_thread = gate_pthread_create; }
 
 /* ---- for the test ---- */
 

@@ -84,16 +84,16 @@ uint32_t __wrap_os_now_ms(void) { return 1000000; }
 
 /* Settling, and the purges that follow from it, have harnesses of their own and make many accesses. */
 bool kit_is_settled;
-void __real_pool_settle(struct pool_client *c);
-void __wrap_pool_settle(struct pool_client *c);
-void __wrap_pool_settle(struct pool_client *c) {
+void __real_retain_settle(struct client *c);
+void __wrap_retain_settle(struct client *c);
+void __wrap_retain_settle(struct client *c) {
     if (!kit_is_settled)
-        __real_pool_settle(c);
+        __real_retain_settle(c);
 }
 
 bool kit_lends;
-bool __wrap_purge_minds_sleepers(void);
-bool __wrap_purge_minds_sleepers(void) { return kit_lends; }
+bool __wrap_presence_minds_sleepers(void);
+bool __wrap_presence_minds_sleepers(void) { return kit_lends; }
 
 /* ---- heaps and slabs ---- */
 
@@ -194,8 +194,8 @@ void kit_account(const struct slab *s, unsigned live) {
     if (owner != OWNER_NONE)
         return;
     race_expect(inbox >> 16 < slab_used(s)); /* else nobody would look into it */
-    race_expect(s->floor == 0 || inbox >> 16 < s->countdown || pool_offered(slot_of(s), KIT_CLASS));
-    race_expect(s->floor != 0 || pool_offered(slot_of(s), KIT_CLASS));
+    race_expect(s->floor == 0 || inbox >> 16 < s->countdown || superslab_is_offered(slot_of(s), KIT_CLASS));
+    race_expect(s->floor != 0 || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
 }
 

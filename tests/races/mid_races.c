@@ -67,7 +67,7 @@ static void offered_check(void) {
         if (got[i] == NULL)
             continue;
         struct slab *s = mid_first(slab_at_offset((uintptr_t)got[i] - hak_region.base));
-        race_expect(load_relaxed(&s->free_blocks) == 0 || pool_offered(slot_of(s), slab_class(s)));
+        race_expect(load_relaxed(&s->free_blocks) == 0 || superslab_is_offered(slot_of(s), slab_class(s)));
     }
 }
 

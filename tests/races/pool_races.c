@@ -4,13 +4,14 @@
 #include "limits.h"
 #include "options.h"
 #include "purge.h"
+#include "retain.h"
 #include "text.h"
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 
 /* ---- pool: taking, giving and purging at once ---- */
 
-static struct pool_client client[RACE_THREADS];
+static struct client client[RACE_THREADS];
 static size_t given, empty, taken;
 
 static uint64_t *first_word(size_t slot) { return (uint64_t *)(void *)slot_address(slot); }
@@ -27,7 +28,7 @@ static void slots_setup(bool kept) {
     pool_give(&client[0], empty, 1, 0);
     if (!kept)
         pool_give(&client[0], first, 1, 0);
-    pool_settle(&client[0]);
+    retain_settle(&client[0]);
 }
 static void pool_setup(void) { slots_setup(true); }
 static void pool_0(void) {
@@ -40,7 +41,7 @@ static void pool_1(void) {
     *first_word(given) = 3;
     pool_give(&client[1], given, 1, 0);
 }
-static void pool_2(void) { pool_purge(&client[2], 0); }
+static void pool_2(void) { purge_empty(&client[2], 0); }
 static void slots_check(void) {
     size_t superslab = taken / SUPERSLAB_SLOTS;
     uint64_t word = load_relaxed(&superslab_at(superslab)->word);
@@ -63,7 +64,7 @@ static void cache_setup(void) { slots_setup(false); }
 static void cache_check(void) {
     slots_check();
     race_saw(taken / SUPERSLAB_SLOTS);
-    race_saw(2 + (purge_cached_superslabs() != 0));
+    race_saw(2 + (account_cached_superslabs() != 0));
 }
 static void cache_1(void) {
     pool_1();
@@ -80,7 +81,7 @@ static size_t got[2];
 static void limit_setup(void) {
     char bytes[24] = {0};
     slots_setup(true);
-    most = pool_resident_slots() + 1;
+    most = account_resident_slots() + 1;
     struct text t = {bytes, sizeof bytes - 1, 0, -1};
     text_number(&t, limits_counted_bytes() + SLOT_BYTES);
     race_expect(option_set("HARD_LIMIT", bytes) == 0);
@@ -88,17 +89,17 @@ static void limit_setup(void) {
 static void limit_0(void) {
     bool zero;
     got[0] = pool_take(&client[0], 1, 1, 0, &zero);
-    race_expect(pool_resident_slots() <= most);
+    race_expect(account_resident_slots() <= most);
 }
 static void limit_1(void) {
     bool zero;
     got[1] = pool_take(&client[1], 2, 1, 0, &zero);
-    race_expect(pool_resident_slots() <= most);
+    race_expect(account_resident_slots() <= most);
 }
 static void limit_check(void) {
-    struct pool_totals slots;
-    pool_count(&slots);
-    race_expect(pool_resident_slots() == slots.active_slots + slots.empty_slots);
+    struct superslab_totals slots;
+    superslab_count(&slots);
+    race_expect(account_resident_slots() == slots.active_slots + slots.empty_slots);
     race_expect(slots.active_slots + slots.empty_slots <= most);
     race_expect(got[0] != BITSET_NONE || got[1] != BITSET_NONE);
     race_saw(got[1] != BITSET_NONE);
@@ -119,7 +120,7 @@ static void come(unsigned i) {
     store_seq(&truth[i], true);
     bitset_add(&family, 0, FIRST + i);
 }
-/* As pool_check_hint. */
+/* As superslab_check_hint. */
 static void look_at(size_t index) {
     if (load_relaxed(&truth[index - FIRST]))
         return;

@@ -108,7 +108,7 @@ static void spans_check(void) {
         for (unsigned at = 0; at < spans_of(order); at++) {
             const struct slab *s = slab_of_slot(slot_of_span(i, at, order));
             race_expect(!has_room(span_at(i, at)) || is_claimed(span_at(i, at)) ||
-                        pool_offered(slot_of(s), slab_class(s)));
+                        superslab_is_offered(slot_of(s), slab_class(s)));
             bool is_free = w >> at & 1;
             race_expect(is_free == (load_relaxed(&span_at(i, at)->held) == 0));
             race_expect(is_free == (slab_kind(s) == KIND_FREE));
@@ -136,7 +136,7 @@ static void offer_setup(void) {
         if (slab_of(kept[i]) == slab_of(block))
             secure_free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
     race_expect(held == 7 && load_relaxed(&slab_of(block)->secure->held) == 9);
-    race_expect(!pool_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
+    race_expect(!superslab_is_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
     race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
 }
 static void offer_1(void) {

@@ -10,12 +10,15 @@
 #include "os.h"
 #include "heap.h"
 #include "inspect.h"
+#include "cgroup.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
+#include "presence.h"
 #include "purge.h"
 #include "remote.h"
+#include "retain.h"
 #include "secure.h"
 #include "text.h"
 #include "tiers.h"
@@ -214,7 +217,7 @@ size_t inside_profile_live(void) {
 uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped); }
 
 const size_t inside_no_slot = BITSET_NONE;
-void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct pool_client)) : NULL; }
+void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct client)) : NULL; }
 void inside_pool_client_delete(void *client) { free(client); }
 size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero) {
     bool is_zero = false;
@@ -239,16 +242,16 @@ void inside_pool_give_run(void *client, size_t first, size_t superslabs, int res
 int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted) {
     return pool_extend_run(client, first, superslabs, wanted);
 }
-void inside_pool_settle(void *client) { pool_settle(client); }
-size_t inside_pool_purge(void *client, size_t keep_slots) { return pool_purge(client, keep_slots); }
+void inside_pool_settle(void *client) { retain_settle(client); }
+size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots); }
 struct inside_totals inside_pool_count(void) {
-    struct pool_totals t;
-    pool_count(&t);
+    struct superslab_totals t;
+    superslab_count(&t);
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
-void inside_pool_decay(void *client, uint32_t ms) { pool_decay(client, os_now_ms() + ms); }
-uint32_t inside_pool_clock_ms(void) { return purge_clock_ms(); }
-size_t inside_pool_cached(void) { return purge_cached_superslabs(); }
+void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
+uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
+size_t inside_pool_cached(void) { return account_cached_superslabs(); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 char *inside_fence(unsigned number) {
     struct region_range range[3];
@@ -259,13 +262,13 @@ char *inside_fence(unsigned number) {
 }
 
 size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
-size_t inside_pool_resident_slots(void) { return pool_resident_slots(); }
+size_t inside_pool_resident_slots(void) { return account_resident_slots(); }
 int inside_limits_near(void) { return limits_near(); }
-void inside_limits_set_root(const char *root) { limits_root = root; }
+void inside_limits_set_root(const char *root) { cgroup_root = root; }
 void inside_limits_start(void) { limits_start(); }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
-int inside_limits_scarce(void) { return limits_look(); }
+int inside_limits_scarce(void) { return limits_poll(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
     probe_alloc(block, bytes, weight_bytes);
 }
