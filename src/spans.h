@@ -1,8 +1,8 @@
 /* Spans of secure mode's SuperSlabs, and the table that describes their blocks.
  *
  *  1. A SuperSlab is cut into spans of one size: 1, 2, 4 or 8 slots (order 0 to 3), with a guard slot before every span
- *     and one behind the last. Only spans that are in use or still resident are accessible. New ones are chosen at
- *     random.
+ *     and one behind the last. Only spans that are in use or still resident are accessible. Spans are taken at random,
+ *     resident ones first.
  *  2. The SuperSlab's word (struct superslab, `secure`) tells which spans are free and which of those are resident.
  *     Free resident spans are bounded as the pool's EMPTY slots are.
  *  3. The table is apart from the blocks, between guards. A SuperSlab's row has memory from when the SuperSlab is cut
