@@ -1,13 +1,14 @@
-/* The heap profile: what was sampled, by call stack. Read by the program, and by other processes at any moment.
+/* The heap profile: what was sampled, by call stack. The program reads it, and other processes may at any moment.
  *
- *  1. Stacks: an index by hash leads to entries that are only ever added. Each holds the callers and the totals of what was
- *     allocated and freed there: what was sampled, and what that stands for: a sample whose chance was p stands for 1 / p objects.
- *  2. Samples: what is live of them, found by the block's address. Levels, each twice as large as the last: few samples touch
- *     few pages. Claimed by compare-and-swap, filled, then published by the address.
- *  3. Nothing is ever waited for, so a fork or a signal at any point leaves at most an entry that nobody uses.
+ *  1. Stacks: an index by hash leads to entries that are only ever added. An entry holds the callers, and the totals of
+ *     what was allocated and freed there, as sampled and as estimated: a sample with the chance p stands for 1 / p
+ *     objects.
+ *  2. Samples: the live ones, found by the block's address, in levels, each twice as large as the last, so that few
+ *     samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by its address.
+ *  3. Nothing ever waits, so a fork or a signal at any point leaves at most one entry that nobody uses.
  *
- * Memory is a mapping of its own, made when first wanted, of fixed size and touched as it fills. What finds no place in it is
- * dropped and counted. Any thread calls anything. */
+ * The memory is a mapping of its own and of fixed size, made when first wanted and touched as it fills. Samples that
+ * find no place are dropped and counted. Any thread may call any function. */
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 
@@ -24,19 +25,19 @@ enum {
 
 struct profile_total {
     _Atomic uint64_t samples;
-    _Atomic uint64_t bytes;             /* that these were asked for with */
+    _Atomic uint64_t bytes;             /* requested by these */
     _Atomic uint64_t estimated_bytes;   /* what they stand for */
     _Atomic uint64_t estimated_objects; /* in 1 / 65536 */
 };
 
 struct profile_stack {
-    _Atomic uint32_t
-        depth; /* callers; 0: not in use, but for the first entry, which is all stacks that found no place */
+    /* callers; 0: not in use. In the first entry, too, which stands for all stacks that found no place */
+    _Atomic uint32_t depth;
     uint32_t unused;
-    uint64_t hash;                         /* constant once depth is set, as are the callers */
+    uint64_t hash;                         /* constant once depth is set; so are the callers */
     struct profile_total allocated, freed; /* any thread; live is the difference */
-    _Atomic uint32_t
-        lifetimes[PROFILE_LIFETIMES];   /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
+    /* freed samples that lived less than 1, 2, 4, … ms; the last counts the rest */
+    _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
     uintptr_t callers[PROFILE_CALLERS]; /* innermost first */
 };
 
@@ -50,33 +51,34 @@ struct profile_sample {
 };
 
 struct profile {
-    _Atomic uint64_t
-        wanted_bytes;            /* mean between samples; 0: none. Who may write here switches the profile on or off */
-    _Atomic uint64_t told_bytes; /* sample.c's: of which all heaps have been told */
-    _Atomic uint64_t dropped;    /* samples without a place */
-    _Atomic(struct profile_stack *) stacks; /* NULL: never wanted; then constant */
+    /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
+    _Atomic uint64_t wanted_bytes;
+    _Atomic uint64_t told_bytes;            /* sample.c's: the last wanted_bytes that it signalled to all heaps */
+    _Atomic uint64_t dropped;               /* samples that found no place */
+    _Atomic(struct profile_stack *) stacks; /* NULL until the profile is first wanted; then constant */
     struct profile_sample *samples;         /* PROFILE_SAMPLES; constant once stacks is set */
-    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS; a stack's number, 0: none; likewise */
+    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS numbers of stacks, 0: none; constant likewise */
     _Atomic uint32_t stacks_used;           /* entries given out; may exceed PROFILE_STACKS */
     _Atomic uint32_t levels_used;           /* of samples */
 };
 extern HAK_HIDDEN struct profile hak_profile;
 
-/* From the next slow path of each thread on: a sample every `bytes` on average; 0: none. */
+/* From each thread's next slow path on, a sample is taken every `bytes` on average; 0: none. */
 void profile_want(uint64_t bytes);
 
-/* A block was allocated with this chance to be in the profile. False: it is not in there. */
+/* Adds a block that was allocated with this chance of being sampled. `callers` has room for PROFILE_CALLERS, too many
+ * for a small stack. False: there was no place. */
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers);
-/* It is about to be freed; nothing happens if it is not in there. */
+/* Removes a block that is about to be freed, if it is in the profile. */
 void profile_remove(const void *p);
-/* How many bytes it was asked for with; SIZE_MAX if it is not in there. */
+/* The block's requested bytes; SIZE_MAX if it is not in the profile. */
 size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 
-/* Writes it to the file of that name, in which %p stands for the process id. False: that cannot be opened. */
+/* Writes the profile to a file, in whose name %p stands for the process id. False: the file cannot be opened. */
 bool profile_write(const char *pattern);
-/* To the file that a TEXT option names, if it does; a line if that cannot be written. */
+/* Writes it to the file that a TEXT option names, if any. Prints a line if that fails. */
 void profile_write_for(enum option o);
 
 #endif
