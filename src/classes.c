@@ -1,13 +1,14 @@
 /* The table of size classes, one line per entry.
  *
- * Mid: the smallest span that holds at least 8 blocks with at most 1/16 of it unused (the unused tail is never
- * touched). Tiny: reuse_at is a sixteenth of the slab, or 8. Replacing random blocks among 100,000 of 64 B takes 218
- * instructions a pair with reuse_at 1, 65 with a sixteenth, 64 with an eighth; resident memory on the mixed run is
- * 60.5, 61.9 and 63.9 MB. At least 8 instead of 4 takes 1 KiB from 122 to 88 instructions and 4 % more memory. */
+ * Mid: the smallest span that holds at least 8 blocks and leaves at most 1/16 of itself unused (the unused tail is
+ * never touched). Tiny: reuse_at is a sixteenth of the slab's blocks, or 8 if that is more. Replacing random blocks
+ * among 100,000 of 64 B takes 218 instructions a pair with reuse_at 1, 65 with a sixteenth, 64 with an eighth; resident
+ * memory in the mixed run is 60.5, 61.9 and 63.9 MB. With at least 8 instead of 4, blocks of 1 KiB take 88 instructions
+ * instead of 122, and 4 % more memory. */
 #include "classes.h"
 
 // clang-format off
-/* The inverse of an odd number modulo 2^32: each step doubles the bits that are right, from 5. */
+/* The inverse of an odd number modulo 2^32. Each step doubles the number of correct bits, which is 5 at first. */
 #define ODD(n) ((uint32_t)(n) >> __builtin_ctz(n))
 #define INVERSE5(o) ((3 * (o)) ^ 2)
 #define INVERSE10(o) (INVERSE5(o) * (2 - (o) * INVERSE5(o)))

@@ -19,7 +19,7 @@ enum {
     MID_CLASSES = 48,
     CLASSES = TINY_CLASSES + MID_CLASSES,
     LARGE_SLOTS_MAX = 16,                             /* slots of the largest large block */
-    LARGE_CLASS = CLASSES - 1,                        /* told of large and huge blocks, which have none: no tiny one */
+    LARGE_CLASS = CLASSES - 1,                        /* recorded for large and huge blocks: no real class, not tiny */
     RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */
 };
 #define TINY_BYTES_MAX (1 * KIB)
@@ -28,9 +28,9 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor;  /* the inverse of the odd part of block_bytes, at the bit where block_index wants it */
+    uint32_t divisor;  /* the inverse of the odd part of block_bytes, shifted to where block_index wants it */
     uint16_t blocks;   /* in a slab */
-    uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
+    uint16_t reuse_at; /* tiny: a full slab becomes usable again at its reuse_at-th free */
     uint8_t slots;     /* of a slab's span */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
@@ -49,19 +49,21 @@ HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_B
 HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
 HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
 
-/* The index of the block that begins at this offset of a slab; at least the blocks of a slab if none does. The offset times
- * the inverse of the odd part of the block's size, a number << shift, is the quotient << shift if there is one. The divisor
- * has that begin at bit 16: what was shifted out, 0 if there is one, lies below, and comes out on top of what is returned. A
- * number below the blocks of a slab is thus that of a block, as offsets have at most 16 + shift bits, and each has a
- * product of so many bits to itself. */
+/* The index of the block that begins at this offset of a slab; at least the slab's number of blocks if none begins
+ * there. A block size is its odd part << shift. If it divides the offset, the offset times the inverse of the odd part
+ * is the quotient << shift. The divisor is that inverse, shifted so that the quotient begins at bit 16 of the product.
+ * The bits below are 0 if the size divides the offset, and the rotation moves them to the top of the result. So only
+ * multiples of the size give a result below the number of blocks: offsets have at most 16 + shift bits, and no two of
+ * them have the same product in that many bits. */
 HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
     uint32_t product = offset_in_slab * divisor;
     return product << 16 | product >> 16;
 }
 
-/* The size to ask for so that the block holds `bytes` and is aligned, too: of all classes whose blocks are aligned to
- * `alignment`, a power of two, its class is the smallest. For sizes and alignments of mid and tiny; no more than
- * MID_BYTES_MAX then. A class above a multiple of the alignment is a multiple of a larger power of two. */
+/* The request size whose class is the smallest one with blocks of at least `bytes` that are aligned to `alignment`, a
+ * power of two. For sizes and alignments of tiny and mid; then the result is at most MID_BYTES_MAX. Rounding up is
+ * enough: if the multiple is no block size, the block sizes there are multiples of a larger power of two than the
+ * alignment. */
 HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }
 
 #endif

@@ -1,4 +1,4 @@
-/* The tables of inspect.h. */
+/* The tables that inspect.h describes. */
 #include "inspect.h"
 #include "hakmem.h"
 #include "options.h"

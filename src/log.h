@@ -1,5 +1,5 @@
-/* The debug log of the checked build: one line an event, by HAKMEM_DEBUG or the variables of each kind. In a release
- * build there is nothing of it. */
+/* The debug log of the checked build: one line per event, switched on by HAKMEM_DEBUG or by the kind's own variable. A
+ * release build contains none of it. */
 #ifndef HAK_LOG_H
 #define HAK_LOG_H
 
@@ -11,7 +11,8 @@ enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
 /* Whether events of this kind are wanted. */
 bool log_wanted(enum log_kind kind);
 
-/* How a line names the class of a span, by its tag in the pool: its number, or "large" for spans that have none. */
+/* How a line names a span's class, from the span's tag in the pool: the class number, or "large" for spans without
+ * one. */
 struct log_class {
     char text[8];
 };

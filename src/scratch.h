@@ -1,7 +1,9 @@
-/* Memory for what is too large for a stack, as reports are: malloc and all else here must get by with 2 KiB of it.
+/* Memory for what is too large for a stack, such as reports: no function of the library may need more than 2 KiB of
+ * stack.
  *
- * One piece is the library's own, so that a report can be made when there is no memory; whoever finds that taken gets a mapping.
- * A child forked while another thread had it finds it taken for ever, and gets mappings. Any thread; nothing waits. */
+ * One piece belongs to the library, so that a report can be made without memory; whoever finds that piece taken gets a
+ * mapping. A child forked while another thread had the piece finds it taken from then on, and gets mappings. For any
+ * thread; nothing waits. */
 #ifndef HAK_SCRATCH_H
 #define HAK_SCRATCH_H
 

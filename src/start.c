@@ -1,6 +1,6 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
- * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+ * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 #include "guard.h"
 #include "heap.h"
 #include "limits.h"
@@ -35,7 +35,7 @@ static const char *what_lies_at(const void *p) {
     return kinds[slab_kind(slab_at_offset(region_offset(p)))];
 }
 
-/* What is known of it, then whoever handled the signal before us. */
+/* Prints what is known about the crash, then calls the handler that was installed before ours. */
 static void on_crash(int signal_number, siginfo_t *info, void *context) {
     unsigned i = 0;
     while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
@@ -88,6 +88,6 @@ __attribute__((constructor(101))) void start_library(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     stats_at_exit();
     profile_write_for(OPT_PROFILE_FILE);
-    tiny_look_at_exit(); /* last, as they may find that the program is to be aborted */
+    tiny_look_at_exit(); /* last, because these two may abort the program */
     secure_look_at_exit();
 }

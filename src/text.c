@@ -1,4 +1,4 @@
-/* text.h, plainly. */
+/* See text.h. */
 #include "text.h"
 
 #include <stdarg.h>

@@ -1,15 +1,15 @@
-/* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone, so that it
- * works inside malloc, in a signal handler and when memory is exhausted. Not shared between threads. */
+/* Text without stdio: a line or a document is built in a buffer and written by write(2) alone, which works inside
+ * malloc, in a signal handler and when memory is exhausted. Each thread uses a struct text of its own. */
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
 
 #include "os.h"
 
 struct text {
-    char *buffer;  /* where it is gathered */
+    char *buffer;  /* where the text is gathered */
     size_t bytes;  /* of the buffer */
-    size_t length; /* gathered so far; beyond `bytes` when it was cut off (fd < 0) */
-    int fd;        /* flushed to it when full; -1: cut off instead */
+    size_t length; /* gathered so far; more than `bytes` if the text was cut off (fd < 0) */
+    int fd;        /* where a full buffer is flushed to; -1: the text is cut off instead */
 };
 
 void text_flush(struct text *t);
@@ -18,14 +18,14 @@ void text_string(struct text *t, const char *s);
 void text_number(struct text *t, uint64_t n);
 void text_hex(struct text *t, uintptr_t n);               /* with 0x */
 void text_bytes(struct text *t, uint64_t n);              /* "1.5 MiB" */
-void text_pad(struct text *t, size_t from, size_t width); /* spaces until `width` after position `from` */
+void text_pad(struct text *t, size_t from, size_t width); /* spaces up to `width` bytes behind `from` */
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);
 
-/* Opens the file of that name, in which %p stands for the process id; -1 on failure. */
+/* Opens a file for output, in whose name %p stands for the process id; -1 on failure. */
 int text_open_output(const char *pattern);
 
-/* Puts one formatted line on the standard error. */
+/* Writes one formatted line to the standard error. */
 void text_line(const char *format, ...);
 
 #define TEXT_TO_FD(name, descriptor, size)                                                                             \
