@@ -19,9 +19,8 @@
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_WEAK __attribute__((weak))
-/* For functions that read what other threads write at the same time, and that work with the old value and the new
- * one. */
-#if __has_attribute(no_builtin) /* else the compiler makes a memcpy of a loop, and the sanitizer checks that */
+/* For functions that read what other threads are writing, and can use either the old value or the new one. */
+#if __has_attribute(no_builtin) /* else a loop may become a memcpy, which the sanitizer checks */
 #define HAK_RACY __attribute__((no_sanitize("thread"), no_builtin("memcpy", "memset")))
 #else
 #define HAK_RACY __attribute__((no_sanitize("thread")))

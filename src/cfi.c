@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* How pointers are written: the low four bits say the form, the next three what is added. */
+/* How pointers are written: the low four bits give the form, the next three what is added. */
 enum { FORM_PLAIN, FORM_ULEB, FORM_U2, FORM_U4, FORM_U8, FORM_SLEB = 9, FORM_S2, FORM_S4, FORM_S8, FORM_MASK = 15 };
 enum { POINTER_OMITTED = 0xff, POINTER_RELATIVE = 0x10, POINTER_RELATIVE_MASK = 0x70 };
 enum { HEADER_BYTES = 12, TABLE_SORTED = 0x3b, ROWS_REMEMBERED = 4, EXPRESSION_DEPTH = 16 };
@@ -429,7 +429,7 @@ static unsigned operate(uint64_t op, struct reader *r, uintptr_t *stack, unsigne
 }
 
 bool cfi_expression(const uint8_t *expression, const uintptr_t *registers, uintptr_t first, uintptr_t *value) {
-    struct reader r = {expression, expression + 10, false}; /* enough for its length; all of it is in its entry */
+    struct reader r = {expression, expression + 10, false}; /* holds any length; all of it is in its entry */
     uint64_t bytes = read_uleb(&r);
     r.end = r.at + bytes;
     uintptr_t stack[EXPRESSION_DEPTH + 1] = {first};

@@ -75,7 +75,7 @@ void fail_overwritten_link(const void *slab, size_t block_bytes) {
 }
 
 #ifdef HAK_CHECKED
-/* LCOV_EXCL_START: no test knows a mistake of HAKMEM's own */
+/* LCOV_EXCL_START: no test can provoke a bug of HAKMEM's own */
 void fail_assert(const char *file, int line, const char *what) {
     text_line("hakmem: %s:%u: assertion failed: %s", file, (uint64_t)line, what);
     abort();

@@ -23,7 +23,7 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
  * not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
-/* From now on `explain` is called after each line, with the line's address, before the program ends. */
+/* From now on `explain` is called after each line, with the address that the line is about, before the program ends. */
 void fail_explain(void (*explain)(const void *p));
 
 #endif

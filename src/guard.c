@@ -115,7 +115,7 @@ static bool take_pool(struct heap *h) {
     if (shut && PROVEN(guard_publish, rmw_cas(&first_slot, &none, slot + 1)))
         return true;
     set_records(slot, KIND_FREE);
-    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else it stays out of use */
+    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
         pool_give(&h->pool, slot, GUARD_SLOTS, 0);
     return none != 0; /* then another thread was faster */
 }
@@ -185,7 +185,7 @@ void guard_free(struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
-        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* report_stacks tells */
+        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* report_stacks tells who */
         return;
     }
     block_unsample(&s->state[0], p);

@@ -1,6 +1,5 @@
-/* Sampled guard pages: in a program in production, a few blocks are placed between inaccessible pages, so that an
- * overflow or a use after free of one of them faults and is reported with the stacks that allocated and freed the
- * block.
+/* Sampled guard pages, for use in production: a few blocks are placed between inaccessible pages, so that an overflow
+ * or a use after free of one of them faults and is reported with the stacks that allocated and freed the block.
  *
  *  1. The guard pool is a SuperSlab's worth of slots. Only the pages of live blocks are accessible, and never the first
  *     or the last page of a slot. The pool is taken when the first block is to be guarded, and kept.

@@ -289,7 +289,7 @@ void guarded_empty(struct heap *h) {
     }
 }
 
-/* Takes the block out of its place meanwhile: only whoever does so may touch it. */
+/* Purges the block in a place. Takes the block out meanwhile, because only whoever does so may touch it. */
 static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
     struct slab *s = load_relaxed(place) != NULL ? rmw_swap(place, NULL) : NULL, *none = NULL;
     size_t pages = 0;

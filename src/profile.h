@@ -31,7 +31,7 @@ struct profile_total {
 };
 
 struct profile_stack {
-    /* callers; 0: not in use. In the first entry, too, which stands for all stacks that found no place */
+    /* callers; 0: not in use. Also 0 in the first entry, which stands for all stacks that found no place */
     _Atomic uint32_t depth;
     uint32_t unused;
     uint64_t hash;                         /* constant once depth is set; so are the callers */

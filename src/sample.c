@@ -9,7 +9,7 @@
 
 /* ---- chances, without libm ---- */
 
-/* 1 - exp(-x): x is halved until a few terms suffice, then undone by doubling: 1 - (1 - q)^2 = q (2 - q). */
+/* 1 - exp(-x): x is halved until a few terms suffice, then the result is doubled back: 1 - (1 - q)^2 = q (2 - q). */
 static double chance_of(double x) {
     unsigned doublings = 0;
     if (x > 40)
@@ -138,7 +138,7 @@ void sample_take_back(struct heap *h, unsigned c) {
 
 /* ---- on and off ---- */
 
-/* Rings that are neither empty nor full take no slow path unless this flag is set. */
+/* Makes all heaps' rings take the slow path. Without the flag, a ring that is neither empty nor full has none. */
 static void tell_all(void) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         rmw_or(&h->caches_flags, CACHES_SAMPLED);

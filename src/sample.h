@@ -50,7 +50,7 @@ HAK_INLINE bool sample_passes(struct heap *h, size_t bytes) {
 
 /* ---- from the slow paths of tiny ---- */
 
-/* Whether the next block of the class is not sampled. The refill will count it. */
+/* Whether the next block of the class is surely not sampled. The refill will count the block. */
 bool sample_is_far_in_class(struct heap *h, unsigned class_id);
 
 /* Called when the current slab's countdown ends. True: it ended early, for sampling, and the slab needs nothing yet. */

@@ -277,8 +277,8 @@ HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_
     return true;
 }
 
-/* Checks and clears a block of any size. Behind an intact canary nothing is cleared, so that a stray write there is
- * reported when the block is handed out again. */
+/* Checks and clears a block of any size. Behind an intact canary only the last word is cleared, so that a stray write
+ * there is reported when the block is handed out again. */
 static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes) {
     if (slab_class(s) == ZERO_CLASS)
         return;

@@ -1,9 +1,10 @@
 /* Secure mode (HAKMEM_SECURE=1): two tiers replace the four of the default mode. None of their blocks is ever a hit.
  *
- *  secure.c         blocks up to 64 KiB, the canary's 8 bytes included: the heaps' pools and quarantines secure_slab.c
- *  slabs of such blocks, between guard slots; no thread owns a slab secure_damage.c  finds and reports overflows and
- *  writes after free spans.c          the spans that these slabs are cut from guarded.c        all larger blocks, each
- *  between guard pages
+ *  secure.c         blocks up to 64 KiB, the canary's 8 bytes included: the heaps' pools and quarantines
+ *  secure_slab.c    slabs of such blocks, between guard slots; no thread owns a slab
+ *  secure_damage.c  finds and reports overflows and writes after free
+ *  spans.c          the spans that these slabs are cut from
+ *  guarded.c        all larger blocks, each between guard pages
  *
  * Both tiers keep each block's requested size outside the block: malloc_usable_size returns it, the canary begins right
  * behind it, and a sized free must name it. They also keep which operator made the block. The heaps' lists and rings
@@ -134,8 +135,8 @@ HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t
     secure_put_canary(e.block, block_bytes, bytes);
     return block_word(e.block);
 }
-/* Checks a block of any size and hands it out. If the block cannot be used, the call ends with a call of `otherwise`,
- * so that the caller in alloc.c can end with this one. */
+/* Checks a block of any size and hands it out. If the block cannot be used, calls `otherwise` as the last step, so that
+ * alloc.c has nothing left to do. */
 void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes));
 
 /* Returns a block that is zero except for its canaries; NULL without memory. */
@@ -165,7 +166,8 @@ void secure_empty(struct heap *h);
  * empties the quarantines: this heap's and the large blocks' at once, another heap's when it next refills or spills.
  * Returns how many pages went back. */
 size_t secure_trim(struct heap *h, bool all);
-/* At the program's end: checks that free blocks are still zero, as no later malloc may do it. */
+/* At the program's end: checks the free blocks, which no later malloc may do, and in a program with one thread also the
+ * canaries of live small blocks. */
 void secure_look_at_exit(void);
 /* *live: bytes requested in the slab's live blocks. *kept: bytes of the free blocks that threads hold. */
 void secure_count(const struct slab *s, size_t *live, size_t *kept);

@@ -66,8 +66,8 @@ static void offer(struct slab *s) {
 }
 
 /* Lowers `held` by `n` blocks whose bits are set. The slab may be gone afterwards. The thread that lets go of the last
- * block gets the slab in the same step: if `held` first said that nothing is held, another thread could give the slab
- * away, and this one would then touch the next slab in its place. */
+ * block gets the slab in the same step: otherwise another thread could give the slab away as soon as nothing is held,
+ * and this thread would touch the next slab in its place. */
 static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
     struct secure_span *span = s->secure;
     uint32_t held = load_relaxed(&span->held), left;

@@ -163,7 +163,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     return superslab;
 }
 
-/* From a SuperSlab that this thread has cut, a span is taken directly. A search may miss a member that was just added
+/* Cuts a SuperSlab if the search fails, and takes a span directly from it. Another search might miss the new member
  * while another thread is interrupted inside the set, and each failed search would cut one more SuperSlab. */
 static size_t take_span(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
@@ -207,7 +207,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
-/* The pool's rule for EMPTY slots. */
+/* Follows the pool's rule for EMPTY slots. */
 size_t spans_resident_bound(size_t waiting, unsigned share) {
     size_t active = pool_active_slots();
     active -= min_size(waiting, active);
@@ -229,7 +229,7 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* A span that was shut is closed, like any that does not stay resident. span_take opens it. */
+/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. */
 static void give(struct heap *h, size_t slot, unsigned order, bool shut) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
