@@ -1,7 +1,7 @@
 /* Compiler, bits and atomics: what every other file may use.
  *
- * The only place, beside os_*, with #if on the compiler or the machine. Atomic read-modify-writes go through the
- * rmw_* names so that the checked build can count them; plain loads and stores name their order at the call. */
+ * Only this file and os_* have #if on the compiler or the machine. Atomic read-modify-writes go through the rmw_* names
+ * so that the checked build can count them; plain loads and stores name their order at the call. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_BASE_H
 #define HAK_BASE_H
@@ -13,20 +13,20 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define prefetch(address) __builtin_prefetch((const void *)(address)) /* any number will do */
+#define prefetch(address) __builtin_prefetch((const void *)(address)) /* the address may be any number */
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
 #define HAK_INLINE static inline __attribute__((always_inline))
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_WEAK __attribute__((weak))
-/* On functions that read what other threads are writing, and can live with either value. */
-#if __has_attribute(no_builtin) /* or else a loop becomes a memcpy, which the sanitizer sees */
+/* For functions that read what other threads are writing, and can use either the old value or the new one. */
+#if __has_attribute(no_builtin) /* else a loop may become a memcpy, which the sanitizer checks */
 #define HAK_RACY __attribute__((no_sanitize("thread"), no_builtin("memcpy", "memset")))
 #else
 #define HAK_RACY __attribute__((no_sanitize("thread")))
 #endif
-/* On functions that read memory without knowing whose it is. */
+/* For functions that read memory without knowing whose it is. */
 #define HAK_STRAY __attribute__((no_sanitize("thread", "address", "undefined")))
 #define HAK_LINE 64 /* bytes of a cache line */
 #if defined(__x86_64__)
@@ -34,10 +34,10 @@
 #else
 #define HAK_PAGE_MOST 65536
 #endif
-/* On the type of a variable that is made read-only once it is filled in: it has its pages to itself. */
+/* For the type of a variable that is made read-only once it is filled in: it gets pages of its own. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MOST)))
 
-/* A function that may only be called where HAK_HAS_WIDE: it has vectors of 32 bytes. */
+/* For functions that use vectors of 32 bytes. They may only be called where HAK_HAS_WIDE() is true. */
 #if defined(__x86_64__)
 #define HAK_WIDE __attribute__((target("avx2")))
 #define HAK_HAS_WIDE() (__builtin_cpu_supports("avx2") != 0)
@@ -85,16 +85,16 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 
 /* ---- atomics ----
  * Read-modify-writes and the _seq accesses are sequentially consistent, which orders a store before a later load
- * without a fence (the fences of C11 are unknown to ThreadSanitizer); on x86 that costs the locked instruction a
- * read-modify-write is anyway, and nothing for a load. */
+ * without a fence (ThreadSanitizer does not know the fences of C11). On x86 a store costs a locked instruction, which a
+ * read-modify-write is anyway, and a load costs nothing. */
 #define load_relaxed(p) atomic_load_explicit(p, memory_order_relaxed)
 #define load_acquire(p) atomic_load_explicit(p, memory_order_acquire)
 #define load_seq(p) atomic_load_explicit(p, memory_order_seq_cst)
 #define store_relaxed(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 #define store_release(p, v) atomic_store_explicit(p, v, memory_order_release)
 #define store_seq(p, v) RMW_COUNTED(atomic_store_explicit(p, v, memory_order_seq_cst))
-/* A relaxed load that the compiler may fold into the instruction that uses it, which it does not do with atomics. The
- * sanitizer gets the atomic one. */
+/* A relaxed load that the compiler may fold into the instruction that uses the value, which it does not do with
+ * atomics. The sanitizer sees an atomic load. */
 #if defined(__SANITIZE_THREAD__) || HAK_HAS_TSAN
 #define RACY_LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #else
@@ -107,8 +107,9 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 #define rmw_add(p, v) RMW_COUNTED(atomic_fetch_add(p, v))
 #define rmw_swap(p, v) RMW_COUNTED(atomic_exchange(p, v))
 
-/* PROVEN(name, access) is the access. The name says that it is needed as it stands, its order included: the model checker's
- * build breaks it on purpose, in the ways that tests/races/seeds.h lists, and each time a harness must fail. */
+/* PROVEN(name, access) is the access. The name says that the access is needed as it stands, its order included: the
+ * model checker's build breaks it on purpose, in the ways that tests/races/seeds.h lists, and each time a harness must
+ * fail. */
 #ifdef HAK_RACES
 #include "seeds.h"
 #else
@@ -132,11 +133,11 @@ HAK_INLINE bool is_power_of_two(size_t x) { return x != 0 && (x & (x - 1)) == 0;
 HAK_INLINE size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* ---- registers, by the numbers that DWARF gives them ----
- * CALLEE_SAVED are those that a function hands back as it found them, and last the one with its return address.
- * SIGNAL_RETURN_CODE is what a signal handler returns to where no unwind table tells of it (0: there always is one): the
- * interrupted registers, then stack pointer and address, lie SIGNAL_FRAME_BYTES above its stack pointer.
- * ARGUMENT_n is the register in which a function gets its n-th argument. */
+/* ---- registers, by the numbers that DWARF gives them ---- CALLEE_SAVED are the registers that a function must
+ * restore, and last the one with its return address. SIGNAL_RETURN_CODE is the code that a signal handler returns to
+ * where no unwind table describes it (0: one always does). The interrupted registers, then stack pointer and address,
+ * are SIGNAL_FRAME_BYTES above the stack pointer there. ARGUMENT_n is the register in which a function gets its n-th
+ * argument. */
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
 #define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16
@@ -144,7 +145,7 @@ enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BY
 #define ARGUMENT_2 "rsi"
 #define ARGUMENT_3 "rdx"
 #define SIGNAL_RETURN_CODE ((uint64_t)0)
-/* Those of the place where this is expanded that a caller's frame may be found by; returns the place. */
+/* Reads the registers that lead to the caller's frame, at the place where this is expanded. Returns that place. */
 HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
     uintptr_t here;
     __asm__ volatile("movq %%rbx, 24(%1)\n\tmovq %%rbp, 48(%1)\n\tmovq %%rsp, 56(%1)\n\t"
@@ -155,7 +156,7 @@ HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
                      : "memory");
     return here;
 }
-HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* without what the machine adds to a return address */
+HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* removes what the machine adds to a return address */
 #elif defined(__aarch64__)
 enum { REGISTERS = 32, REGISTER_STACK = 31, REGISTER_RETURN = 30, SIGNAL_FRAME_BYTES = 128 + 176 + 8 };
 #define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
@@ -173,7 +174,7 @@ HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
                      : "memory");
     return here;
 }
-HAK_INLINE uintptr_t code_address(uintptr_t x) { /* signatures of pointers are taken off; a no-op on older machines */
+HAK_INLINE uintptr_t code_address(uintptr_t x) { /* removes the signature of a pointer; a no-op on older machines */
     register uintptr_t link __asm__("x30") = x;
     __asm__("hint #7" : "+r"(link));
     return link;

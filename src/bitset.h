@@ -5,8 +5,8 @@
  *  3. A search climbs until it finds a word with a bit at or after its place, then descends: O(levels).
  *
  * Members are HINTS: a search may miss a member just added and may return one just removed. Whoever acts on a member
- * checks the truth elsewhere. What is promised: once all calls have returned, a search finds exactly the members.
- * Any thread may call anything at any time; nothing waits. */
+ * checks the truth elsewhere. The guarantee is: once all calls have returned, a search finds exactly the members.
+ * Any thread may call any function at any time; nothing waits. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_BITSET_H
 #define HAK_BITSET_H
@@ -42,9 +42,9 @@ HAK_INLINE bool bitset_has(const struct bitset_family *f, unsigned set, size_t i
     return load_relaxed(bitset_word(f, set, 0, index >> 6)) >> (index & 63) & 1;
 }
 
-/* Adds `index`. The caller made its truth visible by a sequentially consistent write before.
- * Store-buffer pair with bitset_remove: this sets the lower word, then looks at the upper; remove clears the upper,
- * then looks at the lower. All four are sequentially consistent, so one of them sees the other. */
+/* Adds `index`. Before the call, the caller must have made its truth visible by a sequentially consistent write.
+ * Store-buffer pair with bitset_remove: add sets the lower word, then reads the upper one; remove clears the upper one,
+ * then reads the lower. All four accesses are sequentially consistent, so one of the two calls sees the other. */
 static inline void bitset_add(const struct bitset_family *f, unsigned set, size_t index) {
     for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
         _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
@@ -56,14 +56,14 @@ static inline void bitset_add(const struct bitset_family *f, unsigned set, size_
     }
 }
 
-/* Removes `index`. The caller then reads its truth (sequentially consistent) and adds the index again if the truth
- * says so. Upper levels are cleared by the same rule, their truth being the word below. */
+/* Removes `index`. Afterwards the caller must read its truth (sequentially consistent) and add the index again if the
+ * truth says that it is a member. Upper levels follow the same rule; their truth is the word below. */
 static inline void bitset_remove(const struct bitset_family *f, unsigned set, size_t index) {
     for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
         _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
         uint64_t bit = (uint64_t)1 << (index & 63);
         uint64_t rest = rmw_and(word, ~bit) & ~bit;
-        /* somebody added meanwhile */
+        /* another thread has added a member meanwhile */
         if (level > 0 && PROVEN(remove_look, load_seq(bitset_word(f, set, level - 1, index))) != 0) {
             for (unsigned up = level; up < f->levels; up++, index >>= 6)
                 rmw_or(bitset_word(f, set, up, index >> 6), (uint64_t)1 << (index & 63));
@@ -78,9 +78,9 @@ static inline void bitset_remove(const struct bitset_family *f, unsigned set, si
 static inline size_t bitset_find(const struct bitset_family *f, unsigned set, size_t from) {
     size_t at = from;
     unsigned level = 0;
-    for (; level + 1 < f->levels && (at & 63) == 0;
-         level++) /* from a row's start the level above knows better, and the */
-        at >>= 6; /* row may not exist yet */
+    /* at the start of a row, search the level above instead: it tells more, and the row may not exist yet */
+    for (; level + 1 < f->levels && (at & 63) == 0; level++)
+        at >>= 6;
     while (level < f->levels) {
         size_t row = at >> 6;
         if (row >= f->rows[level])

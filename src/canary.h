@@ -11,8 +11,8 @@ HAK_INLINE uint64_t canary_fold(uint64_t a, uint64_t b) {
     __uint128_t product = (__uint128_t)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
-/* Depends on two secrets and the block's address; from it they can't be told. No byte of it is zero: so a text that is one
- * byte too long always shows. */
+/* Computed from two secrets and the block's address, in a way that does not reveal the secrets. No byte of it is zero,
+ * so a string that is one byte too long always changes it. */
 HAK_INLINE uint64_t canary_of(uintptr_t block) {
     return canary_fold(block ^ hak_region.key, hak_region.second_key) | 0x0101010101010101;
 }

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-/* How pointers are written: the low four bits say the form, the next three what is added. */
+/* How pointers are written: the low four bits give the form, the next three what is added. */
 enum { FORM_PLAIN, FORM_ULEB, FORM_U2, FORM_U4, FORM_U8, FORM_SLEB = 9, FORM_S2, FORM_S4, FORM_S8, FORM_MASK = 15 };
 enum { POINTER_OMITTED = 0xff, POINTER_RELATIVE = 0x10, POINTER_RELATIVE_MASK = 0x70 };
 enum { HEADER_BYTES = 12, TABLE_SORTED = 0x3b, ROWS_REMEMBERED = 4, EXPRESSION_DEPTH = 16 };
 
-/* A stretch of bytes being read. Beyond its end there are zeroes, and it is bad. */
+/* Bytes that are being read. A read beyond the end yields zeroes and marks the reader as bad. */
 struct reader {
     const uint8_t *at, *end;
     bool is_bad;
@@ -98,7 +98,7 @@ static bool in_segment(const struct os_module *m, const uint8_t *at, size_t byte
     return at >= m->table_begin && at < m->table_end && bytes <= (size_t)(m->table_end - at);
 }
 
-/* An entry of .eh_frame, without its length; empty if there is none such in the module. */
+/* The .eh_frame entry at this address, without its length; bad and empty if it is not within the module's segment. */
 static struct reader entry_at(const struct os_module *m, const uint8_t *at) {
     struct reader none = {at, at, true}, r = {at, at + 4, false};
     if (!in_segment(m, at, 4))
@@ -110,7 +110,8 @@ static struct reader entry_at(const struct os_module *m, const uint8_t *at) {
     return r;
 }
 
-/* The sorted table of .eh_frame_hdr: pairs of 32-bit numbers, function and FDE, from the header on. */
+/* How many entries the sorted table of .eh_frame_hdr has: pairs of 32-bit distances from the header, to a function and
+ * to its FDE. 0 if the table is missing or has another form. */
 static uint64_t table_entries(const struct os_module *m) {
     const uint8_t *header = m->unwind_table;
     struct reader r = {header, header + HEADER_BYTES, false};
@@ -131,10 +132,10 @@ static int32_t table_number(const struct os_module *m, uint64_t i) {
     return (int32_t)read_bytes(&r, 4);
 }
 
-/* The FDE of the last function that does not begin behind the address. */
+/* The FDE of the last function that begins at or before the address. */
 static const uint8_t *table_search(const struct os_module *m, uintptr_t address) {
-    uint64_t low = 0,
-             high = table_entries(m); /* what is below `low` begins at or before it, from `high` on behind it */
+    /* functions below `low` begin at or before the address, those from `high` on behind it */
+    uint64_t low = 0, high = table_entries(m);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         if ((uintptr_t)(m->unwind_table + table_number(m, 2 * middle)) <= address)
@@ -208,7 +209,7 @@ enum {
 }; /* DW_CFA_* */
 // clang-format on
 
-/* Rules of registers that are not kept (floating point) are read and dropped. */
+/* Drops rules of registers that we do not track (floating point). */
 static void set_rule(struct machine *m, uint64_t number, enum cfi_kind kind, int64_t value) {
     if (number < REGISTERS) {
         m->row->kind[number] = (uint8_t)kind;
@@ -223,7 +224,7 @@ static void restore_rule(struct machine *m, uint64_t number) {
     }
 }
 
-/* The expression that comes next, as an offset from the base. */
+/* Skips the expression that comes next and returns its offset from the base. */
 static int64_t take_block(struct machine *m, struct reader *r) {
     int64_t at = r->at - m->base;
     skip(r, read_uleb(r));
@@ -304,7 +305,7 @@ static void other_instruction(struct machine *m, struct reader *r, uint64_t op) 
     }
 }
 
-/* Runs until the location passes the address. False: an instruction is unknown or cut off. */
+/* Runs the program until the location passes the address. False: an instruction is unknown or cut off. */
 static bool run(struct machine *m, struct reader program, uintptr_t address) {
     while (program.at < program.end && !program.is_bad) {
         uint64_t op = read_bytes(&program, 1);
@@ -385,7 +386,7 @@ static bool binary(uint64_t op, uintptr_t a, uintptr_t b, uintptr_t *value) {
     return true;
 }
 
-/* What an operation that takes nothing from the stack puts there. */
+/* Runs an operation that only pushes a value. False: it is not such an operation. */
 static bool push(uint64_t op, struct reader *r, const uintptr_t *registers, uintptr_t *value) {
     static const uint8_t forms[] = {FORM_U2, FORM_S2, FORM_U4, FORM_S4, FORM_U8, FORM_S8};
     if (op >= OP_LITERAL && op < OP_LITERAL + 32)
@@ -410,7 +411,7 @@ static bool push(uint64_t op, struct reader *r, const uintptr_t *registers, uint
     return true;
 }
 
-/* An operation on the stack's top. Returns its new depth, 0 if it is not known or wants more than there is. */
+/* Runs an operation on the stack's top. Returns the new depth, or 0 if it is unknown or takes more than there is. */
 static unsigned operate(uint64_t op, struct reader *r, uintptr_t *stack, unsigned depth) {
     uintptr_t *top = &stack[depth - 1], saved = *top;
     switch (op) {
@@ -429,7 +430,7 @@ static unsigned operate(uint64_t op, struct reader *r, uintptr_t *stack, unsigne
 }
 
 bool cfi_expression(const uint8_t *expression, const uintptr_t *registers, uintptr_t first, uintptr_t *value) {
-    struct reader r = {expression, expression + 10, false}; /* its length; it was seen to lie in its entry */
+    struct reader r = {expression, expression + 10, false}; /* holds any length; all of it is in its entry */
     uint64_t bytes = read_uleb(&r);
     r.end = r.at + bytes;
     uintptr_t stack[EXPRESSION_DEPTH + 1] = {first};

@@ -11,7 +11,7 @@
 #define MID_BLOCKS_MAX 64    /* bits of free_blocks */
 
 // clang-format off
-/* The inverse of an odd number modulo 2^32: each step doubles the bits that are right, from 5. */
+/* The inverse of an odd number modulo 2^32. Each step doubles the number of correct bits, which is 5 at first. */
 #define ODD(n) ((uint32_t)(n) >> __builtin_ctz(n))
 #define INVERSE5(o) ((3 * (o)) ^ 2)
 #define INVERSE10(o) (INVERSE5(o) * (2 - (o) * INVERSE5(o)))

@@ -123,9 +123,9 @@ enum {
 
 struct size_class {
     uint32_t block_bytes;
-    uint32_t divisor;  /* the inverse of the odd part of block_bytes, at the bit where block_index wants it */
+    uint32_t divisor;  /* the inverse of the odd part of block_bytes, shifted to where block_index wants it */
     uint16_t blocks;   /* in a slab */
-    uint16_t reuse_at; /* tiny: a full slab is used again at its reuse_at-th free */
+    uint16_t reuse_at; /* tiny: a full slab becomes usable again at its reuse_at-th free */
     uint8_t slots;     /* of a slab's span */
 };
 extern HAK_HIDDEN const struct size_class size_classes[CLASSES];
@@ -144,11 +144,12 @@ HAK_INLINE size_t huge_superslabs_of(size_t bytes) { return (bytes + SUPERSLAB_B
 HAK_INLINE unsigned ring_of_class(unsigned class_id) { return class_id - TINY_CLASSES; }
 HAK_INLINE unsigned ring_of_slots(unsigned slots) { return MID_CLASSES + slots; }
 
-/* The index of the block that begins at this offset of a slab; at least the blocks of a slab if none does. The offset times
- * the inverse of the odd part of the block's size, a number << shift, is the quotient << shift if there is one. The divisor
- * has that begin at bit 16: what was shifted out, 0 if there is one, lies below, and comes out on top of what is returned. A
- * number below the blocks of a slab is thus that of a block, as offsets have at most 16 + shift bits, and each has a
- * product of so many bits to itself. */
+/* The index of the block that begins at this offset of a slab; at least the slab's number of blocks if none begins
+ * there. A block size is its odd part << shift. If it divides the offset, the offset times the inverse of the odd part
+ * is the quotient << shift. The divisor is that inverse, shifted so that the quotient begins at bit 16 of the product.
+ * The bits below are 0 if the size divides the offset, and the rotation moves them to the top of the result. So only
+ * multiples of the size give a result below the number of blocks: offsets have at most 16 + shift bits, and no two of
+ * them have the same product in that many bits. */
 HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
     uint32_t product = offset_in_slab * divisor;
     return product << 16 | product >> 16;

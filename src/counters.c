@@ -1,4 +1,4 @@
-/* Names and explanations of the counters, from their table. */
+/* The counters' names and explanations, from the table in counters.h. */
 /* SPDX-License-Identifier: MIT */
 #include "counters.h"
 

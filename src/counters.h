@@ -1,7 +1,7 @@
-/* The counters: one table; every heap has its own copy, which only its thread writes, on slow paths.
+/* The counters, in one table. Every heap has its own copy, which only its thread writes, on slow paths.
  *
- * A total is the sum over all heaps, past threads' heaps included (they are reused, never cleared). Reading while
- * threads run gives each counter a recent value. */
+ * A total is the sum over all heaps, those of past threads included (heaps are reused, never cleared). Totals that are
+ * read while threads run are recent values. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_COUNTERS_H
 #define HAK_COUNTERS_H

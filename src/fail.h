@@ -12,16 +12,16 @@ enum freer { FREER_UNKNOWN, FREER_THIS_THREAD, FREER_OTHER_THREAD };
 /* "hakmem: double free of 0x… (48-byte block, freed by this thread)"; or "by another thread", or the size alone. */
 HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer freer);
 /* "hakmem: invalid free of 0x… (why)"; for other calls "hakmem: invalid pointer 0x… in realloc (why)".
- * block_bytes != 0: why is "inside a 48-byte block". */
+ * If block_bytes is not 0, "inside a 48-byte block" replaces `why`. */
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
 HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes);
 /* "hakmem: free of 0x… by operator delete, made by operator new[] (48-byte block)" */
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
-/* "hakmem: WHAT of 0x… (48-byte block)"; the secure mode's overflows and writes after free */
+/* "hakmem: WHAT of 0x… (48-byte block)"; for overflows and writes after free that secure mode finds */
 HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
-/* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one": a link was overwritten; which block held
- * it is not known. */
+/* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one": a link was overwritten, and it is
+ * not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
 /* From now on `explain` is called with the address after each line about an address, before the program ends. */

@@ -21,9 +21,9 @@ struct guard_stack {
 
 struct guard_slot {
     _Atomic uint32_t state;    /* enum guard_state: whoever makes it BUSY holds the rest */
-    _Atomic uint32_t freed_at; /* a number that grows with each free */
+    _Atomic uint32_t freed_at; /* `frees` at that time */
     uintptr_t block;
-    size_t bytes;       /* asked for */
+    size_t bytes;       /* requested */
     uintptr_t begin;    /* of the accessible pages */
     size_t pages_bytes; /* of these */
     struct guard_stack allocated, freed;
@@ -105,8 +105,8 @@ static void set_records(size_t slot, enum slab_kind kind) {
     }
 }
 
-/* Publishes last: from then on other threads make pages of it accessible. False: there is no room for a pool, or the kernel
- * does not protect it. */
+/* Takes the pool. It is published last, because from then on other threads make pages of it accessible. False: there is
+ * no room for a pool, or the kernel does not protect it. */
 static bool take_pool(struct heap *h) {
     bool zero;
     size_t none = 0, slot = pool_take(&h->pool, GUARD_SLOTS, 1, 0, &zero);
@@ -120,12 +120,12 @@ static bool take_pool(struct heap *h) {
     if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1)))
         return true;
     set_records(slot, KIND_FREE);
-    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else it stays out of use */
+    if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
         pool_give(&h->pool, slot, GUARD_SLOTS, 0);
     return none != 0; /* then another thread was faster */
 }
 
-/* The one that was freed longest ago, never used ones first; NULL: all are live. */
+/* Claims the slot that was freed longest ago, never used ones first; NULL: all are live. */
 static struct guard_slot *claim(void) {
     for (;;) {
         struct guard_slot *oldest = NULL;
@@ -181,7 +181,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     return p;
 }
 
-/* Is p the start of the block that the slot has or had? */
+/* Whether p is the start of the block that the slot has or had. */
 static bool is_block(const struct slab *s, const void *p) {
     const struct guard_slot *slot = slot_of_slab(s);
     return slot != NULL && slot->block == (uintptr_t)p;
@@ -197,7 +197,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
-        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* the next lines tell */
+        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* report_stacks tells who */
         return;
     }
     block_unsample(&s->state[0], p);

@@ -1,14 +1,14 @@
 /* Secure mode's large blocks: each between inaccessible pages. See secure.h.
  *
- *  1. A block is part of a span of the pool, or of a run of SuperSlabs: at least a page before it and one behind it are
- *     forbidden. The rest of its last page begins with the canary, as far as that fits.
- *  2. What is freed is cleared or purged, and forbidden, and waits in a quarantine that all threads share: it comes to a
- *     random place there; what had the place goes on into a ring; what had the place in the ring goes back to the pool.
- *     What was written of blocks up to a MiB is cleared and stays resident, as long as that is no more than is in use, and
- *     KEEP_BYTES: new pages would cost five times that. Others get their pages all at once, and huge ones, if blocks of
- *     their size were touched whole lately.
- *  3. It stays inaccessible there: whoever takes a span makes accessible what it needs. So giving back needs nothing of
- *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
+ *  1. A block is part of a span of the pool, or of a run of SuperSlabs. At least one page before it and one behind it
+ *     are inaccessible. The rest of its last page begins with the canary, as far as that fits.
+ *  2. A freed block is cleared or purged, made inaccessible, and waits in a quarantine that all threads share. It takes
+ *     a random place there; the block that had the place moves on to a ring; the block it replaces there goes to the
+ *     pool. What was written in blocks up to a MiB is cleared and stays resident, as long as that is no more than what
+ *     is in use plus KEEP_BYTES: new pages would cost five times as much. Other blocks get all their pages at once, and
+ *     huge pages, if blocks of their size were touched whole lately.
+ *  3. Free spans stay inaccessible in the pool: whoever takes one makes accessible what it needs. So giving back asks
+ *     nothing of the kernel, which may refuse access under RLIMIT_DATA, and free spans do not count against that limit.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 /* SPDX-License-Identifier: MIT */
@@ -25,14 +25,14 @@
 
 #include <string.h>
 
-#define GUARDS_MAX 8000          /* blocks with guards: up to three of the kernel's 65,530 mappings each */
+#define GUARDS_MAX 8000          /* blocks with guards; each takes up to three of the kernel's 65,530 mappings */
 #define QUARANTINE_PLACES 64     /* in each part */
 #define KEEP_BLOCK_BYTES_MAX MIB /* larger ones are purged when they are freed */
 #define KEEP_BYTES (8 * MIB)
-#define LOOKS 16 /* at a freed block, to see how much of it was written to */
+#define LOOKS 16 /* pages read of a freed block, to estimate how much of it was written */
 #define POPULATE_BYTES_MAX (8 * MIB)
 #define TOUCHED_MAX 16
-#define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
+#define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones do not wait: addresses may be limited */
 
 /* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a record out of
  * it holds that block. */
@@ -42,7 +42,7 @@ static struct {
     _Atomic int32_t touched[2]; /* how many more of the blocks freed lately were touched whole than were not; the second
                                       of those that are too large to be kept */
     _Atomic int64_t kept_pages; /* of blocks in quarantine that are resident */
-    _Atomic int64_t waiting_slots; /* of freed blocks that the pool does not have yet */
+    _Atomic int64_t waiting_slots; /* slots of freed blocks that are not back in the pool yet */
     _Atomic uint32_t guards;       /* blocks with guards */
 } guarded_all;
 
@@ -51,7 +51,7 @@ static char *block_of(const struct slab *s) { return slab_address(s) + s->lead_b
 static char *span_begin(const struct slab *s) { return block_of(s) - s->lead_bytes; }
 static char *span_end(const struct slab *s) { return span_begin(s) + s->span_slots * SLOT_BYTES; }
 
-/* The canary, or what of it fits between the block and its guard. What is left of the page then is zero. */
+/* How much of the canary fits between the block and its guard. The rest of the page is zero. */
 static size_t canary_bytes(const struct slab *s) {
     return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
 }
@@ -87,7 +87,7 @@ static void give(struct heap *h, size_t slot, size_t slots, bool resident) {
         pool_give_purged(&h->pool, slot, (unsigned)slots);
 }
 
-/* Nobody's record but the holder's is touched. Runs are as large as the address space: of them no slot is said to be shut. */
+/* Only the holder's records are written. Runs are never marked shut: they can be as large as the address space. */
 static void set_shut(const struct slab *s, bool shut) {
     struct slab *first = slab_of_slot(slot_of(s) - s->lead_bytes / SLOT_BYTES);
     if (shut && is_run(s->span_slots))
@@ -109,7 +109,7 @@ static void lose_guards(struct slab *s) {
     rmw_add(&guarded_all.guards, (uint32_t)-1);
 }
 
-/* Without, if there are many already or the kernel has no mappings left. */
+/* Adds guard pages, unless there are too many already or the kernel has no mappings left. */
 static void guard(struct slab *s, bool shut) {
     char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     s->has_guards = true;
@@ -119,19 +119,19 @@ static void guard(struct slab *s, bool shut) {
         lose_guards(s);
 }
 
-/* What of the span the program may touch. */
+/* The part of the span that the program may touch. */
 static char *open_part(const struct slab *s, size_t *bytes) {
     *bytes = s->has_guards ? committed_bytes(s->bytes) : s->span_slots * SLOT_BYTES;
     return s->has_guards ? block_of(s) : span_begin(s);
 }
 
-/* Whether blocks of about that size are touched whole, as it seems. */
+/* Whether programs seem to touch blocks of about this size whole. */
 static bool are_touched(size_t bytes) {
     return bytes <= POPULATE_BYTES_MAX &&
            load_relaxed(&guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MAX / 2 && option(OPT_POPULATE);
 }
 
-/* Makes the block accessible and zero, and what is around it inaccessible. `zero`: the whole span is so. */
+/* Makes the block accessible and zero, and the span around it inaccessible. `zero`: the whole span is zero already. */
 static bool open_block(struct slab *s, bool zero) {
     bool shut = is_shut(s);
     char *begin = span_begin(s);
@@ -146,11 +146,11 @@ static bool open_block(struct slab *s, bool zero) {
     if (os_commit(begin, bytes)) {
         if (s->is_huge && s->has_guards)
             os_advise(OS_HUGE, begin, bytes);
-        if ((zero || !shut) && are_touched(bytes)) /* else it is resident already, or most of it */
+        if ((zero || !shut) && are_touched(bytes)) /* else most of it is resident already */
             os_advise(OS_POPULATE, begin, bytes);
         return true;
     }
-    if (s->has_guards) { /* for want of mappings, perhaps */
+    if (s->has_guards) { /* mappings may have run out */
         lose_guards(s);
         begin = open_part(s, &bytes);
         if (os_commit(begin, bytes))
@@ -184,7 +184,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     return block_of(s);
 }
 
-/* The guard before such a block takes a SuperSlab, which counts against limits and takes addresses. */
+/* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits and uses addresses. */
 static bool huge_pages_pay(size_t bytes) {
     return bytes >= SUPERSLAB_BYTES && are_touched(bytes) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
            !limits_set() && !hak_region.window;
@@ -199,10 +199,11 @@ void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
     return begin_block(h, bytes, alignment, false);
 }
 
-/* How many pages of a freed block were written to, from its beginning on, as far as a few looks tell: up to the first that is
- * found to be zero, one in a sixteenth of the block, then those of the last sixteenth. To look at a page that was never
- * touched costs a fault, so at most two are. The kernel would tell what is resident, but by a call (mincore) that malloc
- * needs nowhere else, so a sandbox may forbid it. Notes whether the block was written to whole. */
+/* Estimates how many pages of a freed block were written, from its beginning on. Reads one page in each sixteenth of
+ * the block until one is zero, then the pages of the sixteenth before. Reading a page that was never touched costs a
+ * fault, so at most two such pages are read. The kernel would tell what is resident, but by a call (mincore) that
+ * malloc needs nowhere else, so a sandbox may forbid it. Also notes in `touched` whether the block was written
+ * whole. */
 static size_t written_pages(const char *begin, size_t bytes) {
     const size_t page = os_page_bytes(), n = bytes / page, step = (n + LOOKS - 1) / LOOKS;
     const uintptr_t at = (uintptr_t)begin;
@@ -222,15 +223,15 @@ static size_t written_pages(const char *begin, size_t bytes) {
     return written;
 }
 
-/* Whether so many more pages may be resident though nobody uses them: as many as are in use, and KEEP_BYTES. */
+/* Whether this many more unused pages may stay resident: in all, at most as many as are in use, plus KEEP_BYTES. */
 static bool may_keep(size_t pages) {
     size_t slots = spans_resident_bound((size_t)load_relaxed(&guarded_all.waiting_slots), 1);
     size_t most = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
     return load_relaxed(&guarded_all.kept_pages) + (int64_t)pages <= (int64_t)most;
 }
 
-/* Clears what was written of a freed block, if that may stay resident. The rest is purged. Without guards the span's pages
- * may not all be accessible: the kernel has refused something. */
+/* Clears what was written in a freed block, if that may stay resident, and purges the rest. Not without guards: then
+ * the kernel has refused something, and not all of the span's pages may be accessible. */
 static bool keep(struct slab *s, char *begin, size_t bytes) {
     bool may_look = s->has_guards && bytes <= POPULATE_BYTES_MAX;
     size_t page = os_page_bytes(), written = may_look ? written_pages(begin, bytes) : 0;
@@ -245,7 +246,7 @@ static bool keep(struct slab *s, char *begin, size_t bytes) {
     return true;
 }
 
-/* What was accessible is zero then, and inaccessible, or not said to be. */
+/* Makes what was accessible zero and inaccessible. If either fails, the slots are not marked shut. */
 static void shut_block(struct slab *s) {
     size_t bytes;
     char *begin = open_part(s, &bytes);
@@ -266,7 +267,7 @@ static void stop_keeping(struct slab *s) {
     s->kept_pages = 0;
 }
 
-/* It leaves the quarantine. */
+/* Moves a block from the quarantine to the pool. */
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
@@ -295,7 +296,7 @@ void guarded_empty(struct heap *h) {
     }
 }
 
-/* Only who has taken it from its place may touch it. */
+/* Purges the block in a place. Takes the block out meanwhile, because only whoever does so may touch it. */
 static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
     struct slab *s = load_relaxed(place) != NULL ? rmw_swap(place, NULL) : NULL, *none = NULL;
     size_t pages = 0;
@@ -338,7 +339,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
     rings_shrink(h);
 }
 
-/* A run grows by the SuperSlabs behind it, if they are free. */
+/* Extends a run by the SuperSlabs behind it, if they are free. */
 static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     size_t had = s->span_slots / SUPERSLAB_SLOTS, needed = s->lead_bytes + committed_bytes(bytes) + os_page_bytes();
     size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, more = (wanted - had) * SUPERSLAB_BYTES;
@@ -371,7 +372,7 @@ static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
         return false;
     }
     memset(block + s->bytes, 0, canary_bytes(s));
-    if (bytes < s->bytes) /* what stays accessible of it */
+    if (bytes < s->bytes) /* the part that stays accessible */
         memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
     s->bytes = bytes;
     s->maker = MADE_BY_MALLOC;

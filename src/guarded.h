@@ -8,7 +8,7 @@
 void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment);
 /* What p is; *bytes: the size that was asked for. */
 enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes);
-void guarded_empty(struct heap *h);   /* the quarantine, which all threads share */
-size_t guarded_purge(struct heap *h); /* what is resident there; in pages */
+void guarded_empty(struct heap *h);   /* empties the quarantine, which all threads share */
+size_t guarded_purge(struct heap *h); /* purges what is resident in the quarantine; returns pages */
 
 #endif

@@ -1,4 +1,4 @@
-/* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
+/* The hak_* functions of hakmem.h. No logic: arguments are checked here, the work is done in the modules below. */
 /* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"

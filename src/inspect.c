@@ -1,4 +1,4 @@
-/* The tables of inspect.h. */
+/* The tables that inspect.h describes. */
 /* SPDX-License-Identifier: MIT */
 #include "inspect.h"
 #include "block.h"

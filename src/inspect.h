@@ -1,13 +1,14 @@
-/* The heap as another process may read and steer it, without this one's help: `hakmem explain PID` and the others.
+/* What another process needs to read and steer the heap without this one's help: `hakmem explain PID` and the others.
  *
- *  1. An ELF note (owner "HAKMEM", type 1) holds the distance from itself to `hak_inspect`, also in a stripped or static
- *     program. The reader checks magic and version.
- *  2. Everything else are plain tables: `facts` tells by name where the fields of the structs lie and what the constants
- *     are, `places` where the tables are. So the reader has no second copy of the layout.
- *  3. The reader writes one word to ask for something: `purge_wanted`, or an option's value. A thread looks at
- *     its next allocation that is no hit of alloc.h's, a ring's hit too; a parked purger when its word changes and its wait is
- *     interrupted. A thread has done what was asked when its heap's `purge_seen` is the word. There is no purger to wait for
- *     where `fork_page` is NULL or its `purger` PURGER_NONE: then a program that sleeps does nothing until it allocates.
+ *  1. An ELF note (owner "HAKMEM", type 1) holds the distance from itself to `hak_inspect`, also in a stripped or
+ *     static program. The reader checks magic and version.
+ *  2. All the rest is plain tables: `facts` gives by name the places of the structs' fields and the values of the
+ *     constants, `places` gives the addresses of the tables. So the reader has no second copy of the layout.
+ *  3. To ask for something, the reader writes one word: `purge_wanted`, or an option's value. A thread looks at the
+ *     word in its next allocation that is not a hit of alloc.h (a ring's hit looks, too); a parked purger looks when
+ *     its word changes and its wait is interrupted. A thread is done when its heap's `purge_seen` equals the word.
+ *     There is no purger to wait for if `fork_page` is NULL or its `purger` is PURGER_NONE: a program that sleeps then
+ *     does nothing until it allocates.
  *
  * INSPECT_VERSION changes when the meaning of a fact does. */
 /* SPDX-License-Identifier: MIT */

@@ -1,5 +1,5 @@
-/* The standard C names, with glibc's answers. No logic beyond the checking of arguments. What glibc alone has is declared
- * here, so that the library is the same on every libc: programs that were built elsewhere find all of it. */
+/* The standard C names, with glibc's results. No logic beyond checks of arguments. Functions that only glibc has are
+ * declared here, so that the library is the same on every libc: programs built elsewhere find all of them. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "options.h"
@@ -16,7 +16,7 @@
 
 START_LIBRARY_WANTED;
 
-/* As <malloc.h> of glibc has them, 2.33 and later. */
+/* As in <malloc.h> of glibc 2.33 and later. */
 enum { M_MXFAST = 1, M_TRIM_THRESHOLD = -1 };
 #define MALLINFO(name, number)                                                                                         \
     struct name {                                                                                                      \
@@ -51,7 +51,7 @@ HAK_API void *reallocarray(void *block, size_t count, size_t size) {
     return alloc_realloc(block, whole);
 }
 
-/* Rounds the alignment up to a power of two; one that cannot be is EINVAL. */
+/* Rounds the alignment up to a power of two; EINVAL if there is none. */
 HAK_API void *memalign(size_t alignment, size_t size) {
     if (alignment > SIZE_MAX / 2 + 1) {
         errno = EINVAL;
@@ -63,7 +63,7 @@ HAK_API void *memalign(size_t alignment, size_t size) {
     return alloc_aligned(power, size);
 }
 
-/* As glibc since 2.38 and C17 have it; before, glibc rounded as memalign does. */
+/* As in C17 and in glibc since 2.38; before, glibc rounded as memalign does. */
 HAK_API void *aligned_alloc(size_t alignment, size_t size) {
     if (!is_power_of_two(alignment)) {
         errno = EINVAL;
@@ -72,7 +72,7 @@ HAK_API void *aligned_alloc(size_t alignment, size_t size) {
     return alloc_aligned(alignment, size);
 }
 
-/* As glibc: errno is ENOMEM as well when there is no memory, and is left alone when there is or the alignment is wrong. */
+/* As in glibc: without memory errno becomes ENOMEM, too; on success and for a wrong alignment errno is left alone. */
 HAK_API int posix_memalign(void **result, size_t alignment, size_t size) {
     if (!is_power_of_two(alignment) || alignment % sizeof(void *) != 0)
         return EINVAL;
@@ -105,7 +105,7 @@ HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
     alloc_free_sized(block, size);
 }
 
-/* `pad` is how much glibc would leave at the top of its heap; ours has no top. */
+/* `pad` is what glibc would leave at the top of its heap; ours has no top. */
 HAK_API int malloc_trim(size_t pad) {
     (void)pad;
     return alloc_trim() != 0;
@@ -120,7 +120,7 @@ HAK_API int mallopt(int parameter, int value) {
         text[t.length] = '\0';
         return option_set(value >= 0 ? "RETAIN_BYTES" : "PURGE", value >= 0 ? text : "never") == 0;
     case M_MXFAST: return value >= 0 && (size_t)value <= 80 * sizeof(size_t) / 4;
-    default: return 1; /* accepted, as glibc accepts what it does not know */
+    default: return 1; /* accepted, as glibc accepts parameters that it does not know */
     }
 }
 
@@ -129,7 +129,7 @@ HAK_API struct mallinfo2 mallinfo2(void) {
     struct heap_report *r = stats_begin();
     if (r == NULL)
         return m;
-    m.arena = (size_t)(r->total - r->untouched_live); /* so that what is in use is never more */
+    m.arena = (size_t)(r->total - r->untouched_live); /* so that uordblks is never more */
     m.ordblks = r->pool.empty_slots;
     m.uordblks = (size_t)r->live;
     m.fordblks = (size_t)(r->partly_used_slabs + r->thread_caches + r->empty_slots);
@@ -151,7 +151,7 @@ HAK_API struct mallinfo mallinfo(void) {
 
 HAK_API void malloc_stats(void) { stats_print(2); }
 
-/* The stream is the caller's, so stdio writes it: the one call here that could be a cancellation point. */
+/* The stream is the caller's, so stdio writes to it: the only call here that could be a cancellation point. */
 HAK_API int malloc_info(int options, FILE *stream) {
     if (options != 0)
         return EINVAL;

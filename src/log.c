@@ -1,4 +1,4 @@
-/* log.h: which events are wanted, and how classes are named. */
+/* See log.h. */
 /* SPDX-License-Identifier: MIT */
 #include "log.h"
 

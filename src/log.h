@@ -12,7 +12,8 @@ enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
 /* Whether events of this kind are wanted. */
 bool log_wanted(enum log_kind kind);
 
-/* How a line names the class of a span, by its tag in the pool: its number, or "large" for spans that have none. */
+/* How a line names a span's class, from the span's tag in the pool: the class number, or "large" for spans without
+ * one. */
 struct log_class {
     char text[8];
 };

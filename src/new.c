@@ -1,5 +1,5 @@
-/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do; those that are told a size
- * jump to alloc.c, which compares it first. */
+/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. Sized deletes jump
+ * to alloc.c, which checks the size first. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 
@@ -12,9 +12,9 @@
 
 struct nothrow;
 
-#define NO_ALIGNMENT SIZE_MAX /* which no block can have */
+#define NO_ALIGNMENT SIZE_MAX /* an alignment that no block can have */
 
-/* new_handler.cc: ask the new_handler for memory, then throw or return NULL. Alignment 0: that of any block. */
+/* new_handler.cc: ask the new_handler for memory, then throw or return NULL. Alignment 0: the default one. */
 void *new_failed(size_t size, size_t alignment);
 void *new_failed_nothrow(size_t size, size_t alignment);
 
@@ -22,7 +22,7 @@ HAK_INLINE void *new_plain(size_t size, bool array, bool throws) {
     void *p = alloc_malloc_else(size, array ? alloc_slow_new_array : alloc_slow_new);
     return likely(p != NULL) ? p : throws ? new_failed(size, 0) : new_failed_nothrow(size, 0);
 }
-/* An alignment that is no power of two is refused, as libstdc++ refuses it; the new_handler is not asked then. */
+/* Refuses an alignment that is no power of two, as libstdc++ does, without asking the new_handler. */
 HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool throws) {
     void *p = NULL;
     if (likely(is_power_of_two(alignment)))

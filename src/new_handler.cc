@@ -1,6 +1,6 @@
-/* What operator new does when there is no memory: the one part that needs C++, because a nothrow operator must catch what
- * the program's new_handler throws. libstdc++ is not linked: what the compiler and this file need of it are weak
- * references, which are there in every program that can throw at all. */
+/* What operator new does when there is no memory. Only this part needs C++, because a nothrow operator must catch what
+ * the program's new_handler throws. libstdc++ is not linked: the compiler and this file refer to its functions weakly,
+ * and every program that can throw at all has them. */
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
@@ -22,7 +22,8 @@ static void *try_again(size_t size, size_t alignment) {
     return alignment == 0 ? hak_malloc(size) : hak_aligned_alloc(alignment, size);
 }
 
-/* Asks the handler for memory until it gives up. Memory does not help where the alignment is no power of two. */
+/* Asks the handler for memory until there is enough or the handler gives up. No memory helps if the alignment is no
+ * power of two. */
 static void *retry(size_t size, size_t alignment) {
     while ((alignment & (alignment - 1)) == 0) {
         handler_function handler = hak_get_new_handler != nullptr ? hak_get_new_handler() : nullptr;

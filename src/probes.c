@@ -1,4 +1,5 @@
-/* The probes themselves: see probes.h. Notes are written by the macros of systemtap's sys/sdt.h, of which there is a copy. */
+/* The probes themselves: see probes.h. The macros of systemtap's sys/sdt.h, of which we keep a copy, write the
+ * notes. */
 /* SPDX-License-Identifier: MIT */
 #include "probes.h"
 
@@ -6,7 +7,7 @@
 #define STAP_SDT_ARG_CONSTRAINT r
 #include "third_party/sys/sdt.h"
 
-/* In the file, not zeroed memory: the kernel finds them by their place in it. */
+/* Stored in the file, not in zeroed memory, because the kernel finds them by their offset in the file. */
 #define SEMAPHORE __attribute__((section(".probes"), used)) volatile unsigned short
 SEMAPHORE otel_memory_alloc_semaphore;
 SEMAPHORE otel_memory_free_semaphore;

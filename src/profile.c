@@ -22,7 +22,7 @@ static size_t table_bytes(void) {
                     os_page_bytes());
 }
 
-/* NULL: no memory. Two threads that make it at once agree on one. */
+/* The tables, made at the first call. NULL: no memory. Two threads that make them at once agree on one. */
 static struct profile_stack *tables(void) {
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
     if (likely(stacks != NULL))
@@ -70,7 +70,7 @@ static bool is_stack(const struct profile_stack *s, uint64_t hash, const uintptr
            memcmp(s->callers, callers, depth * sizeof *callers) == 0;
 }
 
-/* A new entry; 0: there is none left. */
+/* Adds an entry and returns its number; 0: there is no room left. */
 static uint32_t add_stack(struct profile_stack *stacks, uint64_t hash, const uintptr_t *callers, unsigned depth) {
     uint32_t n = load_relaxed(&hak_profile.stacks_used);
     if (n < PROFILE_STACKS)
@@ -108,7 +108,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
 
 /* ---- samples ---- */
 
-/* The i-th place in which the address may be, level by level. */
+/* The i-th place where a sample of this address may be, level by level. */
 static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     unsigned level = i / PROBES;
     uint64_t size = (uint64_t)PROFILE_LEAST_SAMPLES << level, first = size - PROFILE_LEAST_SAMPLES;

@@ -1,4 +1,4 @@
-/* The heap profile: what was sampled, by call stack. Read by the program, and by other processes at any moment.
+/* The heap profile: what was sampled, by call stack. The program reads it, and other processes may at any moment.
  *
  *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers and the totals of
  *     what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
@@ -25,7 +25,7 @@ enum {
 
 struct profile_total {
     _Atomic uint64_t samples;
-    _Atomic uint64_t bytes;             /* that these were asked for with */
+    _Atomic uint64_t bytes;             /* requested by these */
     _Atomic uint64_t estimated_bytes;   /* what they stand for */
     _Atomic uint64_t estimated_objects; /* in 1 / 65536 */
 };
@@ -34,7 +34,7 @@ struct profile_stack {
     /* callers; 0: not in use. The first entry also has 0: it stands for all stacks that found no place */
     _Atomic uint32_t depth;
     uint32_t unused;
-    uint64_t hash;                         /* constant once depth is set, as are the callers */
+    uint64_t hash;                         /* constant once depth is set; so are the callers */
     struct profile_total allocated, freed; /* any thread; live is the difference */
     /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
     _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
@@ -51,33 +51,34 @@ struct profile_sample {
 };
 
 struct profile {
-    _Atomic uint64_t
-        wanted_bytes;            /* mean between samples; 0: none. Who may write here switches the profile on or off */
-    _Atomic uint64_t told_bytes; /* sample.c's: of which all heaps have been told */
-    _Atomic uint64_t dropped;    /* samples without a place */
-    _Atomic(struct profile_stack *) stacks; /* NULL: never wanted; then constant */
+    /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
+    _Atomic uint64_t wanted_bytes;
+    _Atomic uint64_t told_bytes;            /* sample.c's: the last wanted_bytes that it signalled to all heaps */
+    _Atomic uint64_t dropped;               /* samples that found no place */
+    _Atomic(struct profile_stack *) stacks; /* NULL until the profile is first wanted; then constant */
     struct profile_sample *samples;         /* PROFILE_SAMPLES; constant once stacks is set */
-    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS; a stack's number, 0: none; likewise */
+    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS numbers of stacks, 0: none; constant likewise */
     _Atomic uint32_t stacks_used;           /* entries given out; may exceed PROFILE_STACKS */
     _Atomic uint32_t levels_used;           /* of samples */
 };
 extern HAK_HIDDEN struct profile hak_profile;
 
-/* From the next slow path of each thread on: a sample every `bytes` on average; 0: none. */
+/* From each thread's next slow path on, a sample is taken every `bytes` on average; 0: none. */
 void profile_want(uint64_t bytes);
 
-/* A block was allocated with this chance to be in the profile. False: it is not in there. */
+/* Adds a block that was allocated with this chance of being sampled. `callers` has room for PROFILE_CALLERS, too many
+ * for a small stack. False: there was no place. */
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers);
-/* It is about to be freed; nothing happens if it is not in there. */
+/* Removes a block that is about to be freed, if it is in the profile. */
 void profile_remove(const void *p);
-/* How many bytes it was asked for with; SIZE_MAX if it is not in there. */
+/* The block's requested bytes; SIZE_MAX if it is not in the profile. */
 size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 
-/* Writes it to the file of that name, in which %p stands for the process id. False: that cannot be opened. */
+/* Writes the profile to a file, in whose name %p stands for the process id. False: the file cannot be opened. */
 bool profile_write(const char *pattern);
-/* To the file that a TEXT option names, if it does; a line if that cannot be written. */
+/* Writes it to the file that a TEXT option names, if any. Prints a line if that fails. */
 void profile_write_for(enum option o);
 
 #endif

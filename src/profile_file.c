@@ -1,13 +1,13 @@
-/* The heap profile as a text, for `hakmem flame`: PROFILE_FILE leaves one at the program's end,
+/* The heap profile as a text, for `hakmem flame`: PROFILE_FILE has one written at the program's end,
  * SOFT_LIMIT_PROFILE when that limit is passed.
  *
  *  1. "hakmem profile 1", then lines of a word and a value: pid, interval (mean bytes between samples), dropped
  *     (samples without a place), command.
  *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
- *  3. "maps", and the process's mappings to the end. Names are found by the command, from files.
+ *  3. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
  *
- * Any thread, at any time; others may go on meanwhile: figures are recent ones. */
+ * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "profile.h"

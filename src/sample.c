@@ -10,7 +10,7 @@
 
 /* ---- chances, without libm ---- */
 
-/* 1 - exp(-x): halved until a few terms do, then doubled: 1 - (1 - q)^2 = q (2 - q). */
+/* 1 - exp(-x): x is halved until a few terms suffice, then the result is doubled back: 1 - (1 - q)^2 = q (2 - q). */
 static double chance_of(double x) {
     unsigned doublings = 0;
     if (x > 40)
@@ -23,7 +23,7 @@ static double chance_of(double x) {
     return q;
 }
 
-/* -ln u, for 0 < u <= 1: doubled until it is near 1, then -ln u = 2 artanh((1 - u) / (1 + u)). */
+/* -ln u, for 0 < u <= 1: u is doubled until it is near 1, then -ln u = 2 artanh((1 - u) / (1 + u)). */
 static double minus_log(double u) {
     double doublings = 0, sum = 0;
     while (u < 0.7071)
@@ -49,7 +49,7 @@ static uint32_t draw_blocks(struct sampler *r, unsigned c) {
 
 static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
 
-/* Which kind a sample is of, or both: each has its own chance. */
+/* Draws the kind of a sample, or both kinds. Each has its own chance. */
 static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
     if (guard == 0)
         return SAMPLE_PROFILE;
@@ -61,7 +61,7 @@ static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
 
 /* ---- the list of a class ---- */
 
-/* The blocks of a chain, up to `most`, and the last of these. It may have been overwritten: then it ends there. */
+/* Counts the blocks of a chain, up to `most`, and finds the last of these. The chain ends where it was overwritten. */
 static unsigned walk(uintptr_t block, unsigned most, uintptr_t *last) {
     unsigned n = 0;
     uintptr_t slot = block;
@@ -72,7 +72,7 @@ static unsigned walk(uintptr_t block, unsigned most, uintptr_t *last) {
     return n;
 }
 
-/* Counts the blocks that were handed out since. */
+/* Counts the blocks that were handed out since the last count. */
 static void count_pops(struct heap *h, unsigned c) {
     struct sampler_class *t = &h->sample.tiny[c];
     const struct slab *s = h->current[c];
@@ -86,8 +86,8 @@ static void count_pops(struct heap *h, unsigned c) {
         t->seen = s->countdown;
 }
 
-/* The list becomes whole. First it is not what was cut off any more, then it is linked: a child forked in between by a
- * signal's handler loses blocks, no more. */
+/* Joins the rest to the list again. `rest` is cleared before the rest is linked, so a child that a signal handler forks
+ * in between can at worst lose blocks. */
 static void join(struct heap *h, unsigned c) {
     uintptr_t rest = h->sample.tiny[c].rest, last;
     if (rest == 0)
@@ -100,7 +100,7 @@ static void join(struct heap *h, unsigned c) {
         block_link(last, rest);
 }
 
-/* All but the first `keep` blocks of the list go to the rest. Returns how many blocks it has then. */
+/* Moves all but the first `keep` blocks of the list to the rest. Returns how many blocks the list has then. */
 static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
     uintptr_t last = 0, end, first = h->list[c], *rest = &h->sample.tiny[c].rest;
     unsigned n = walk(first, keep, &last);
@@ -125,7 +125,7 @@ void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
     t->had = blocks > most ? cut(h, c, most) : blocks;
     if (s == NULL)
         return;
-    /* As many pushes, the last of which is not popped yet when the countdown ends. */
+    /* With this many pushes at most `left` blocks are popped: the last push is still listed as the countdown ends. */
     uint32_t frees = t->left - t->had + 1, whole = s->countdown + t->deferred;
     t->deferred = whole > frees ? whole - frees : 0;
     t->seen = s->countdown = whole - t->deferred;
@@ -139,13 +139,13 @@ void sample_take_back(struct heap *h, unsigned c) {
 
 /* ---- on and off ---- */
 
-/* Rings that are neither empty nor full have no slow path, unless this is set. */
+/* Makes all heaps' rings take the slow path. Without the flag, a ring that is neither empty nor full has none. */
 static void tell_all(void) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         rmw_or(&h->caches_flags, CACHES_SAMPLED);
 }
 
-/* From now on this heap does as the profile's word says. */
+/* Sets up the heap's sampling from what the profile and the options want now. */
 static void begin_anew(struct heap *h) {
     struct sampler *r = &h->sample;
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
@@ -194,8 +194,8 @@ bool sample_is_far_in_class(struct heap *h, unsigned c) {
     return h->sample.tiny[c].left != 0;
 }
 
-/* A sample costs a microsecond or more: a thread that takes them too fast takes half as many, which count twice. When that is
- * decided nothing is known of the next sample, so it is no bias. */
+/* A sample costs a microsecond or more. So a thread that takes them too fast takes half as many, each of which counts
+ * twice. When that is decided nothing is known of the next sample, so there is no bias. */
 static void keep_rate(struct heap *h) {
     struct sampler *r = &h->sample;
     uint64_t most = option(OPT_PROFILE_RATE);
@@ -210,7 +210,7 @@ static void keep_rate(struct heap *h) {
         begin_anew(h);
 }
 
-/* One block of so many bytes: is it the one? */
+/* Counts a block of `bytes`. Is it the one to sample? */
 static bool is_due(struct heap *h, size_t bytes, unsigned c) {
     struct sampler *r = &h->sample;
     if (c == TINY_CLASSES) {

@@ -1,16 +1,16 @@
 /* Secure mode's small blocks. See secure.h.
  *
  *  1. Spans come from spans.c, which puts guards between them.
- *  2. A slab is a span cut into blocks of one class. All that is known of its blocks lies in a table of its own, apart from
- *     the blocks and between guards: a bit a block that is free and nobody's, and 16 bits for what else it is.
- *  3. Free memory is zero: free clears the block, malloc looks whether it still is. So a write after free is told when the
- *     block, or the slab in another class, is handed out again; and calloc has nothing to do.
- *  4. What a thread frees waits in its quarantine, first in, first out; from there it comes into the pool of the class, of
- *     which malloc takes one at random. The pool is filled from slabs, random blocks of them, and spilled into them. So
- *     blocks go round in a thread without atomics, and slabs have no owner: any thread takes from them and gives to them.
+ *  2. A slab is a span cut into blocks of one class. Its blocks are described in a table apart from them, between
+ *     guards: one bit says whether a block is free and held by no thread, 16 bits hold its state.
+ *  3. Free memory is zero: free clears the block, malloc checks that it still is zero. So a write after free is
+ *     reported when the memory is handed out again, even in a slab of another class, and calloc has nothing to do.
+ *  4. A freed block waits in its thread's quarantine, first in, first out, then joins the pool of its class, from which
+ *     malloc takes one at random. Pools are refilled with random blocks of a slab, and spill into slabs. So blocks
+ *     circulate in a thread without atomics, and slabs need no owner: any thread takes from them and gives to them.
  *
- * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
- * the second comes back to the slab or is handed out. */
+ * The holder of a block writes its state. If two threads free a block at the same moment, the error is reported later,
+ * when the block returns to its slab, or is handed out, for the second time. */
 /* SPDX-License-Identifier: MIT */
 #include "secure.h"
 #include "block.h"
@@ -34,8 +34,8 @@
 #define MID_FIFO 16
 #define MID_POOL 16
 #define POOL_BYTES (32 * KIB)
-#define POPULATE_FROM_SLABS 16     /* of a class in one heap, as in tiny.c */
-#define EXIT_LOOK_BYTES (64 * MIB) /* of free blocks: some ten milliseconds */
+#define POPULATE_FROM_SLABS 16     /* of one class in one heap, as in tiny.c */
+#define EXIT_LOOK_BYTES (64 * MIB) /* of blocks checked at the program's end: takes some ten milliseconds */
 
 _Static_assert(sizeof(struct secure_heap) + sizeof(struct secure_entry) *
                                                 (ZERO_FIFO + ZERO_POOL + (TINY_CLASSES - 1) * (TINY_FIFO + TINY_POOL) +
@@ -95,7 +95,7 @@ static void *nothing(size_t bytes) {
 
 /* ---- a heap's blocks ---- */
 
-static _Atomic uint32_t trims; /* how often all was to be given back: each heap empties its caches once for each */
+static _Atomic uint32_t trims; /* requests to give everything back; a heap that sees a new value empties its caches */
 
 static void unclaim(struct secure_cache *cache, unsigned c) {
     struct secure_span *span = cache->span;
@@ -130,8 +130,8 @@ static void empty_if_wanted(struct heap *h) {
     empty(h);
 }
 
-/* What has many slabs touches them whole, being handed blocks at random: a first look at a page and its first use would be
- * two page faults. */
+/* A class with many slabs touches them whole, because blocks are handed out at random. Populating saves the two faults
+ * that each page would take: one when malloc checks that it is zero, one at the first write. */
 static void populate(struct secure_cache *cache, unsigned c) {
     if (order_of_class(c) != 0 || cache->span == NULL || c == ZERO_CLASS)
         return;
@@ -141,7 +141,7 @@ static void populate(struct secure_cache *cache, unsigned c) {
         os_advise(OS_POPULATE, slab_address(span_slab(cache->span, c)), SLOT_BYTES);
 }
 
-/* More blocks for the pool. False: there is no memory. */
+/* Adds blocks to the pool. Returns false if there is no memory. */
 HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     unsigned want = cache->pool_room / 2u;
     empty_if_wanted(h);
@@ -171,7 +171,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     return true;
 }
 
-/* The quarantine is full, and the pool is not. */
+/* For a full quarantine and a pool with room: the block that waited longest moves to the pool. */
 HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entry e) {
     unsigned at = cache->fifo_at;
     struct secure_entry *place = &cache->pool[cache->pool_room + at];
@@ -183,7 +183,7 @@ HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entr
     cache->pool_blocks++;
 }
 
-/* The pool is full, or the quarantine is not, or there is none yet. */
+/* For a full pool, a quarantine with room, or a class that this heap has not used yet. */
 HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = cache_of(h, c);
     empty_if_wanted(h);
@@ -197,7 +197,7 @@ HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct se
     unsigned n = cache->pool_blocks / 2u, kept = cache->pool_blocks - n;
     if (n != 0)
         cache->pool_next = (uint16_t)random_below(h, kept);
-    atomic_signal_fence(memory_order_seq_cst); /* as in secure_next: the next one is not among those that go */
+    atomic_signal_fence(memory_order_seq_cst); /* as in secure_next: the next block is one of those that stay */
     cache->pool_blocks = (uint16_t)kept;
     secure_slab_return(h, cache->pool + cache->pool_blocks, n);
     add_to_quarantine(cache, e);
@@ -211,7 +211,7 @@ HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
         quarantine_slowly(h, c, e);
 }
 
-/* Of zero bytes: nothing is there to be looked at. */
+/* A block of zero bytes has no memory to check. */
 static void *hand_out_empty(struct secure_entry e) {
     if (unlikely(state_is_live(load_relaxed(e.state)))) { /* as in hand_out_bad */
         if (presence_lost_threads())
@@ -276,7 +276,7 @@ HAK_COLD static void fail_free(struct slab *s, const void *p) {
     }
 }
 
-/* The block p is freed, if it is one. */
+/* Marks the block at p as freed. Returns false, after the report, if there is no live block at p. */
 HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_t *bytes) {
     unsigned i = secure_index(s, (uintptr_t)p);
     uint16_t state = 0;
@@ -294,8 +294,8 @@ HAK_INLINE bool take_back(struct slab *s, void *p, struct secure_entry *e, size_
     return true;
 }
 
-/* Any block, with its canary overwritten or not. What lies behind the canary stays, to be told when the block is handed out
- * again. */
+/* Checks and clears a block of any size. Behind an intact canary only the last word is cleared, so that a stray write
+ * there is reported when the block is handed out again. */
 static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes) {
     if (slab_class(s) == ZERO_CLASS)
         return;
@@ -303,7 +303,7 @@ static void check_and_clear(const struct slab *s, uintptr_t block, size_t bytes)
         secure_fail_intact(s, block, bytes);
         bytes = s->block_bytes - CANARY_BYTES; /* an overflow may have gone on behind the canary */
     }
-    *block_word(block + s->block_bytes - CANARY_BYTES) = 0; /* whole, for word_before */
+    *block_word(block + s->block_bytes - CANARY_BYTES) = 0; /* one store, for word_before */
     memory_clear(block, bytes + CANARY_BYTES);
 }
 
@@ -322,8 +322,8 @@ HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, stru
     quarantine(h, slab_class(s), e);
 }
 
-/* The hit path of free, for blocks that nearly fill one of the class. Its branches on sizes are taken by that of the class, which
- * is here sooner than what the state tells. */
+/* The hit path of free, for requests that nearly fill their block. It branches on the class's block size where it can,
+ * because that is known sooner than the size in the block's state. */
 static void free_block(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
     size_t bytes, block_bytes = s->block_bytes;
@@ -457,7 +457,7 @@ void secure_check_at_exit(void) {
 
 HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
     const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
-    uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: the kind came to this processor sooner */
+    uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: we saw the slab's new kind first */
     size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_max(span)) : 0;
     use->slots = s->slots;
     for (unsigned i = 0; i < all; i++) {

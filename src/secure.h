@@ -1,15 +1,15 @@
-/* Secure mode (HAKMEM_SECURE=1): two tiers of its own in place of the four, of which no block is ever a hit.
+/* Secure mode (HAKMEM_SECURE=1): two tiers replace the four of the default mode. None of their blocks is ever a hit.
  *
- *  secure.c         blocks to 64 KiB, with the 8 bytes of the canary: heaps' caches and quarantines of them
- *  secure_slab.c    slabs of such blocks, which no thread owns, between guard slots
- *  secure_damage.c  what is found of overflows and writes after free
- *  spans.c          where these slabs lie
- *  guarded.c        all larger blocks: between guard pages
+ *  secure.c         blocks up to 64 KiB, the canary's 8 bytes included: the heaps' pools and quarantines
+ *  secure_slab.c    slabs of such blocks, between guard slots; no thread owns a slab
+ *  secure_damage.c  finds and reports overflows and writes after free
+ *  spans.c          the spans that these slabs are cut from
+ *  guarded.c        all larger blocks, each between guard pages
  *
- * Both keep of each block the size that was asked for, outside the blocks: it is the usable size, the canary begins right
- * behind it, and a sized free must name it. They keep, too, which operator made the block. The lists and rings of heaps stay
- * empty, so that malloc and free always come to the slow paths of alloc.c, which ask the option or the kind of the slab
- * there. From there the hit path of secure mode's malloc is inlined, and that of free is one jump away. */
+ * Both tiers keep each block's requested size outside the block: malloc_usable_size returns it, the canary begins right
+ * behind it, and a sized free must name it. They also keep which operator made the block. The heaps' lists and rings
+ * stay empty, so malloc and free always reach the slow paths of alloc.c, which check the option or the slab's kind. The
+ * hit path of secure mode's malloc is inlined there, and that of free is one jump away. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_H
 #define HAK_SECURE_H
@@ -17,7 +17,7 @@
 #include "secure_block.h"
 
 /* ---- the hit path of malloc ----
- * For sizes that classes have blocks of. What it does not know of is for secure_hand_out and secure_malloc. */
+ * For sizes that fit into a block of a class. All that is not simple is left to secure_hand_out and secure_malloc. */
 
 HAK_INLINE struct secure_cache *secure_cache_for(struct heap *h, size_t bytes) {
     size_t units = (bytes + CANARY_BYTES + 15) / 16; /* 0 bytes fit into a block of 16 */
@@ -25,12 +25,12 @@ HAK_INLINE struct secure_cache *secure_cache_for(struct heap *h, size_t bytes) {
     return &secure_of(h)->cache[c];
 }
 HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache->pool_blocks > cache->pool_least; }
-/* It was chosen the last time, and is in the cache by now. */
+/* Takes the block that the previous call chose and prefetched, and chooses the next one. */
 HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *cache) {
     unsigned left = cache->pool_blocks - 1u, next = (unsigned)((secure_next_random(h) >> 32) * left >> 32);
     struct secure_entry *pool = cache->pool, *chosen = &pool[cache->pool_next], e = *chosen;
     cache->pool_blocks = (uint16_t)left;
-    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
+    atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     secure_entry_copy(chosen, &pool[left]);
     cache->pool_next = (uint16_t)next;
     prefetch(pool[next].block);
@@ -45,12 +45,14 @@ HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t
     secure_put_canary(e.block, block_bytes, bytes);
     return block_word(e.block);
 }
-/* Looks at any block. If it is not for use, `otherwise` is called, and last of all, so that alloc.c need not come back. */
+/* Checks a block of any size and hands it out. If the block cannot be used, calls `otherwise` as the last step, so that
+ * alloc.c has nothing left to do. */
 void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes));
 
 void secure_set_maker(void *p, enum secure_maker maker);
-/* Of any pointer: MADE_BY_MALLOC where nothing is known. */
+/* For any pointer. MADE_BY_MALLOC if nothing is known of it. */
 enum secure_maker secure_maker_of(const void *p);
-/* Are the free blocks as they were left? At the program's end, when none may be handed out again. */
+/* At the program's end: checks the free blocks, which no later malloc may do, and in a program with one thread also the
+ * canaries of live small blocks. */
 void secure_check_at_exit(void);
 #endif

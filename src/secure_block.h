@@ -18,37 +18,38 @@ struct secure_entry {
     _Alignas(vector) uintptr_t block; /* 0: none */
     _Atomic uint16_t *state;          /* as in struct secure_span */
 };
-/* In one piece, as they are read: of two stores a load of both would have to wait. */
+/* Copies the entry as one vector, because entries are read as one: a vector load would have to wait for two separate
+ * stores. */
 HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_entry *from) {
     *(vector *)(void *)to = *(const vector *)(const void *)from;
 }
-/* So that the child that a signal's handler forks meanwhile does not meet half of it. */
+/* Writes the entry with one store, so that a child forked by a signal handler never sees half an entry. */
 HAK_INLINE void secure_entry_put(struct secure_entry *to, struct secure_entry e) {
     *(vector *)(void *)to = (vector){e.block, (uintptr_t)e.state};
 }
 enum { SLACK_MAX = STATE_SLACK - 1 /* unused bytes of a block: a small one that is aligned to much */ };
 
-/* Of a class. All zero before its first use: no blocks, no room. */
+/* A heap's free blocks of one class. All zero before its first use: no blocks, no room. */
 struct secure_cache {
     uint16_t pool_blocks;
-    uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
+    uint16_t pool_least; /* at least 1: malloc refills when no more than these are left, so it always has a choice */
     uint16_t pool_room;
-    uint16_t pool_full; /* a free that finds so many takes the slow way: pool_room, 0 until the quarantine is full */
-    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint16_t pool_full; /* at this many blocks free is slow: pool_room, or 0 until the quarantine is full */
+    uint16_t pool_next; /* index of the block that malloc hands out next */
     uint8_t fifo_blocks;
     uint8_t fifo_room;
     uint8_t fifo_at;
-    uint8_t slabs_started; /* or more */
+    uint8_t slabs_started; /* stops at POPULATE_FROM_SLABS */
     uint32_t block_bytes;
-    struct secure_entry *pool; /* behind it the quarantine, a ring */
-    struct secure_span *span;  /* claimed: blocks are taken from it */
+    struct secure_entry *pool; /* followed by the quarantine, a ring */
+    struct secure_span *span;  /* claimed: refills take blocks from it */
 };
 
-/* At the end of a heap's memory; zero at first. The entries follow as classes are first used. */
+/* At the end of a heap's memory, zero at first. The entries follow it, those of each class added at its first use. */
 struct secure_heap {
     _Alignas(vector) uint64_t random;
-    size_t used_bytes;   /* behind this */
-    uint32_t trims_seen; /* of secure.c's `trims` */
+    size_t used_bytes;   /* of entries, behind this struct */
+    uint32_t trims_seen; /* secure.c's `trims` when the heap last emptied its caches */
     struct secure_cache cache[CLASSES];
 };
 _Static_assert(offsetof(struct secure_heap, random) == 0, "secure_random_state");
@@ -65,16 +66,16 @@ HAK_INLINE uint16_t state_of_size(size_t block_bytes, size_t bytes) {
 HAK_INLINE size_t secure_size_of_state(size_t block_bytes, uint16_t state) {
     return block_bytes - CANARY_BYTES - ((state & STATE_SLACK) - 1u);
 }
-/* As a word of the eight bytes from `bytes` on: the byte at an address depends on the address modulo 8 alone, so that the
- * canary behind the program's bytes and that at the block's end may overlap. */
+/* The canary as it appears in the eight bytes from offset `bytes` on. The byte at an address depends only on the
+ * address modulo 8, so the canary behind the program's bytes and the one at the block's end may overlap. */
 HAK_INLINE uint64_t secure_canary_at(uint64_t canary, size_t bytes) {
     unsigned bits = (unsigned)bytes * 8 & 63;
     return canary >> bits | canary << (-bits & 63);
 }
-/* Two of them: right behind what was asked for, and at the block's end, which is before the next block. */
+/* Writes both canaries: one right behind the requested bytes, one at the block's end, right before the next block. */
 HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t bytes) {
     uint64_t canary = canary_of(block), behind = secure_canary_at(canary, bytes);
-    *block_word(block + block_bytes - CANARY_BYTES) = canary; /* whole, for word_before */
+    *block_word(block + block_bytes - CANARY_BYTES) = canary; /* one store, for word_before */
     memcpy((char *)block_word(block) + bytes, &behind, CANARY_BYTES);
 }
 

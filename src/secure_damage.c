@@ -4,7 +4,7 @@
 #include "fail.h"
 #include "presence.h"
 
-/* ---- what was found at a block ---- */
+/* ---- reports ---- */
 
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
     uint16_t before = load_relaxed(e.state);
@@ -19,8 +19,8 @@ HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
     return true;
 }
 
-/* Which of a block's two ends was damaged: an overflow begins right behind what was asked for, an underflow of the next block at
- * the block's last byte. */
+/* Whether the damage begins right behind the requested bytes, as an overflow of the block does. An underflow of the
+ * next block begins at this block's last byte. */
 HAK_RACY static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
     uint8_t first = *((const volatile uint8_t *)(const volatile void *)block_word(block) + bytes);
     return first != (uint8_t)secure_canary_at(canary_of(block), bytes);
@@ -52,7 +52,7 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
         fail_damage("underflow", block_word(block), bytes);
 }
 
-/* ---- blocks that nobody uses just now ---- */
+/* ---- checks of blocks that nobody uses ---- */
 
 void secure_check_free(struct secure_entry e, size_t block_bytes) {
     uint16_t state = load_relaxed(e.state);

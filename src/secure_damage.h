@@ -1,5 +1,5 @@
-/* Damage to secure mode's blocks: overwritten canaries, and free blocks that are no longer zero. For secure.c and
- * secure_slab.c alone. */
+/* Damage to secure mode's blocks: overwritten canaries, and free blocks that are no longer zero. Used by secure.c and
+ * secure_slab.c only. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_DAMAGE_H
 #define HAK_SECURE_DAMAGE_H
@@ -12,12 +12,13 @@ HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
 
 /* ---- canaries ---- */
 
-/* The last word of the block before, which another thread may have: its canary, or zero, as that of a free block is. That
- * thread writes it whole: first where it puts a canary, and first where it clears a block. */
+/* The last word of the block before, which another thread may hold: that block's canary, or zero if it is free. The
+ * other thread writes the word with one store, and before all other bytes, when it puts a canary and when it clears the
+ * block. */
 HAK_RACY static inline uint64_t word_before(uintptr_t block) {
     return *(const volatile uint64_t *)(const volatile void *)(block_word(block) - 1);
 }
-/* What lies before the first block of a slab is a guard, and not to be read. */
+/* Before the first block of a slab is a guard, which must not be read. */
 HAK_INLINE bool is_intact_before(const struct slab *s, uintptr_t block) {
     if (unlikely(block == s->start))
         return true;
@@ -33,24 +34,26 @@ HAK_INLINE bool secure_is_intact(const struct slab *s, uintptr_t block, size_t b
     return likely(secure_has_canary(s, block, bytes)) && likely(is_intact_before(s, block));
 }
 
-/* ---- damage was found ---- */
+/* ---- reports ---- */
 
-/* A child of a program with threads may have the block as another thread had it already: then that is nobody's fault, and
- * the block is lost. */
+/* Reports a block that was about to be handed out, and clears it. Returns false, without a report, in a child of a
+ * program with threads: another thread may have held the block when it forked, so nobody is at fault, and the block is
+ * lost. */
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes);
-/* A live block's canaries are damaged, by itself or by the block behind, or the word before it is. That word is left as it is, for
- * it is another block's: that one's free tells the damage, too. */
+/* Reports damage to a live block's canaries, by an overflow of it or an underflow of the next block, or to the word
+ * before it. That word stays as it is, because it belongs to another block, whose free reports the damage, too. */
 HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t bytes);
 
-/* ---- blocks that nobody uses just now ---- */
+/* ---- checks of blocks that nobody uses ---- */
 
-/* Was a free block written to? It is the caller's, and zero afterwards. */
+/* Reports a free block that was written to, and clears it. The caller must hold the block. */
 void secure_check_free(struct secure_entry e, size_t block_bytes);
-/* The same of those that were taken of a slab. */
+/* The same for the blocks that the caller took from a slab. */
 void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]);
-/* The same of a span that nobody has, but which was left as it was. */
+/* The same for the blocks of a free span that is still resident. The caller must hold the span. */
 void secure_check_span(size_t slot, unsigned order);
-/* Blocks that the program did not free; no other thread may be at them. Returns how many bytes there are. */
+/* Checks the canaries of live blocks, which no other thread may use meanwhile. Returns the size of all of them in
+ * bytes. */
 size_t secure_check_live(struct secure_span *span, unsigned c);
 
 #endif

@@ -16,7 +16,7 @@ HAK_INLINE uint64_t secure_next_random(struct heap *h) {
     *state += 0xa0761d6478bd642f;
     return canary_fold(*state, *state ^ 0xe7037ed1a0b428db);
 }
-uint64_t secure_random(struct heap *h); /* of any */
+uint64_t secure_random(struct heap *h); /* for any heap */
 HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
 
 #endif

@@ -1,7 +1,7 @@
 /* Secure mode's slabs. See secure_slab.h.
  *
- * `held` reserves before bits are taken and is lowered after they are set. Who lowers it so that all are here makes it 0 in
- * the same compare-and-swap, and gives the span back. */
+ * A thread raises `held`, which reserves blocks, before it clears their bits, and lowers `held` after it has set bits.
+ * The thread that brings the last block back sets `held` to 0 in the same compare-and-swap, and gives the span back. */
 /* SPDX-License-Identifier: MIT */
 #include "secure_slab.h"
 #include "block.h"
@@ -20,7 +20,7 @@ static void set_kind(struct slab *s, enum slab_kind kind) {
         store_relaxed(&s[i].kind, (uint8_t)kind);
 }
 
-/* All that free has to know is in the record of every slot. */
+/* Writes all that free has to know into the record of every slot. */
 static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
     for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
         s[i].start = (uintptr_t)slab_address(s);
@@ -57,7 +57,8 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
     return span;
 }
 
-/* As mid.c: the slab may have begun a next life meanwhile, whose offer this one covers: then that is made again. */
+/* As in mid.c: another thread may have reused the slot for a slab of another class meanwhile. Our offer would then hide
+ * that slab's offer, so we offer again. */
 static void offer(struct slab *s) {
     unsigned c;
     do {
@@ -67,9 +68,9 @@ static void offer(struct slab *s) {
     } while (PROVEN(offer_class, slab_class(s) != c));
 }
 
-/* Blocks whose bits are set are no longer held. The slab may be gone afterwards. Who lets go of the last of them has the slab
- * in the same step: as soon as it holds none, others may give the slab away, and a next one in its place is no business of
- * this thread. */
+/* Lowers `held` by `n` blocks whose bits are set. The slab may be gone afterwards. The thread that lets go of the last
+ * block gets the slab in the same step: otherwise another thread could give the slab away as soon as nothing is held,
+ * and this thread would touch the next slab in its place. */
 static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
     struct secure_span *span = s->secure;
     uint32_t held = load_relaxed(&span->held), left;
@@ -120,7 +121,7 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
         some = some != 0 ? some : free & -free;
         for (ptrdiff_t over = (ptrdiff_t)count_bits(some) - (end - to); over > 0; over--)
             some &= some - 1;
-        some &= rmw_and(span_free(span, at), ~some); /* pairs with return_blocks */
+        some &= rmw_and(span_free(span, at), ~some); /* pairs with set_free */
         _Atomic uint16_t *states = span_states(span, at);
         uintptr_t first = start + at * 64 * bytes;
         prefetch((uintptr_t)states);
@@ -133,16 +134,17 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
     return (unsigned)(to - entries);
 }
 
-/* Sets the bits of those blocks of the slab that are among the entries, and keeps the others, *n then. Returns how many. Not
- * inlined: its mask is large, and its caller goes on to the pool. */
+/* Sets the bits of those entries that are blocks of the slab, and moves the others to the front: *n of them are left.
+ * Returns how many bits it set. Not inlined, so that its large mask is off the stack when the caller goes on to the
+ * pool. */
 HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry *entries, unsigned *n) {
     struct secure_span *span = s->secure;
-    uint64_t mask[SPAN_BLOCKS_MAX / 64], words = 0, twice; /* of the mask, `words` tells which are there */
+    uint64_t mask[SPAN_BLOCKS_MAX / 64], words = 0, twice; /* bit i of `words`: mask[i] is in use */
     unsigned all = *n, others = 0, blocks = 0;
     for (unsigned i = 0; i < all; i++) {
         unsigned index = secure_index(s, entries[i].block);
         if (index >= s->blocks ||
-            entries[i].state != span_state(span, index)) { /* of another slab, or of one that was here */
+            entries[i].state != span_state(span, index)) { /* of another slab, or of an earlier one here */
             secure_entry_copy(&entries[others++], &entries[i]);
             continue;
         }
@@ -159,7 +161,7 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
     for (; words != 0; words &= words - 1) {
         unsigned at = lowest_bit(words);
         twice =
-            rmw_or(span_free(span, at), mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
+            rmw_or(span_free(span, at), mask[at]) & mask[at]; /* pairs with secure_slab_take, for states and zeroes */
         if (likely(twice == 0) || presence_lost_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
@@ -184,7 +186,7 @@ void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n
 }
 
 void secure_slab_unclaim(struct secure_span *span, unsigned c) {
-    store_seq(&span->claimed, false); /* pairs with let_go_of: one of us offers it */
+    store_seq(&span->claimed, false); /* pairs with let_go_of: one of the two offers the slab */
     uint32_t held = load_seq(&span->held);
     if (held != 0 && held - 1 < blocks_of(c) && load_relaxed(&span->class_id) == c)
         offer(span_slab(span, c));
@@ -197,7 +199,7 @@ unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned
         uint64_t some = n != had ? load_relaxed(span_free(span, at)) : 0;
         while (count_bits(some) > n - had)
             some &= some - 1;
-        taken[at] = some != 0 ? some & rmw_and(span_free(span, at), ~some) : 0; /* pairs with return_blocks */
+        taken[at] = some != 0 ? some & rmw_and(span_free(span, at), ~some) : 0; /* pairs with set_free */
         had += count_bits(taken[at]);
     }
     return had;
@@ -207,7 +209,7 @@ void secure_slab_put_back(struct heap *h, struct secure_span *span, unsigned c, 
                           const uint64_t taken[SPAN_BLOCKS_MAX / 64]) {
     for (unsigned at = 0; at < SPAN_BLOCKS_MAX / 64; at++)
         if (taken[at] != 0)
-            rmw_or(span_free(span, at), taken[at]); /* pairs with take_blocks */
+            rmw_or(span_free(span, at), taken[at]); /* pairs with secure_slab_take */
     let_go_of(h, span_slab(span, c), c, n);
 }
 

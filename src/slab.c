@@ -266,7 +266,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     s->floor = 0;
     slab_check_after(h, s, out);
     s->place |= PLACE_CURRENT;
-    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose blocks, no more */
+    atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     h->list[c] = list;
     sample_made_current(h, c, listed);
 }

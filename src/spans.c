@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-#define GUARDED_MAX 800          /* SuperSlabs with guards: 35 of the kernel's 65,530 mappings each */
+#define GUARDED_MAX 800          /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
 _Atomic(char *) span_table_made; /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPAN_LINES * SPAN_LINE_BYTES, os_page_bytes()); }
-/* Of a row, what slabs of the class need. */
+/* The part of a row that slabs of the class need. */
 static size_t table_bytes_for(unsigned c) {
     return round_up((SPAN_STATES_LINE + (blocks_of(c) + 63) / 64) * SPAN_LINE_BYTES, os_page_bytes());
 }
@@ -49,8 +49,9 @@ static bool reserve_table(void) {
     return load_acquire(&span_table_made) != NULL;
 }
 
-/* The row is accessible up to there. Under mlockall all of that is resident, so it is not more than is needed; where that
- * would cost mappings that may not be left, it is all. A thread that finds less than another has just opened opens it again. */
+/* Makes the first `bytes` of the row accessible. No more than needed, as under mlockall all of it becomes resident; but
+ * a SuperSlab without guards gets the whole row, because a part costs mappings, which may have run out. A thread that
+ * does not see what another has just opened opens it again. */
 static bool open_table(size_t superslab, size_t bytes) {
     struct superslab *ss = superslab_at(superslab);
     if (!ss->has_guards)
@@ -63,8 +64,8 @@ static bool open_table(size_t superslab, size_t bytes) {
     return true;
 }
 
-/* ---- SuperSlabs ----
- * The word: 16 bits of free spans, 16 of those among them that are accessible and resident, then the order plus 1. */
+/* ---- SuperSlabs ---- The word: 16 bits for free spans, 16 bits for those of them that are accessible and resident,
+ * then the order plus 1. */
 
 #define WORD_ORDER(order) ((uint64_t)((order) + 1) << 32)
 
@@ -87,12 +88,12 @@ static void add_span(size_t superslab, uint64_t bits, unsigned order) {
     bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
 }
 
-/* The kernel may have no mappings left: then this SuperSlab does without guards. */
+/* If the kernel has no mappings left, the whole SuperSlab is opened and does without guards. */
 static bool open_span(size_t slot, unsigned order) {
     return os_commit(slot_address(slot), SLOT_BYTES << order) ||
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
-/* False: its pages could not be given back, so it is as before, resident and accessible. */
+/* False: the pages could not be given back, so the span stays resident and accessible. */
 static bool close_span(size_t slot, unsigned order) {
     char *at = slot_address(slot);
     if (superslab_at(slot / SUPERSLAB_SLOTS)->has_guards)
@@ -124,10 +125,10 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
     return BITSET_NONE;
 }
 
-/* Of a SuperSlab cut into such spans: never resident, so they do not count against limits. */
+/* The slots outside of all spans in a SuperSlab of this order: never resident, so not counted against limits. */
 static ptrdiff_t guard_slots(unsigned order) { return SUPERSLAB_SLOTS - (ptrdiff_t)(spans_of(order) << order); }
 
-/* Parts of what the pool has are inaccessible. */
+/* Makes a SuperSlab from the pool zero. Parts of it may be inaccessible. */
 static bool clear_superslab(size_t superslab) {
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     if (os_advise(OS_PURGE, at, SUPERSLAB_BYTES))
@@ -138,7 +139,7 @@ static bool clear_superslab(size_t superslab) {
     return true;
 }
 
-/* Returns its number; BITSET_NONE: no memory. */
+/* Returns the number of the new SuperSlab; BITSET_NONE: no memory. */
 static size_t cut_superslab(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
     bool zero;
@@ -166,8 +167,8 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     return superslab;
 }
 
-/* Of a SuperSlab that this thread has cut it takes a span at once: a search may miss what was just added, as long as another
- * thread is interrupted at the set, and each vain search would cut one more. */
+/* Cuts a SuperSlab if the search fails, and takes a span directly from it. Another search might miss the new member
+ * while another thread is interrupted inside the set, and each failed search would cut one more SuperSlab. */
 static size_t take_span(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
     size_t slot = BITSET_NONE;
@@ -179,7 +180,7 @@ static size_t take_span(struct heap *h, unsigned c) {
     for (size_t cut; slot == BITSET_NONE && (cut = cut_superslab(h, c)) != BITSET_NONE;) {
         slot = take_span_in(h, cut, order);
         if (slot == BITSET_NONE && has_free(load_acquire(&superslab_at(cut)->secure), order))
-            return BITSET_NONE; /* others did not take all: the kernel opens none */
+            return BITSET_NONE; /* some are free, but the kernel opens none */
     }
     return slot;
 }
@@ -192,7 +193,7 @@ size_t span_take(struct heap *h, unsigned c) {
     return BITSET_NONE;
 }
 
-/* A SuperSlab none of whose spans is in use goes back to the pool, unless it is the only one with room. */
+/* Gives a SuperSlab back to the pool if none of its spans is in use. The caller found another one with room. */
 static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     struct superslab *ss = superslab_at(superslab);
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
@@ -200,8 +201,8 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     if (order >= SECURE_ORDERS || w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) ||
         !rmw_cas(&ss->secure, &w, 0))
         return;
-    os_forbid(at, SUPERSLAB_BYTES);                                        /* its mappings are one again */
-    os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
+    os_forbid(at, SUPERSLAB_BYTES);                                        /* makes it one mapping again */
+    os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* if refused, the row keeps its contents */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
     rmw_add(&spans_all.resident_slots, -((int64_t)resident << order));
     if (ss->has_guards)
@@ -210,7 +211,7 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
-/* As the pool does with EMPTY slots. */
+/* Follows the pool's rule for EMPTY slots. */
 size_t spans_resident_bound(size_t waiting, unsigned share) {
     size_t active = account_active_slots();
     active -= min_size(waiting, active);
@@ -223,7 +224,7 @@ size_t spans_resident_bound(size_t waiting, unsigned share) {
     return option(OPT_RETAIN_BYTES) / SLOT_BYTES + max_size(active / share, active * option(OPT_RETAIN_PERCENT) / 100);
 }
 
-/* Counts it, if it does. */
+/* Returns whether a span of the order may stay resident, and if so adds it to the total. */
 static bool stays_resident(unsigned order) {
     int64_t slots = (int64_t)1 << order;
     if (rmw_add(&spans_all.resident_slots, slots) + slots <= (int64_t)spans_resident_bound(0, 100))
@@ -232,7 +233,7 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* What is shut is opened when the span is taken: as any that is not resident. */
+/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. */
 static void give(struct heap *h, size_t slot, unsigned order, bool shut) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);

@@ -1,12 +1,13 @@
 /* The call stack: see stack.h.
  *
- *  1. A frame is where a function goes on and the registers it has then. cfi.h's row for the place leads to its caller's frame.
- *  2. Packed rows are kept in a cache by place, so that a frame usually costs a look there and a few loads.
- *  3. A walk ends where nothing is known of the code, where the row says that nobody called, and where the stack does
- *     not go up. Every address is asked for first whether it can be read.
+ *  1. A frame is the place where a function continues, and the registers it has then. cfi.h's row for the place leads
+ *     to the caller's frame.
+ *  2. Packed rows are cached by place, so that a frame usually costs one lookup and a few loads.
+ *  3. A walk ends where no row is known for the code, where the row says that there is no caller, and where the stack
+ *     does not go up. Before an address is read, the kernel is asked whether it can be read.
  *
- * The cache is any thread's, by relaxed loads and stores: an entry of which two threads wrote one half each does not fit its
- * key. The key has the module's identity in it, for libraries loaded where another one was. */
+ * All threads share the cache by relaxed loads and stores: an entry of which two threads wrote one half each does not
+ * match its key. The key includes the module's identity, because a library may be loaded where another one was. */
 /* SPDX-License-Identifier: MIT */
 #include "stack.h"
 
@@ -15,14 +16,14 @@
 enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12 };
 
 struct frame {
-    uintptr_t code; /* where it goes on */
+    uintptr_t code; /* where it continues */
     uintptr_t registers[REGISTERS];
-    bool is_interrupted;     /* here, not behind a call */
-    struct os_module module; /* that of `code`, if it lies in it */
-    uintptr_t page;          /* 4 KiB of the stack that can be read */
+    bool is_interrupted;     /* at `code`, which does not follow a call */
+    struct os_module module; /* the last one found: the module of `code` if it contains it */
+    uintptr_t page;          /* number of a 4 KiB page of the stack that can be read */
 };
 
-/* A place's row. `key` fits the place and the words; each pairs with itself. */
+/* The row of a place. `key` is computed from the place and the words. Each atomic pairs with itself. */
 struct cached {
     _Atomic uint64_t key, word[2];
 };
@@ -53,7 +54,7 @@ static bool goes_up(const struct frame *f, uintptr_t from, uintptr_t to) {
     return to > from || (to == from && f->is_interrupted);
 }
 
-/* The registers whose bytes in this word are not zero, the first of which belongs to kept[first]. */
+/* Loads the registers whose bytes in this word are not zero. The lowest byte belongs to kept[first]. */
 HAK_STRAY static bool load_saved(struct frame *f, uint64_t word, unsigned first, uintptr_t cfa) {
     static const uint8_t kept[PACKED_CFA_REGISTER] = {CALLEE_SAVED};
     while (word != 0) {
@@ -82,7 +83,7 @@ static bool step_packed(struct frame *f, const union cfi_packed *row) {
     return true;
 }
 
-/* One register of the caller; `before` are the callee's. */
+/* Recovers one register of the caller; `before` are the callee's registers. */
 static bool recover(const struct cfi *cfi, unsigned number, const uintptr_t *before, uintptr_t cfa, uintptr_t *value) {
     intptr_t operand = cfi->row.value[number];
     switch (cfi->row.kind[number]) {
@@ -126,7 +127,7 @@ HAK_STRAY static bool is_signal_return(uintptr_t code) {
            instruction[0] == (uint32_t)SIGNAL_RETURN_CODE && instruction[1] == SIGNAL_RETURN_CODE >> 32;
 }
 
-/* From the code that a signal handler returns to, where no table tells of it, to what was interrupted. */
+/* Steps from the code that a signal handler returns to, where it has no table, to the code that was interrupted. */
 static bool step_signal(struct frame *f) {
     uintptr_t at = f->registers[REGISTER_STACK] + SIGNAL_FRAME_BYTES;
     if (!is_signal_return(f->code))
@@ -140,7 +141,7 @@ static bool step_signal(struct frame *f) {
     /* LCOV_EXCL_STOP */
 }
 
-/* To the caller. */
+/* Steps to the caller. */
 static bool step(struct frame *f) {
     uintptr_t place = f->is_interrupted ? f->code : f->code - 1; /* a call may be its function's last instruction */
     if (place - f->module.begin >= f->module.end - f->module.begin) {

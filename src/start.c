@@ -1,6 +1,6 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
- * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+ * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
 #include "guard.h"
@@ -54,6 +54,6 @@ __attribute__((constructor(101))) void start_library(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     stats_at_exit();
     profile_write_for(OPT_PROFILE_FILE);
-    tiny_check_at_exit(); /* last, as they may find that the program is to be aborted */
+    tiny_check_at_exit(); /* last, because these two may abort the program */
     secure_check_at_exit();
 }

@@ -1,4 +1,4 @@
-/* text.h, plainly. */
+/* See text.h. */
 /* SPDX-License-Identifier: MIT */
 #include "text.h"
 

@@ -19,14 +19,14 @@ void text_string(struct text *t, const char *s);
 void text_number(struct text *t, uint64_t n);
 void text_hex(struct text *t, uintptr_t n);               /* with 0x */
 void text_bytes(struct text *t, uint64_t n);              /* "1.5 MiB" */
-void text_pad(struct text *t, size_t from, size_t width); /* spaces until `width` after position `from` */
+void text_pad(struct text *t, size_t from, size_t width); /* spaces up to `width` bytes behind `from` */
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);
 
-/* Opens the file of that name, in which %p stands for the process id; -1 on failure. */
+/* Opens a file for output, in whose name %p stands for the process id; -1 on failure. */
 int text_open_output(const char *pattern);
 
-/* Puts one formatted line on the standard error. */
+/* Writes one formatted line to the standard error. */
 void text_line(const char *format, ...);
 
 #define TEXT_TO_FD(name, descriptor, size)                                                                             \

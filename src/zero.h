@@ -1,12 +1,15 @@
-/* Whether memory is zero, and making it so: secure mode does both to every block.
+/* Checks whether memory is zero, and clears it: secure mode does both to every block.
  *
- *  1. narrow: to 128 bytes, with the vectors that every machine has, and without a loop: from both ends, which may overlap.
- *  2. long: above that, four wide vectors a round, of which the last may overlap the one before. The rounds are counted by
- *     the size of the class where that is known before the block and its state: so a wrong guess at their number comes to
- *     light while those are being waited for.
- *  3. big: above 4 KiB, where there are wide vectors: sixteen a round, and only written where there is something.
+ *  1. narrow: up to 128 bytes, with the vectors that every machine has and without a loop: from both ends, which may
+ *     overlap.
+ *  2. long: above that, four wide vectors a round. The last round may overlap the one before. Where the class's block
+ *     size is known sooner than the block and its state, it gives the number of rounds: so a mispredicted count comes
+ *     to light while the block and its state are still being loaded.
+ *  3. big: above 4 KiB, where the machine has wide vectors: sixteen a round. Rounds that are zero already are not
+ *     written.
  *
- * Blocks are aligned to 16 bytes. What is looked at is a multiple of 16 bytes, what is cleared need not be, if it is not narrow. */
+ * Blocks are aligned to 16 bytes. Checks cover a multiple of 16 bytes; so do narrow clears, but longer clears need
+ * not. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ZERO_H
 #define HAK_ZERO_H
@@ -40,7 +43,7 @@ HAK_INLINE void narrow_clear(uintptr_t block, size_t bytes) {
         v[2] = v[3] = end[-3] = end[-4] = zero;
 }
 
-/* Before the last. */
+/* The rounds before the last. */
 HAK_INLINE size_t long_rounds(size_t bytes) { return (bytes - 1) / (LONG_ROUND * sizeof(wide_vector)); }
 HAK_INLINE bool long_is_zero(uintptr_t block, size_t bytes) {
     const wide_vector *v = (const wide_vector *)block;                           /* NOLINT: blocks are addresses */
@@ -72,7 +75,7 @@ HAK_WIDE static inline bool big_is_zero(uintptr_t block, size_t bytes) {
         v += BIG_ROUND;
     return v >= last && big_round_is_zero(last);
 }
-/* Reading takes less than writing, and what was never written stays without memory of its own. */
+/* Reading costs less than writing, and pages that were never written stay without memory of their own. */
 HAK_WIDE static inline void big_clear(uintptr_t block, size_t bytes) {
     size_t round = BIG_ROUND * sizeof(wide_vector), at = 0;
     for (; at < bytes - round; at += round)
@@ -81,18 +84,18 @@ HAK_WIDE static inline void big_clear(uintptr_t block, size_t bytes) {
     long_clear(block + bytes - round, round, long_rounds(round));
 }
 
-/* Of more than NARROW_MOST. */
+/* For more than NARROW_MOST bytes. */
 HAK_WIDE static inline bool wide_is_zero(uintptr_t block, size_t bytes) {
     return bytes > BIG_FROM ? big_is_zero(block, bytes) : long_is_zero(block, bytes);
 }
 
-/* Of any. */
+/* For any size. */
 static inline bool memory_is_zero(uintptr_t block, size_t bytes) {
     if (bytes <= NARROW_MOST)
         return narrow_is_zero(block, bytes);
     return likely(HAK_HAS_WIDE()) ? wide_is_zero(block, bytes) : long_is_zero(block, bytes);
 }
-/* A block whose middle is zero was probably used in part. */
+/* If the middle of a big block is zero, the program probably used only a part of the block. */
 static inline void memory_clear(uintptr_t block, size_t bytes) {
     if (bytes > BIG_FROM && HAK_HAS_WIDE() && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MOST))
         big_clear(block, bytes);
