@@ -14,6 +14,7 @@
 #include "options.h"
 #include "os.h"
 #include "outbox.h"
+#include "purge.h"
 #include "purger.h"
 #include "retain.h"
 #include "ring.h"

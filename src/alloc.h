@@ -13,7 +13,7 @@
 #define HAK_ALLOC_H
 
 #include "heap.h"
-#include "link.h"
+#include "links.h"
 
 void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */

@@ -10,7 +10,7 @@
 #ifndef HAK_INBOX_H
 #define HAK_INBOX_H
 
-#include "link.h"
+#include "links.h"
 
 /* The inbox word: blocks << 16 | offset of the newest in the slot. */
 HAK_INLINE uint64_t inbox_word(uint64_t blocks, uintptr_t newest) { return blocks << 16 | (newest & (SLOT_BYTES - 1)); }

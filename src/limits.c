@@ -77,7 +77,7 @@ static uint64_t nearest_limit(void) {
     return soft != 0 && soft < min ? soft : min;
 }
 
-void limits_settled(struct client *c) {
+void limits_check(struct client *c) {
     uint64_t limit = nearest_limit();
     bool was = limits_near();
     if (unlikely(load_relaxed(&hak_limits.over_soft)) && option(OPT_SOFT_LIMIT) == 0)
@@ -140,7 +140,7 @@ void limits_option_set(void) {
         limits_refresh();
 }
 
-bool limits_poll(void) {
+bool limits_poll_pressure(void) {
     if (os_is_confined())
         return false;
     uint32_t last = load_relaxed(&hak_limits.refreshed_ms);

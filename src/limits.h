@@ -1,14 +1,14 @@
-/* Limits on the heap's memory, and the pressure on the machine's: what makes the heap give back more, or refuse.
+/* Limits on the heap's memory, and pressure on the machine's: they make the heap give back more, or refuse.
  *
- *  1. Counted are resident slots (ACTIVE, huge runs too, and EMPTY), the tables, and a slot for each thread's heap: what
- *     account.h knows anyway. While SOFT_LIMIT or HARD_LIMIT is set, slots are counted before they become resident, those of
- *     all threads in one word: the sum is exact. What huge pages round up is not counted.
+ *  1. The limits apply to the resident slots (ACTIVE ones, huge runs too, and EMPTY ones), the tables, and one slot for each
+ *     thread's heap. While SOFT_LIMIT or HARD_LIMIT is set, slots are counted before they become resident, those of all
+ *     threads in one word, so the sum is exact. What huge pages round up is not counted.
  *  2. Near a limit (HARD_LIMIT, SOFT_LIMIT, the cgroup's), from 7/8 of it until below 3/4, nothing EMPTY is retained, and free
  *     pages inside partly used slabs go back: all at once when it comes near, then those that stayed free for a second.
  *  3. Over SOFT_LIMIT, after purging all that is EMPTY, the program's callback is due; it is due again after a fall below 7/8.
  *  4. Over HARD_LIMIT, after purging all that is EMPTY, a span is refused, as if the system had no memory.
- *  5. The limit of the process's cgroup is read when the library starts; all limits, the ancestors' too, by the purger, from
- *     64 MiB in use on and every ten seconds. malloc opens no file: a sandbox may forbid that.
+ *  5. The limit of the process's own cgroup is read when the library starts. The purger reads all limits, those of the
+ *     ancestors too, every ten seconds once 64 MiB are in use. malloc opens no file, as a sandbox may forbid that.
  *  6. The callback is called by the purger or at the end of malloc's slow path (purger.h, chores_do).
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
@@ -19,10 +19,10 @@
 #include "account.h"
 #include "options.h"
 
-/* Only then slots are counted one by one. */
+/* Is a limit set for which slots are counted one by one? */
 HAK_INLINE bool limits_set(void) { return (option(OPT_HARD_LIMIT) | option(OPT_SOFT_LIMIT)) != 0; }
 
-/* `slots` more are to become resident; true: they are counted now. False: they are refused. */
+/* Counts `slots` that are to become resident. False: they are refused. */
 bool limits_admit(struct client *c, size_t slots);
 
 /* Written by any thread. Each field above the callback stands for itself, so relaxed accesses are enough; `due` changes by
@@ -44,8 +44,8 @@ extern HAK_HIDDEN struct limits hak_limits;
 
 HAK_INLINE bool limits_near(void) { return load_relaxed(&hak_limits.is_near); }
 
-/* Called when something was settled: judges nearness and what is due. */
-void limits_settled(struct client *c);
+/* Called when something was settled: judges whether a limit is near and what is due. */
+void limits_check(struct client *c);
 
 /* limits_take_due returns and clears what is due, except for the bits in `keep`. Each bit is returned to one thread only. */
 enum limit_due {
@@ -56,10 +56,10 @@ unsigned limits_take_due(unsigned keep);
 void limits_call_back(void);
 
 /* These read the kernel's files, so malloc and free call none of them. */
-void limits_start(void);      /* at the start: the limit of the process's own cgroup, in six system calls or so */
-void limits_refresh(void);    /* all limits of the cgroup and its ancestors */
-void limits_option_set(void); /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
-bool limits_poll(void);       /* the purger's, once a second: refreshes, and tells whether there is pressure */
+void limits_start(void);         /* at the start: the limit of the process's own cgroup, in six system calls or so */
+void limits_refresh(void);       /* all limits of the cgroup and its ancestors */
+void limits_option_set(void);    /* the program has set an option: if that is CGROUP=1 for the first time, refreshes */
+bool limits_poll_pressure(void); /* the purger's, once a second: refreshes, and tells whether there is pressure */
 
 void limits_set_callback(void (*call)(void *), void *argument);
 

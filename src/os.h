@@ -2,8 +2,8 @@
  *
  * Every call keeps errno and reports by its return value, so that free never changes errno. Every call may fail, and
  * callers go on without it. The kernel works through a range page by page and mapping by mapping, and may refuse or be
- * interrupted anywhere: so each call on a range names what the caller may believe after a failure, "nothing" was done or
- * "a part", which is any of the pages. tests/fault makes each fail in both ways.
+ * interrupted anywhere. So each call on a range says what was done after a failure: "nothing", or "a part", which may be any
+ * of the pages. tests/fault makes each call fail in both ways.
  * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
 /* SPDX-License-Identifier: MIT */
@@ -15,7 +15,8 @@
 enum os_map_kind {
     OS_RESERVE, /* address space only, no memory, no access, in no core dump: anywhere, or at exactly this address if it
                    is not NULL. All or nothing */
-    OS_AT, /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
+    /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
+    OS_AT,
     OS_FRESH, /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages
                    may no longer be mapped, and the others hold what they held */
 };
@@ -50,7 +51,7 @@ enum os_moved {
     OS_MOVED_MAPPING, /* all; `from` is no longer mapped */
 };
 enum os_moved os_move(void *from, void *to, size_t bytes);
-bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail: nothing is allocated for it */
+bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail, as nothing is allocated for it */
 /* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. */
 bool os_resident(void *address, size_t bytes, unsigned char *pages);
 /* The process, or this thread, has put itself into a sandbox (seccomp) since the library started. Its filter may end the

@@ -56,17 +56,12 @@ void profile_want(uint64_t bytes) {
     store_relaxed(&hak_profile.wanted_bytes, bytes);
 }
 
-static uint64_t mixed(uint64_t x) {
-    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
-    return x ^ x >> 29;
-}
-
 /* ---- stacks ---- */
 
 static uint64_t hash_of(const uintptr_t *callers, unsigned depth) {
     uint64_t hash = depth;
     for (unsigned i = 0; i < depth; i++)
-        hash = mixed(hash + callers[i]);
+        hash = mix_bits(hash + callers[i]);
     return hash;
 }
 
@@ -117,7 +112,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
 static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     unsigned level = i / PROBES;
     uint64_t size = (uint64_t)PROFILE_LEAST_SAMPLES << level, first = size - PROFILE_LEAST_SAMPLES;
-    return &hak_profile.samples[first + (mixed(address >> 4) + i % PROBES) % size];
+    return &hak_profile.samples[first + (mix_bits(address >> 4) + i % PROBES) % size];
 }
 
 static struct profile_sample *claim(uintptr_t address) {

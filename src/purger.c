@@ -16,7 +16,7 @@
 
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
-#define QUIET_TICKS 10
+#define IDLE_TICKS_MAX 10
 #define LOANS_TURN 4 /* passes after which all slabs that a thread has on loan are new ones */
 
 /* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
@@ -44,7 +44,7 @@ static bool is_unused(uint32_t use, uint32_t *seen) {
 /* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes back
  * the slabs that they have on loan, or the oldest of them where loans are in use. Slabs adopted on the way are let go, as this
  * thread allocates from none. */
-static void empty_idle_caches(struct heap *own) {
+static void purger_empty_idle_caches(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
             caches_thaw(h); /* by a purger that a fork has left behind */
@@ -79,7 +79,7 @@ static bool caches_hold_blocks(const struct heap *own) {
     return hold;
 }
 
-static void trim(struct heap *h, bool all) {
+static void purger_trim(struct heap *h, bool all) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
             count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
@@ -87,7 +87,7 @@ static void trim(struct heap *h, bool all) {
 
 /* As the heap grows, looks at the SuperSlabs in turn for pages that stay free, at each one twice before the heap is a
  * thirty-second larger. Only at slabs on offer: the others' owners will use theirs. */
-static void scan_superslabs(struct heap *h) {
+static void purger_scan(struct heap *h) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&purger_hand), trimmed = 0;
     for (; h->pool.scans > 0; h->pool.scans--) {
         at = at + 1 < superslabs ? at + 1 : 0;
@@ -111,18 +111,18 @@ static void purge_as_asked(struct heap *h, bool fences) {
     if (wanted == h->purge_seen)
         return;
     for (unsigned passes = 0; fences && passes < 2; passes++) /* the second finds who slept since the first */
-        empty_idle_caches(h);
-    trim(h, true);
+        purger_empty_idle_caches(h);
+    purger_trim(h, true);
     retain_settle(&h->pool);
     purge_empty(&h->pool, 0);
     h->purge_seen = wanted;
 }
 
 /* The purger thread. Its heap is an ordinary one. */
-static void *run(void *unused) {
+static void *purger_run(void *unused) {
     (void)unused;
     struct heap *h = thread_enter();
-    unsigned quiet = 0, tick_ms = TICK_MS;
+    unsigned idle_ticks = 0, tick_ms = TICK_MS;
     bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
@@ -130,10 +130,10 @@ static void *run(void *unused) {
     if (!fences)
         presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
-        if (quiet == QUIET_TICKS) {
+        if (idle_ticks == IDLE_TICKS_MAX) {
             if (!(fences && caches_hold_blocks(h)) && !presence_park())
                 break;
-            quiet = 0;
+            idle_ticks = 0;
             tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
         if (!presence_pause(tick_ms))
@@ -141,22 +141,22 @@ static void *run(void *unused) {
         bool idle;
         if (!option(OPT_PURGER))
             break;
-        if (ticks % QUIET_TICKS == 1)
-            scarce = limits_poll();
-        quiet = retain_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
+        if (ticks % IDLE_TICKS_MAX == 1)
+            scarce = limits_poll_pressure();
+        idle_ticks = retain_tick(&h->pool, scarce, &idle) ? 0 : idle_ticks + 1;
         if (!idle)
             tick_ms = TICK_MS;
-        bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
-        if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
-            empty_idle_caches(h);
+        bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
+        if (fences && (look || ticks % IDLE_TICKS_MAX == 0)) /* in a busy program a thread may sleep, too */
+            purger_empty_idle_caches(h);
         purge_as_asked(h, fences);
-        bool halfway = idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1);
-        if (halfway || (scarce && ticks % QUIET_TICKS == 0)) /* gives back what stayed free from one to the other */
-            trim(h, false);
+        bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
+        if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
+            purger_trim(h, false);
     }
     if (h != NULL) {
         for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
-            empty_idle_caches(h);
+            purger_empty_idle_caches(h);
         retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
@@ -165,11 +165,11 @@ static void *run(void *unused) {
     return NULL;
 }
 
-static void mind_limits(struct heap *h) {
+static void purger_mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
-        trim(h, true);
+        purger_trim(h, true);
         retain_settle(&h->pool);
     }
     if (due & LIMIT_CALLBACK) {
@@ -180,12 +180,12 @@ static void mind_limits(struct heap *h) {
     }
 }
 
-static void start_purger(struct heap *h) {
+static void purger_start(struct heap *h) {
     if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
     else if (presence_claim_purger()) {
         h->pool.in_start = true;
-        if (!os_start_thread(run))
+        if (!os_start_thread(purger_run))
             presence_release_purger();
         h->pool.in_start = false;
     }
@@ -207,15 +207,15 @@ void chores_do(struct heap *h) {
     uint8_t chores = h->pool.chores;
     h->pool.chores = 0;
     if (chores & CHORE_PURGER)
-        start_purger(h);
+        purger_start(h);
     if (chores & CHORE_RINGS)
         rings_empty_as_due(h);
     if (chores & CHORE_TENSION)
         drain_caches(h);
     if (chores & CHORE_TRIM)
-        trim(h, false);
+        purger_trim(h, false);
     if (chores & CHORE_SCAN)
-        scan_superslabs(h);
+        purger_scan(h);
     if (chores & CHORE_LIMITS)
-        mind_limits(h);
+        purger_mind_limits(h);
 }

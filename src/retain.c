@@ -51,7 +51,7 @@ static struct retain_state {
 
 /* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so they must be few
  * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
-static bool huge_pages_pay(size_t superslab) {
+static bool retain_wants_huge(size_t superslab) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
     int64_t held = (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD;
@@ -79,7 +79,7 @@ static bool touches_whole(size_t superslab) {
 void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole) {
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
         return;
-    bool pay = !limits_near() && huge_pages_pay(first) && (touched_whole || touches_whole(first));
+    bool pay = !limits_near() && retain_wants_huge(first) && (touched_whole || touches_whole(first));
     if (pay != load_relaxed(&retain_state.advising)) {
         store_relaxed(&retain_state.advising, pay);
         rmw_add(&retain_state.advice_changes, 1);
@@ -161,7 +161,7 @@ bool retain_may_keep(size_t slots) {
 /* ---- settling ---- */
 
 /* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
-static void want_scans(struct client *c, size_t slots) {
+static void retain_request_scans(struct client *c, size_t slots) {
     if (slots == 0 || account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
     c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
@@ -191,7 +191,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     c->grown_bytes %= SLOT_BYTES;
     judge_last_purge(c, PURGED_PAGES, true, os_now_ms());
     if (!retain_misses_pages())
-        want_scans(c, slots);
+        retain_request_scans(c, slots);
 }
 
 /* Where no purger empties the rings of a thread that falls asleep: has the heap shrunk by half since they were last
@@ -220,11 +220,11 @@ void retain_settle(struct client *c) {
     c->start = 0;
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
-    want_scans(c, max_size(c->unused_taken, growth_slots()));
+    retain_request_scans(c, max_size(c->unused_taken, growth_slots()));
     c->unused_taken = 0;
     if (!c->is_purger)
         presence_settled();
-    limits_settled(c);
+    limits_check(c);
     size_t bound = bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
     bool purger = has_purger(c, over || account_active_slots() >= PURGER_FROM_SLOTS);

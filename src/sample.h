@@ -17,7 +17,7 @@
 #define HAK_SAMPLE_H
 
 #include "heap.h"
-#include "link.h"
+#include "links.h"
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
 

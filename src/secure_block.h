@@ -4,7 +4,7 @@
 #define HAK_SECURE_BLOCK_H
 
 #include "canary.h"
-#include "link.h"
+#include "links.h"
 #include "os.h"
 #include "secure_random.h"
 #include "spans.h"

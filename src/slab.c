@@ -128,7 +128,7 @@ static bool check_current(struct heap *h, struct slab *s) {
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
-    unsigned listed = link_count(s, &h->list[c]), out = slab_used(s) - listed;
+    unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
     bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->looks_left[c] == 0) {
         h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
@@ -163,7 +163,7 @@ static bool all_have_links(const struct slab *s) {
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(s->purged_pages == 0 && all_have_links(s)))
         return true;
-    unsigned listed = link_count(s, &s->list), all = s->carved - s->purged_blocks;
+    unsigned listed = links_count(s, &s->list), all = s->carved - s->purged_blocks;
     s->countdown = all - listed;
     return s->countdown == 0;
 }
@@ -277,7 +277,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
         return NULL;
     sample_emptied(h, c);
     uintptr_t list = h->list[c]; /* counted first: while nobody has it search_lists does not meet its blocks */
-    unsigned listed = list != slab_terminator(s) ? link_count(s, &list) : 0;
+    unsigned listed = list != slab_terminator(s) ? links_count(s, &list) : 0;
     h->list[c] = slab_terminator(s);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;

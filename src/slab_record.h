@@ -4,7 +4,7 @@
 #ifndef HAK_SLAB_RECORD_H
 #define HAK_SLAB_RECORD_H
 
-#include "link.h"
+#include "links.h"
 
 /* A slab of whose blocks at most such a share is out is thin; its blocks may lie together. With so few out, wherever they
  * lie, most of its pages are free. */
@@ -34,6 +34,6 @@ HAK_INLINE void slab_set_hits(struct slab *s) {
 
 /* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was reported
  * and the list is empty now. */
-HAK_INLINE bool slab_list_is_sound(struct slab *s) { return link_count(s, &s->list) == slab_listed(s); }
+HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->list) == slab_listed(s); }
 
 #endif

@@ -5,7 +5,7 @@
 #include "heap.h"
 #include "inbox.h"
 #include "kinds.h"
-#include "link.h"
+#include "links.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"

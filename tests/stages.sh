@@ -243,7 +243,8 @@ stage_install() {
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"
 }
 
-# Runs what the documentation says: every block opened by ```sh run. Links lead somewhere, and the generated pages are up to date.
+# Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
+# pages are up to date.
 stage_docs() {
   local blocks block file
   python3 "$ROOT/tests/pages.py"

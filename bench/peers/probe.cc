@@ -2,8 +2,9 @@
 // Checks that a preloaded allocator is the malloc in use and that it works: `probe LIBRARY…` exits with 0, or says in
 // one line what is wrong. A line and status 0 means a shortcoming that few programs meet.
 //  1. Every entry point, as the dynamic linker finds it, lies in one of the libraries.
-//  2. Blocks are aligned, as large as malloc_usable_size says, zero from calloc, and keep their bytes in realloc.
-//     Alignments up to 1 MiB that aligned_alloc or posix_memalign does not provide from the start are shortcomings.
+//  2. Blocks are aligned, as large as malloc_usable_size says, zero from calloc, and keep their bytes in realloc. If
+//     aligned_alloc or posix_memalign does not keep an alignment up to 1 MiB, right after the start, that is a
+//     shortcoming.
 //  3. Four threads fill, grow and free blocks, and free each other's.
 //  4. A forked child allocates, alone and with threads of its own.
 

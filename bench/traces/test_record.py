@@ -13,7 +13,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import trace  # (the one beside this file)
+import trace  # noqa: E402  (the one beside this file)
 
 CC = ["cc", "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]
 

@@ -193,7 +193,7 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(s->carved == slab_listed(s) + waiting + cached + live);
     if (owner != OWNER_NONE)
         return;
-    race_expect(inbox >> 16 < slab_used(s)); /* else nobody would look into it */
+    race_expect(inbox >> 16 < slab_used(s)); /* otherwise nobody would look into it */
     race_expect(s->floor == 0 || inbox >> 16 < s->countdown || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);

@@ -120,7 +120,7 @@ static void come(unsigned i) {
     store_seq(&truth[i], true);
     bitset_add(&family, 0, FIRST + i);
 }
-/* As superslab_check_hint. */
+/* As superslab_check_hint does. */
 static void look_at(size_t index) {
     if (load_relaxed(&truth[index - FIRST]))
         return;

@@ -116,7 +116,7 @@ TEST(Alone, ThreeMiBStayWhenAllOfEverySizeIsFreed) {
     EXPECT_LE(after, before + 3 * kMiB) << heap_stats_text();
 }
 
-/* One block in twenty stays, in no order. What is resident is at most so many times the pages that these touch. */
+/* One block in twenty stays, at random. At most `times` the pages that these blocks touch stay resident. */
 void keep_one_in_twenty(size_t bytes, double times) {
     size_t count = 128 * kMiB / bytes, page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     std::mt19937 random(2);
@@ -144,7 +144,7 @@ void keep_one_in_twenty(size_t bytes, double times) {
         S.free(block);
 }
 
-/* Each size in a child: what one has just given back and the next wants at once would be retained. */
+/* Runs each size in a child: memory that one size just gave back and the next wants at once would be retained. */
 TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}}) {
         pid_t child = fork();

@@ -1,5 +1,5 @@
-/* The worked example of docs/design.md: three blocks, two threads, and the slab's record after each step. If it fails, the
- * page explains an allocator that is not this one. */
+/* The worked example of docs/design.md: three blocks, two threads, and the slab's record after each step. If it fails,
+ * the page explains another allocator than this one. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kBytes = 1024; /* 64 blocks a slab, carved four at a time */
 
-/* Runs what it is given, one after the other, in a thread of its own. */
+/* Runs functions one after the other, in its own thread. */
 class Worker {
   public:
     Worker() : thread_([this] { loop(); }) {}
@@ -52,7 +52,7 @@ class Worker {
     std::thread thread_;
 };
 
-/* A list by its blocks' letters, in the order of addresses: a is block 0. */
+/* Names a list's blocks by letters, in the order of addresses: block 0 is a. */
 std::string letters(const int (&list)[4]) {
     std::string text;
     for (int index : list)
@@ -69,7 +69,7 @@ class Example {
         text << file.rdbuf();
         page_ = text.str();
     }
-    /* The row that the page must have for this step. */
+    /* Expects the page to have this step's row. */
     void expect_row(const std::string &step, const void *block) {
         inside_tiny_record of_a = inside_tiny_record_of(block, heap_a), of_b = inside_tiny_record_of(block, heap_b);
         EXPECT_EQ(of_a.floor, 0u);
@@ -110,7 +110,7 @@ TEST(Example, TheDesignPageTellsTheTruth) {
     Worker a, b;
     void *block[4];
     b.run([&] {
-        hak_free(hak_malloc(64)); /* B has a heap, and no slab of the class */
+        hak_free(hak_malloc(64)); /* now B has a heap, but no slab of the class */
         example.heap_b = inside_heap();
     });
     a.run([&] {

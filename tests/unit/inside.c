@@ -15,9 +15,12 @@
 #include "classes.h"
 #include "options.h"
 #include "os.h"
-#include "heap.h"
-#include "inspect.h"
 #include "cgroup.h"
+#include "heap.h"
+#include "inbox.h"
+#include "inspect.h"
+#include "kinds.h"
+#include "links.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
@@ -25,6 +28,7 @@
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"
+#include "ring.h"
 #include "secure.h"
 #include "text.h"
 
@@ -273,7 +277,7 @@ void inside_limits_set_root(const char *root) { cgroup_root = root; }
 void inside_limits_start(void) { limits_start(); }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
-int inside_limits_scarce(void) { return limits_poll(); }
+int inside_limits_scarce(void) { return limits_poll_pressure(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
     probe_alloc(block, bytes, weight_bytes);
 }

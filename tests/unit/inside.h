@@ -71,25 +71,25 @@ void inside_record_list(void *block);
 /* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
 
-/* region.h, heap.h: the record of a tiny block's slab and what the heap of its class holds, as docs/design.md shows them. Blocks
- * are told by their index in the slab, -1: none. */
+/* region.h, heap.h: the record of a tiny block's slab, and what the heap holds of its class, as docs/design.md shows
+ * them. Blocks are given as their index in the slab, or -1 for none. */
 enum { INSIDE_OWNER_POOL, INSIDE_OWNER_NONE, INSIDE_OWNER_HEAP };
 struct inside_tiny_record {
-    void *owner; /* the heap, if `owned` says so */
-    int owned;   /* of the above */
+    void *owner; /* the heap, if `owned` is INSIDE_OWNER_HEAP */
+    int owned;   /* one of the constants above */
     int current, fresh, partial;
     unsigned carved, countdown, floor;
-    int list[4];            /* the slab's list, from its head */
-    unsigned inbox_blocks;  /* that wait … */
-    int inbox_newest;       /* … and the one pushed last */
-    int heap_list[4];       /* the heap's list of the class, from its head */
-    unsigned outbox_blocks; /* of the slab, in the heap's outbox */
+    int list[4];            /* the slab's list, starting at its head */
+    unsigned inbox_blocks;  /* blocks waiting in the inbox */
+    int inbox_newest;       /* the one pushed last */
+    int heap_list[4];       /* the heap's list of the class, starting at its head */
+    unsigned outbox_blocks; /* blocks of the slab in the heap's outbox */
 };
-/* `block` lies in the slab; `heap`: whose list and outbox. Nobody may change either meanwhile. */
+/* `block` lies in the slab; the lists and the outbox are those of `heap`. No thread may change either meanwhile. */
 struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
 unsigned inside_tiny_index(const void *block);
 
-/* text.h: a text that is put together in a few bytes, written to a file. */
+/* text.h: writes a text to a file through a buffer of a few bytes. */
 void inside_text_write(int fd, const char *text);
 
 /* secure.h: the freed block as seen by another thread that frees it at the same moment. */

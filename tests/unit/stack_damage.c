@@ -23,7 +23,7 @@ static void number_put(uint8_t *at, int64_t number) {
     memcpy(at, &narrow, sizeof narrow);
 }
 
-/* Returns a block that ends with the unwind tables of a module with just one function, the code of which is as far from
+/* Returns the tables of a module with only one function, in a block that ends with its FDE. The function is as far from
  * its FDE as before. */
 static uint8_t *tables_of_one(const struct os_module *m, const uint8_t *fde, size_t *bytes, uintptr_t *function) {
     enum { HEADER = 20 };

@@ -6,8 +6,8 @@
  * out. Only probably, for a program may copy a link into a block of its own without knowing, as padding that was left in a
  * register or on the stack; so whether it is in a list decides (search_lists). */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_LINK_H
-#define HAK_LINK_H
+#ifndef HAK_LINKS_H
+#define HAK_LINKS_H
 
 #include "region.h"
 
@@ -32,6 +32,6 @@ HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
 
 /* Owner: the length of a list of the slab's blocks. If a link leads elsewhere, that is reported, and the list is empty from then
  * on. */
-unsigned link_count(const struct slab *s, uintptr_t *list);
+unsigned links_count(const struct slab *s, uintptr_t *list);
 
 #endif

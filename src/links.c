@@ -1,9 +1,9 @@
-/* See link.h. */
+/* See links.h. */
 /* SPDX-License-Identifier: MIT */
-#include "link.h"
+#include "links.h"
 #include "fail.h"
 
-unsigned link_count(const struct slab *s, uintptr_t *list) {
+unsigned links_count(const struct slab *s, uintptr_t *list) {
     unsigned n = 0, most = size_classes[slab_class(s)].blocks;
     uintptr_t block = *list, slab = (uintptr_t)slab_address(s);
     for (; is_in_slab(block, slab) && n <= most; n++)
