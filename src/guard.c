@@ -142,7 +142,7 @@ static struct guard_slot *claim(void) {
             age = now - load_relaxed(&slot->freed_at);
         }
         if (oldest == NULL ||
-            PROVEN(guard_claim, rmw_cas(&oldest->state, &state, GUARD_BUSY))) /* pairs with free_block */
+            PROVEN(guard_claim, rmw_cas(&oldest->state, &state, GUARD_BUSY))) /* pairs with guard_free */
             return oldest;
     }
 }
@@ -182,16 +182,16 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
 }
 
 /* Whether p is the start of the block that the slot has or had. */
-static bool is_block(const struct slab *s, const void *p) {
+static bool guard_is_block(const struct slab *s, const void *p) {
     const struct guard_slot *slot = slot_of_slab(s);
     return slot != NULL && slot->block == (uintptr_t)p;
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) {
+static void guard_free(struct heap *h, struct slab *s, void *p) {
     (void)h;
     struct guard_slot *slot = slot_of_slab(s);
     uint32_t live = GUARD_LIVE;
-    if (unlikely(!is_block(s, p))) {
+    if (unlikely(!guard_is_block(s, p))) {
         size_t bytes = slot != NULL ? slot->bytes : 0; /* NULL: the pool is just being made */
         fail_bad_pointer("free", p, "a block that was never handed out", bytes);
         return;
@@ -215,35 +215,35 @@ bool guard_is_live(const struct slab *s) {
     return slot != NULL && load_acquire(&slot->state) == GUARD_LIVE;
 }
 
-static void find(struct block *b, const void *p) {
+static void guard_find(struct block *b, const void *p) {
     b->bytes = b->slab->bytes;
     if (b->bytes == 0)
         b->why = BLOCK_NEVER_HANDED_OUT;
-    else if (is_block(b->slab, p))
+    else if (guard_is_block(b->slab, p))
         b->why = NULL;
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool guard_is_free(const struct block *b, const void *p) {
     (void)p;
     return !guard_is_live(b->slab);
 }
 
-static bool size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
+static bool guard_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     (void)p;
     return exactly && option(OPT_SUPERSLAB) ? claimed == bytes : claimed <= bytes;
 }
 
-HAK_RACY static void count_slot(const struct slab *s, struct span_use *use) {
+HAK_RACY static void guard_count(const struct slab *s, struct span_use *use) {
     use->slots = 1;
     use->out_bytes = block_state_racy(s, 0) == BLOCK_LIVE ? *(const volatile size_t *)&s->bytes : 0;
 }
 
 const struct kind kind_sampled = {
     .name = "a sampled block",
-    .free = free_block,
-    .find = find,
-    .is_free = is_free,
-    .size_fits = size_fits,
+    .free = guard_free,
+    .find = guard_find,
+    .is_free = guard_is_free,
+    .size_fits = guard_size_fits,
     .state = block_only_state,
-    .count = count_slot,
+    .count = guard_count,
 };

@@ -319,7 +319,7 @@ size_t guarded_purge(struct heap *h) {
     return pages;
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) {
+static void guarded_free(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
         fail_bad_pointer("free", p, "inside a block", s->bytes);
@@ -357,7 +357,7 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     return false;
 }
 
-static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+static bool guarded_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
@@ -395,35 +395,35 @@ enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes) {
     return load_relaxed(&s->guarded_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }
 
-static void find(struct block *b, const void *p) {
+static void guarded_find_block(struct block *b, const void *p) {
     if (guarded_find(b->slab, p, &b->bytes) != SECURE_NO_BLOCK)
         b->why = NULL;
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool guarded_is_free(const struct block *b, const void *p) {
     size_t bytes;
     return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
 }
 
-HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
+HAK_RACY static void guarded_count(const struct slab *s, struct span_use *use) {
     size_t bytes = *(const volatile size_t *)&s->bytes;
     use->slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
     use->out_bytes = load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0;
 }
 
-static void release_quarantine(struct heap *h) {
+static void guarded_release(struct heap *h) {
     if (option(OPT_SECURE))
         guarded_empty(h);
 }
 
 const struct kind kind_guarded = {
     .name = "a guarded block",
-    .free = free_block,
-    .resize = resize,
+    .free = guarded_free,
+    .resize = guarded_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
-    .find = find,
-    .is_free = is_free,
+    .find = guarded_find_block,
+    .is_free = guarded_is_free,
     .size_fits = secure_size_fits,
-    .release = release_quarantine,
-    .count = count_span,
+    .release = guarded_release,
+    .count = guarded_count,
 };

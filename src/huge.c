@@ -79,7 +79,7 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     bytes = max_size(bytes, 1);
     size_t n = huge_superslabs_of(bytes);
     size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
@@ -92,7 +92,7 @@ static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *
 }
 
 /* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
-static bool remap_fresh(size_t superslab, size_t n) {
+static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p && (os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES), true);
 }
@@ -116,7 +116,7 @@ static void forget_move(size_t superslab) {
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
-    bool moved = load_relaxed(&superslab_at(superslab)->moved), is_fresh = moved && remap_fresh(superslab, n);
+    bool moved = load_relaxed(&superslab_at(superslab)->moved), is_fresh = moved && huge_remap(superslab, n);
     bool broken = moved && !is_fresh && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
     if (is_fresh || broken)
         forget_move(superslab);
@@ -134,7 +134,7 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) {
+static void huge_free(struct heap *h, struct slab *s, void *p) {
     if (unlikely((char *)p != slab_address(s))) {
         fail_bad_pointer("free", p, "", asked_bytes(s));
         return;
@@ -145,7 +145,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
     rings_shrink(h);
 }
 
-static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     if (bytes <= LARGE_BYTES_MAX)
@@ -175,7 +175,7 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     enum os_moved moved = os_move(from, target, have * SUPERSLAB_BYTES);
     if (moved != OS_MOVED_NOTHING)
         return moved;
-    bool is_fresh = os_is_mapped(target, have * SUPERSLAB_BYTES) && remap_fresh(to, have);
+    bool is_fresh = os_is_mapped(target, have * SUPERSLAB_BYTES) && huge_remap(to, have);
     if (is_fresh)
         pool_give_run(&h->pool, to, have, false);
     else
@@ -184,7 +184,7 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     return OS_MOVED_NOTHING;
 }
 
-static void *move(struct heap *h, struct slab *s, size_t bytes) {
+static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX)
         return NULL;
@@ -214,32 +214,32 @@ static void *move(struct heap *h, struct slab *s, size_t bytes) {
 
 /* ---- looking up ---- */
 
-static void find(struct block *b, const void *p) {
+static void huge_find(struct block *b, const void *p) {
     b->bytes = asked_bytes(b->slab);
     if ((const char *)p == slab_address(b->slab))
         b->why = NULL;
 }
 
 /* A freed run's record is of no kind. */
-static bool is_free(const struct block *b, const void *p) {
+static bool huge_is_free(const struct block *b, const void *p) {
     (void)b, (void)p;
     return false;
 }
 
-HAK_RACY static void count_run(const struct slab *s, struct span_use *use) {
+HAK_RACY static void huge_count(const struct slab *s, struct span_use *use) {
     use->out_bytes = *(const volatile size_t *)&s->bytes;
     use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
 }
 
 const struct kind kind_huge = {
     .name = "a huge block",
-    .malloc = malloc_block,
-    .free = free_block,
-    .resize = resize,
+    .malloc = huge_malloc,
+    .free = huge_free,
+    .resize = huge_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
-    .move = move,
-    .find = find,
-    .is_free = is_free,
+    .move = huge_move,
+    .find = huge_find,
+    .is_free = huge_is_free,
     .state = block_only_state,
-    .count = count_run,
+    .count = huge_count,
 };

@@ -10,7 +10,7 @@ const struct kind *const kinds[] = {
 };
 
 /* A large block has one record; the further slots' records are of this kind. */
-static void find(struct block *b, const void *p) {
+static void free_slot_find(struct block *b, const void *p) {
     (void)p;
     b->why = "not a block: the heap has nothing there";
     for (size_t slot = slot_of(b->slab), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
@@ -20,19 +20,19 @@ static void find(struct block *b, const void *p) {
     }
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool free_slot_is_free(const struct block *b, const void *p) {
     (void)b, (void)p;
     return false;
 }
 
-static void free_nothing(struct heap *h, struct slab *s, void *p) {
+static void free_slot_free(struct heap *h, struct slab *s, void *p) {
     struct block b = {s, 0, NULL};
     (void)h;
-    find(&b, p);
+    free_slot_find(&b, p);
     fail_bad_pointer("free", p, b.why, b.bytes);
 }
 
-static void count_none(const struct slab *s, struct span_use *use) {
+static void free_slot_count(const struct slab *s, struct span_use *use) {
     (void)s;
     use->slots = 1;
     use->is_in_pool = true;
@@ -40,8 +40,8 @@ static void count_none(const struct slab *s, struct span_use *use) {
 
 const struct kind kind_free = {
     .name = "free",
-    .free = free_nothing,
-    .find = find,
-    .is_free = is_free,
-    .count = count_none,
+    .free = free_slot_free,
+    .find = free_slot_find,
+    .is_free = free_slot_is_free,
+    .count = free_slot_count,
 };

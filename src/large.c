@@ -30,12 +30,12 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0);
 }
 
-static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++)
         give_span(h, slab_at_offset(entries[i].block - hak_region.base));
 }
 
-static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     bytes = max_size(bytes, 1);
     unsigned slots = large_slots_of(bytes);
     *zero = false;
@@ -62,7 +62,7 @@ static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *
     return slab_address(s);
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) {
+static void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
     if (unlikely((char *)p != slab_address(s))) {
@@ -85,7 +85,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
     rings_shrink(h);
 }
 
-static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     unsigned wanted = large_slots_of(bytes), have = s->slots;
     if (bytes > LARGE_BYTES_MAX || bytes <= MID_BYTES_MAX)
@@ -107,18 +107,18 @@ static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
 
 /* ---- looking up ---- */
 
-static void find(struct block *b, const void *p) {
+static void large_find(struct block *b, const void *p) {
     b->bytes = asked_bytes(b->slab);
     if ((const char *)p == slab_address(b->slab))
         b->why = NULL;
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool large_is_free(const struct block *b, const void *p) {
     (void)p;
     return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
-HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
+HAK_RACY static void large_count(const struct slab *s, struct span_use *use) {
     bool live = block_state_racy(s, 0) == BLOCK_LIVE;
     size_t bytes = *(const volatile size_t *)&s->bytes;
     use->slots = s->slots;
@@ -128,13 +128,13 @@ HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
 
 const struct kind kind_large = {
     .name = "a large block",
-    .malloc = malloc_block,
-    .free = free_block,
-    .resize = resize,
+    .malloc = large_malloc,
+    .free = large_free,
+    .resize = large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
-    .find = find,
-    .is_free = is_free,
+    .find = large_find,
+    .is_free = large_is_free,
     .state = block_only_state,
-    .give_back = give_back,
-    .count = count_span,
+    .give_back = large_give_back,
+    .count = large_count,
 };

@@ -298,7 +298,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     return block;
 }
 
-static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
@@ -357,7 +357,7 @@ void mid_free_checked(struct heap *h, struct slab *s, unsigned i, void *p) {
         fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
 
-static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
+static size_t mid_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
@@ -365,20 +365,20 @@ static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned mi
     return all || idle ? purge_free(h, s, all, min_blocks) : 0;
 }
 
-static size_t trim_slab(struct heap *h, struct slab *s) {
-    return trim_if_idle(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
+static size_t mid_trim_slab(struct heap *h, struct slab *s) {
+    return mid_trim_if_idle(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
 }
 
-static size_t trim(struct heap *h, bool all) {
+static size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += trim_if_idle(h, slab_of_slot(slot), all, 1);
+        trimmed += mid_trim_if_idle(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }
 
 /* ---- looking up ---- */
 
-static _Atomic uint8_t *state_of(struct slab *part, const void *p) {
+static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
     struct slab *s = mid_first(part);
     return &s->state[mid_block_at(s, p)];
 }
@@ -389,7 +389,7 @@ static size_t unsampled_bytes(const void *p, size_t bytes) {
     return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
 }
 
-static void find(struct block *b, const void *p) {
+static void mid_find(struct block *b, const void *p) {
     b->slab = mid_first(b->slab);
     const struct size_class *c = &size_classes[slab_class(b->slab)];
     unsigned i = mid_block_at(b->slab, p);
@@ -401,11 +401,11 @@ static void find(struct block *b, const void *p) {
         b->bytes = unsampled_bytes(p, b->bytes);
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool mid_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
-HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+HAK_RACY static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
     size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
@@ -420,24 +420,24 @@ HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
 
 /* ---- the row ---- */
 
-static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *mid_malloc_cached(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned c = mid_class_of(bytes);
     struct ring_entry cached = ring_pop(h, ring_of_class(c));
     (void)alignment;
     return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) { mid_free(h, s, p); }
+static void mid_free_block(struct heap *h, struct slab *s, void *p) { mid_free(h, s, p); }
 
 const struct kind kind_mid = {
     .name = "a mid slab",
-    .malloc = malloc_block,
-    .free = free_block,
-    .find = find,
-    .is_free = is_free,
-    .state = state_of,
-    .give_back = give_back,
-    .trim = trim,
-    .trim_slab = trim_slab,
-    .count = count_slab,
+    .malloc = mid_malloc_cached,
+    .free = mid_free_block,
+    .find = mid_find,
+    .is_free = mid_is_free,
+    .state = mid_state_of,
+    .give_back = mid_give_back,
+    .trim = mid_trim,
+    .trim_slab = mid_trim_slab,
+    .count = mid_count,
 };

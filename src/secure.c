@@ -104,7 +104,7 @@ static void unclaim(struct secure_cache *cache, unsigned c) {
         secure_slab_unclaim(span, c);
 }
 
-static void empty(struct heap *h) {
+static void secure_empty(struct heap *h) {
     if (!option(OPT_SECURE)) /* or else there are no caches, nor pages for them */
         return;
     for (unsigned c = 0; c < CLASSES; c++) {
@@ -127,7 +127,7 @@ static void empty_if_wanted(struct heap *h) {
     if (likely(sh->trims_seen == wanted))
         return;
     sh->trims_seen = wanted;
-    empty(h);
+    secure_empty(h);
 }
 
 /* A class with many slabs touches them whole, because blocks are handed out at random. Populating saves the two faults
@@ -231,7 +231,7 @@ static unsigned class_for(size_t bytes, size_t alignment) {
     return whole <= TINY_BYTES_MAX ? tiny_class_of(whole) : mid_class_of(whole);
 }
 
-static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = true;
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES || alignment > SLOT_BYTES))
         return guarded_malloc(h, bytes, alignment);
@@ -253,7 +253,7 @@ static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *
 
 /* ---- looking up, freeing ---- */
 
-static enum secure_state find_state(struct slab *part, const void *p, size_t *bytes) {
+static enum secure_state secure_find_state(struct slab *part, const void *p, size_t *bytes) {
     const struct slab *s = mid_first(part);
     unsigned i = secure_index(s, (uintptr_t)p);
     bool starts = i < s->blocks;
@@ -269,7 +269,7 @@ static enum secure_state find_state(struct slab *part, const void *p, size_t *by
 
 HAK_COLD static void fail_free(struct slab *s, const void *p) {
     size_t bytes;
-    switch (find_state(s, p, &bytes)) {
+    switch (secure_find_state(s, p, &bytes)) {
     case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
     case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
     default: fail_double_free(p, bytes, search_only_freer());
@@ -324,7 +324,7 @@ HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, stru
 
 /* The hit path of free, for requests that nearly fill their block. It branches on the class's block size where it can,
  * because that is known sooner than the size in the block's state. */
-static void free_block(struct heap *h, struct slab *s, void *p) {
+static void secure_free(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
     size_t bytes, block_bytes = s->block_bytes;
     if (unlikely(!take_back(s, p, &e, &bytes)))
@@ -342,7 +342,7 @@ static void free_block(struct heap *h, struct slab *s, void *p) {
     quarantine(h, slab_class(s), e);
 }
 
-static void free_without_heap(struct slab *s, void *p) {
+static void secure_free_without_heap(struct slab *s, void *p) {
     size_t bytes;
     struct secure_entry e;
     if (!take_back(s, p, &e, &bytes))
@@ -351,12 +351,12 @@ static void free_without_heap(struct slab *s, void *p) {
     secure_slab_return(&heap_afterlife, &e, 1);
 }
 
-static bool resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
+static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
     (void)h;
     struct slab *s = mid_first(part);
     size_t had, room = s->block_bytes - CANARY_BYTES;
-    if (find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 || room - bytes > SLACK_MAX - 1 ||
-        slab_class(s) == ZERO_CLASS)
+    if (secure_find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 ||
+        room - bytes > SLACK_MAX - 1 || slab_class(s) == ZERO_CLASS)
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
         fail_damage("overflow", p, had);
@@ -385,7 +385,7 @@ enum secure_maker secure_maker_of(const void *p) {
     enum slab_kind kind = part != NULL ? (enum slab_kind)slab_kind(part) : KIND_FREE;
     if (kind == KIND_GUARDED && guarded_find(part, p, &bytes) == SECURE_LIVE)
         return (enum secure_maker)part->maker;
-    if (kind != KIND_SECURE || find_state(part, p, &bytes) != SECURE_LIVE)
+    if (kind != KIND_SECURE || secure_find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
     const struct slab *s = mid_first(part);
     return (enum secure_maker)(load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p))) &
@@ -394,7 +394,7 @@ enum secure_maker secure_maker_of(const void *p) {
 
 /* ---- giving back ---- */
 
-static size_t trim(struct heap *h, bool all) {
+static size_t secure_trim(struct heap *h, bool all) {
     if (!option(OPT_SECURE))
         return 0;
     size_t pages = guarded_purge(h);
@@ -455,7 +455,7 @@ void secure_check_at_exit(void) {
 
 /* ---- counting ---- */
 
-HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+HAK_RACY static void secure_count(const struct slab *s, struct span_use *use) {
     const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
     uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: we saw the slab's new kind first */
     size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_max(span)) : 0;
@@ -472,8 +472,8 @@ HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
 
 /* ---- the row ---- */
 
-static void find(struct block *b, const void *p) {
-    switch (find_state(b->slab, p, &b->bytes)) {
+static void secure_find(struct block *b, const void *p) {
+    switch (secure_find_state(b->slab, p, &b->bytes)) {
     case SECURE_NO_BLOCK: break;
     case SECURE_NEVER: b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0; break;
     default: b->why = NULL;
@@ -481,22 +481,22 @@ static void find(struct block *b, const void *p) {
     b->slab = mid_first(b->slab);
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool secure_is_free(const struct block *b, const void *p) {
     size_t bytes;
-    return find_state(b->slab, p, &bytes) == SECURE_FREED;
+    return secure_find_state(b->slab, p, &bytes) == SECURE_FREED;
 }
 
 const struct kind kind_secure = {
     .name = "a secure slab",
-    .malloc = malloc_block,
-    .free = free_block,
-    .free_without_heap = free_without_heap,
-    .resize = resize,
-    .find = find,
-    .is_free = is_free,
+    .malloc = secure_malloc,
+    .free = secure_free,
+    .free_without_heap = secure_free_without_heap,
+    .resize = secure_resize,
+    .find = secure_find,
+    .is_free = secure_is_free,
     .size_fits = secure_size_fits,
-    .empty = empty,
-    .release = empty,
-    .trim = trim,
-    .count = count_slab,
+    .empty = secure_empty,
+    .release = secure_empty,
+    .trim = secure_trim,
+    .count = secure_count,
 };

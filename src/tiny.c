@@ -288,7 +288,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 /* ---- giving back ---- */
 
 /* Slabs none of whose blocks are with the program go back, what others freed into them included. */
-static void release_unused(struct heap *h) {
+static void tiny_release_unused(struct heap *h) {
     slab_return_loans(h);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
@@ -332,7 +332,7 @@ void tiny_check_at_exit(void) {
         check_first_links(h, c);
 }
 
-static void empty(struct heap *h) {
+static void tiny_empty(struct heap *h) {
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *current = slab_leave_current(h, c);
@@ -366,7 +366,7 @@ static void empty(struct heap *h) {
 HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
 
 /* `max_out`: a slab with more blocks out has hardly a free page. */
-static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
+static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
     struct heap *owner = load_relaxed(&s->owner);
     bool ours = owner == h;
     if (!ours && owner != OWNER_NONE)
@@ -388,21 +388,21 @@ static size_t trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned ma
     return trimmed;
 }
 
-static size_t trim_slab(struct heap *h, struct slab *s) {
-    return trim_if_idle(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
+static size_t tiny_trim_slab(struct heap *h, struct slab *s) {
+    return tiny_trim_if_idle(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
 }
 
-static size_t trim(struct heap *h, bool all) {
+static size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    release_unused(h);
+    tiny_release_unused(h);
     for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
-        trimmed += trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
+        trimmed += tiny_trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
 
 /* ---- looking up ---- */
 
-static void find(struct block *b, const void *p) {
+static void tiny_find(struct block *b, const void *p) {
     const struct slab *s = b->slab;
     const struct size_class *c = &size_classes[slab_class(s)];
     unsigned index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
@@ -424,13 +424,13 @@ HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
            b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
 }
 
-static bool is_free(const struct block *b, const void *p) {
+static bool tiny_is_free(const struct block *b, const void *p) {
     return lies_in_purged_page(b, p) ||
            (block_looks_free(b->slab, (uintptr_t)p) && search_lists(b->slab, (uintptr_t)p));
 }
 
 /* Another thread may own the slab and be counting: the figure is a recent one. */
-HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+HAK_RACY static void tiny_count(const struct slab *s, struct span_use *use) {
     unsigned class_id = slab_class(s);
     use->slots = 1;
     use->is_in_pool = class_id >= TINY_CLASSES; /* it is another kind's by now */
@@ -446,7 +446,7 @@ HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
 
 /* ---- freeing what is no hit ---- */
 
-HAK_INLINE void free_live(struct heap *h, struct slab *s, uintptr_t block) {
+HAK_INLINE void tiny_free_live(struct heap *h, struct slab *s, uintptr_t block) {
     if (slab_free_on_loan(h, s, block))
         return;
     if (load_relaxed(&s->owner) == h)
@@ -456,52 +456,52 @@ HAK_INLINE void free_live(struct heap *h, struct slab *s, uintptr_t block) {
 }
 
 /* A second look at a block that looks as if it could not be freed. */
-HAK_NOINLINE static void free_doubtful(struct heap *h, struct slab *s, void *p) {
+HAK_NOINLINE static void tiny_free_doubtful(struct heap *h, struct slab *s, void *p) {
     if (lookup_for_free(p))
-        free_live(h, s, (uintptr_t)p);
+        tiny_free_live(h, s, (uintptr_t)p);
 }
 
 /* The owner may be carving meanwhile, but only behind blocks that are out. */
-HAK_INLINE bool is_doubtful(const struct slab *s, uintptr_t block) {
+HAK_INLINE bool tiny_is_doubtful(const struct slab *s, uintptr_t block) {
     return unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block));
 }
 
-static void free_block(struct heap *h, struct slab *s, void *p) {
-    if (is_doubtful(s, (uintptr_t)p))
-        free_doubtful(h, s, p);
+static void tiny_free(struct heap *h, struct slab *s, void *p) {
+    if (tiny_is_doubtful(s, (uintptr_t)p))
+        tiny_free_doubtful(h, s, p);
     else
-        free_live(h, s, (uintptr_t)p);
+        tiny_free_live(h, s, (uintptr_t)p);
 }
 
 /* Whoever has a heap next finds the block in the inbox. */
-static void free_without_heap(struct slab *s, void *p) {
-    if (!is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
+static void tiny_free_without_heap(struct slab *s, void *p) {
+    if (!tiny_is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
         inbox_push_one(s, (uintptr_t)p);
 }
 
 /* ---- the row ---- */
 
-static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *tiny_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     (void)alignment;
     *zero = false;
     return block_word(tiny_refill(h, tiny_class_of(bytes)));
 }
 
-static void release(struct heap *h) {
+static void tiny_release(struct heap *h) {
     outbox_flush(h);
-    release_unused(h);
+    tiny_release_unused(h);
 }
 
 const struct kind kind_tiny = {
     .name = "a tiny slab",
-    .malloc = malloc_block,
-    .free = free_block,
-    .free_without_heap = free_without_heap,
-    .find = find,
-    .is_free = is_free,
-    .empty = empty,
-    .release = release,
-    .trim = trim,
-    .trim_slab = trim_slab,
-    .count = count_slab,
+    .malloc = tiny_malloc,
+    .free = tiny_free,
+    .free_without_heap = tiny_free_without_heap,
+    .find = tiny_find,
+    .is_free = tiny_is_free,
+    .empty = tiny_empty,
+    .release = tiny_release,
+    .trim = tiny_trim,
+    .trim_slab = tiny_trim_slab,
+    .count = tiny_count,
 };
