@@ -1,15 +1,15 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
 
-use crate::allocator;
 use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::{Class, Snapshot, Target, Terms, Tier};
 use crate::peak::{self, Watched};
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::shown;
-use crate::table::{self, count, size, Style};
 use anyhow::{bail, Result};
 use clap::Args;
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::shown;
+use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         }
         return show(target.summary()?, "", Reach::Runs, options.json);
     }
-    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
     let when = match after {
         Some(after) => format!(" {} after its start", table::seconds(after.as_secs_f64())),

@@ -7,12 +7,12 @@
 //!     What the terminal sends reaches the program anyhow.
 //!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
 
-use crate::allocator;
 use crate::heap::{Snapshot, Target};
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::signals;
 use anyhow::{bail, Context, Result};
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::signals;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -50,12 +50,12 @@ struct Watch {
 
 /// `quiet`: what the program prints goes to stderr.
 pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], quiet: bool) -> Result<Watched> {
-    let mut command = allocator::under(library, &program[0]);
+    let mut command = preload::under(library, &program[0]);
     command.args(&program[1..]).envs(environment.iter().cloned());
     if quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    let blocked = signals::Blocked::new();
+    let blocked = signals::block();
     let mask = *blocked.before();
     // SAFETY: system calls, and nothing else between fork and exec.
     unsafe {

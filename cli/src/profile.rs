@@ -19,7 +19,7 @@ mod symbols;
 pub mod text;
 mod tree;
 
-use crate::shown;
+use hakmem_base::shown;
 use serde::Serialize;
 use std::ops::AddAssign;
 
@@ -75,7 +75,7 @@ impl Metric {
 
     /// As a person reads it.
     pub fn text(self, value: u64) -> String {
-        use crate::report::say;
+        use hakmem_base::say;
         if self.is_space() {
             say::bytes(value as f64)
         } else {
@@ -234,7 +234,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Style;
+    use hakmem_base::table::Style;
 
     /// In every form there is.
     pub fn show(profile: &Profile) {

@@ -7,10 +7,10 @@
 //! 3. A program that does not come to it within the time is status 1.
 
 use crate::heap::{steer::Purged, Target};
-use crate::print;
-use crate::proc::{self, Pid};
 use anyhow::Result;
 use clap::Args;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

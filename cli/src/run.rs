@@ -6,19 +6,19 @@
 //!
 //! What the program prints is its own; the summary goes to stderr. The status is the program's.
 
-use crate::allocator;
 use crate::explain;
-use crate::files;
 use crate::heap::advice::{advice, Reach};
 use crate::heap::{Class, Snapshot};
 use crate::peak::{self, Watched};
 use crate::picture;
-use crate::print;
 use crate::profile::{self, page, read, text, Metric, Profile};
-use crate::report::svg::escape;
-use crate::scratch;
-use crate::table::{self, count, size, Style};
 use anyhow::Result;
+use hakmem_base::files;
+use hakmem_base::page::escape;
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::scratch;
+use hakmem_base::table::{self, count, size, Style};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,7 +46,7 @@ pub struct Options {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let place = options.profile.as_ref().map(|_| scratch::directory("run")).transpose()?;
     let mut environment = Vec::new();
     if let (Some(bytes), Some(place)) = (&options.profile, &place) {
@@ -73,7 +73,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(watched.code))
 }
 
-fn read_profile(directory: &Path, pid: crate::proc::Pid) -> Result<Profile> {
+fn read_profile(directory: &Path, pid: hakmem_base::proc::Pid) -> Result<Profile> {
     read::file(&directory.join(pid.to_string()), &[PathBuf::from("/usr/lib/debug")])
 }
 

@@ -3,8 +3,8 @@
 //! Said is what is worth it: at least 4 MiB and a twentieth of what is resident.
 
 use super::model::*;
-use crate::shown;
-use crate::table::{count, size};
+use hakmem_base::shown;
+use hakmem_base::table::{count, size};
 use serde::Serialize;
 
 const LEAST: u64 = 4 << 20;

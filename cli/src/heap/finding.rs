@@ -5,8 +5,8 @@
 
 use super::layout::word;
 use super::remote::{Area, Remote};
-use crate::elf;
 use anyhow::{bail, Result};
+use hakmem_base::elf;
 use std::path::Path;
 
 const HEADER_BYTES: usize = 64;

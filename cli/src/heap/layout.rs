@@ -9,8 +9,8 @@
 //! The only layout known here is that of `struct inspect` and its two tables, version 1.
 
 use super::remote::Remote;
-use crate::proc::Pid;
 use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::proc::Pid;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 

@@ -3,7 +3,7 @@
 //! All figures are bytes unless their name says otherwise. The target runs on while it is read: each figure is a recent
 //! one, and the terms of a sum are made to add up by the residency the kernel reports.
 
-use crate::proc::Pid;
+use hakmem_base::proc::Pid;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

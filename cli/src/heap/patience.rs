@@ -5,8 +5,8 @@
 //!  2. Work that only takes long ends by itself: each read asks `check` first, which fails when the time is over.
 //!  3. Of a process that is stuck no second thread is started: it has one at most, until its end.
 
-use crate::proc::Pid;
 use anyhow::{Context, Result};
+use hakmem_base::proc::Pid;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{sync_channel, RecvTimeoutError};

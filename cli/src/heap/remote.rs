@@ -3,8 +3,8 @@
 //! No read takes more memory than READ_MOST, or begins when the time for this process is over (patience.rs).
 
 use super::patience;
-use crate::proc::{self, kilobytes, Pid};
 use anyhow::{bail, ensure, Result};
+use hakmem_base::proc::{self, kilobytes, Pid};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -351,7 +351,7 @@ mod tests {
     fn any_text_is_a_list_of_mappings() {
         let text = "7f00-7f10 rw-p 0000a000 fd:01 77                         /usr/lib/a b.so (deleted)\nSize: 4 kB\n\
             Rss:                  12 kB\nAnonHugePages:         8 kB\nVmFlags: rd\n7f10-7f20 ---p 00000000 00:00 0 \n";
-        crate::fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
+        hakmem_fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
             let all = areas(bytes).unwrap();
             assert!(all.iter().all(|area| area.start <= area.end));
             super::super::rest::rest(&Remote::of(Pid::MAX), all.iter());
@@ -360,6 +360,6 @@ mod tests {
         let long = vec![b'1'; 1 << 20];
         assert!(areas(&long[..]).unwrap().is_empty());
         let line = format!("1000-2000 rw-p 0 00:00 1 /{}\n", "x".repeat(4000));
-        crate::fuzz::bounded(&"many mappings", || assert!(areas(line.repeat(30_000).as_bytes()).is_err()));
+        hakmem_fuzz::bounded(&"many mappings", || assert!(areas(line.repeat(30_000).as_bytes()).is_err()));
     }
 }

@@ -174,7 +174,7 @@ impl Residency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc::Pid;
+    use hakmem_base::proc::Pid;
 
     const SUPERSLAB: usize = 2 << 20;
     const PAGE: usize = 4096;

@@ -4,9 +4,9 @@ use super::model::*;
 use super::patience::{self, within};
 use super::reader::{Detail, Reader};
 use super::steer::Purged;
-use crate::proc::Pid;
 use crate::profile::Sampled;
 use anyhow::{ensure, Result};
+use hakmem_base::proc::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -5,8 +5,8 @@
 //! 2. Its thread ends when the kernel lets it. Until then nobody reads that process again, so that slow ones do not
 //!    gather threads from request to request.
 
-use crate::proc::Pid;
 use anyhow::Result;
+use hakmem_base::proc::Pid;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,9 +5,8 @@
 
 use super::Picture;
 use crate::heap::model::Snapshot;
-use crate::report::html::{SCRIPT as TABLES, SCRIPT_HASH as TABLES_HASH, STYLE as REPORT_STYLE};
-use crate::report::svg::{self, escape};
-use crate::shown;
+use hakmem_base::page::{escape, CHART_STYLE, SCRIPT as TABLES, SCRIPT_HASH as TABLES_HASH, STYLE as REPORT_STYLE};
+use hakmem_base::shown;
 
 const STYLE: &str = include_str!("../../assets/map.css");
 const MAP: &str = include_str!("../../assets/map.js");
@@ -45,7 +44,7 @@ form-action 'none'">
 "#,
         escape(token.unwrap_or_default()),
         escape(&format!("{} ({}): heap", super::name(picture.process), picture.process.pid)),
-        svg::STYLE,
+        CHART_STYLE,
         BODY.replace("LIVE", live).replace("HEADLINE", &escape(&picture.headline)),
     )
 }

@@ -1,8 +1,8 @@
 //! Profiles in the formats of other tools: folded stacks, speedscope's JSON, and flame graphs drawn by inferno.
 
 use super::{tree, Metric, Profile};
-use crate::shown;
 use anyhow::{ensure, Context, Result};
+use hakmem_base::shown;
 use inferno::flamegraph::{self, color::BasicPalette, Palette};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;

@@ -9,10 +9,8 @@ use super::text::{
 };
 use super::tree::{Node, Tree};
 use super::{Frame, Metric, Profile};
-use crate::machine;
-use crate::report::html::{SCRIPT, SCRIPT_HASH, STYLE};
-use crate::report::say;
-use crate::report::svg::{self, escape};
+use hakmem_base::page::{escape, CHART_STYLE, SCRIPT, SCRIPT_HASH, STYLE};
+use hakmem_base::say;
 use std::fmt::Write;
 
 const FLAME_STYLE: &str = include_str!("../../assets/flame.css");
@@ -45,12 +43,12 @@ content="default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_HASH
 </main>
 <script>{SCRIPT}</script><script>{FLAME_SCRIPT}</script></body></html>
 "#,
-        svg::STYLE
+        CHART_STYLE
     )
 }
 
 fn date(time_ns: i64) -> String {
-    machine::date(time_ns / 1_000_000_000).replace('T', " ").replace('Z', " UTC")
+    say::date(time_ns / 1_000_000_000).replace('T', " ").replace('Z', " UTC")
 }
 
 // ---- flame graphs ----

@@ -6,9 +6,9 @@
 //! Profiles of others are read as far as they have these sample types.
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
-use crate::shown;
 use anyhow::{bail, ensure, Context, Result};
 use flate2::{read::MultiGzDecoder, write::GzEncoder, Compression};
+use hakmem_base::shown;
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -429,14 +429,14 @@ mod tests {
     #[test]
     fn any_bytes_are_a_profile_or_none() {
         let sound = encode(&example()).encode_to_vec();
-        crate::fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
+        hakmem_fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
             let decoded = proto::Profile::decode(bytes).map_err(anyhow::Error::from);
             if let Ok(profile) = decoded.and_then(|profile| decode(&profile)) {
                 crate::profile::tests::show(&profile);
             }
         });
         let packed = write(&example()).unwrap();
-        crate::fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
+        hakmem_fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
     }
 
     /// Else a file of a MiB takes a GiB of memory, and one of a GiB all.
@@ -446,7 +446,7 @@ mod tests {
         let zeros = vec![0; 1 << 20];
         (0..66).for_each(|_| packed.write_all(&zeros).unwrap());
         let packed = packed.finish().unwrap();
-        let said = crate::fuzz::bounded(&"a bomb", || read(&packed).unwrap_err().to_string());
+        let said = hakmem_fuzz::bounded(&"a bomb", || read(&packed).unwrap_err().to_string());
         assert!(said.contains("too large"), "{said}");
     }
 }

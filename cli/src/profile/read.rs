@@ -5,11 +5,11 @@
 //! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
-use crate::files;
 use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
-use crate::proc::Pid;
 use anyhow::{ensure, Context, Result};
+use hakmem_base::files;
+use hakmem_base::proc::Pid;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -291,7 +291,7 @@ mod tests {
     /// Else a file that somebody sent ends the command, or keeps it.
     #[test]
     fn any_text_is_a_profile_or_none() {
-        crate::fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
+        hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             sites::cut_allocator(&mut profile);
             drop_unused(&mut profile);

@@ -7,8 +7,8 @@
 //!    An address that no symbol covers stays without a name, rather than get that of a neighbour.
 
 use super::{Frame, Module, Profile};
-use crate::files;
 use addr2line::{demangle_auto, Loader};
+use hakmem_base::files;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 use super::stack::Stack;
 use crate::heap::model::*;
 use crate::picture::{self, Kind, Part, Rate};
-use crate::report::say;
-use crate::shown;
+use hakmem_base::say;
+use hakmem_base::shown;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};

@@ -7,8 +7,8 @@
 //!    the terminal's modes back and ends the process itself.
 
 use super::screen::Screen;
-use crate::signals;
 use anyhow::{Context, Result};
+use hakmem_base::signals;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::DefaultTerminal;
 use std::io::{Error, ErrorKind};

@@ -144,16 +144,16 @@ mod tests {
         // The tables, and what of the header leads to them.
         let places = |at: usize| (0..at).chain(sound.len() - 2000..sound.len()).collect::<Vec<usize>>();
         let places = places(64 + 56 * 4);
-        crate::fuzz::cases(300, |seed| {
-            let random = &mut crate::fuzz::Random::new(seed);
+        hakmem_fuzz::cases(300, |seed| {
+            let random = &mut hakmem_fuzz::Random::new(seed);
             let mut bytes = sound.clone();
             for _ in 0..=random.below(4) {
                 let at = random.choose(&places) / 4 * 4;
-                let number = random.choose(&crate::fuzz::NUMBERS).to_le_bytes();
+                let number = random.choose(&hakmem_fuzz::NUMBERS).to_le_bytes();
                 bytes.iter_mut().skip(at).zip(number).for_each(|(byte, new)| *byte = new);
             }
             fs::write(&path, bytes).unwrap();
-            crate::fuzz::bounded(&format_args!("seed {seed}"), || {
+            hakmem_fuzz::bounded(&format_args!("seed {seed}"), || {
                 std::hint::black_box((obstacle(&path), is_static(&path), defines_any(&path, &["none"])));
             });
         });

@@ -13,11 +13,11 @@
 //!
 //! Where ptrace is forbidden, what the exit stop would tell is taken from the samples.
 
-use crate::proc::{self, Pid};
 use crate::results::Processes;
-use crate::scratch;
-use crate::signals::{self, Event};
 use anyhow::{bail, Context, Result};
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::scratch;
+use hakmem_base::signals::{self, Event};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};

@@ -3,14 +3,16 @@
 use crate::allocator::{self, Found, Sources};
 use crate::measure::Session;
 use crate::output::{self, Patterns};
-use crate::print;
 use crate::progress::Progress;
 use crate::results::*;
-use crate::signals::Blocked;
 use crate::suite::{self, Spec, Suite, Variables};
-use crate::{files, launch, machine, report, scratch, statistics, table};
+use crate::{launch, machine, report, statistics, terminal};
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
+use hakmem_base::print;
+use hakmem_base::signals;
+use hakmem_base::table::Style;
+use hakmem_base::{files, scratch};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -183,11 +185,11 @@ impl Sink {
         })
     }
 
-    fn style(self) -> table::Style {
+    fn style(self) -> Style {
         if self == Sink::Stderr {
-            table::Style::of_stderr()
+            Style::of_stderr()
         } else {
-            table::Style::of_stdout()
+            Style::of_stdout()
         }
     }
 
@@ -319,7 +321,7 @@ impl Plan<'_> {
     /// The comparison, and whether it was interrupted.
     fn measure(self) -> Result<(Comparison, bool)> {
         let (begun, started, machine) = (Instant::now(), machine::now(), machine::describe());
-        let blocked = Blocked::new();
+        let blocked = signals::block();
         let mut session =
             Session::new(&self.found.allocators, self.baseline, self.scratch.directory.path(), blocked.before());
         session.rounds = self.options.rounds.map(|rounds| rounds as usize);
@@ -363,7 +365,7 @@ impl Plan<'_> {
         for (place, spec) in self.specs.iter().enumerate() {
             match session.measure(spec, self.specs.len() - place) {
                 Ok(workload) => {
-                    let text = format!("{}\n\n", table::workload(&workload, baseline, style));
+                    let text = format!("{}\n\n", terminal::workload(&workload, baseline, style));
                     session.progress.suspend(|| self.sink.say(&text))?;
                     measured.push(workload);
                 }
@@ -381,11 +383,11 @@ impl Plan<'_> {
 }
 
 /// What is printed behind the tables of the workloads.
-fn conclude(comparison: &Comparison, style: table::Style) -> String {
+fn conclude(comparison: &Comparison, style: Style) -> String {
     let mut lines = match &comparison.workloads[..] {
         [] => Vec::new(),
-        [only] => table::sentences(only, &comparison.baseline),
-        _ => vec![table::standing(comparison, style)],
+        [only] => terminal::sentences(only, &comparison.baseline),
+        _ => vec![terminal::standing(comparison, style)],
     };
     for missing in comparison.missing_workloads.iter().chain(&comparison.missing) {
         lines.push(format!("not measured: {}: {}", missing.name, missing.reason));

@@ -81,7 +81,7 @@ pub fn markers(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::svg::STYLE;
+    use hakmem_base::page::CHART_STYLE;
 
     fn luminance(colour: &str) -> f64 {
         let part = |at: usize| {
@@ -103,7 +103,7 @@ mod tests {
     /// Names in their colours would be hard to read otherwise (WCAG AA). The papers are those of chart.css.
     #[test]
     fn colours_can_be_read_on_both_papers() {
-        assert!(STYLE.contains("--paper:#fdfdfc") && STYLE.contains("--paper:#15181d"));
+        assert!(CHART_STYLE.contains("--paper:#fdfdfc") && CHART_STYLE.contains("--paper:#15181d"));
         let names = FAMILIES.iter().flat_map(|family| family.0).copied();
         for name in names.chain(["one", "two", "three", "four"]) {
             for place in 0..4 {

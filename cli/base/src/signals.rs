@@ -30,20 +30,21 @@ fn watched() -> libc::sigset_t {
     }
 }
 
-/// While it lives, the watched signals are blocked. To be made before any thread starts.
+/// While it lives, the watched signals are blocked.
 pub struct Blocked {
     before: libc::sigset_t,
 }
 
-impl Blocked {
-    pub fn new() -> Self {
-        let mut before = MaybeUninit::uninit();
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_BLOCK, &watched(), before.as_mut_ptr());
-            Blocked { before: before.assume_init() }
-        }
+/// Blocks the watched signals. To be called before any thread starts.
+pub fn block() -> Blocked {
+    let mut before = MaybeUninit::uninit();
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &watched(), before.as_mut_ptr());
+        Blocked { before: before.assume_init() }
     }
+}
 
+impl Blocked {
     /// The mask for children.
     pub fn before(&self) -> &libc::sigset_t {
         &self.before

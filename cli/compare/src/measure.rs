@@ -8,13 +8,13 @@
 //!    fails twice in a row is not tried again. If that is the baseline, the workload ends.
 //! 4. Only complete rounds count. Each workload gets its share of --max-time, but at least one round.
 
-use crate::allocator;
 use crate::launch::{self, Cost, End, Job};
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::results::*;
+use crate::statistics;
 use crate::suite::Spec;
-use crate::{elf, signals, statistics};
+use hakmem_base::{elf, preload, signals};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -383,7 +383,7 @@ fn order(places: usize, round: usize) -> Vec<usize> {
 /// The environment of a program under an allocator, or under none.
 fn environment(allocator: Option<&Allocator>, spec: &Spec) -> Vec<OsString> {
     let mut all: HashMap<OsString, OsString> = std::env::vars_os().collect();
-    all.retain(|name, _| name != "LD_PRELOAD" && !allocator::OWN_VARIABLES.iter().any(|own| name == own));
+    all.retain(|name, _| name != "LD_PRELOAD" && !preload::OWN_VARIABLES.iter().any(|own| name == own));
     all.extend(spec.environment.iter().map(|(name, value)| (name.into(), value.into())));
     if let Some(allocator) = allocator {
         all.extend(allocator.environment.iter().map(|(name, value)| (name.into(), value.into())));

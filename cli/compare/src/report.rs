@@ -15,11 +15,11 @@ mod scale;
 mod scatter;
 pub mod svg;
 
-use crate::files;
-use crate::print;
 use crate::results::*;
 use crate::statistics::{reach, standings};
 use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::files;
+use hakmem_base::print;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -402,21 +402,21 @@ impl Workload {
 mod tests {
     use super::*;
 
-    const SOUND: &str = include_str!("../tests/report/result.json");
+    const SOUND: &str = include_str!("../tests/result.json");
 
     /// Else a result that somebody sent ends the command, or keeps it.
     #[test]
     fn any_text_is_a_result_or_none() {
         let path = PathBuf::from("result.json");
         assert!(html(&parse(&path, SOUND).unwrap()).contains("hakmem"));
-        crate::fuzz::mutations("a result", SOUND.as_bytes(), 500, |bytes| {
+        hakmem_fuzz::mutations("a result", SOUND.as_bytes(), 500, |bytes| {
             let Ok(result) = parse(&path, &String::from_utf8_lossy(bytes)) else { return };
             let both = [(&path, result.clone()), (&path, result.clone())];
             if let Ok(merged) = merge(both.into_iter()) {
                 std::hint::black_box(html(&merged));
             }
-            let style = crate::table::Style { color: true, width: 80 };
-            std::hint::black_box((html(&result), crate::table::standing(&result, style)));
+            let style = hakmem_base::table::Style { color: true, width: 80 };
+            std::hint::black_box((html(&result), crate::terminal::standing(&result, style)));
         });
     }
 }

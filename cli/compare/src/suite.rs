@@ -4,10 +4,10 @@
 //! scratch directory of the whole comparison, others come from --var. "{{name}}" is a literal "{name}". In `setup`,
 //! which is a shell's, names that are no variables are left alone, and so is "${name}".
 
-use crate::files;
 use crate::output::{self, Patterns};
 use crate::results::{Curve, Metric, Processes};
 use anyhow::{anyhow, bail, Context, Result};
+use hakmem_base::files;
 use regex::{Captures, Regex};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -330,7 +330,7 @@ command = ["true"]
     #[test]
     fn any_text_is_a_suite_or_an_error() {
         let (path, work) = (Path::new("suite.toml"), Path::new("/work"));
-        crate::fuzz::mutations("a suite", GOOD.as_bytes(), 1000, |bytes| {
+        hakmem_fuzz::mutations("a suite", GOOD.as_bytes(), 1000, |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let variables = Variables::from([("bench".to_string(), "/opt/bench".to_string())]);
             if let Err(error) = (Reader { path, text: &text, work, variables }.suite()) {

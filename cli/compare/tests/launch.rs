@@ -3,23 +3,12 @@
 //! A program without Rust's test harness: the launcher waits for all children of its process, and the signals it waits
 //! for must be blocked in every thread.
 
-#![allow(dead_code, unused_imports)]
-
-#[path = "../src/launch.rs"]
-mod launch;
-#[path = "../src/proc.rs"]
-mod proc;
-#[path = "../src/results.rs"]
-mod results;
-#[path = "../src/scratch.rs"]
-mod scratch;
-#[path = "../src/signals.rs"]
-mod signals;
-
+use hakmem_base::{proc, signals};
+use hakmem_compare::{launch, results};
 use std::path::Path;
 
 fn main() {
-    let blocked = signals::Blocked::new();
+    let blocked = signals::block();
     let before = vec![1u8; 300 << 20];
     assert!(std::hint::black_box(&before)[1 << 20] == 1);
     let own = proc::rss_and_peak(std::process::id() as i32).unwrap();

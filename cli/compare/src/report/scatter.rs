@@ -1,9 +1,10 @@
 //! The scatter of time and memory: markers with crosses for intervals, the front, and names that do not overlap.
 
 use super::scale::{tick, Scale};
-use super::svg::{escape, head, px, width_of, Area};
+use super::svg::{head, px, width_of, Area};
 use super::{say, HAKMEM};
 use crate::results::Ratio;
+use hakmem_base::page::escape;
 use std::fmt::Write;
 
 /// One allocator in a scatter.

@@ -9,16 +9,11 @@ use super::lines::{lines, Line, Lines};
 use super::marker::{markers, palette};
 use super::scale::Scale;
 use super::scatter::{scatter, Point, Scatter};
-use super::svg::{self, escape, Dot};
+use super::svg::{self, Dot};
 use super::{say, Measure, HAKMEM};
 use crate::results::*;
+use hakmem_base::page::{escape, CHART_STYLE, SCRIPT, SCRIPT_HASH, STYLE};
 use std::fmt::Write;
-
-pub const STYLE: &str = include_str!("../../assets/report.css");
-pub const SCRIPT: &str = include_str!("../../assets/report.js");
-
-/// Of report.js. If it is another's, the browser refuses the script and names the right one.
-pub const SCRIPT_HASH: &str = "sha256-1ubFZWV/lm6AeBxtIKGZU/N2Kd9Akd6POrpP6WuQ2XM=";
 
 pub fn html(comparison: &Comparison) -> String {
     let page = Page { comparison, names: comparison.allocators.iter().map(|one| one.name.as_str()).collect() };
@@ -49,7 +44,7 @@ content="default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_HASH
 <script>{SCRIPT}</script></body></html>
 "#,
         escape(&comparison.title),
-        svg::STYLE,
+        CHART_STYLE,
         palette(&page.names),
         markers(&page.names),
     )

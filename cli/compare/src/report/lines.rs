@@ -1,8 +1,9 @@
 //! Charts of lines: memory over time, scaling and growth.
 
 use super::scale::Scale;
-use super::svg::{escape, head, px, width_of, Area};
+use super::svg::{head, px, width_of, Area};
 use super::HAKMEM;
+use hakmem_base::page::escape;
 use std::fmt::Write;
 
 /// One line of a chart.

@@ -5,36 +5,15 @@
 use super::marker::{markers, palette};
 use super::scale::{tick, Scale};
 use crate::results::Ratio;
-use crate::shown::is_obeyed;
+use hakmem_base::page::{escape, CHART_STYLE};
 use std::fmt::Write;
-
-pub const STYLE: &str = include_str!("../../assets/chart.css");
-
-/// For HTML and XML alike, in text and in attributes.
-pub fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            '\t' | '\n' => safe.push(letter),
-            // XML has no way to write these.
-            _ if is_obeyed(letter) || matches!(letter, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
-            _ => safe.push(letter),
-        }
-    }
-    safe
-}
 
 /// A file of its own, that wide if there is room.
 pub fn alone(drawing: &str, names: &[&str], width: f64) -> String {
     let head_end = drawing.find('>').map_or(0, |at| at + 1);
     let (head, body) = drawing.split_at(head_end);
     let head = head.replacen("<svg", &format!(r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}""#), 1);
-    format!("{head}<style>{STYLE}{}</style>{}{body}\n", palette(names), markers(names))
+    format!("{head}<style>{CHART_STYLE}{}</style>{}{body}\n", palette(names), markers(names))
 }
 
 pub fn head(width: f64, height: f64, id: &str, title: &str, description: &str) -> String {

@@ -62,7 +62,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -70,7 +70,7 @@ impl Random {
     }
 
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 11) as usize % end.max(1)
+        (self.number() >> 11) as usize % end.max(1)
     }
 
     pub fn choose<T: Copy>(&mut self, all: &[T]) -> T {
@@ -183,7 +183,7 @@ fn change_once(text: &mut Vec<u8>, random: &mut Random) {
         }
         3 => drop(text.splice(from..to, random.choose(&TOKENS).bytes())),
         4 => text.truncate(from),
-        5 if from < text.len() => text[from] = random.next() as u8,
+        5 if from < text.len() => text[from] = random.number() as u8,
         _ => {
             // A number becomes another.
             let is_digit = |byte: &u8| byte.is_ascii_digit();
