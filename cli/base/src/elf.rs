@@ -1,83 +1,95 @@
 //! Why an allocator cannot be preloaded into a program: what its ELF file says.
 //!
-//! Only what is needed: 64-bit little-endian program headers and symbol tables.
+//! The crate `object` knows the format. It would read whole files or map them, so the few tables that are needed are read
+//! here: a file may have any size, say anything, and change meanwhile. Only 64-bit little-endian files are looked at.
 
 use crate::files;
+use object::elf::{
+    FileHeader64, ProgramHeader64, SectionHeader64, Sym64, PT_INTERP, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
+};
+use object::pod::{self, Pod};
+use object::LittleEndian as Little;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const PT_INTERP: u64 = 3;
-const SHT_SYMTAB: u64 = 2;
-const SHT_DYNSYM: u64 = 11;
+/// The largest table that is read. Symbol tables of the largest programs have some ten MiB.
+const TABLE_BYTES_MAX: u64 = 128 << 20;
 
-/// Of a symbol table, and of its names: the largest programs have some ten MiB.
-const TABLE_MOST: u64 = 128 << 20;
-const SYMBOL_BYTES: usize = 24;
-
-/// The little-endian number of `width` bytes at `at`.
-fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at + width)?;
-    Some(bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
-}
-
-/// A file that is read where it is looked at: it may have any size, and say anything.
 struct Elf {
     file: File,
-    header: Vec<u8>,
+    header: FileHeader64<Little>,
 }
 
 impl Elf {
     fn read(path: &Path) -> Option<Elf> {
-        let mut elf = Elf { file: files::open_regular(path).ok()?, header: Vec::new() };
-        elf.header = elf.bytes(0, 64)?;
-        (elf.header.starts_with(b"\x7fELF\x02\x01")).then_some(elf)
+        let file = files::open_regular(path).ok()?;
+        let bytes = bytes_of(&file, 0, size_of::<FileHeader64<Little>>() as u64)?;
+        let header = *pod::from_bytes(&bytes).ok()?.0;
+        bytes.starts_with(b"\x7fELF\x02\x01").then_some(Elf { file, header })
     }
 
-    fn bytes(&self, at: u64, count: u64) -> Option<Vec<u8>> {
-        let end = at.checked_add(count).filter(|_| count <= TABLE_MOST)?;
-        let size = self.file.metadata().ok()?.len();
-        let mut bytes = vec![0; (end <= size).then_some(count)? as usize];
-        self.file.read_exact_at(&mut bytes, at).ok()?;
-        Some(bytes)
-    }
-
-    /// The entries of a table whose place, entry size and count are in the header.
-    fn table(&self, place: usize, sizes: usize) -> Option<(Vec<u8>, usize)> {
-        let (at, size) = (number(&self.header, place, 8)?, number(&self.header, sizes, 2)?);
-        let count = number(&self.header, sizes + 2, 2)?;
-        Some((self.bytes(at, size * count)?, (size as usize).max(1)))
+    /// Calls `look` with the entries of a table: `size` is what the header says of one of them.
+    fn table<T: Pod, R>(&self, at: u64, size: u16, count: u16, look: impl FnOnce(&[T]) -> R) -> Option<R> {
+        let whole = u64::from(size) * u64::from(count);
+        let bytes = bytes_of(&self.file, at, whole).filter(|_| count == 0 || usize::from(size) == size_of::<T>())?;
+        Some(look(pod::slice_from_all_bytes(&bytes).ok()?))
     }
 
     fn has_interpreter(&self) -> Option<bool> {
-        let (headers, size) = self.table(32, 54)?;
-        Some(headers.chunks_exact(size).any(|header| number(header, 0, 4) == Some(PT_INTERP)))
+        let header = &self.header;
+        let (at, size, count) = (&header.e_phoff, &header.e_phentsize, &header.e_phnum);
+        self.table(at.get(Little), size.get(Little), count.get(Little), |parts: &[ProgramHeader64<Little>]| {
+            parts.iter().any(|part| part.p_type.get(Little) == PT_INTERP)
+        })
     }
 
     /// Any of these functions? There is one table of each kind.
     fn defines(&self, names: &[&str]) -> Option<bool> {
-        let (sections, size) = self.table(40, 58)?;
-        let sections: Vec<&[u8]> = sections.chunks_exact(size).collect();
-        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            let Some(table) = sections.iter().find(|section| number(section, 4, 4) == Some(kind)) else {
-                continue;
-            };
-            let texts = sections.get(number(table, 40, 4)? as usize)?;
-            let part = |section: &[u8]| self.bytes(number(section, 24, 8)?, number(section, 32, 8)?);
-            let (symbols, texts) = (part(table)?, part(texts)?);
-            let is_one = |symbol: &[u8]| names.iter().any(|name| is_definition(symbol, &texts, name));
-            if symbols.chunks_exact(SYMBOL_BYTES).any(is_one) {
-                return Some(true);
-            }
-        }
-        Some(false)
+        let header = &self.header;
+        let (at, size, count) = (&header.e_shoff, &header.e_shentsize, &header.e_shnum);
+        self.table(at.get(Little), size.get(Little), count.get(Little), |sections: &[SectionHeader64<Little>]| {
+            let tables = [SHT_SYMTAB, SHT_DYNSYM].into_iter();
+            let mut tables = tables.filter_map(|kind| sections.iter().find(|one| one.sh_type.get(Little) == kind));
+            // The first table that cannot be read ends the search, as a definition ends it.
+            tables.find_map(|table| match self.table_defines(sections, table, names) {
+                Some(false) => None,
+                found => Some(found),
+            })
+        })?
+        .unwrap_or(Some(false))
+    }
+
+    fn table_defines(
+        &self,
+        sections: &[SectionHeader64<Little>],
+        table: &SectionHeader64<Little>,
+        names: &[&str],
+    ) -> Option<bool> {
+        let part =
+            |one: &SectionHeader64<Little>| bytes_of(&self.file, one.sh_offset.get(Little), one.sh_size.get(Little));
+        let (symbols, texts) = (part(table)?, part(sections.get(table.sh_link.get(Little) as usize)?)?);
+        let count = symbols.len() / size_of::<Sym64<Little>>();
+        let (symbols, _) = pod::slice_from_bytes::<Sym64<Little>>(&symbols, count).ok()?;
+        // Only as much of a name is looked at as is asked for: the table may be one name of 128 MiB.
+        let is_named = |symbol: &Sym64<Little>, name: &str| {
+            let text = texts.get(symbol.st_name.get(Little) as usize..).unwrap_or_default();
+            text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        };
+        let is_one = |symbol: &Sym64<Little>| {
+            symbol.st_shndx.get(Little) != SHN_UNDEF && names.iter().any(|name| is_named(symbol, name))
+        };
+        Some(symbols.iter().any(is_one))
     }
 }
 
-fn is_definition(symbol: &[u8], texts: &[u8], name: &str) -> bool {
-    let text = number(symbol, 0, 4).and_then(|offset| texts.get(offset as usize..));
-    let same = text.is_some_and(|text| text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0));
-    same && number(symbol, 6, 2).is_some_and(|section| section != 0)
+/// None where the file has less, or where that is too much.
+fn bytes_of(file: &File, at: u64, count: u64) -> Option<Vec<u8>> {
+    let end = at.checked_add(count).filter(|_| count <= TABLE_BYTES_MAX)?;
+    let size = file.metadata().ok()?.len();
+    let mut bytes = vec![0; (end <= size).then_some(count)? as usize];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
 }
 
 /// What keeps a preloaded allocator from being this program's, if its file says so. It completes "PROGRAM …".
