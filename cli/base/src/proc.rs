@@ -1,6 +1,8 @@
 //! What /proc says about a process: memory, faults, mapped files, children.
 //!
-//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables.
+//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. Nothing is read
+//! that the process can make as long as it likes. (The crate procfs is not used: it adds 18 CPU seconds to a build of 290,
+//! and reads command lines and mappings of any length.)
 
 use anyhow::{ensure, Result};
 use std::collections::HashMap;
@@ -8,11 +10,12 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 pub type Pid = libc::pid_t;
 
-fn page_bytes() -> u64 {
+pub fn page_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
 }
@@ -93,14 +96,49 @@ pub fn pss(pid: Pid) -> Option<u64> {
     kilobytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss")
 }
 
-/// The fields of /proc/PID/stat behind the name in brackets: the first is the state, the second the parent.
-fn stat(pid: Pid) -> Option<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(text[text.rfind(')')? + 1..].split_whitespace().map(str::to_string).collect())
+/// What /proc/PID/stat says of a process or a thread, as far as it is used.
+struct Stat {
+    /// 'R' runs or wants to, 'Z' and 'X' have ended.
+    state: char,
+    parent: Pid,
+    flags: u64,
+    minor_faults: u64,
+    threads: u64,
+    /// Since the machine started.
+    started_ticks: u64,
+}
+
+impl Stat {
+    /// The name in brackets may hold anything, brackets too.
+    fn parse(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        Some(Stat {
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            flags: number(6)?,
+            minor_faults: number(7)?,
+            threads: number(17)?,
+            started_ticks: number(19)?,
+        })
+    }
+
+    fn read(path: impl AsRef<Path>) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(path).ok()?)
+    }
+
+    fn of(pid: Pid) -> Option<Stat> {
+        Stat::read(format!("/proc/{pid}/stat"))
+    }
 }
 
 pub fn minor_faults(pid: Pid) -> u64 {
-    stat(pid).and_then(|fields| fields.get(7)?.parse().ok()).unwrap_or(0)
+    Stat::of(pid).map_or(0, |stat| stat.minor_faults)
+}
+
+/// A zombie, or gone.
+pub fn has_ended(pid: Pid) -> bool {
+    Stat::of(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
 /// What is told about a process besides memory.
@@ -124,15 +162,14 @@ fn command_line(pid: Pid) -> String {
 }
 
 pub fn about(pid: Pid) -> Option<About> {
-    let fields = stat(pid)?;
+    let stat = Stat::of(pid)?;
     let command = command_line(pid);
-    let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string();
     let uptime = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse::<f64>().ok()?;
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    let started = fields.get(19)?.parse::<f64>().ok()? / ticks;
+    let started = stat.started_ticks as f64 / ticks;
     Some(About {
-        command: if command.is_empty() { name() } else { command },
-        threads: fields.get(17)?.parse().ok()?,
+        command: if command.is_empty() { name(pid) } else { command },
+        threads: stat.threads,
         rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
         age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
     })
@@ -141,11 +178,8 @@ pub fn about(pid: Pid) -> Option<About> {
 /// Does no thread of it run, or want to?
 pub fn is_asleep(pid: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut states = tasks.filter_map(|task| {
-        let text = fs::read_to_string(task.path().join("stat")).ok()?;
-        text[text.rfind(')')? + 1..].split_whitespace().next().map(str::to_string)
-    });
-    states.all(|state| state != "R")
+    let mut all = tasks.filter_map(|task| Stat::read(task.path().join("stat")));
+    all.all(|stat| stat.state != 'R')
 }
 
 /// Of an option.
@@ -165,8 +199,7 @@ pub fn name(pid: Pid) -> String {
 /// Is it a thread of the kernel?
 pub fn is_of_kernel(pid: Pid) -> bool {
     const PF_KTHREAD: u64 = 0x20_0000;
-    let flags = stat(pid).and_then(|fields| fields.get(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+    Stat::of(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
 /// CPU time of the main thread so far, in seconds.
@@ -191,8 +224,8 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else {
             continue;
         };
-        if let Some(parent) = stat(pid).and_then(|fields| fields.get(1)?.parse::<Pid>().ok()) {
-            parents.insert(pid, parent);
+        if let Some(stat) = Stat::of(pid) {
+            parents.insert(pid, stat.parent);
         }
     }
     let below = |mut pid: Pid| {
@@ -226,6 +259,16 @@ mod tests {
         let text = "Rss:     12 kB\nPss_Dirty:  3 kB\nPss:   5 kB\n";
         assert_eq!(kilobytes(text, "Pss"), Some(5 * 1024));
         assert_eq!(kilobytes(text, "VmHWM"), None);
+    }
+
+    /// Else a program that calls itself so is another's child, or never ends.
+    #[test]
+    fn a_name_in_brackets_may_hold_brackets() {
+        let numbers = (0..40).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = Stat::parse(&format!("7 (x) Z 1 (y) R {numbers}")).unwrap();
+        assert_eq!((stat.state, stat.parent, stat.flags, stat.minor_faults), ('R', 0, 5, 6));
+        assert_eq!((stat.threads, stat.started_ticks), (16, 18));
+        assert!(Stat::parse("7 (x").is_none() && Stat::parse("7 (x) R 1").is_none());
     }
 
     #[test]

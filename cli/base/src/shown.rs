@@ -2,7 +2,7 @@
 //!
 //! There is one function for each medium, called where the text is put in; print.rs, which everything printed goes
 //! through, calls `lines` once more, so that what was forgotten cannot do more than be coloured. HTML, SVG and other XML
-//! have report/svg.rs `escape`.
+//! have page.rs.
 
 use std::borrow::Cow;
 use std::fmt::Write;

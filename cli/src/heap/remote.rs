@@ -76,10 +76,8 @@ impl Remote {
         }
     }
 
-    /// A zombie, or gone.
     pub fn has_ended(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+        proc::has_ended(self.pid)
     }
 
     fn ended(&self) -> anyhow::Error {

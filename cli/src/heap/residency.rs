@@ -8,6 +8,7 @@
 use super::patience;
 use super::remote::Remote;
 use anyhow::Result;
+use hakmem_base::proc;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -55,7 +56,7 @@ impl Residency {
             superslabs: vec![None; wanted.slots.len()],
             guess: None,
             weight: 0.0,
-            page_bytes: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64,
+            page_bytes: proc::page_bytes(),
             slot_bytes: wanted.superslab_bytes / wanted.superslab_slots as u64,
             slots: wanted.superslab_slots,
         };

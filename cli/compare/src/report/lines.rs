@@ -4,6 +4,7 @@ use super::scale::Scale;
 use super::svg::{head, px, width_of, Area};
 use super::HAKMEM;
 use hakmem_base::page::escape;
+use maud::{Markup, PreEscaped};
 use std::fmt::Write;
 
 /// One line of a chart.
@@ -28,7 +29,7 @@ pub struct Lines<'a> {
     pub lines: Vec<Line>,
 }
 
-pub fn lines(chart: &Lines) -> String {
+pub fn lines(chart: &Lines) -> Markup {
     let width = 380.0;
     let right = chart.lines.iter().map(|line| width_of(&line.name, 11.0)).fold(30.0, f64::max).min(120.0) + 20.0;
     let bottom = 26.0 + 190f64.max(chart.lines.len() as f64 * 14.0);
@@ -62,7 +63,7 @@ pub fn lines(chart: &Lines) -> String {
         let peak = path.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
         ends.push(if chart.dots { (end_x, end_y, line) } else { (end_x, peak, line) });
     }
-    svg + &end_labels(ends, &frame, chart.dots) + "</svg>"
+    PreEscaped(svg + &end_labels(ends, &frame, chart.dots) + "</svg>")
 }
 
 fn lines_foot(chart: &Lines, x: &Scale, frame: &Area) -> String {

@@ -7,6 +7,7 @@ use super::scatter::{scatter, Point, Scatter};
 use super::svg::{self, Dot, Rows};
 use super::{say, Measure, Versus, HAKMEM, LEAN_PEERS};
 use crate::results::*;
+use maud::Markup;
 use serde::Deserialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -154,7 +155,7 @@ impl Page<'_> {
         files: &mut Vec<(PathBuf, String)>,
         name: &str,
         title: &str,
-        drawing: &str,
+        drawing: &Markup,
         names: &[&str],
         width: f64,
     ) -> String {

@@ -5,6 +5,7 @@ use super::svg::{head, px, width_of, Area};
 use super::{say, HAKMEM};
 use crate::results::Ratio;
 use hakmem_base::page::escape;
+use maud::{Markup, PreEscaped};
 use std::fmt::Write;
 
 /// One allocator in a scatter.
@@ -84,7 +85,7 @@ fn place_label(x: f64, y: f64, width: f64, size: f64, frame: &Area, taken: &[Are
     best.unwrap_or(Area::around(x, y, half_height))
 }
 
-pub fn scatter(chart: &Scatter) -> String {
+pub fn scatter(chart: &Scatter) -> Markup {
     let frame = Area { left: 46.0, top: 14.0, right: chart.width - 12.0, bottom: chart.height - 42.0 };
     let x = Scale::of_ratios(chart.points.iter().map(|point| point.x.median), frame.left, frame.right);
     let y = Scale::of_ratios(chart.points.iter().map(|point| point.y.median), frame.bottom, frame.top);
@@ -147,7 +148,7 @@ pub fn scatter(chart: &Scatter) -> String {
         );
     }
     svg += &scatter_labels(chart, &front, &order, &x, &y, &frame);
-    svg + "</svg>"
+    PreEscaped(svg + "</svg>")
 }
 
 fn scatter_labels(chart: &Scatter, front: &[&Point], order: &[&Point], x: &Scale, y: &Scale, frame: &Area) -> String {

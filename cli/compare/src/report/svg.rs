@@ -6,10 +6,12 @@ use super::marker::{markers, palette};
 use super::scale::{tick, Scale};
 use crate::results::Ratio;
 use hakmem_base::page::{escape, CHART_STYLE};
+use maud::{Markup, PreEscaped};
 use std::fmt::Write;
 
 /// A file of its own, that wide if there is room.
-pub fn alone(drawing: &str, names: &[&str], width: f64) -> String {
+pub fn alone(drawing: &Markup, names: &[&str], width: f64) -> String {
+    let drawing = drawing.0.as_str();
     let head_end = drawing.find('>').map_or(0, |at| at + 1);
     let (head, body) = drawing.split_at(head_end);
     let head = head.replacen("<svg", &format!(r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}""#), 1);
@@ -56,7 +58,7 @@ pub struct Dot {
 }
 
 /// One row of dots over a scale of per cent, as wide as its box. Heights are in the style.
-pub fn strip(scale: &Scale, resolution: Option<f64>, dots: &[Dot]) -> String {
+pub fn strip(scale: &Scale, resolution: Option<f64>, dots: &[Dot]) -> Markup {
     let mut svg = String::from(r#"<svg class="strip" aria-hidden="true">"#);
     let mut bar = |class: &str, low: f64, high: f64| {
         let (from, to) = (scale.at(low), scale.at(high));
@@ -75,11 +77,11 @@ pub fn strip(scale: &Scale, resolution: Option<f64>, dots: &[Dot]) -> String {
         let (size, own) = (if dot.interval { 'n' } else { 'm' }, if dot.own { " own" } else { "" });
         let _ = write!(svg, r##"<use href="#{size}{place}" class="a{place}{own}{far}" x="{at}%"/>"##);
     }
-    svg + "</svg>"
+    PreEscaped(svg + "</svg>")
 }
 
 /// The numbers above strips, 1 first and no two nearer than so many per cent.
-pub fn strip_axis(scale: &Scale, apart: f64) -> String {
+pub fn strip_axis(scale: &Scale, apart: f64) -> Markup {
     let mut svg = String::from(r#"<svg class="strip" aria-hidden="true">"#);
     let mut ticks = scale.ticks(5);
     ticks.sort_by_key(|at| *at != 1.0);
@@ -91,7 +93,7 @@ pub fn strip_axis(scale: &Scale, apart: f64) -> String {
             let _ = write!(svg, r#"<text x="{place}%" y="16" class="tick mid">{}</text>"#, tick(at));
         }
     }
-    svg + "</svg>"
+    PreEscaped(svg + "</svg>")
 }
 
 /// Rows of dots in a drawing of its own: workloads by allocators.
@@ -103,7 +105,7 @@ pub struct Rows<'a> {
     pub names: &'a [&'a str],
 }
 
-pub fn rows(chart: &Rows) -> String {
+pub fn rows(chart: &Rows) -> Markup {
     let (width, row_height) = (860.0, 20.0);
     let left = chart.rows.iter().map(|row| width_of(&row.0, 12.0)).fold(80.0, f64::max).min(280.0) + 12.0;
     let legend = legend(chart.names, width);
@@ -142,7 +144,7 @@ pub fn rows(chart: &Rows) -> String {
             );
         }
     }
-    svg + "</svg>"
+    PreEscaped(svg + "</svg>")
 }
 
 /// Marker and name of each, and the height they take.

@@ -4,53 +4,29 @@ use super::*;
 
 impl Page<'_> {
     /// In short: HAKMEM to the best peer, or who leads.
-    fn verdict(&self, workload: &Workload) -> String {
+    fn verdict(&self, workload: &Workload) -> Markup {
         let say = |what: &str, measure: Measure| {
             let versus = self.comparison.versus(workload, measure)?;
-            let class = match versus.verdict {
-                Verdict::Better => "good",
-                Verdict::Same => "same",
-                Verdict::Worse => "bad",
-            };
-            let (ratio, peer) = (say::ratio(versus.ratio), escape(versus.peer));
-            Some(format!(r#"{what} <span class="{class}">{ratio}×</span> {peer}"#))
+            let class = class_of(versus.verdict).unwrap_or("same");
+            Some(html! { (what) " " span class=(class) { (say::ratio(versus.ratio)) "×" } " " (versus.peer) })
         };
-        let parts: Vec<String> =
+        let parts: Vec<Markup> =
             [say("time", Measure::Time), say("memory", Measure::PeakRss)].into_iter().flatten().collect();
-        if parts.is_empty() {
-            return String::new();
+        html! {
+            @if !parts.is_empty() {
+                span class="standing" {
+                    "HAKMEM: "
+                    @for (number, part) in parts.iter().enumerate() { @if number > 0 { ", " } (part) }
+                }
+            }
         }
-        format!(r#"<span class="standing">HAKMEM: {}</span>"#, parts.join(", "))
     }
 
-    pub fn workload(&self, at: usize, workload: &Workload) -> String {
-        let open = if self.comparison.workloads.len() <= 3 { " open" } else { "" };
-        let mut html = format!(
-            r#"<details class="workload"{open} data-path="workloads[{at}]"><summary><span
-            class="title">{}</span>{}</summary><div class="inside" id="w{at}">"#,
-            escape(&workload.name),
-            self.verdict(workload)
-        );
-        let memory = match workload.processes {
-            Processes::Main => "",
-            Processes::All => " · memory is that of all its processes",
-        };
+    pub fn workload(&self, at: usize, workload: &Workload) -> Markup {
         let speed = match &workload.metric {
-            Some(metric) => format!("time is that of one of its {}", escape(&metric.name)),
+            Some(metric) => format!("time is that of one of its {}", metric.name),
             None => "time is wall time".to_string(),
         };
-        let _ = write!(
-            html,
-            r#"<p class="note"><code>{}</code><br>{speed} · {}{memory}</p>"#,
-            escape(&workload.command.join(" ")),
-            say::count(workload.rounds, "round")
-        );
-        let _ = write!(
-            html,
-            r#"<div class="pair">{}{}</div><div class="pair charts">"#,
-            self.ratio_table(workload, Measure::Time),
-            self.ratio_table(workload, Measure::PeakRss)
-        );
         let points: Vec<Point> = self
             .names
             .iter()
@@ -61,103 +37,111 @@ impl Page<'_> {
                 Some(Point { place, name, x, y })
             })
             .collect();
-        if points.len() > 1 {
-            let drawing = self.scatter(
-                &format!("w{at}s"),
-                &format!("{}: time and peak memory", workload.name),
-                (380.0, 300.0),
-                false,
-                &points,
-            );
-            let _ = write!(html, r#"<figure><figcaption>Time and peak memory</figcaption>{drawing}</figure>"#);
+        let (id, title) = (format!("w{at}s"), format!("{}: time and peak memory", workload.name));
+        html! {
+            details class="workload" open[self.comparison.workloads.len() <= 3] data-path={ "workloads[" (at) "]" } {
+                summary { span class="title" { (workload.name) } (self.verdict(workload)) }
+                div class="inside" id={ "w" (at) } {
+                    p class="note" {
+                        code { (workload.command.join(" ")) } br;
+                        (speed) " · " (say::count(workload.rounds, "round"))
+                        @if workload.processes == Processes::All { " · memory is that of all its processes" }
+                    }
+                    div class="pair" {
+                        (self.ratio_table(workload, Measure::Time))
+                        (self.ratio_table(workload, Measure::PeakRss))
+                    }
+                    div class="pair charts" {
+                        @if points.len() > 1 {
+                            figure {
+                                figcaption { "Time and peak memory" }
+                                (self.scatter(&id, &title, (380.0, 300.0), false, &points))
+                            }
+                        }
+                        @if let Some(drawing) = self.memory_over_time(at, workload) {
+                            figure {
+                                figcaption { "Memory over time " small { "each allocator's median run" } }
+                                (drawing)
+                            }
+                        }
+                    }
+                    (self.numbers(at, workload))
+                }
+            }
         }
-        if let Some(drawing) = self.memory_over_time(at, workload) {
-            let _ = write!(
-                html,
-                r#"<figure><figcaption>Memory over time <small>each allocator's median
-                run</small></figcaption>{drawing}</figure>"#
-            );
-        }
-        html += "</div>";
-        html += &self.numbers(at, workload);
-        html + "</div></details>"
     }
 
     /// Dots with intervals, and the numbers beside them, the best first.
-    fn ratio_table(&self, workload: &Workload, measure: Measure) -> String {
+    fn ratio_table(&self, workload: &Workload, measure: Measure) -> Markup {
         let dots = self.dots(workload, measure, true);
         let itself = workload.against_itself(measure);
         let scale =
             Scale::of_ratios(dots.iter().map(|dot| dot.ratio.median).chain(itself.map(|one| one.median)), 3.0, 97.0);
         let resolution = workload.resolution(measure);
-        let mut rows: Vec<(f64, String)> = Vec::new();
+        let path = format!(".ratios.{}", measure.field());
+        let mut rows: Vec<(f64, Markup)> = Vec::new();
         for (number, result) in workload.results.iter().enumerate() {
             let (name, place) = (result.allocator.as_str(), self.place(&result.allocator));
-            let path = format!(".results[{number}].summary");
-            let class = if name == HAKMEM { r#" class="own""# } else { "" };
             let Some(summary) = &result.summary else { continue };
             let Some(ratio) = self.comparison.ratio(workload, name, measure) else {
                 continue;
             };
             let dot: Vec<Dot> = dots.iter().filter(|dot| dot.place == place).map(|dot| Dot { ..*dot }).collect();
-            let mut row = format!(
-                r#"<tr{class} data-path="{path}">{}<td class="plot">{}</td>"#,
-                self.who(place, name),
-                svg::strip(&scale, resolution, &dot)
-            );
-            row += &match summary.ratios {
-                Some(_) => ratio_cell(&format!(".ratios.{}", measure.field()), &ratio),
-                None => r#"<td data-value="1">1.00</td>"#.to_string(),
+            let row = html! {
+                tr class=[own_class(name)] data-path={ ".results[" (number) "].summary" } {
+                    (self.who(place, name))
+                    td class="plot" { (svg::strip(&scale, resolution, &dot)) }
+                    @if summary.ratios.is_some() { (ratio_cell(&path, &ratio)) } @else { (one("1.00")) }
+                    (self.measured(summary, measure))
+                }
             };
-            row += &self.measured(summary, measure);
-            rows.push((ratio.median, row + "</tr>"));
+            rows.push((ratio.median, row));
         }
         rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut body: String = rows.into_iter().map(|row| row.1).collect();
-        for result in workload.results.iter().filter(|result| result.summary.is_none()) {
-            let place = self.place(&result.allocator);
-            let why = result.failures.last().map_or("no run", String::as_str);
-            let _ = write!(
-                body,
-                r#"<tr>{}<td class="text" colspan="3">{}</td></tr>"#,
-                self.who(place, &result.allocator),
-                escape(why)
-            );
-        }
-        if let (Some(ratio), Some(summary)) = (itself, workload.again.as_ref().and_then(|again| again.summary.as_ref()))
-        {
-            let place = self.place(&self.comparison.baseline);
-            let dot = [Dot { place, ratio, interval: true, own: false }];
-            let _ = write!(
-                body,
-                r#"<tr class="again" data-path=".again.summary"><td>{} again <small>A/A</small></td><td
-                class="plot">{}</td>{}{}</tr>"#,
-                escape(&self.comparison.baseline),
-                svg::strip(&scale, resolution, &dot),
-                ratio_cell(&format!(".ratios.{}", measure.field()), &ratio),
-                self.measured(summary, measure)
-            );
-        }
+        let again = itself.zip(workload.again.as_ref().and_then(|again| again.summary.as_ref()));
         let unit = match (measure, &workload.metric) {
             (Measure::Time, Some(metric)) => metric.name.as_str(),
             (Measure::Time, None) => "wall time",
             _ => "median",
         };
-        let title = measure.title();
-        let table = format!(
-            r#"<table class="dots sortable"><caption>{title} <small>ratio to {}, 95 %
-            interval</small></caption><thead><tr><th scope="col">allocator</th><th scope="col"
-            class="plot">{}</th><th scope="col">ratio</th><th
-            scope="col">{}</th></tr></thead><tbody>{body}</tbody></table>"#,
-            escape(&self.comparison.baseline),
-            svg::strip_axis(&scale, 36.0),
-            escape(unit)
-        );
-        boxed(&format!("{}: {title}", workload.name), &table)
+        let table = html! {
+            table class="dots sortable" {
+                caption {
+                    (measure.title()) " " small { "ratio to " (self.comparison.baseline) ", 95 % interval" }
+                }
+                thead {
+                    tr {
+                        th scope="col" { "allocator" }
+                        th scope="col" class="plot" { (svg::strip_axis(&scale, 36.0)) }
+                        th scope="col" { "ratio" }
+                        th scope="col" { (unit) }
+                    }
+                }
+                tbody {
+                    @for (_, row) in rows { (row) }
+                    @for result in workload.results.iter().filter(|result| result.summary.is_none()) {
+                        tr {
+                            (self.who(self.place(&result.allocator), &result.allocator))
+                            td class="text" colspan="3" { (result.failures.last().map_or("no run", String::as_str)) }
+                        }
+                    }
+                    @if let Some((ratio, summary)) = again {
+                        @let dot = Dot { place: self.place(&self.comparison.baseline), ratio, interval: true, own: false };
+                        tr class="again" data-path=".again.summary" {
+                            td { (self.comparison.baseline) " again " small { "A/A" } }
+                            td class="plot" { (svg::strip(&scale, resolution, &[dot])) }
+                            (ratio_cell(&path, &ratio))
+                            (self.measured(summary, measure))
+                        }
+                    }
+                }
+            }
+        };
+        boxed(&format!("{}: {}", workload.name, measure.title()), table)
     }
 
     /// What the ratio is of.
-    fn measured(&self, summary: &Summary, measure: Measure) -> String {
+    fn measured(&self, summary: &Summary, measure: Measure) -> Markup {
         match (measure, &summary.metric) {
             (Measure::Time, Some(metric)) => number(".metric.median", metric.median, &say::number(metric.median)),
             (Measure::Time, None) => {
@@ -177,71 +161,45 @@ impl Page<'_> {
     }
 
     /// All that was measured, in one table.
-    fn numbers(&self, at: usize, workload: &Workload) -> String {
+    fn numbers(&self, at: usize, workload: &Workload) -> Markup {
         let values = workload.value_names();
-        let mut head = String::from(r#"<th scope="col">allocator</th><th scope="col">runs</th>"#);
-        if let Some(metric) = &workload.metric {
-            let _ = write!(head, r#"<th scope="col">{}</th>"#, escape(&metric.name));
-        }
-        for title in ["wall", "CPU", "CPU ratio", "peak", "average", "average ratio", "minor faults", "faults ratio"] {
-            let _ = write!(head, r#"<th scope="col">{title}</th>"#);
-        }
-        for name in &values {
-            let name = escape(name);
-            let _ = write!(head, r#"<th scope="col">{name}</th><th scope="col">{name}, ratio</th>"#);
-        }
-        let mut body = String::new();
         let rows =
             workload.results.iter().enumerate().map(|(number, result)| (format!("results[{number}]"), result, ""));
-        for (path, result, note) in
-            rows.chain(workload.again.iter().map(|again| ("again".to_string(), again, " again")))
-        {
-            let Some(summary) = &result.summary else { continue };
-            let place = self.place(&result.allocator);
-            let class = if result.allocator == HAKMEM && note.is_empty() { r#" class="own""# } else { "" };
-            let name = format!("{}{note}", result.allocator);
-            let row = format!(".{path}.summary");
-            let _ = write!(body, r#"<tr{class} data-path="{row}"><td class="a{place}">{}</td>"#, escape(&name));
-            let runs = result.runs.len();
-            body += &number(&format!("workloads[{at}].{path}.runs.length"), runs as f64, &runs.to_string());
-            if workload.metric.is_some() {
-                body +=
-                    &summary.metric.map_or("<td></td>".to_string(), |one| spread_cell(".metric", &one, say::number));
+        let rows = rows.chain(workload.again.iter().map(|again| ("again".to_string(), again, " again")));
+        let table = html! {
+            table class="wide sortable" {
+                thead {
+                    tr {
+                        @for title in ["allocator", "runs"] { th scope="col" { (title) } }
+                        @if let Some(metric) = &workload.metric { th scope="col" { (metric.name) } }
+                        @for title in NUMBERS { th scope="col" { (title) } }
+                        @for name in &values { th scope="col" { (name) } th scope="col" { (name) ", ratio" } }
+                    }
+                }
+                tbody {
+                    @for (path, result, note) in rows {
+                        @if let Some(summary) = &result.summary {
+                            @let class = own_class(&result.allocator).filter(|_| note.is_empty());
+                            tr class=[class] data-path={ "." (path) ".summary" } {
+                                td class={ "a" (self.place(&result.allocator)) } { (result.allocator) (note) }
+                                @let runs = result.runs.len();
+                                (number(&format!("workloads[{at}].{path}.runs.length"), runs as f64, &runs.to_string()))
+                                (numbers_cells(summary, workload.metric.is_some(), &values))
+                            }
+                        }
+                    }
+                }
             }
-            let ratio = |of: fn(&Ratios) -> Ratio, field: &str| match &summary.ratios {
-                Some(ratios) => ratio_cell(&format!(".ratios.{field}"), &of(ratios)),
-                None => "<td></td>".to_string(),
-            };
-            body += &spread_cell(".wall_s", &summary.wall_s, say::seconds);
-            body += &spread_cell(".cpu_s", &summary.cpu_s, say::seconds);
-            body += &ratio(|ratios| ratios.cpu, "cpu");
-            body += &spread_cell(".peak_rss_bytes", &summary.peak_rss_bytes, say::bytes);
-            body += &spread_cell(".average_rss_bytes", &summary.average_rss_bytes, say::bytes);
-            body += &ratio(|ratios| ratios.average_rss, "average_rss");
-            body += &spread_cell(".minor_faults", &summary.minor_faults, say::number);
-            body += &ratio(|ratios| ratios.minor_faults, "minor_faults");
-            for name in &values {
-                let key = key(name);
-                body += &summary
-                    .values
-                    .get(*name)
-                    .map_or("<td></td>".to_string(), |one| spread_cell(&format!(".values{key}"), one, say::number));
-                let ratio = summary.ratios.as_ref().and_then(|ratios| ratios.values.get(*name));
-                body += &ratio.map_or("<td></td>".to_string(), |one| ratio_cell(&format!(".ratios.values{key}"), one));
+        };
+        html! {
+            details class="more" {
+                summary { "All numbers: medians, and from the least to the most" }
+                (boxed(&format!("{}: all numbers", workload.name), table))
             }
-            body += "</tr>";
         }
-        let table =
-            format!(r#"<table class="wide sortable"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"#);
-        let label = format!("{}: all numbers", workload.name);
-        format!(
-            r#"<details class="more"><summary>All numbers: medians, and from the least to the
-            most</summary>{}</details>"#,
-            boxed(&label, &table)
-        )
     }
 
-    fn memory_over_time(&self, at: usize, workload: &Workload) -> Option<String> {
+    fn memory_over_time(&self, at: usize, workload: &Workload) -> Option<Markup> {
         let mut all = Vec::new();
         for (place, name) in self.names.iter().enumerate() {
             let Some(result) = workload.result(name) else { continue };
@@ -267,5 +225,35 @@ impl Page<'_> {
                 lines: all,
             })
         })
+    }
+}
+
+/// What `numbers_cells` shows besides the metric and the values.
+const NUMBERS: [&str; 8] =
+    ["wall", "CPU", "CPU ratio", "peak", "average", "average ratio", "minor faults", "faults ratio"];
+
+fn numbers_cells(summary: &Summary, has_metric: bool, values: &[&str]) -> Markup {
+    let empty = || html! { td {} };
+    let ratio = |of: fn(&Ratios) -> Ratio, field: &str| match &summary.ratios {
+        Some(ratios) => ratio_cell(&format!(".ratios.{field}"), &of(ratios)),
+        None => empty(),
+    };
+    html! {
+        @if has_metric { (summary.metric.map_or_else(empty, |one| spread_cell(".metric", &one, say::number))) }
+        (spread_cell(".wall_s", &summary.wall_s, say::seconds))
+        (spread_cell(".cpu_s", &summary.cpu_s, say::seconds))
+        (ratio(|ratios| ratios.cpu, "cpu"))
+        (spread_cell(".peak_rss_bytes", &summary.peak_rss_bytes, say::bytes))
+        (spread_cell(".average_rss_bytes", &summary.average_rss_bytes, say::bytes))
+        (ratio(|ratios| ratios.average_rss, "average_rss"))
+        (spread_cell(".minor_faults", &summary.minor_faults, say::number))
+        (ratio(|ratios| ratios.minor_faults, "minor_faults"))
+        @for name in values {
+            @let key = key(name);
+            @let value = summary.values.get(*name);
+            (value.map_or_else(empty, |one| spread_cell(&format!(".values{key}"), one, say::number)))
+            @let ratio = summary.ratios.as_ref().and_then(|ratios| ratios.values.get(*name));
+            (ratio.map_or_else(empty, |one| ratio_cell(&format!(".ratios.values{key}"), one)))
+        }
     }
 }
