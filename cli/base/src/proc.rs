@@ -1,7 +1,7 @@
 //! What /proc says about a process: memory, faults, mapped files, children.
 //!
-//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. Nothing is read
-//! that the process can make as long as it likes. (The crate procfs is not used: it adds 18 CPU seconds to a build of 290,
+//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. No file
+//! is read beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The crate procfs is not used: it adds 18 CPU seconds to a build of 290,
 //! and reads command lines and mappings of any length.)
 
 use anyhow::{ensure, Result};
@@ -18,6 +18,17 @@ pub type Pid = libc::pid_t;
 pub fn page_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+}
+
+/// For maps: the kernel's limit of 65,530 mappings with names of usual length is far below.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// A file of /proc, as far as it can be read.
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The number behind "KEY:" in a text of lines "KEY: NUMBER kB", in bytes.
@@ -76,7 +87,7 @@ impl Watched {
 /// Resident bytes and their peak, of a process whose main thread may have ended before the others.
 pub fn rss_and_peak(pid: Pid) -> Option<(u64, u64)> {
     let read = |path: String| {
-        let text = fs::read_to_string(path).ok()?;
+        let text = text(path)?;
         Some((kilobytes(&text, "VmRSS")?, kilobytes(&text, "VmHWM")?))
     };
     read(format!("/proc/{pid}/status")).or_else(|| {
@@ -87,13 +98,13 @@ pub fn rss_and_peak(pid: Pid) -> Option<(u64, u64)> {
 
 /// Resident bytes, counted page by page: the counters behind `rss_and_peak` may be off by some pages a thread.
 pub fn rss_exact(pid: Pid) -> Option<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+    let rollup = text(format!("/proc/{pid}/smaps_rollup"));
     rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(rss_and_peak(pid)?.0))
 }
 
 /// Resident bytes, those that several processes share divided among them.
 pub fn pss(pid: Pid) -> Option<u64> {
-    kilobytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss")
+    kilobytes(&text(format!("/proc/{pid}/smaps_rollup"))?, "Pss")
 }
 
 /// What /proc/PID/stat says of a process or a thread, as far as it is used.
@@ -124,7 +135,7 @@ impl Stat {
     }
 
     fn read(path: impl AsRef<Path>) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(path).ok()?)
+        Stat::parse(&text(path)?)
     }
 
     fn of(pid: Pid) -> Option<Stat> {
@@ -164,7 +175,7 @@ fn command_line(pid: Pid) -> String {
 pub fn about(pid: Pid) -> Option<About> {
     let stat = Stat::of(pid)?;
     let command = command_line(pid);
-    let uptime = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse::<f64>().ok()?;
+    let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     let started = stat.started_ticks as f64 / ticks;
     Some(About {
@@ -193,7 +204,7 @@ pub fn exists(pid: Pid) -> bool {
 
 /// As the kernel knows it: 15 bytes at most.
 pub fn name(pid: Pid) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
+    text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
 /// Is it a thread of the kernel?
@@ -204,13 +215,13 @@ pub fn is_of_kernel(pid: Pid) -> bool {
 
 /// CPU time of the main thread so far, in seconds.
 pub fn cpu(pid: Pid) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    let text = text(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) * 1e-9
 }
 
 /// The files that are mapped, each once.
 pub fn mapped_files(pid: Pid) -> Vec<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = text(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut files: Vec<String> = text.lines().filter_map(|line| Some(line[line.find('/')?..].to_string())).collect();
     files.sort();
     files.dedup();
@@ -269,6 +280,24 @@ mod tests {
         assert_eq!((stat.state, stat.parent, stat.flags, stat.minor_faults), ('R', 0, 5, 6));
         assert_eq!((stat.threads, stat.started_ticks), (16, 18));
         assert!(Stat::parse("7 (x").is_none() && Stat::parse("7 (x) R 1").is_none());
+    }
+
+    /// Else a program hides by a name that is no UTF-8: it seems to have ended, and its memory to be unknown.
+    #[test]
+    fn a_name_need_not_be_utf8() {
+        use std::os::unix::ffi::OsStrExt;
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        let mut child = std::process::Command::new(program).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as Pid;
+        while rss_and_peak(pid).is_none() || name(pid) != "\u{fffd}\u{fffd}" {
+            std::thread::yield_now();
+        }
+        assert!(!has_ended(pid) && !is_of_kernel(pid));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(has_ended(pid));
     }
 
     #[test]
