@@ -28,7 +28,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
 }
 
 /// For what a text may have: the largest suite and the largest result that there are have some MiB.
-const TEXT_MOST: u64 = 256 << 20;
+const TEXT_MAX: u64 = 256 << 20;
 
 /// Reads the whole file. A file of more than `most` bytes is refused (FileTooLarge).
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
@@ -36,7 +36,7 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
 }
 
 pub fn read_text(path: &Path) -> Result<String, Error> {
-    String::from_utf8(read(path, TEXT_MOST)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
+    String::from_utf8(read(path, TEXT_MAX)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
 }
 
 /// A file that another process names: it may have put a FIFO or a device there.

@@ -161,13 +161,13 @@ pub struct About {
 }
 
 /// Of a command line: a process can have it be any part of its memory.
-const COMMAND_MOST: u64 = 4096;
+const COMMAND_MAX: u64 = 4096;
 
 /// Its words with spaces between them, the first 4 KiB.
 fn command_line(pid: Pid) -> String {
     let mut bytes = Vec::new();
     let file = fs::File::open(format!("/proc/{pid}/cmdline"));
-    let _ = file.and_then(|file| file.take(COMMAND_MOST).read_to_end(&mut bytes)); // what is read of it stays
+    let _ = file.and_then(|file| file.take(COMMAND_MAX).read_to_end(&mut bytes)); // what is read of it stays
     let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
     words.join(" ").trim().to_string()
 }

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-const SAMPLE_LEAST: Duration = Duration::from_millis(2);
+const SAMPLE_MIN: Duration = Duration::from_millis(2);
 const SAMPLE_LEAST_UNTRACED: Duration = Duration::from_micros(200);
 /// How long processes that outlive the program may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
@@ -350,8 +350,8 @@ impl<'a> Watch<'a> {
             self.look_at_maps(self.main);
         }
         let cost = thread_cpu().saturating_sub(before);
-        let early = !self.traced && elapsed < SAMPLE_LEAST;
-        let pause = if early { SAMPLE_LEAST_UNTRACED } else { SAMPLE_LEAST.max(elapsed / 25).max(cost * 50) };
+        let early = !self.traced && elapsed < SAMPLE_MIN;
+        let pause = if early { SAMPLE_LEAST_UNTRACED } else { SAMPLE_MIN.max(elapsed / 25).max(cost * 50) };
         self.next_sample = Instant::now() + pause;
     }
 

@@ -10,8 +10,8 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
 /// For one case, on a machine that is busy.
-const TIME_MOST: Duration = Duration::from_secs(20);
-const BYTES_MOST: isize = 256 << 20;
+const TIME_MAX: Duration = Duration::from_secs(20);
+const BYTES_MAX: isize = 256 << 20;
 
 // ---- memory ----
 
@@ -20,13 +20,13 @@ struct Counting;
 
 thread_local! {
     static NOW: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 fn count(bytes: isize) {
     let _ = NOW.try_with(|now| {
         now.set(now.get() + bytes);
-        MOST.set(MOST.get().max(now.get()));
+        PEAK.set(PEAK.get().max(now.get()));
     });
 }
 
@@ -109,15 +109,15 @@ pub const NUMBERS: [u64; 24] = [
 /// Works on one case.
 pub fn bounded<T>(case: &dyn std::fmt::Display, work: impl FnOnce() -> T) -> T {
     let (begun, before) = (Instant::now(), NOW.get());
-    MOST.set(before);
+    PEAK.set(before);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    let (most, time) = (MOST.get() - before, begun.elapsed());
+    let (most, time) = (PEAK.get() - before, begun.elapsed());
     if outcome.is_err() {
         eprintln!("the case that failed: {case}");
     }
     let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-    assert!(most < BYTES_MOST, "{case} takes {most} bytes");
-    assert!(time < TIME_MOST, "{case} takes {time:?}");
+    assert!(most < BYTES_MAX, "{case} takes {most} bytes");
+    assert!(time < TIME_MAX, "{case} takes {time:?}");
     outcome
 }
 

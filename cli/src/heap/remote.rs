@@ -1,6 +1,6 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 //!
-//! No read takes more memory than READ_MOST, or begins when the time for this process is over (patience.rs).
+//! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 
 use super::patience;
 use anyhow::{bail, ensure, Result};
@@ -10,13 +10,13 @@ use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 
 /// Ranges in one call: the kernel's IOV_MAX.
-const PIECES_MOST: usize = 1024;
+const PIECES_MAX: usize = 1024;
 /// By one call: the largest table is read in parts of a MiB.
-const READ_MOST: usize = 16 << 20;
+const READ_MAX: usize = 16 << 20;
 /// Of mappings, names included. The kernel's limit of 65,530 mappings with names of usual length is far below.
-const AREAS_MOST: usize = 64 << 20;
+const AREAS_MAX: usize = 64 << 20;
 /// Of a line of maps: a path, in which some characters take four.
-const LINE_MOST: u64 = 64 << 10;
+const LINE_MAX: u64 = 64 << 10;
 
 /// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Remote {
     }
 
     pub fn read_vec(&self, address: u64, length: usize) -> Result<Vec<u8>> {
-        ensure!(length <= READ_MOST, "PID {}: one of its tables has {length} bytes, too many to be read", self.pid);
+        ensure!(length <= READ_MAX, "PID {}: one of its tables has {length} bytes, too many to be read", self.pid);
         let mut bytes = vec![0; length];
         self.read(address, &mut bytes)?;
         Ok(bytes)
@@ -133,7 +133,7 @@ impl Remote {
         if let Some(image) = self.image {
             return self.read_image(image, pieces, buffer);
         }
-        for some in pieces.chunks(PIECES_MOST) {
+        for some in pieces.chunks(PIECES_MAX) {
             let remote: Vec<_> = some.iter().map(|&(at, length)| piece(at as usize, length)).collect();
             let wanted = some.iter().map(|&(_, length)| length).sum::<usize>();
             let (now, later) = buffer.split_at_mut(wanted);
@@ -276,7 +276,7 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
     let (mut all, mut bytes, mut line) = (Vec::<Area>::new(), 0, Vec::new());
     loop {
         line.clear();
-        if text.by_ref().take(LINE_MOST).read_until(b'\n', &mut line)? == 0 {
+        if text.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
             return Ok(all);
         }
         let line = String::from_utf8_lossy(&line);
@@ -292,7 +292,7 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
             }
         } else if let Some(area) = Area::parse(line) {
             bytes += size_of::<Area>() + area.name.len() + area.access.len();
-            ensure!(bytes <= AREAS_MOST, "its mappings are too many to be read");
+            ensure!(bytes <= AREAS_MAX, "its mappings are too many to be read");
             all.push(area);
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
 /// Of a stack in a graph, whose tools add up all of them.
-const SUM_MOST: u64 = 1 << 44;
+const SUM_MAX: u64 = 1 << 44;
 
 /// One line a stack: its functions, the outmost first, between semicolons, and a number.
 pub fn folded(profile: &Profile, metric: Metric) -> String {
@@ -18,7 +18,7 @@ pub fn folded(profile: &Profile, metric: Metric) -> String {
         if value > 0 {
             let names: Vec<String> = tree::names(profile, stack).into_iter().map(|name| safe(&name.0)).collect();
             let sum = lines.entry(names.join(";")).or_default();
-            *sum = sum.saturating_add(value).min(SUM_MOST);
+            *sum = sum.saturating_add(value).min(SUM_MAX);
         }
     }
     lines

@@ -22,7 +22,7 @@ const FLAME: Script = Script {
 /// Rows of a table at most.
 const ROWS: usize = 200;
 /// A frame narrower than this part of the whole is not drawn.
-const LEAST: f64 = 0.0005;
+const SHARE_MIN: f64 = 0.0005;
 const HUES: usize = 8;
 
 fn page(title: &str, eyebrow: &str, lead: &[String], body: Markup) -> String {
@@ -59,7 +59,7 @@ struct Look<'a> {
 }
 
 fn graph(tree: &Tree, look: &Look) -> Markup {
-    let nodes = tree.in_order(LEAST);
+    let nodes = tree.in_order(SHARE_MIN);
     let whole = nodes[0].values[look.metric].max(1) as f64;
     let deepest = nodes.iter().map(|node| node.depth).max().unwrap_or(0);
     // Where the next frame of each depth begins.

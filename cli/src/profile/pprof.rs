@@ -19,7 +19,7 @@ mod proto;
 /// In the order they are written.
 const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
 /// Of an unpacked profile: what a few KiB can unpack to has no other end.
-const PLAIN_MOST: u64 = 64 << 20;
+const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
 
 pub fn is_pprof(bytes: &[u8]) -> bool {
@@ -156,8 +156,8 @@ fn locations(profile: &Profile, tables: &mut Tables) -> Vec<proto::Location> {
 
 pub fn read(bytes: &[u8]) -> Result<Profile> {
     let mut plain = Vec::new();
-    MultiGzDecoder::new(bytes).take(PLAIN_MOST + 1).read_to_end(&mut plain).context("is damaged")?;
-    ensure!(plain.len() as u64 <= PLAIN_MOST, "is too large: it unpacks to more than {} MiB", PLAIN_MOST >> 20);
+    MultiGzDecoder::new(bytes).take(PLAIN_MAX + 1).read_to_end(&mut plain).context("is damaged")?;
+    ensure!(plain.len() as u64 <= PLAIN_MAX, "is too large: it unpacks to more than {} MiB", PLAIN_MAX >> 20);
     decode(&proto::Profile::decode(plain.as_slice()).context("is not a pprof profile")?)
 }
 

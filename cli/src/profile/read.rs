@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// For the names of one process: gigabytes of DWARF take minutes.
 const NAMING: Duration = Duration::from_secs(600);
 /// Of a file with a profile.
-const FILE_MOST: u64 = 256 << 20;
+const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 const OBJECT: u64 = 65536;
@@ -227,7 +227,7 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
 }
 
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
-    let bytes = files::read(path, FILE_MOST).context("cannot be read")?;
+    let bytes = files::read(path, FILE_MAX).context("cannot be read")?;
     let is_there = |module: &Module| Some(PathBuf::from(&module.path)).filter(|path| path.exists());
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Samples that are kept: no terminal is wider.
-const SAMPLES_MOST: usize = 1000;
+const SAMPLES_MAX: usize = 1000;
 
 pub enum Action {
     None,
@@ -109,7 +109,7 @@ impl Screen {
         }
         self.counts = counts;
         self.parts.push(picture::parts(&snapshot).iter().map(|part| part.bytes).collect());
-        if self.parts.len() > SAMPLES_MOST {
+        if self.parts.len() > SAMPLES_MAX {
             self.parts.remove(0);
         }
         self.last = Some(snapshot);
