@@ -15,10 +15,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Of what is not the heap, named one by one.
+/// How many mappings outside the heap are named one by one.
 const REST_NAMED: usize = 5;
-/// Of the heap: a class with less is not listed.
-const CLASS_LEAST_SHARE: i64 = 100;
+/// A class with a smaller share of the heap is not listed.
+const CLASS_SHARE_MIN: i64 = 100;
 
 #[derive(Args)]
 pub struct Options {
@@ -138,7 +138,7 @@ fn signed(bytes: i64) -> String {
 fn sum(snapshot: &Snapshot, style: Style) -> String {
     let rss = snapshot.process.rss.max(1) as i64;
     let row = |name: &str, bytes: i64, about: &str| {
-        // Of blocks that were never touched there may be any number.
+        // Blocks that were never touched may add up to more than RSS.
         let percent =
             if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
         (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
@@ -186,7 +186,7 @@ fn class_name(class: &Class) -> String {
 }
 
 fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
-    let least = snapshot.heap.total / CLASS_LEAST_SHARE;
+    let least = snapshot.heap.total / CLASS_SHARE_MIN;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
     let row = |class: &Class| {
         [

@@ -159,7 +159,7 @@ fn heap_terms(snapshot: &Snapshot) -> [(&'static str, i64); 7] {
     ]
 }
 
-/// Of the program, without directories.
+/// The program's name, without directories.
 fn name_of(snapshot: &Snapshot) -> &str {
     let name = snapshot.process.command.split_whitespace().next().unwrap_or_default();
     name.rsplit('/').next().unwrap_or_default()

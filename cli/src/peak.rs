@@ -26,7 +26,7 @@ const FREE: Duration = Duration::from_millis(200);
 
 pub struct Watched {
     pub snapshot: Snapshot,
-    /// Of the program's life at which it was taken; None: its end.
+    /// How long the program had run when the snapshot was taken; None: its end.
     pub after: Option<Duration>,
     /// What was left when the program had ended.
     pub end: Option<Snapshot>,

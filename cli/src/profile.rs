@@ -167,7 +167,7 @@ pub fn add_lifetimes(sum: &mut Vec<Lifetime>, more: &[Lifetime]) {
 pub struct Profile {
     pub command: String,
     pub pid: u64,
-    /// Of the reading, in nanoseconds since 1970.
+    /// When the profile was read, in nanoseconds since 1970.
     pub time_ns: i64,
     /// For how long allocations had been sampled; 0: not known.
     pub duration_ns: i64,

@@ -49,7 +49,7 @@ fn interval(text: &str) -> Result<f64, String> {
 /// How long the end of the process, or a new size of the terminal, may wait for the next frame.
 const FRAME: Duration = Duration::from_millis(200);
 
-/// Of a frame that is printed.
+/// Columns and lines of a frame that is printed.
 const ONCE: (u16, u16) = (110, 40);
 
 pub fn command(options: &Options) -> Result<ExitCode> {

@@ -6,7 +6,7 @@
 use crate::shown::is_obeyed;
 use maud::{html, Markup, PreEscaped};
 
-/// Of drawings, which are files of their own, too.
+/// The style of drawings, which may be files of their own.
 pub const CHART_STYLE: &str = include_str!("../assets/chart.css");
 const STYLE: &str = include_str!("../assets/report.css");
 

@@ -152,7 +152,7 @@ pub fn has_ended(pid: Pid) -> bool {
     Stat::of(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
 }
 
-/// What is told about a process besides memory.
+/// What is known about a process besides its memory.
 pub struct About {
     pub command: String,
     pub threads: u64,
@@ -160,7 +160,7 @@ pub struct About {
     pub age_ms: u64,
 }
 
-/// Of a command line: a process can have it be any part of its memory.
+/// How much of a command line is read: a process can point it at any part of its memory.
 const COMMAND_MAX: u64 = 4096;
 
 /// Its words with spaces between them, the first 4 KiB.
@@ -193,7 +193,7 @@ pub fn is_asleep(pid: Pid) -> bool {
     all.all(|stat| stat.state != 'R')
 }
 
-/// Of an option.
+/// The PID that an option names.
 pub fn pid(text: &str) -> Result<Pid, String> {
     text.parse().ok().filter(|&pid| pid > 0).ok_or("a PID is a number above 0".to_string())
 }

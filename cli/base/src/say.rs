@@ -57,7 +57,7 @@ pub fn seconds(value: f64) -> String {
     format!("{} {name}", digits(value / size))
 }
 
-/// Of a difference, e.g. 0.07: "7 %".
+/// A difference as per cent: 0.07 is "7 %".
 pub fn percent(share: f64) -> String {
     let percent = share.abs() * 100.0;
     if percent < 9.95 {

@@ -41,7 +41,7 @@ pub fn terminal_height() -> Option<usize> {
     std::io::stdout().is_terminal().then(|| terminal_size().map_or(24, |size| size.1))
 }
 
-/// Of text that may be another program's.
+/// A cell with text that may be another program's.
 pub fn cell_of(text: &str) -> Cell {
     Cell::new(shown::line(text))
 }
@@ -65,7 +65,7 @@ pub fn bytes(bytes: f64) -> String {
     }
 }
 
-/// Of a running program: down to single bytes.
+/// Memory of a running program, down to single bytes.
 pub fn size(count: u64) -> String {
     match count {
         0 => "0".to_string(),

@@ -183,7 +183,7 @@ impl Found {
 
 // ---- files ----
 
-/// Of the newest clang, which keeps it in a directory of its own.
+/// The newest clang's scudo; clang keeps it in a directory of its own.
 fn scudo_library() -> Option<PathBuf> {
     let file = format!("libclang_rt.scudo_standalone-{}.so", std::env::consts::ARCH);
     let children = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -220,7 +220,7 @@ fn hakmem_version(library: &str) -> Option<String> {
     Some(value.get("version")?.as_str()?.to_string())
 }
 
-/// Of the Debian package that owns the file.
+/// The version of the Debian package that owns the file.
 fn package_version(path: &str) -> Option<String> {
     let name = Path::new(path).file_name()?.to_str()?;
     let owners = answer(Command::new("dpkg-query").args(["-S", &format!("*/{name}")]))?;

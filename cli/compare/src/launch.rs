@@ -29,7 +29,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 const SAMPLE_MIN: Duration = Duration::from_millis(2);
-const SAMPLE_LEAST_UNTRACED: Duration = Duration::from_micros(200);
+const SAMPLE_UNTRACED_MIN: Duration = Duration::from_micros(200);
 /// How long processes that outlive the program may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -203,7 +203,7 @@ struct Watch<'a> {
     job: &'a Job<'a>,
     main: Pid,
     traced: bool,
-    /// Of the program, as far as tracing tells.
+    /// The program's processes, as far as tracing tells.
     tree: HashSet<Pid>,
     started: Option<Instant>,
     ended: Option<Instant>,
@@ -351,7 +351,7 @@ impl<'a> Watch<'a> {
         }
         let cost = thread_cpu().saturating_sub(before);
         let early = !self.traced && elapsed < SAMPLE_MIN;
-        let pause = if early { SAMPLE_LEAST_UNTRACED } else { SAMPLE_MIN.max(elapsed / 25).max(cost * 50) };
+        let pause = if early { SAMPLE_UNTRACED_MIN } else { SAMPLE_MIN.max(elapsed / 25).max(cost * 50) };
         self.next_sample = Instant::now() + pause;
     }
 

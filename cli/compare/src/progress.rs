@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// Of the workload that is measured.
+    /// How many runs the workload that is being measured takes.
     runs: u64,
     begun: Instant,
     workloads_left: usize,

@@ -211,7 +211,7 @@ impl Measure {
 impl Ratio {
     pub const ONE: Ratio = Ratio { median: 1.0, low: 1.0, high: 1.0, verdict: Verdict::Same };
 
-    /// Of b to a, where this is of a to b.
+    /// The ratio of b to a, where this one is of a to b.
     pub fn inverse(self) -> Ratio {
         let verdict = match self.verdict {
             Verdict::Better => Verdict::Worse,

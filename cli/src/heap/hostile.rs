@@ -56,7 +56,7 @@ fn a_sound_heap_is_read_whole() {
 fn every_fact_may_be_a_lie() {
     let memory = Memory::sound();
     let facts = facts_of_the_library();
-    // Of each fact some lies, all of them where there is time.
+    // Some lies about each fact, and all of them where there is time.
     let (mut refused, part) = (0, if fuzz_is_long() { 1 } else { 7 });
     for (number, (name, value, bytes)) in facts.iter().enumerate() {
         let (value_at, bytes_at) = Memory::fact(number);

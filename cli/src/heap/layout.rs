@@ -22,7 +22,7 @@ const FACT_BYTES: usize = 56;
 const PLACE_NAME: usize = 24;
 const PLACE_BYTES: usize = 32;
 const ENTRIES_MAX: usize = 4096;
-/// Of any struct: the largest, `struct superslab_row`, has 9 KiB.
+/// The largest struct that is believed. The largest there is, `struct superslab_row`, has 9 KiB.
 const STRUCT_MAX: u64 = 64 << 10;
 /// No address of a process is above: five levels of page tables.
 const ADDRESS_MAX: u64 = 1 << 57;
@@ -37,7 +37,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Of the struct that begins at the start of `record`. 0 if the record is cut short.
+    /// The field of the struct at the start of `record`; 0 if the record is cut short.
     pub fn of(self, record: &[u8]) -> u64 {
         let Some(bytes) = record.get(self.at..self.at + self.bytes.min(8)) else {
             return 0;
@@ -47,7 +47,7 @@ impl Field {
         u64::from_le_bytes(whole)
     }
 
-    /// Of an array of numbers of `width` bytes each.
+    /// An element of the field, which is an array of numbers of `width` bytes each.
     pub fn element(self, record: &[u8], index: usize, width: usize) -> u64 {
         Field { at: self.at + index * width, bytes: width }.of(record)
     }
@@ -219,7 +219,7 @@ facts! {
 }
 
 facts! {
-    /// Of size classes, options and what steers the process.
+    /// Size classes, options, and what steers the process.
     TableFacts {
         numbers: class_bytes = "size_class.block_bytes" upto 4, class_blocks = "size_class.blocks" upto 4,
             class_slots = "size_class.slots" upto 4, option_name = "option_entry.name" upto 8,
@@ -240,7 +240,7 @@ facts! {
 }
 
 facts! {
-    /// Of the heap profile (src/profile.h).
+    /// The heap profile (src/profile.h).
     ProfileFacts {
         numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, stacks_used = "profile.stacks_used" upto 8,

@@ -30,7 +30,7 @@ pub struct Snapshot {
 pub struct Process {
     pub pid: Pid,
     pub command: String,
-    /// Of the library in it.
+    /// The library's version.
     pub version: String,
     pub threads: u64,
     pub rss: u64,
@@ -131,7 +131,7 @@ pub enum State {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slot {
     pub state: State,
-    /// Of ACTIVE slots.
+    /// Known of ACTIVE slots only.
     pub tier: Option<Tier>,
     pub block_bytes: u64,
     /// Blocks in the slab this slot belongs to, and how many are with the program or in caches.

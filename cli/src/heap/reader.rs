@@ -18,7 +18,7 @@ use std::time::Duration;
 const HEAPS_MAX: usize = 1 << 17;
 /// A heap of 1 TiB.
 const SUPERSLABS_MAX: u64 = 1 << 19;
-/// Of which a picture is kept, at a KiB and a half each: a heap of 128 GiB.
+/// SuperSlabs whose picture is kept, at a KiB and a half each: a heap of 128 GiB.
 const PICTURE_MAX: usize = 1 << 16;
 /// Rows of the table of SuperSlabs read by one call.
 const ROWS: u64 = 64;
@@ -87,7 +87,7 @@ impl Reader {
         if found.is_empty() {
             return Ok(None);
         }
-        // Of several copies the one that has a heap.
+        // If there are several copies, take the one that has a heap.
         let mut opened: Vec<Result<Reader>> = found.iter().map(|found| Reader::open(remote, found)).collect();
         let serving = opened.iter().position(|reader| reader.as_ref().is_ok_and(Reader::is_serving));
         let chosen = opened.swap_remove(serving.unwrap_or(0));
@@ -115,7 +115,7 @@ impl Reader {
         self.remote.pid
     }
 
-    /// Of the library.
+    /// The library's version.
     pub fn version(&self) -> &str {
         &self.layout.version
     }
@@ -277,7 +277,7 @@ impl Reader {
         class.or_else(rounded).unwrap_or(bytes)
     }
 
-    /// Of secure mode's blocks; empty without it.
+    /// Where the table of secure mode's blocks is; empty without secure mode.
     fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
         let begin = self.remote.number(self.layout.places.span_table)?;
         let row = self.layout.slab.secure_lines * self.layout.slab.secure_line;

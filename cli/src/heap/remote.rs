@@ -13,9 +13,10 @@ use std::os::unix::fs::MetadataExt;
 const PIECES_MAX: usize = 1024;
 /// By one call: the largest table is read in parts of a MiB.
 const READ_MAX: usize = 16 << 20;
-/// Of mappings, names included. The kernel's limit of 65,530 mappings with names of usual length is far below.
+/// The most memory that mappings take, names included. The kernel's limit of 65,530 mappings with names of usual
+/// length is far below.
 const AREAS_MAX: usize = 64 << 20;
-/// Of a line of maps: a path, in which some characters take four.
+/// The longest line of maps: a path, in which some characters take four bytes.
 const LINE_MAX: u64 = 64 << 10;
 
 /// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
@@ -241,7 +242,7 @@ pub struct Area {
     /// Path, "[stack]" and the like, or nothing.
     pub name: String,
     pub rss: u64,
-    /// Of that in huge pages.
+    /// How much of `rss` is in huge pages.
     pub huge: u64,
 }
 

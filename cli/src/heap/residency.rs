@@ -17,7 +17,7 @@ const ALONE: u64 = 1 << 56;
 /// SuperSlabs read by one call.
 const CHUNK: usize = 64;
 
-/// Of one SuperSlab. Slots are numbered from 0 in it.
+/// The pages of one SuperSlab, whose slots are numbered from 0.
 #[derive(Debug, Clone)]
 struct Pages {
     /// Bit i: page i is present.
@@ -28,7 +28,7 @@ struct Pages {
 
 /// What is asked for.
 pub struct Wanted<'a> {
-    /// Of SuperSlab 0.
+    /// Where SuperSlab 0 begins.
     pub base: u64,
     pub superslab_bytes: u64,
     pub superslab_slots: usize,

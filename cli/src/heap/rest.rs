@@ -61,7 +61,7 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
     }
 }
 
-/// Of the threads that sleep in the kernel; it does not tell those of others.
+/// The stack pointers of threads that sleep in the kernel; the kernel does not tell those of others.
 fn stack_pointers(remote: &Remote) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", remote.pid)).into_iter().flatten().flatten();
     let pointer = |text: String| {

@@ -26,7 +26,7 @@ fn stack(facts: &ProfileFacts, record: &[u8]) -> SampledStack {
     }
 }
 
-/// Of live samples: fewer say nothing.
+/// Fewer live samples than this say nothing.
 const SAMPLES_MIN: usize = 30;
 
 impl Reader {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A thread that is asked to stop does so at once, unless the kernel has it.
 const WAIT_FOR_STOP: Duration = Duration::from_secs(1);
-/// Of a text in the library's tables.
+/// The longest text in the library's tables.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,7 +48,7 @@ impl Target {
         self.reader.pid()
     }
 
-    /// Of the library.
+    /// The library's version.
     pub fn version(&self) -> &str {
         self.reader.version()
     }

@@ -7,7 +7,7 @@ use inferno::flamegraph::{self, color::BasicPalette, Palette};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
-/// Of a stack in a graph, whose tools add up all of them.
+/// The largest weight of a stack in a graph: the tools that draw it add up all stacks.
 const SUM_MAX: u64 = 1 << 44;
 
 /// One line a stack: its functions, the outmost first, between semicolons, and a number.

@@ -18,7 +18,7 @@ mod proto;
 
 /// In the order they are written.
 const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
-/// Of an unpacked profile: what a few KiB can unpack to has no other end.
+/// The largest unpacked profile: a few KiB could unpack to any size.
 const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
 

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// For the names of one process: gigabytes of DWARF take minutes.
 const NAMING: Duration = Duration::from_secs(600);
-/// Of a file with a profile.
+/// The largest file with a profile that is read.
 const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.

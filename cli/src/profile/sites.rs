@@ -86,7 +86,7 @@ fn is_allocator(function: &str) -> bool {
         "__libc_calloc",
         "__libc_realloc",
     ];
-    /// Of HAKMEM, where it is linked into the program or goes by another name.
+    /// HAKMEM's own functions, for programs that link it or load it under another name.
     const OWN: [&str; 8] = [
         "profile_add",
         "take_sampled",

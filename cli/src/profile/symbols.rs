@@ -13,7 +13,7 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// Of a file with symbols.
+/// The largest file with symbols that is read.
 const FILE_MAX: u64 = 2 << 30;
 
 /// Names what has no name yet. `file_of` says where the file of a module is now.

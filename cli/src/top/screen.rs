@@ -275,7 +275,7 @@ impl Screen {
         }
     }
 
-    /// Of a table of so many lines, those that are shown, and its title.
+    /// The lines of a table that are shown, out of `lines`, and the table's title.
     fn shown(&self, what: &str, lines: usize) -> (Range<usize>, String) {
         let room = self.room.get();
         let from = self.scrolled.min(lines.saturating_sub(room));

@@ -107,7 +107,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Of a terminal that is gone nothing is left to restore.
+        // If the terminal is gone, nothing is left to restore.
         let _ = self.screen.show_cursor();
         let _ = ratatui::try_restore();
     }

@@ -36,7 +36,7 @@ const FAMILIES: [(&[&str], &str, &str, &str); 10] = [
     (&["scudo"], "#75543f", "#cfa98f", HEXAGON),
 ];
 
-/// Of allocators that are no family's, by their place.
+/// The looks of allocators that belong to no family, by their place.
 const OTHERS: [(&str, &str, &str); 4] = [
     ("#3f6b1f", "#9ad06a", HEXAGON),
     ("#8c3b5e", "#f29bbb", PENTAGON),
