@@ -12,6 +12,7 @@
 3. A finding is a series of HAKMEM that grows along its x by more than TOLERANCE and the unit's least step; a loss a
    point where a peer counts less by as much.
 """
+# SPDX-License-Identifier: MIT
 import argparse
 import json
 import os
@@ -97,6 +98,23 @@ def replace_case(name, size, xs, few, note=""):
                 partial(replace_lengths, size, 200_000), partial(replace_lengths, size, 2_000_000), few, note)
 
 
+SWEEPS = (("in order", 1), ("in reverse", 2), ("in random order", 0), ("in random order, in another thread", 3))
+
+
+def sweep_case(name, order):
+    """Each round allocates and frees every block: operations of both kinds, by halves."""
+    return Case(f"bulk: blocks of 64 B freed {name}", "thousand blocks", (1, 3, 10, 30, 100, 300),
+                lambda x, n: ["sweep", 64, x * 1000, 1, 100, n, order], lambda x, n: 2 * x * 1000 * n,
+                lambda x: (1, 1 + max(1, 100 // x)), lambda x: (1, 1 + max(1, 1000 // x)), (1, 30, 300))
+
+
+def sweep_size_case(name, order):
+    return Case(f"bulk: 8 MiB freed {name}, by size", "B", (8, 64, 512, 1024, 4096, 16384, 65536, 262144, 1048576),
+                lambda x, n: ["sweep", x, max(1, 8 * MIB // x), 1, 100, n, order],
+                lambda x, n: 2 * max(1, 8 * MIB // x) * n, lambda x: (1, 2 if x < 4096 else 20),
+                lambda x: (1, 3 if x < 4096 else 100), (8, 1024, 16384, 262144))
+
+
 CASES = (
     replace_case("hit path: a random one of 256 blocks of 64 B replaced", 64, (1 / 64,), (1 / 64,)),
     replace_case("steady state: a random block of 64 B replaced", 64, (1, 4, 16, 64), (1, 16, 64)),
@@ -121,6 +139,8 @@ CASES = (
     Case("threads: producers and as many consumers", "threads", THREADS[1:],
          lambda x, n: ["producer_consumer", 64, n, x // 2, x // 2], lambda x, n: n,
          lambda x: (100_000, 300_000), lambda x: (500_000, 2_500_000), (2, 8, 64)),
+    *(sweep_case(*each) for each in SWEEPS),
+    *(sweep_size_case(*each) for each in SWEEPS),
 )
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""./hak bench quick: every figure the project holds itself to, measured now, each with its target.
+"""./hak bench quick: measures every figure the project holds itself to, and prints it with its target.
 
-1. A figure is one entry of FIGURES: a function that yields Results. They are printed as they come.
-2. What a machine cannot change is counted: instructions (step, callgrind), system calls (strace), atomics (the checked
-   build's counters), SuperSlabs. What it can change is a ratio from `hakmem compare` on a group of suites/quick.toml.
-3. A figure that cannot be measured is short, with the reason as its measurement: nothing is skipped in silence.
+1. A figure is one entry of FIGURES: a function that yields Results, which are printed as they come.
+2. Figures that do not depend on the machine are counted: instructions (step, callgrind), system calls (strace),
+   atomics (the checked build's counters), SuperSlabs. The others are ratios from `hakmem compare` on a group of
+   suites/quick.toml.
+3. A figure that cannot be measured is short, with the reason as its measurement: nothing is skipped silently.
 """
+# SPDX-License-Identifier: MIT
 import argparse
 import json
 import os
@@ -35,7 +37,7 @@ class Result:
 
 
 class Quick:
-    """What the figures share: what is built, the allocators, the number of rounds."""
+    """Shared by the figures: the builds, the allocators, the number of rounds."""
 
     def __init__(self, options):
         build = Path(options.build).resolve()
@@ -50,9 +52,9 @@ class Quick:
             raise BenchError("there is no other allocator; ./hak bench peers")
 
     def compare(self, group, names, rounds):
-        """The workloads of a group as `hakmem compare` found them: name -> allocator -> its summary.
+        """Returns the workloads of a group as `hakmem compare` measured them: name -> allocator -> its summary.
 
-        HAKMEM against itself is there as None.
+        HAKMEM against itself has the key None.
         """
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out.json"
@@ -61,7 +63,7 @@ class Quick:
                                    "--baseline", HAKMEM, "--rounds", str(rounds), "--var", f"bench={self.bench}",
                                    "--hakmem", self.library, *peers, "--json", out], stdout=subprocess.DEVNULL,
                                   check=False)
-            if done.returncode not in (0, 1):  # 1: an allocator has failed a run, perhaps not ours
+            if done.returncode not in (0, 1):  # 1: an allocator failed a run, perhaps not ours
                 raise BenchError(f"hakmem compare ended with status {done.returncode}")
             document = json.loads(out.read_text())
         found = {}
@@ -76,7 +78,7 @@ class Quick:
         return found
 
     def instructions(self, *command):
-        """Of a whole run under HAKMEM, the program's own too."""
+        """Returns the instructions of a whole run under HAKMEM, including the program's own."""
         costs = self.counter.object_costs(self.allocators[HAKMEM], command)
         return sum(cost[0] for cost in costs.values())
 
@@ -84,7 +86,7 @@ class Quick:
 # ---- numbers as text ----
 
 def amount(number):
-    """1234567 -> 1.23 M; three digits that count."""
+    """1234567 -> 1.23 M: three significant digits."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
         if abs(number) >= limit:
             return f"{number / limit:.{2 if abs(number) < 10 * limit else 1}f} {letter}"
@@ -106,12 +108,12 @@ def at_most(figure, value, limit, text=lambda value: f"{value:g}", detail=""):
 # ---- the figures ----
 
 def hit_paths(quick):
-    """Instructions of malloc and free on a hit, single-stepped (48 B; ./hak test holds the exact counts).
+    """Instructions of malloc and free on a hit, single-stepped (48 B; ./hak test has the exact counts).
 
-    The checks are: in malloc decoding the link and clearing the word; in free is it the start of a block that was
-    handed out (6), is it free already (6), encoding the link (1).
+    The checks: malloc decodes the link and clears the word; free checks that the pointer is the start of a block that
+    was handed out (6) and is not free already (6), and encodes the link (1).
     """
-    # Not by `hakmem compare`, which traces programs itself: only one may.
+    # Not with `hakmem compare`, which traces programs itself: a process has only one tracer.
     counts, without = {}, ""
     for name in [HAKMEM, *quick.peers]:
         try:
@@ -129,7 +131,7 @@ def hit_paths(quick):
 
 
 def random_mixed_memory(quick):
-    """SuperSlabs, and memory system calls more than an empty program makes under glibc."""
+    """SuperSlabs, and memory system calls beyond those of an empty program under glibc."""
     empty = quick.counter.system_calls(quick.allocators[SYSTEM], ["empty"], MEMORY_CALLS)
     for args in RANDOM_MIXED_RUNS:
         command = ["random_mixed", *args]
@@ -141,7 +143,7 @@ def random_mixed_memory(quick):
 
 
 def steady_state(quick):
-    """Instructions per free+malloc pair: the difference of two runs, so that start and filling cancel."""
+    """Instructions per free+malloc pair: the difference of two runs, so that the start and the filling cancel out."""
     few, many = 1_000_000, 2_000_000
     totals = [quick.instructions("random_replace", 100000, 64, ops, 42, 1) for ops in (few, many)]
     yield at_most("random_replace 100000 64: instructions per pair", (totals[1] - totals[0]) / (many - few), 70,
@@ -158,8 +160,8 @@ def mixed_rss(quick):
 
 
 def kept(quick):
-    """mission.md row 7: overhead while live, and what is kept a second after the last free. And with a thread that
-    sleeps, having freed one block per slab: RSS falls with what the others free."""
+    """Overhead while live, and memory kept a second after the last free. Also with a sleeping thread that freed one
+    block per slab: RSS falls as the others free."""
     found = {name: {key: spread["median"] for key, spread in summaries[HAKMEM]["values"].items()}
              for name, summaries in quick.compare("kept", [HAKMEM], 1).items()}
     values = found.pop("scaling")
@@ -176,7 +178,7 @@ def kept(quick):
 
 
 def speeds(quick):
-    """Throughput against the best peer: the interval of the ratio reaches 1.0."""
+    """Throughput against the best peer: the interval of the ratio must reach 1.0."""
     for name, summaries in quick.compare("speed", [HAKMEM, *quick.peers], quick.rounds).items():
         times = {peer: summaries[peer]["ratios"]["time"] for peer in quick.peers if summaries.get(peer)}
         best = min(times, key=lambda peer: times[peer]["median"])
@@ -188,7 +190,7 @@ def speeds(quick):
 
 
 def tiny_program(quick):
-    """What loading the library costs a program that does nothing."""
+    """The cost of loading the library for a program that does nothing."""
     summaries = quick.compare("start", [HAKMEM, SYSTEM], 9)["true"]
     peak, faults = ({name: summaries[name][key]["median"] for name in (HAKMEM, SYSTEM)}
                     for key in ("peak_rss_bytes", "minor_faults"))

@@ -1,12 +1,15 @@
-/* record.so: preloaded, writes every call of malloc and its kin that a program makes to the file $TRACE_RECORD.
+/* record.so: when preloaded, writes every call of malloc and its relatives that a program makes to the file
+ * $TRACE_RECORD.
  *
- *   1. The first process that finds the file missing records into it; its children, and what it executes, do not.
- *   2. A record is 32 bytes, in the order of the calls: a block's end stands before, its beginning after the real
- *      call. realloc is both, so nothing is recorded while it runs. One lock keeps the order.
- *   3. The file is mapped: what is recorded is there, however the program ends. Zeros (OP_NONE) follow the last one.
+ *   1. The first process that finds the file missing records into it. Its children, and programs it executes, do not.
+ *   2. A record is 32 bytes; records are in the order of the calls: the end of a block is recorded before the real
+ *      call, its beginning after. realloc is both, so nothing else is recorded while it runs. One lock keeps the order.
+ *   3. The file is mapped, so records survive however the program ends. Zeroes (OP_NONE) follow the last one.
  *   4. Threads are numbered by their first call; their births (pthread_create) and ends are recorded, too.
- * The blocks are glibc's own. Calls before there is an environment (the dynamic linker's) are not recorded.
+ *
+ * The blocks are glibc's own. Calls before there is an environment (by the dynamic linker) are not recorded.
  * bench/traces/trace.py packs the file, bench/workloads/replay.c replays it. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,16 +22,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* trace.py knows these numbers. */
+/* trace.py uses the same numbers. */
 enum op { OP_NONE, OP_MALLOC, OP_CALLOC, OP_ALIGNED, OP_REALLOC, OP_FREE, OP_BIRTH, OP_END };
 
 struct record {
     uint8_t op;
     uint8_t log2_alignment; /* OP_ALIGNED */
-    uint16_t thread;        /* who called; 0 is the first */
-    uint32_t child;         /* OP_BIRTH: the thread that begins */
-    uint64_t size;          /* asked for */
-    uint64_t old, new;      /* addresses, 0: none */
+    uint16_t thread;        /* the caller; 0 is the first thread */
+    uint32_t child;         /* OP_BIRTH: the thread that starts */
+    uint64_t size;          /* as requested */
+    uint64_t old, new;      /* addresses; 0 for none */
 };
 _Static_assert(sizeof(struct record) == 32, "trace.py reads it");
 
@@ -41,17 +44,18 @@ void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Guarded by the lock. */
+/* The lock guards these. */
 static struct record *window;
 static size_t window_at, file_bytes;
 static int file = -1;
 static unsigned threads;
 static pthread_key_t thread_key;
-/* Written once, before `recorder` is. */
+/* Written once, before `recorder`. */
 static int (*create_next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-static _Atomic pid_t recorder; /* 0: not decided yet; -1: nobody records */
+static _Atomic pid_t recorder; /* 0: not decided yet; -1: no process records */
 
-static __thread __attribute__((tls_model("initial-exec"))) uint32_t thread_number; /* 1 + its number; 0: none yet */
+/* 1 + the thread's number; 0 if it has none yet */
+static __thread __attribute__((tls_model("initial-exec"))) uint32_t thread_number;
 
 static _Noreturn void fail(const char *what) {
     const char *texts[] = {"record: ", what, "\n"};
@@ -73,7 +77,7 @@ static void window_next(void) {
     window_at = 0;
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static void record(struct record what) {
     if (window_at == WINDOW_RECORDS)
         window_next();
@@ -81,7 +85,7 @@ static void record(struct record what) {
     window[window_at++] = what;
 }
 
-/* Runs again for a thread that goes on allocating in later destructors: it has ended after its last record. */
+/* Runs again for a thread that goes on allocating in later destructors, so the thread ends after its last record. */
 static void thread_end(void *unused) {
     (void)unused;
     if (recorder != getpid())
@@ -106,7 +110,7 @@ static void start(void) {
     errno = saved;
 }
 
-/* True, with the lock held, if this process records. A forked child asks for no lock: it may be held for ever. */
+/* Returns true, with the lock held, if this process records. A forked child takes no lock: it may be held forever. */
 static bool recording(void) {
     if (recorder == 0 && environ != NULL) {
         pthread_mutex_lock(&lock);
@@ -117,7 +121,7 @@ static bool recording(void) {
     if (recorder <= 0 || recorder != getpid())
         return false;
     if (pthread_getspecific(thread_key) == NULL)
-        pthread_setspecific(thread_key, &lock); /* a key this early needs no memory */
+        pthread_setspecific(thread_key, &lock); /* a key made this early needs no memory */
     pthread_mutex_lock(&lock);
     if (thread_number == 0)
         thread_number = ++threads;
@@ -133,7 +137,7 @@ static void *block_begin(void *block, enum op op, size_t size, size_t alignment)
     return block;
 }
 
-/* ---- what the program calls ---- */
+/* ---- the functions that the program calls ---- */
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -158,7 +162,7 @@ EXPORT void *realloc(void *old, size_t size) {
     if (locked) {
         if (block != NULL)
             record((struct record){.op = OP_REALLOC, .size = size, .old = address, .new = (uintptr_t)block});
-        else if (size == 0) /* glibc's realloc to nothing frees */
+        else if (size == 0) /* glibc's realloc to zero bytes frees */
             record((struct record){.op = OP_FREE, .old = address});
         pthread_mutex_unlock(&lock);
     }

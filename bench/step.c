@@ -1,10 +1,12 @@
 /* step [SIZE]: counts the instructions of malloc and free on a hit, by single-stepping a child that calls them.
  *
- *   1. The child fills and empties blocks of SIZE bytes (48) until it is warm, and stops itself.
+ *   1. The child allocates and frees blocks of SIZE bytes (48) until it is warm, and stops itself.
  *   2. It is stepped through CALLS mallocs and CALLS frees, each between two marker functions. Every instruction
- *      outside this program's own text counts: the allocator's, not the call and the PLT.
- *   3. Printed is the median per call: an occasional slow path does not show.
- * Counts, not times: the same on a busy machine. Works for any allocator that is preloaded. */
+ *      outside this program's own text counts: the allocator's, but not the call and the PLT.
+ *   3. The result is the median per call, so an occasional slow path does not show.
+ *
+ * It counts instructions, not time, so a busy machine gives the same result. It works for any preloaded allocator. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* STEPS_MOST: a restartable sequence (tcmalloc's per-CPU caches) begins anew after every step and never ends. */
+/* STEPS_MOST: a restartable sequence (tcmalloc's per-CPU caches) restarts after every step and never ends. */
 enum { CALLS = 41, WARM = 400, STEPS_MOST = 200000 };
 
 #define MARKER(name, number)                                                                                           \

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes options.md and counters.md from the tables in the sources: the one place where each is described."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import re
 
@@ -24,41 +25,42 @@ def number(text, kind):
     return "" if kind == "TEXT" else text
 
 
-def values(kind, least, most, choices):
+def values(kind, lowest, highest, choices):
     if kind == "CHOICE":
         return choices.replace("|", ", ")
     if kind == "TEXT":
         return "text"
-    if most == "OPTION_UNLIMITED":
-        return f"{least} or more"
-    return f"{number(least, kind)} to {number(most, kind)}"
+    if highest == "OPTION_UNLIMITED":
+        return f"{lowest} or more"
+    return f"{number(lowest, kind)} to {number(highest, kind)}"
 
 
 def write_options():
     lines = ["# Options", "",
-             "Made from the table in `src/options.h` by `./hak doc`. Each is an environment variable `HAKMEM_NAME`, a",
-             "`NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`. Sizes take",
-             "k, m, g and t, and with these a fraction: 512m, 1.5g. Switches, which are 0 or 1, take off, on, no, yes,",
-             "false and true, too; the case of names and words does not matter. Live options may be changed while the",
-             "program runs. A name or value that cannot be read is answered with one line that says what is right, and",
-             "changes nothing. glibc's `MALLOC_TRIM_THRESHOLD_` and",
-             "`mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; its other parameters are accepted and mean nothing here.", "",
+             "`./hak doc` makes this page from the table in `src/options.h`. An option is an environment variable",
+             "`HAKMEM_NAME`, a `NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`.",
+             "", "- Sizes take k, m, g and t, and a fraction with these: 512m, 1.5g.",
+             "- Switches (0 or 1) also take off, on, no, yes, false and true. The case of names and words does not matter.",
+             "- Live options may be changed while the program runs.",
+             "- A wrong name or value changes nothing and prints one line that says what is right.",
+             "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other parameters",
+             "  are accepted and ignored.", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
-    for name, kind, when, initial, least, most, choices, text in table_lines("options.h", "OPTIONS"):
+    for name, kind, when, initial, lowest, highest, choices, text in table_lines("options.h", "OPTIONS"):
         choices = choices.strip('"')
         default = number(initial, kind)
         if kind == "CHOICE":
             default = initial.rsplit("_", 1)[1].lower() if not initial.endswith("OFF") else "0"
         text = text.strip('"')
-        lines.append(f"| {name} | {values(kind, least, most, choices)} | {default} | "
+        lines.append(f"| {name} | {values(kind, lowest, highest, choices)} | {default} | "
                      f"{'yes' if when == 'LIVE' else ''} | {text} |")
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 
 def write_counters():
     lines = ["# Counters", "",
-             "Made from the table in `src/counters.h` by `./hak doc`. They count events on slow paths only, are kept for",
-             "each thread's heap and summed when asked for: by `HAKMEM_STATS`, `hak_stats_print`, `hak_stats_json`.", "",
+             "`./hak doc` makes this page from the table in `src/counters.h`. Counters count events on slow paths only. Each",
+             "thread's heap has its own, and `HAKMEM_STATS`, `hak_stats_print` and `hak_stats_json` print their sums.", "",
              "| counter | what it counts |", "|---|---|"]
     for name, text in table_lines("counters.h", "COUNTERS"):
         lines.append(f"| {name} | {text.strip(chr(34))} |")

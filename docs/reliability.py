@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """reliability.py [figures]: writes reliability.md from reliability.json, the figures of long runs.
 
-figures: first takes over those that the last runs of `./hak test`, `soak`, `fuzz` and `test --coverage` left in
-build/results/reliability-*.json; of a figure that several have, the largest.
+figures: first takes over what the last runs of `./hak test`, `soak`, `fuzz` and `test --coverage` left in
+build/results/reliability-*.json; if several have a figure, the largest one.
 """
+# SPDX-License-Identifier: MIT
 import json
 import pathlib
 import sys
@@ -12,34 +13,34 @@ DOCS = pathlib.Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "build" / "results"
 FIGURES = DOCS / "reliability.json"
 
-# Sections, and what each figure means; those that are missing here come last, by their names, but for the shares of sums.
+# Sections, and what each figure means. Figures that are missing here come last, by their names, except shares of sums.
 SHARES = ("fault_points_", "fault_preloaded_")
 SENTENCES = {
     "Random sequences of calls": {
-        "model_operations_one_thread": "calls of random sequences over the whole API by one thread, each answer checked",
-        "model_operations_threads": "the same by 4 to 16 threads that hand blocks over, end and fork",
+        "model_operations_one_thread": "random calls over the whole API by one thread, each answer checked",
+        "model_operations_threads": "random calls by 4 to 16 threads that hand blocks over, end and fork",
         "fuzz_operations_executions": "sequences of calls that libFuzzer tried",
-        "fuzz_operations_operations": "calls in them",
+        "fuzz_operations_operations": "calls in these sequences",
         "fuzz_options_executions": "texts that libFuzzer gave to the options parser",
     },
     "Damage": {
         "fuzz_damage_executions": "sequences with damage among them: overwritten links and neighbours, bad frees",
-        "fuzz_damage_operations": "calls in them",
-        "fuzz_damage_refused": "of these sequences ended in one line and abort; the others survived it, or:",
-        "fuzz_damage_wild_faults": "ended in a fault outside the allocator's tables, an overwritten link having been"
-                                   " followed (not in secure mode)",
+        "fuzz_damage_operations": "calls in these sequences",
+        "fuzz_damage_refused": "of these sequences ended in one line and abort; the others survived, or:",
+        "fuzz_damage_wild_faults": "ended in a fault outside the allocator's tables, because malloc followed an"
+                                   " overwritten link (not in secure mode)",
     },
     "Faults": {
         "fault_points": "places where a system call was made to fail, singly, in bursts or from then on, in 13 programs",
-        "fault_preloaded_points": "the same by seccomp in python3, lua, sqlite3 and perl under the library as it is shipped",
+        "fault_preloaded_points": "such places in python3, lua, sqlite3 and perl under the shipped library, by seccomp",
     },
     "Life": {
         "threads_alive_most": "threads alive at once",
         "threads_alive_heap_bytes_each_most": "bytes of heap each of them costs",
-        "threads_alive_rss_bytes_each_most": "bytes of resident memory each of them costs, its stack included",
+        "threads_alive_rss_bytes_each_most": "bytes of resident memory each of them costs, including its stack",
         "thread_deaths": "threads born and dead, with destructors that allocate",
-        "thread_deaths_heap_growth_bytes_most": "bytes the heap grew by meanwhile",
-        "thread_deaths_rss_growth_bytes_most": "bytes the resident memory grew by",
+        "thread_deaths_heap_growth_bytes_most": "bytes by which the heap grew meanwhile",
+        "thread_deaths_rss_growth_bytes_most": "bytes by which the resident memory grew",
         "forks_while_four_threads_allocate": "forks while four threads allocate",
         "forks_in_a_signal_handler": "forks in a signal handler",
         "programs_started_by_vfork_and_spawn": "programs started by vfork and posix_spawn",
@@ -47,8 +48,8 @@ SENTENCES = {
     "Memory over time": {
         "soak_hours": "hours of a server's day, accelerated",
         "soak_operations": "allocations in them",
-        "soak_rss_percent_of_live_peak": "percent of the most that was live were resident at most",
-        "soak_phases_rss_percent_of_live_peak": "percent when each hour has sizes of its own",
+        "soak_rss_percent_of_live_peak": "percent of the peak of live memory were resident at most",
+        "soak_phases_rss_percent_of_live_peak": "percent where each hour has sizes of its own",
     },
     "Coverage": {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
@@ -72,15 +73,15 @@ def gather():
 def write_page():
     figures = json.loads(FIGURES.read_text())
     lines = ["# Reliability", "",
-             "What the tests have tried, from `docs/reliability.json`: the figures that `./hak test`, `./hak soak` and",
-             "`./hak fuzz` print; `./hak doc figures` takes them over."]
+             "What the tests have tried. The figures are those that `./hak test`, `./hak soak` and `./hak fuzz` print;",
+             "`./hak doc figures` takes them over into `docs/reliability.json`."]
     sections = {title: [(name, text) for name, text in texts.items() if name in figures]
                 for title, texts in SENTENCES.items()}
     known = {name for texts in SENTENCES.values() for name in texts}
     sections["Further"] = [(name, name.replace("_", " ")) for name in sorted(figures) if name not in known]
     for title, rows in sections.items():
         if rows:
-            lines += ["", f"## {title}", "", "| figure | of what |", "|---:|---|"]
+            lines += ["", f"## {title}", "", "| figure | what it counts |", "|---:|---|"]
             lines += [f"| {figures[name]:,} | {text} |" for name, text in rows]
     (DOCS / "reliability.md").write_text("\n".join(lines) + "\n")
 

@@ -2,33 +2,30 @@
  *
  *  1. A size belongs to exactly one tier: tiny to 1 KiB, mid to 64 KiB, large to 1 MiB, huge above.
  *  2. A pointer that is not a hit is looked up (lookup.h). */
+/* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "block.h"
 #include "fail.h"
 #include "guard.h"
 #include "inspect.h"
+#include "kinds.h"
 #include "lookup.h"
+#include "mid.h"
 #include "options.h"
 #include "os.h"
+#include "outbox.h"
+#include "purge.h"
 #include "purger.h"
-#include "remote.h"
+#include "retain.h"
+#include "ring.h"
 #include "sample.h"
 #include "secure.h"
-#include "tiers.h"
+#include "slab.h"
+#include "thread.h"
+#include "tiny.h"
 
 #include <errno.h>
 #include <string.h>
-
-static size_t trim_nothing(struct heap *h, bool all) {
-    (void)h, (void)all;
-    return 0;
-}
-
-const struct tier tiers[TIERS] = {
-    [TIER_TINY] = {tiny_empty, tiny_trim, NULL},
-    [TIER_MID] = {NULL, mid_trim, mid_give_back},
-    [TIER_LARGE] = {NULL, trim_nothing, large_give_back},
-    [TIER_SECURE] = {secure_empty, secure_trim, NULL},
-};
 
 /* calloc of more than this lets the system clear: the program may never touch most of it. */
 #define CLEAR_BY_PURGE_BYTES (32 * MIB)
@@ -42,27 +39,25 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-/* What every tier may hold back goes to the pool, in the hope that a second try succeeds. */
+/* What is held back goes to the pool, in the hope that a second try succeeds. */
 static void collect(struct heap *h) {
-    outbox_flush(h);
-    tiny_release_unused(h);
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->release != NULL)
+            kinds[i]->release(h);
     rings_empty(h);
-    if (option(OPT_SECURE)) {
-        secure_empty(h);
-        guarded_empty(h);
-    }
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
 }
 
 /* All that can be given back. Returns how many bytes were. */
 static size_t give_back(struct heap *h) {
     collect(h);
     size_t pages = 0;
-    for (unsigned i = 0; i < TIERS; i++)
-        pages += tiers[i].trim(h, true);
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            pages += kinds[i]->trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    pool_settle(&h->pool);
-    size_t slots = pool_purge(&h->pool, 0);
+    retain_settle(&h->pool);
+    size_t slots = purge_empty(&h->pool, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
 
@@ -93,22 +88,23 @@ HAK_COLD static void *give_back_and_return(struct heap *h, void *block) {
     return block;
 }
 
+/* Does a class have blocks of this size and alignment? */
 static bool is_small(size_t bytes, size_t alignment) {
     return bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
 }
 
-static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    bool small = is_small(bytes, alignment);
-    if (small && bytes <= TINY_BYTES_MAX)
-        return block_word(tiny_refill(h, tiny_class_of(bytes)));
-    if (small) {
-        unsigned c = mid_class_of(bytes);
-        struct ring_entry cached = ring_pop(h, ring_of_class(c));
-        return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
-    }
-    if (bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB))
-        return large_malloc(h, max_size(bytes, 1), alignment, zero);
-    return huge_malloc(h, max_size(bytes, 1), alignment, zero);
+/* The choice of kind. */
+static const struct kind *kind_for(size_t bytes, size_t alignment) {
+    if (option(OPT_SECURE))
+        return &kind_secure;
+    if (is_small(bytes, alignment))
+        return bytes <= TINY_BYTES_MAX ? &kind_tiny : &kind_mid;
+    bool large = bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB);
+    return large ? &kind_large : &kind_huge;
+}
+
+static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    return kind_for(bytes, alignment)->malloc(h, bytes, alignment, zero);
 }
 
 /* ---- sampling ---- */
@@ -116,8 +112,9 @@ static void *take_from_tier(struct heap *h, size_t bytes, size_t alignment, bool
 static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
     bool added = profile_add(p, bytes, chance, h->sample.callers);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
+    struct slab *s = slab_at_offset(region_offset(p));
     if (added)
-        store_relaxed(lookup_state(p), BLOCK_LIVE | BLOCK_SAMPLED);
+        store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE | BLOCK_SAMPLED);
 }
 
 /* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */
@@ -126,28 +123,30 @@ static size_t natural_alignment(size_t bytes) {
     return block & -block;
 }
 
-/* While there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
+/* `take`, while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
 HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     bool tiny = bytes <= TINY_BYTES_MAX && is_small(bytes, alignment);
     unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
     size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
     if (likely(sample.kinds == 0) || h->pool.in_start)
-        return take_from_tier(h, bytes, alignment, zero);
+        return take(h, bytes, alignment, zero);
     void *p = NULL;
     if (sample.kinds & SAMPLE_GUARD && is_small(bytes, alignment))
         p = guard_malloc(h, bytes, natural_alignment(bytes));
     bool shown = tiny && sample.kinds & SAMPLE_PROFILE;
     if (p == NULL)
-        p = take_from_tier(h, shown ? round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)) : bytes, alignment, zero);
+        p = take(h, shown ? round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)) : bytes, alignment, zero);
     if (p != NULL && sample.kinds & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
     return p;
 }
 
 /* The block at p has another size now, and so another chance: as if it were freed and allocated. */
-static void resample(struct heap *h, const void *p, size_t bytes) {
-    block_unsample(lookup_state(p), p);
+static void resample(struct heap *h, struct slab *s, const void *p, size_t bytes) {
+    if (kind_of(s)->state == NULL)
+        return;
+    block_unsample(kind_of(s)->state(s, p), p);
     struct sample sample = {0, 0};
     if (sample_wanted(h))
         sample = sample_due(h, bytes, TINY_CLASSES);
@@ -155,30 +154,27 @@ static void resample(struct heap *h, const void *p, size_t bytes) {
         add_sample(h, p, bytes, sample.chance);
 }
 
-static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    *zero = option(OPT_SECURE);
-    if (*zero)
-        return secure_malloc(h, bytes, alignment);
-    return unlikely(sample_wanted(h)) ? take_sampled(h, bytes, alignment, zero)
-                                      : take_from_tier(h, bytes, alignment, zero);
-}
+/* ---- the ways in ---- */
 
 static void *allocate(size_t bytes, size_t alignment, bool *zero) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     if (unlikely(h == NULL))
         return no_memory(NULL);
-    void *p = take(h, bytes, alignment, zero);
-    if (unlikely(p == NULL)) {
-        collect(h);
-        p = take(h, bytes, alignment, zero);
-        if (p == NULL)
-            no_memory(h);
+    const struct kind *kind = kind_for(bytes, alignment);
+    void *p = NULL;
+    for (unsigned tries = 0; tries < 2 && p == NULL; tries++) {
+        if (unlikely(tries != 0))
+            collect(h);
+        bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
+        p = samples ? take_sampled(h, bytes, alignment, zero) : kind->malloc(h, bytes, alignment, zero);
     }
+    if (unlikely(p == NULL))
+        no_memory(h);
     if (h == hak_heap)
         do_chores(h);
-    heap_leave(h);
+    thread_leave(h);
     return p;
 }
 
@@ -187,6 +183,7 @@ HAK_NOINLINE static void *allocate_any(size_t bytes) {
     return allocate(bytes, 1, &zero);
 }
 
+/* The hit path of secure mode. */
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
         return allocate_any(bytes);
@@ -199,37 +196,32 @@ HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     return secure_finish(e, cache->block_bytes, bytes);
 }
 
+/* The heap's list of the class is empty. */
 HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
-    uintptr_t block = tiny_refill(h, tiny_class_of(bytes));
+    unsigned c = tiny_class_of(bytes);
+    if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
+        return allocate_any(bytes);
+    uintptr_t block = tiny_refill(h, c);
     do_chores(h);
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
-/* These two are apart from alloc_slow, which thus saves no registers. */
-HAK_NOINLINE static void *allocate_tiny_sampled(struct heap *h, size_t bytes) {
-    return sample_is_far_in_class(h, tiny_class_of(bytes)) ? allocate_tiny(h, bytes) : allocate_any(bytes);
-}
-/* The hit path of mid: rings are empty without a heap. */
-HAK_NOINLINE static void *allocate_mid(struct heap *h, size_t bytes) {
-    struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
-    if (likely(cached.block != 0)) {
-        store_relaxed(cached.state, BLOCK_LIVE);
-        return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
-    }
-    return h->number != HEAP_NONE && option(OPT_SECURE) ? allocate_secure(h, bytes) : allocate_any(bytes);
-}
-
+/* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
+ * thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
-    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX)
-        return allocate_mid(h, bytes);
-    if (h->number == HEAP_NONE)
+    if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
+        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+        if (likely(cached.block != 0)) {
+            store_relaxed(cached.state, BLOCK_LIVE);
+            return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
+        }
+    }
+    if (unlikely(h->number == HEAP_NONE))
         return allocate_any(bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    if (bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB))
-        return likely(!sample_wanted(h)) ? allocate_tiny(h, bytes) : allocate_tiny_sampled(h, bytes);
-    return allocate_any(bytes);
+    return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? allocate_tiny(h, bytes) : allocate_any(bytes);
 }
 
 HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
@@ -283,82 +275,35 @@ void *alloc_calloc(size_t n, size_t bytes) {
 
 /* ---- freeing ---- */
 
-HAK_INLINE void free_tiny_live(struct heap *h, struct slab *s, uintptr_t block) {
-    if (unlikely(h == NULL))
-        inbox_push_one(s, block); /* no memory for a heap: whoever has one next will find it */
-    else if (slab_free_on_loan(h, s, block))
-        return;
-    else if (load_relaxed(&s->owner) == h)
-        slab_free(h, s, block);
-    else
-        remote_free(h, s, block);
-}
-
-HAK_NOINLINE static void free_tiny_odd(struct heap *h, struct slab *s, void *p) {
-    if (lookup_for_free(p))
-        free_tiny_live(h, s, (uintptr_t)p);
-}
-
-HAK_NOINLINE static void free_tiny(struct heap *h, struct slab *s, void *p) {
-    uintptr_t block = (uintptr_t)p;
-    /* The owner may be carving meanwhile, but only behind blocks that are out. */
-    if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block)))
-        free_tiny_odd(h, s, p);
-    else
-        free_tiny_live(h, s, block);
-}
-
 HAK_NOINLINE void alloc_free_slow(void *p) {
     if (p == NULL)
         return;
-    if (lookup_for_free(p)) /* this heap's, with purged pages */
+    if (!region_has(p))
+        fail_bad_pointer("free", p, "not a block of this heap", 0);
+    else if (lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
-static void free_by_kind(struct heap *h, struct slab *s, void *p) {
-    struct heap *any = h != NULL ? h : &heap_afterlife; /* has no rings: blocks go straight to the pool */
-    switch ((enum slab_kind)slab_kind(s)) {
-    case KIND_TINY: free_tiny(h, s, p); break;
-    case KIND_MID: mid_free(any, s, p); break;
-    case KIND_LARGE: large_free(any, s, p); break;
-    case KIND_HUGE:
-        if (likely((char *)p == slab_address(s)))
-            huge_free(any, s);
-        else
-            fail_bad_pointer("free", p, "", asked_bytes(s));
-        break;
-    case KIND_SAMPLED: guard_free(s, p); break;
-    case KIND_SECURE:
-        if (likely(h != NULL))
-            secure_free(h, s, p);
-        else
-            secure_free_homeless(s, p);
-        break;
-    case KIND_GUARDED: guarded_free(any, s, p); break;
-    case KIND_FREE: alloc_free_slow(p); break;
-    }
-}
-
-HAK_NOINLINE static void free_any(struct slab *s, void *p) {
-    struct heap *h = heap_enter();
-    free_by_kind(h, s, p);
-    if (h == hak_heap)
-        rings_shrink(h);
-    heap_leave(h);
+/* The thread has no heap: it is born now, or borrows one, or there is no memory for one. */
+HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
+    struct heap *h = thread_enter();
+    const struct kind *kind = kind_of(s);
+    if (h == NULL && kind->free_without_heap != NULL)
+        kind->free_without_heap(s, p);
+    else
+        kind->free(h != NULL ? h : &heap_afterlife, s, p); /* that has no rings: blocks go straight to the pool */
+    thread_leave(h);
 }
 
 HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
     struct heap *h = hak_heap;
-    enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    bool born = h->number != HEAP_NONE;
-    if (likely(kind == KIND_MID && born))
-        mid_free(h, s, p); /* the hit path of mid */
-    else if (kind == KIND_TINY && born)
-        free_tiny(h, s, p);
-    else if (kind == KIND_SECURE && born)
-        secure_free(h, s, p);
+    unsigned kind = slab_kind(s);
+    if (unlikely(h->number == HEAP_NONE))
+        free_unborn(s, p);
+    else if (likely(kind == KIND_MID))
+        mid_free(h, s, p); /* the same as its row's, inlined */
     else
-        free_any(s, p);
+        kinds[kind]->free(h, s, p);
 }
 
 /* Was the block made by the other operator new? One that malloc made may be freed by any. */
@@ -388,13 +333,11 @@ HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
 /* Does the told size belong to such a block? `exactly`: no realloc can have left the block larger than it would be made for
  * the size. */
 static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
-    enum slab_kind kind = (enum slab_kind)slab_kind(b->slab);
-    if (kind >= KIND_SECURE)
-        return secure_size_fits(p, bytes, b->bytes);
+    const struct kind *kind = kind_of(b->slab);
+    if (kind->size_fits != NULL)
+        return kind->size_fits(p, bytes, b->bytes, exactly);
     if (bytes > b->bytes || !exactly || !option(OPT_SUPERSLAB))
         return bytes <= b->bytes;
-    if (kind == KIND_SAMPLED)
-        return bytes == b->bytes;
     return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
 }
 
@@ -463,16 +406,10 @@ size_t alloc_good_size(size_t bytes) {
 }
 
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
-    bool done = false;
-    switch ((enum slab_kind)slab_kind(b->slab)) {
-    case KIND_LARGE: done = large_resize(h, b->slab, bytes); break;
-    case KIND_HUGE: done = huge_resize(h, b->slab, bytes); break;
-    case KIND_SECURE: return secure_resize(b->slab, p, bytes);
-    case KIND_GUARDED: return guarded_resize(h, b->slab, bytes);
-    default: break;
-    }
+    const struct kind *kind = kind_of(b->slab);
+    bool done = kind->resize != NULL && kind->resize(h, b->slab, p, bytes);
     if (done)
-        resample(h, p, bytes);
+        resample(h, b->slab, p, bytes);
     return done;
 }
 
@@ -480,31 +417,30 @@ bool alloc_expand(void *p, size_t bytes) {
     struct block b = lookup_live(p, "hak_expand");
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
-    struct heap *h = bytes <= PTRDIFF_MAX ? heap_enter() : NULL;
+    struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
     if (h == NULL)
         return false;
     bool done = resize_in_place(h, &b, p, bytes);
-    heap_leave(h);
+    thread_leave(h);
     return done;
 }
 
 /* In place or by moving pages; NULL: copy. */
 static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) {
-    bool tier_can = slab_kind(b->slab) == KIND_SECURE ||
-                    (bytes > MID_BYTES_MAX && b->bytes > MID_BYTES_MAX && bytes <= PTRDIFF_MAX);
-    struct heap *h = tier_can ? heap_enter() : NULL;
+    const struct kind *kind = kind_of(b->slab);
+    bool can = kind->resize != NULL && min_size(bytes, b->bytes) >= kind->resize_from_bytes && bytes <= PTRDIFF_MAX;
+    struct heap *h = can ? thread_enter() : NULL;
     if (h == NULL)
         return NULL;
     void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
-    if (moved == NULL && bytes > b->bytes && slab_kind(b->slab) == KIND_HUGE) {
-        block_unsample(&b->slab->state[0], p); /* before its address is another block's */
-        moved = huge_move(h, b->slab, bytes);
+    if (moved == NULL && bytes > b->bytes && kind->move != NULL) {
+        moved = kind->move(h, b->slab, bytes);
         if (moved != NULL)
-            resample(h, moved, bytes);
+            resample(h, slab_at_offset(region_offset(moved)), moved, bytes);
     }
     if (h == hak_heap)
         do_chores(h);
-    heap_leave(h);
+    thread_leave(h);
     return moved;
 }
 
@@ -520,7 +456,7 @@ void *alloc_realloc(void *p, size_t bytes) {
         alloc_free(p);
         return NULL;
     }
-    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && slab_kind(b.slab) < KIND_SAMPLED)
+    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)
         return p; /* what it would lose is less than what a new block would round up to, or nearly so */
     void *moved = realloc_without_copy(p, &b, bytes);
     if (moved != NULL)
@@ -541,8 +477,8 @@ void *alloc_realloc(void *p, size_t bytes) {
 }
 
 size_t alloc_trim(void) {
-    struct heap *h = heap_enter();
+    struct heap *h = thread_enter();
     size_t bytes = h != NULL ? give_back(h) : 0;
-    heap_leave(h);
+    thread_leave(h);
     return bytes;
 }

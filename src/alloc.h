@@ -8,10 +8,12 @@
  *
  * Both are inlined into every exported function, so that malloc is one call and not two. Their instructions are counted
  * by a test (tests/fast_path.golden). */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_ALLOC_H
 #define HAK_ALLOC_H
 
-#include "slab.h"
+#include "heap.h"
+#include "links.h"
 
 void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */

@@ -2,6 +2,7 @@
  *
  * The only place, beside os_*, with #if on the compiler or the machine. Atomic read-modify-writes go through the
  * rmw_* names so that the checked build can count them; plain loads and stores name their order at the call. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_BASE_H
 #define HAK_BASE_H
 
@@ -122,6 +123,11 @@ HAK_INLINE unsigned count_bits(uint64_t x) { return (unsigned)__builtin_popcount
 HAK_INLINE uint64_t low_bits(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 HAK_INLINE size_t round_up(size_t x, size_t power_of_two) { return (x + power_of_two - 1) & ~(power_of_two - 1); }
 HAK_INLINE size_t round_down(size_t x, size_t power_of_two) { return x & ~(power_of_two - 1); }
+/* Every bit of the result depends on many of x. For hashes. */
+HAK_INLINE uint64_t mix_bits(uint64_t x) {
+    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
+    return x ^ x >> 29;
+}
 HAK_INLINE bool is_power_of_two(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
 HAK_INLINE size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }

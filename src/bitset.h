@@ -7,6 +7,7 @@
  * Members are HINTS: a search may miss a member just added and may return one just removed. Whoever acts on a member
  * checks the truth elsewhere. What is promised: once all calls have returned, a search finds exactly the members.
  * Any thread may call anything at any time; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_BITSET_H
 #define HAK_BITSET_H
 

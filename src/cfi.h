@@ -5,6 +5,7 @@
  *  3. Most rows are packed into 16 bytes: CFA = register + offset, and what is saved lies a few words below it.
  *
  * Tables are read only inside their segment: broken ones have no rows. Nothing is stored; any thread, signal handlers too. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_CFI_H
 #define HAK_CFI_H
 

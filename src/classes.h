@@ -1,10 +1,11 @@
 /* The size classes: which tier and which block size serves a request.
  *
- *   tiny   class 0-32    8, then 16-byte steps to 256, then 8 steps per doubling to 1 KiB   one slot cut into blocks
- *   mid    class 33-80   8 steps per doubling to 64 KiB                                     a span of at most 64 blocks
+ *   tiny   8, then 16-byte steps to 256, then 8 steps per doubling to 1 KiB   one slot cut into blocks
+ *   mid    8 steps per doubling to 64 KiB                                     a span of at most 64 blocks
  *   large  1 MiB and less: a span of whole slots      huge  the rest: a run of whole SuperSlabs
  *
  * So no request above 256 B loses more than 12.5 % to rounding within tiny and mid. Everything here is constant. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_CLASSES_H
 #define HAK_CLASSES_H
 
@@ -14,12 +15,106 @@
 #define SUPERSLAB_BYTES (2 * MIB)
 #define SUPERSLAB_SLOTS 32u
 
+// clang-format off
+/* X(from, to, slots, lost): requests of `from` to `to` bytes get blocks of `to` bytes, cut from a span of so many slots. `lost`:
+ * percent of the span that is of no use when all requests are of `from` bytes: rounding, and the tail that holds no block, which
+ * is never touched. classes.c checks all of it. Mid: the smallest span that holds at least 8 blocks with at most 1/16 of it as
+ * tail. */
+#define TINY_TABLE(X) \
+X(    1,     8, 1, 87) \
+X(    9,    16, 1, 43) \
+X(   17,    32, 1, 46) \
+X(   33,    48, 1, 31) \
+X(   49,    64, 1, 23) \
+X(   65,    80, 1, 18) \
+X(   81,    96, 1, 15) \
+X(   97,   112, 1, 13) \
+X(  113,   128, 1, 11) \
+X(  129,   144, 1, 10) \
+X(  145,   160, 1,  9) \
+X(  161,   176, 1,  8) \
+X(  177,   192, 1,  7) \
+X(  193,   208, 1,  7) \
+X(  209,   224, 1,  6) \
+X(  225,   240, 1,  6) \
+X(  241,   256, 1,  5) \
+X(  257,   288, 1, 10) \
+X(  289,   320, 1, 10) \
+X(  321,   352, 1,  8) \
+X(  353,   384, 1,  8) \
+X(  385,   416, 1,  7) \
+X(  417,   448, 1,  7) \
+X(  449,   480, 1,  6) \
+X(  481,   512, 1,  6) \
+X(  513,   576, 1, 11) \
+X(  577,   640, 1, 10) \
+X(  641,   704, 1,  9) \
+X(  705,   768, 1,  8) \
+X(  769,   832, 1,  8) \
+X(  833,   896, 1,  7) \
+X(  897,   960, 1,  6) \
+X(  961,  1024, 1,  6)
+
+#define MID_TABLE(X) \
+X( 1025,  1152, 1, 12) \
+X( 1153,  1280, 1, 10) \
+X( 1281,  1408, 1, 10) \
+X( 1409,  1536, 1,  9) \
+X( 1537,  1664, 1,  8) \
+X( 1665,  1792, 1,  8) \
+X( 1793,  1920, 1,  6) \
+X( 1921,  2048, 1,  6) \
+X( 2049,  2304, 1, 12) \
+X( 2305,  2560, 1, 12) \
+X( 2561,  2816, 1, 10) \
+X( 2817,  3072, 1,  9) \
+X( 3073,  3328, 1, 10) \
+X( 3329,  3584, 1,  8) \
+X( 3585,  3840, 1,  7) \
+X( 3841,  4096, 1,  6) \
+X( 4097,  4608, 1, 12) \
+X( 4609,  5120, 1, 15) \
+X( 5121,  5632, 1, 14) \
+X( 5633,  6144, 1, 14) \
+X( 6145,  6656, 2, 10) \
+X( 6657,  7168, 1,  8) \
+X( 7169,  7680, 1, 12) \
+X( 7681,  8192, 1,  6) \
+X( 8193,  9216, 2, 12) \
+X( 9217, 10240, 2, 15) \
+X(10241, 11264, 2, 14) \
+X(11265, 12288, 2, 14) \
+X(12289, 13312, 3, 12) \
+X(13313, 14336, 2,  8) \
+X(14337, 15360, 2, 12) \
+X(15361, 16384, 2,  6) \
+X(16385, 18432, 3, 16) \
+X(18433, 20480, 3, 15) \
+X(20481, 22528, 4, 14) \
+X(22529, 24576, 3,  8) \
+X(24577, 26624, 5,  9) \
+X(26625, 28672, 4,  8) \
+X(28673, 30720, 4, 12) \
+X(30721, 32768, 4,  6) \
+X(32769, 36864, 6, 16) \
+X(36865, 40960, 5,  9) \
+X(40961, 45056, 7, 10) \
+X(45057, 49152, 6,  8) \
+X(49153, 53248, 9,  8) \
+X(53249, 57344, 7,  7) \
+X(57345, 61440, 8, 12) \
+X(61441, 65536, 8,  6)
+// clang-format on
+
 enum {
-    TINY_CLASSES = 33,
-    MID_CLASSES = 48,
-    CLASSES = TINY_CLASSES + MID_CLASSES,
-    LARGE_SLOTS_MAX = 16,                             /* slots of the largest large block */
-    LARGE_CLASS = CLASSES - 1,                        /* told of large and huge blocks, which have none: no tiny one */
+#define CLASS_ENUM(from, to, slots, lost) CLASS_##to,
+    TINY_TABLE(CLASS_ENUM) TINY_CLASSES,
+    BEFORE_MID = TINY_CLASSES - 1,
+    MID_TABLE(CLASS_ENUM) CLASSES,
+#undef CLASS_ENUM
+    MID_CLASSES = CLASSES - TINY_CLASSES,
+    LARGE_SLOTS_MAX = 16,      /* slots of the largest large block */
+    LARGE_CLASS = CLASSES - 1, /* in records of large and huge blocks: no class, only no tiny one */
     RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */
 };
 #define TINY_BYTES_MAX (1 * KIB)
@@ -59,9 +154,9 @@ HAK_INLINE uint32_t block_index(uint32_t divisor, uint32_t offset_in_slab) {
     return product << 16 | product >> 16;
 }
 
-/* The size to ask for so that the block holds `bytes` and is aligned, too: of all classes whose blocks are aligned to
- * `alignment`, a power of two, its class is the smallest. For sizes and alignments of mid and tiny; no more than
- * MID_BYTES_MAX then. A class above a multiple of the alignment is a multiple of a larger power of two. */
+/* The request size whose class is the smallest one with blocks of at least `bytes` that are aligned to `alignment`, a power of
+ * two: the class of a multiple of the alignment has blocks that are one, too. For sizes and alignments of tiny and mid;
+ * the result is at most MID_BYTES_MAX then. */
 HAK_INLINE size_t class_aligned_bytes(size_t bytes, size_t alignment) { return round_up(bytes, alignment); }
 
 #endif

@@ -1,4 +1,5 @@
 /* Names and explanations of the counters, from their table. */
+/* SPDX-License-Identifier: MIT */
 #include "counters.h"
 
 // clang-format off

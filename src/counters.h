@@ -2,6 +2,7 @@
  *
  * A total is the sum over all heaps, past threads' heaps included (they are reused, never cleared). Reading while
  * threads run gives each counter a recent value. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_COUNTERS_H
 #define HAK_COUNTERS_H
 

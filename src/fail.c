@@ -1,4 +1,5 @@
 /* See fail.h. */
+/* SPDX-License-Identifier: MIT */
 #include "fail.h"
 #include "options.h"
 #include "text.h"
@@ -6,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
+static bool fail_is_silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
 
-static _Atomic(void (*)(const void *)) more;
+static _Atomic(void (*)(const void *)) explainer; /* NULL: none. Released with what it reads */
 
-void fail_explain(void (*explain)(const void *p)) { store_release(&more, explain); }
+void fail_explain(void (*explain)(const void *p)) { store_release(&explainer, explain); }
 
-static void end(const void *p) {
-    void (*explain)(const void *) = load_acquire(&more);
+static void fail_finish(const void *p) {
+    void (*explain)(const void *) = load_acquire(&explainer);
     if (explain != NULL)
         explain(p);
     if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
@@ -21,15 +22,15 @@ static void end(const void *p) {
 }
 
 void fail_double_free(const void *p, size_t block_bytes, enum freer freer) {
-    static const char *const by[] = {"", ", freed by this thread", ", freed by another thread"};
-    if (silent())
+    static const char *const freer_text[] = {"", ", freed by this thread", ", freed by another thread"};
+    if (fail_is_silent())
         return;
-    text_line("hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes, by[freer]);
-    end(p);
+    text_line("hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes, freer_text[freer]);
+    fail_finish(p);
 }
 
 void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
-    if (silent())
+    if (fail_is_silent())
         return;
     TEXT_TO_FD(line, 2, 256);
     if (strcmp(call, "free") == 0)
@@ -41,41 +42,42 @@ void fail_bad_pointer(const char *call, const void *p, const char *why, size_t b
     else
         text_format(&line, "%s)\n", why);
     text_flush(&line);
-    end(p);
+    fail_finish(p);
 }
 
-void fail_bad_size(const void *p, size_t told, size_t block_bytes) {
-    if (silent())
+void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes) {
+    if (fail_is_silent())
         return;
-    text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)told, (uint64_t)block_bytes);
-    end(p);
+    text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)size_claimed,
+              (uint64_t)block_bytes);
+    fail_finish(p);
 }
 
 void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
-    if (silent())
+    if (fail_is_silent())
         return;
     text_line("hakmem: free of %x by operator delete%s, made by operator new%s (%u-byte block)", (uintptr_t)p,
               array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
-    end(p);
+    fail_finish(p);
 }
 
 void fail_damage(const char *what, const void *p, size_t bytes) {
-    if (silent())
+    if (fail_is_silent())
         return;
     text_line("hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
-    end(p);
+    fail_finish(p);
 }
 
 void fail_overwritten_link(const void *slab, size_t block_bytes) {
-    if (silent())
+    if (fail_is_silent())
         return;
     text_line("hakmem: write after free among the %u-byte blocks at %x, or overflow into one", (uint64_t)block_bytes,
               (uintptr_t)slab);
-    end(slab);
+    fail_finish(slab);
 }
 
 #ifdef HAK_CHECKED
-/* LCOV_EXCL_START: no test knows a mistake of HAKMEM's own */
+/* LCOV_EXCL_START: no test can make HAKMEM fail its own assertions */
 void fail_assert(const char *file, int line, const char *what) {
     text_line("hakmem: %s:%u: assertion failed: %s", file, (uint64_t)line, what);
     abort();

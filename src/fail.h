@@ -1,12 +1,13 @@
-/* What HAKMEM says to a program that handed it something it must not: one stable line on the standard error by write(2)
- * alone, then abort. With ON_ERROR=warn the line and no more, with ignore not even that: these return then, and the caller
- * leaves the block alone. None allocates. */
+/* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then abort. With
+ * ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
+ * block alone. None of them allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
 
 #include "base.h"
 
-/* Who freed a block before, where that can be told. */
+/* Who freed the block before, if that is known. */
 enum freer { FREER_UNKNOWN, FREER_THIS_THREAD, FREER_OTHER_THREAD };
 /* "hakmem: double free of 0x… (48-byte block, freed by this thread)"; or "by another thread", or the size alone. */
 HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer freer);
@@ -14,7 +15,7 @@ HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer fre
  * block_bytes != 0: why is "inside a 48-byte block". */
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
-HAK_COLD void fail_bad_size(const void *p, size_t told, size_t block_bytes);
+HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes);
 /* "hakmem: free of 0x… by operator delete, made by operator new[] (48-byte block)" */
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
 /* "hakmem: WHAT of 0x… (48-byte block)"; the secure mode's overflows and writes after free */
@@ -23,7 +24,7 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
  * it is not known. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
-/* From now on called with the address after each line about one, before the end. */
+/* From now on `explain` is called with the address after each line about an address, before the program ends. */
 void fail_explain(void (*explain)(const void *p));
 
 #endif

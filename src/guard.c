@@ -1,11 +1,14 @@
 /* See guard.h. */
+/* SPDX-License-Identifier: MIT */
 #include "guard.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
+#include "options.h"
 #include "os.h"
 #include "profile.h"
 #include "stack.h"
 #include "text.h"
-#include "tiers.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
 
@@ -26,17 +29,19 @@ struct guard_slot {
     struct guard_stack allocated, freed;
 };
 
-static struct guard_slot guard_slots[GUARD_SLOTS];
-static _Atomic size_t first_slot; /* of the pool, + 1; 0: not taken yet. Pairs with itself, for the records */
-static _Atomic uint32_t frees;
+static struct {
+    struct guard_slot slot[GUARD_SLOTS];
+    _Atomic size_t first_slot; /* of the pool, + 1; 0: not taken yet. Pairs with itself, for the records */
+    _Atomic uint32_t frees;    /* only orders the slots by age */
+} guard_pool;
 
 /* NULL: the address is not in the pool. */
 static struct guard_slot *slot_at(const void *address) {
-    size_t first = load_acquire(&first_slot);
+    size_t first = load_acquire(&guard_pool.first_slot);
     if (first == 0 || !region_has(address))
         return NULL;
     size_t i = region_offset(address) / SLOT_BYTES - (first - 1);
-    return i < GUARD_SLOTS ? &guard_slots[i] : NULL;
+    return i < GUARD_SLOTS ? &guard_pool.slot[i] : NULL;
 }
 
 static struct guard_slot *slot_of_slab(const struct slab *s) { return slot_at(slab_address(s)); }
@@ -112,7 +117,7 @@ static bool take_pool(struct heap *h) {
     fail_explain(report_stacks);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
-    if (shut && PROVEN(guard_publish, rmw_cas(&first_slot, &none, slot + 1)))
+    if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1)))
         return true;
     set_records(slot, KIND_FREE);
     if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else it stays out of use */
@@ -124,9 +129,9 @@ static bool take_pool(struct heap *h) {
 static struct guard_slot *claim(void) {
     for (;;) {
         struct guard_slot *oldest = NULL;
-        uint32_t now = load_relaxed(&frees), age = 0, state = GUARD_UNUSED;
+        uint32_t now = load_relaxed(&guard_pool.frees), age = 0, state = GUARD_UNUSED;
         for (unsigned i = 0; i < GUARD_SLOTS; i++) {
-            struct guard_slot *slot = &guard_slots[i];
+            struct guard_slot *slot = &guard_pool.slot[i];
             uint32_t s = load_relaxed(&slot->state);
             if ((s != GUARD_UNUSED && s != GUARD_FREED) ||
                 (oldest != NULL && (s == GUARD_UNUSED || now - load_relaxed(&slot->freed_at) <= age)))
@@ -137,14 +142,14 @@ static struct guard_slot *claim(void) {
             age = now - load_relaxed(&slot->freed_at);
         }
         if (oldest == NULL ||
-            PROVEN(guard_claim, rmw_cas(&oldest->state, &state, GUARD_BUSY))) /* pairs with guard_free */
+            PROVEN(guard_claim, rmw_cas(&oldest->state, &state, GUARD_BUSY))) /* pairs with free_block */
             return oldest;
     }
 }
 
 static void *place(struct guard_slot *slot, size_t bytes, size_t alignment) {
-    size_t page = os_page_bytes(), i = (size_t)(slot - guard_slots);
-    uintptr_t end = (uintptr_t)slot_address(load_acquire(&first_slot) - 1 + i) + SLOT_BYTES - page;
+    size_t page = os_page_bytes(), i = (size_t)(slot - guard_pool.slot);
+    uintptr_t end = (uintptr_t)slot_address(load_acquire(&guard_pool.first_slot) - 1 + i) + SLOT_BYTES - page;
     uintptr_t block = round_down(end - bytes, alignment), begin = round_down(block, page);
     if (i % AT_BEGINNING_EVERY == AT_BEGINNING_EVERY - 1)
         block = round_up(begin, alignment);
@@ -159,7 +164,7 @@ static void *place(struct guard_slot *slot, size_t bytes, size_t alignment) {
 void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     size_t page = os_page_bytes();
     if (round_up(bytes, max_size(page, alignment)) + 2 * max_size(page, alignment) > SLOT_BYTES ||
-        (load_acquire(&first_slot) == 0 && !take_pool(h)))
+        (load_acquire(&guard_pool.first_slot) == 0 && !take_pool(h)))
         return NULL;
     struct guard_slot *slot = claim();
     count(&h->pool.counters, slot != NULL ? COUNT_guarded : COUNT_guard_full);
@@ -176,10 +181,17 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     return p;
 }
 
-void guard_free(struct slab *s, void *p) {
+/* Is p the start of the block that the slot has or had? */
+static bool is_block(const struct slab *s, const void *p) {
+    const struct guard_slot *slot = slot_of_slab(s);
+    return slot != NULL && slot->block == (uintptr_t)p;
+}
+
+static void free_block(struct heap *h, struct slab *s, void *p) {
+    (void)h;
     struct guard_slot *slot = slot_of_slab(s);
     uint32_t live = GUARD_LIVE;
-    if (unlikely(!guard_is_block(s, p))) {
+    if (unlikely(!is_block(s, p))) {
         size_t bytes = slot != NULL ? slot->bytes : 0; /* NULL: the pool is just being made */
         fail_bad_pointer("free", p, "a block that was never handed out", bytes);
         return;
@@ -194,16 +206,44 @@ void guard_free(struct slab *s, void *p) {
     void *begin = (void *)slot->begin; /* NOLINT: slots are addresses */
     os_forbid(begin, slot->pages_bytes);
     os_advise(OS_PURGE, begin, slot->pages_bytes);
-    store_relaxed(&slot->freed_at, rmw_add(&frees, 1) + 1);
+    store_relaxed(&slot->freed_at, rmw_add(&guard_pool.frees, 1) + 1);
     PROVEN(guard_freed, store_release(&slot->state, GUARD_FREED));
-}
-
-bool guard_is_block(const struct slab *s, const void *p) {
-    const struct guard_slot *slot = slot_of_slab(s);
-    return slot != NULL && slot->block == (uintptr_t)p;
 }
 
 bool guard_is_live(const struct slab *s) {
     const struct guard_slot *slot = slot_of_slab(s);
     return slot != NULL && load_acquire(&slot->state) == GUARD_LIVE;
 }
+
+static void find(struct block *b, const void *p) {
+    b->bytes = b->slab->bytes;
+    if (b->bytes == 0)
+        b->why = BLOCK_NEVER_HANDED_OUT;
+    else if (is_block(b->slab, p))
+        b->why = NULL;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    (void)p;
+    return !guard_is_live(b->slab);
+}
+
+static bool size_fits(const void *p, size_t told, size_t bytes, bool exactly) {
+    (void)p;
+    return exactly && option(OPT_SUPERSLAB) ? told == bytes : told <= bytes;
+}
+
+HAK_RACY static void count_slot(const struct slab *s, struct span_use *use) {
+    use->slots = 1;
+    use->out_bytes = block_state_racy(s, 0) == BLOCK_LIVE ? *(const volatile size_t *)&s->bytes : 0;
+}
+
+const struct kind kind_sampled = {
+    .name = "a sampled block",
+    .free = free_block,
+    .find = find,
+    .is_free = is_free,
+    .size_fits = size_fits,
+    .state = block_only_state,
+    .count = count_slot,
+};

@@ -8,6 +8,7 @@
  *  4. When all slots are live, or pages are too large, blocks are not guarded.
  *
  * A slot's entry is touched by whoever holds its block: state passes it on. Reports read it while it may change. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_GUARD_H
 #define HAK_GUARD_H
 
@@ -15,10 +16,7 @@
 
 /* NULL: not guarded. */
 void *guard_malloc(struct heap *h, size_t bytes, size_t alignment);
-/* `s` is the record of the slot p lies in, KIND_SAMPLED. */
-void guard_free(struct slab *s, void *p);
-/* Is p the start of the block that the slot has or had? */
-bool guard_is_block(const struct slab *s, const void *p);
+/* Has the slot a live block? */
 bool guard_is_live(const struct slab *s);
 
 /* An access at this address failed. If it is the guard pool's, says what is known of it, on the standard error. `how`: "read",

@@ -11,12 +11,16 @@
  *     the kernel, which may refuse access under RLIMIT_DATA, and what is free does not count against that.
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
+/* SPDX-License-Identifier: MIT */
+#include "guarded.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
 #include "limits.h"
 #include "options.h"
 #include "os.h"
-#include "secure.h"
-#include "tiers.h"
+#include "ring.h"
+#include "search.h"
 #include "zero.h"
 
 #include <string.h>
@@ -30,13 +34,17 @@
 #define TOUCHED_MOST 16
 #define QUARANTINE_BLOCK_BYTES_MAX (32 * MIB) /* larger ones don't wait: addresses may be limited */
 
-static _Atomic(struct slab *) random_part[QUARANTINE_PLACES], ring_part[QUARANTINE_PLACES]; /* pair with themselves */
-static _Atomic uint32_t ring_at;
-static _Atomic int32_t touched[2];    /* how many more of the blocks freed lately were touched whole than were not; the
-                                         second of those that are too large to be kept */
-static _Atomic int64_t kept_pages;    /* about: of blocks in quarantine that are resident */
-static _Atomic int64_t waiting_slots; /* of freed blocks that the pool does not have yet */
-static _Atomic uint32_t guards;
+/* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a record out of
+ * it holds that block. */
+static struct {
+    _Atomic(struct slab *) random[QUARANTINE_PLACES], ring[QUARANTINE_PLACES]; /* the quarantine's two parts */
+    _Atomic uint32_t ring_at;                                                  /* places of the ring taken so far */
+    _Atomic int32_t touched[2]; /* how many more of the blocks freed lately were touched whole than were not; the second
+                                      of those that are too large to be kept */
+    _Atomic int64_t kept_pages; /* of blocks in quarantine that are resident */
+    _Atomic int64_t waiting_slots; /* of freed blocks that the pool does not have yet */
+    _Atomic uint32_t guards;       /* blocks with guards */
+} guarded_all;
 
 static size_t committed_bytes(size_t bytes) { return round_up(max_size(bytes, 1), os_page_bytes()); }
 static char *block_of(const struct slab *s) { return slab_address(s) + s->lead_bytes % SLOT_BYTES; }
@@ -48,11 +56,11 @@ static size_t canary_bytes(const struct slab *s) {
     return min_size(committed_bytes(s->bytes) - s->bytes, CANARY_BYTES);
 }
 static void put_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    uint64_t canary = canary_of((uintptr_t)block_of(s));
     memcpy(block_of(s) + s->bytes, &canary, canary_bytes(s));
 }
 static bool has_canary(const struct slab *s) {
-    uint64_t canary = secure_canary((uintptr_t)block_of(s));
+    uint64_t canary = canary_of((uintptr_t)block_of(s));
     const char *end = block_of(s) + committed_bytes(s->bytes), *rest = block_of(s) + s->bytes + canary_bytes(s);
     while (rest < end && *rest == 0)
         rest++;
@@ -98,14 +106,14 @@ static bool is_shut(const struct slab *s) {
 
 static void lose_guards(struct slab *s) {
     s->has_guards = false;
-    rmw_add(&guards, (uint32_t)-1);
+    rmw_add(&guarded_all.guards, (uint32_t)-1);
 }
 
 /* Without, if there are many already or the kernel has no mappings left. */
 static void guard(struct slab *s, bool shut) {
     char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     s->has_guards = true;
-    bool room = rmw_add(&guards, 1) < GUARDS_MOST;
+    bool room = rmw_add(&guarded_all.guards, 1) < GUARDS_MOST;
     if (!room ||
         (!shut && (!os_forbid(begin, (size_t)(block - begin)) || !os_forbid(behind, (size_t)(span_end(s) - behind)))))
         lose_guards(s);
@@ -119,8 +127,8 @@ static char *open_part(const struct slab *s, size_t *bytes) {
 
 /* Whether blocks of about that size are touched whole, as it seems. */
 static bool are_touched(size_t bytes) {
-    return bytes <= POPULATE_BYTES_MAX && load_relaxed(&touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MOST / 2 &&
-           option(OPT_POPULATE);
+    return bytes <= POPULATE_BYTES_MAX &&
+           load_relaxed(&guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MOST / 2 && option(OPT_POPULATE);
 }
 
 /* Makes the block accessible and zero, and what is around it inaccessible. `zero`: the whole span is so. */
@@ -164,7 +172,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->bytes = bytes;
     s->lead_bytes = lead;
     s->span_slots = slots;
-    s->is_huge = huge && !pool_in_huge_page(slot);
+    s->is_huge = huge && !superslab_has_huge_page(slot);
     s->maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
         give(h, slot, slots, true);
@@ -206,7 +214,7 @@ static size_t written_pages(const char *begin, size_t bytes) {
         for (written -= step - 1; written < end && !memory_is_zero(at + written * page, page);)
             written++;
     written = min_size(written, n);
-    _Atomic int32_t *of_size = &touched[bytes > KEEP_BLOCK_BYTES_MAX];
+    _Atomic int32_t *of_size = &guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX];
     int32_t before = load_relaxed(of_size);
     bool whole = written >= n - n / 4;
     if (before != (whole ? TOUCHED_MOST : 0))
@@ -216,9 +224,9 @@ static size_t written_pages(const char *begin, size_t bytes) {
 
 /* Whether so many more pages may be resident though nobody uses them: as many as are in use, and KEEP_BYTES. */
 static bool may_keep(size_t pages) {
-    size_t slots = spans_resident_bound((size_t)load_relaxed(&waiting_slots), 1);
+    size_t slots = spans_resident_bound((size_t)load_relaxed(&guarded_all.waiting_slots), 1);
     size_t most = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
-    return load_relaxed(&kept_pages) + (int64_t)pages <= (int64_t)most;
+    return load_relaxed(&guarded_all.kept_pages) + (int64_t)pages <= (int64_t)most;
 }
 
 /* Clears what was written of a freed block, if that may stay resident. The rest is purged. Without guards the span's pages
@@ -232,7 +240,7 @@ static bool keep(struct slab *s, char *begin, size_t bytes) {
     memset(begin, 0, written_bytes);
     if (written_bytes < bytes && !os_advise(OS_PURGE, begin + written_bytes, bytes - written_bytes))
         return false;
-    rmw_add(&kept_pages, (int64_t)written);
+    rmw_add(&guarded_all.kept_pages, (int64_t)written);
     s->kept_pages = (uint16_t)written;
     return true;
 }
@@ -254,7 +262,7 @@ static void shut_block(struct slab *s) {
 }
 
 static void stop_keeping(struct slab *s) {
-    rmw_add(&kept_pages, -(int64_t)s->kept_pages);
+    rmw_add(&guarded_all.kept_pages, -(int64_t)s->kept_pages);
     s->kept_pages = 0;
 }
 
@@ -262,7 +270,7 @@ static void stop_keeping(struct slab *s) {
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
-    rmw_add(&waiting_slots, -(int64_t)s->span_slots);
+    rmw_add(&guarded_all.waiting_slots, -(int64_t)s->span_slots);
     give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots, !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
 }
 
@@ -270,16 +278,16 @@ static struct slab *quarantine(struct heap *h, struct slab *s) {
     if (s->bytes > QUARANTINE_BLOCK_BYTES_MAX)
         return s;
     uint64_t dice = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
-    s = rmw_swap(&random_part[dice % QUARANTINE_PLACES], s);
+    s = rmw_swap(&guarded_all.random[dice % QUARANTINE_PLACES], s);
     if (s == NULL)
         return NULL;
-    uint32_t place = rmw_add(&ring_at, 1) % QUARANTINE_PLACES;
-    return rmw_swap(&ring_part[place], s);
+    uint32_t place = rmw_add(&guarded_all.ring_at, 1) % QUARANTINE_PLACES;
+    return rmw_swap(&guarded_all.ring[place], s);
 }
 
 void guarded_empty(struct heap *h) {
     for (unsigned i = 0; i < QUARANTINE_PLACES; i++) {
-        struct slab *random = rmw_swap(&random_part[i], NULL), *oldest = rmw_swap(&ring_part[i], NULL);
+        struct slab *random = rmw_swap(&guarded_all.random[i], NULL), *oldest = rmw_swap(&guarded_all.ring[i], NULL);
         if (random != NULL)
             release(h, random);
         if (oldest != NULL)
@@ -306,27 +314,28 @@ static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
 size_t guarded_purge(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; i < QUARANTINE_PLACES; i++)
-        pages += purge_place(h, &random_part[i]) + purge_place(h, &ring_part[i]);
+        pages += purge_place(h, &guarded_all.random[i]) + purge_place(h, &guarded_all.ring[i]);
     return pages;
 }
 
-void guarded_free(struct heap *h, struct slab *s, void *p) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
         fail_bad_pointer("free", p, "inside a block", s->bytes);
         return;
     }
     if (unlikely(!rmw_cas(&s->guarded_state, &live, BLOCK_FREE))) {
-        fail_double_free(p, s->bytes, heap_freer());
+        fail_double_free(p, s->bytes, search_only_freer());
         return;
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
-    rmw_add(&waiting_slots, (int64_t)s->span_slots);
+    rmw_add(&guarded_all.waiting_slots, (int64_t)s->span_slots);
     shut_block(s);
     s = quarantine(h, s);
     if (s != NULL)
         release(h, s);
+    rings_shrink(h);
 }
 
 /* A run grows by the SuperSlabs behind it, if they are free. */
@@ -347,7 +356,8 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     return false;
 }
 
-bool guarded_resize(struct heap *h, struct slab *s, size_t bytes) {
+static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+    (void)p;
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
@@ -383,3 +393,36 @@ enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes) {
         return SECURE_NO_BLOCK;
     return load_relaxed(&s->guarded_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }
+
+static void find(struct block *b, const void *p) {
+    if (guarded_find(b->slab, p, &b->bytes) != SECURE_NO_BLOCK)
+        b->why = NULL;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    size_t bytes;
+    return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
+}
+
+HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
+    size_t bytes = *(const volatile size_t *)&s->bytes;
+    use->slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
+    use->out_bytes = load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0;
+}
+
+static void release_quarantine(struct heap *h) {
+    if (option(OPT_SECURE))
+        guarded_empty(h);
+}
+
+const struct kind kind_guarded = {
+    .name = "a guarded block",
+    .free = free_block,
+    .resize = resize,
+    .resize_from_bytes = MID_BYTES_MAX + 1,
+    .find = find,
+    .is_free = is_free,
+    .size_fits = secure_size_fits,
+    .release = release_quarantine,
+    .count = count_span,
+};

@@ -1,8 +1,10 @@
 /* The hak_* functions of hakmem.h. No logic: arguments are checked here, work is done below. */
+/* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"
 #include "limits.h"
 #include "options.h"
+#include "ring.h"
 #include "sample.h"
 #include "start.h"
 #include "stats.h"

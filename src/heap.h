@@ -1,24 +1,23 @@
-/* A heap is one thread's state; this file is its shape, its birth and its end.
+/* A heap is one thread's state; this file is its shape, and who is at its caches.
  *
  *  1. `hak_heap` is the one thread-local pointer: all the hit path needs. Until a thread first allocates it points to
- *     heap_before_birth, whose lists are empty for ever, so malloc needs no "initialised?" test: the refill finds out.
+ *     heap_before_birth, whose lists are always empty, so malloc needs no "initialised?" test: the refill finds out.
  *  2. A heap is taken from those of ended threads, else from the table; it is never unmapped.
- *  3. At thread exit (a pthread key's destructor) slabs are let go, the rings are emptied (the table `tiers`), the heap is
- *     put back. From then on the thread points to heap_afterlife: late destructors that still allocate or free
- *     borrow a heap for each call.
+ *  3. At thread exit the heap is put back (thread.h). From then on the thread points to heap_afterlife.
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's but `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; counters may
- * be read by any. */
+ * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; any thread
+ * may read counters. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
-#include "fail.h"
 #include "pool.h"
 #include "profile.h"
 
-enum { OUTBOX_ENTRIES = 128, RING_BLOCKS_MOST = 128, RING_PIECE_BLOCKS = 24 };
+enum { OUTBOX_ENTRIES = 128 };
+struct ring; /* ring.h */
 #define HEAP_NONE UINT32_MAX
 #define HEAP_SECURE_BYTES (84 * KIB) /* at the end of a heap's memory, secure.c's */
 
@@ -28,25 +27,6 @@ struct outbox_entry {
     uint16_t first;  /* offset in the slot of the newest block; links lead to `last` */
     uint16_t last;   /* of the oldest one */
     uint16_t blocks; /* gathered */
-};
-
-/* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
-struct ring_entry {
-    uintptr_t block;
-    _Atomic uint8_t *state;
-};
-
-/* A stack of them, newest on top. */
-struct ring {
-    uint16_t blocks;    /* held now */
-    uint16_t cap;       /* that it may hold; adapted on slow paths */
-    uint16_t room;      /* entries there are: as many as its option allowed when it was made */
-    uint16_t block_kib; /* size of a block, rounded up */
-    uint16_t seen;      /* blocks when it was last looked at */
-    uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
-    uint8_t spills;     /* times it ran full since it last ran empty */
-    uint8_t refilled;   /* it ran empty since it last ran full */
-    struct ring_entry entry[];
 };
 
 /* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */
@@ -101,7 +81,7 @@ struct heap {
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
-    uint32_t caches_seen;         /* the purger's: caches_use when it last looked */
+    uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
@@ -109,7 +89,7 @@ struct heap {
     size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     /* pool, counters */
-    struct pool_client pool;
+    struct client pool;
     /* birth and end */
     uint32_t number;     /* HEAP_NONE: not a thread's */
     _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
@@ -121,26 +101,14 @@ struct heap {
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
 
-/* What a tier does with its part of a heap when the thread ends, or when all that can be given back shall be. */
-struct tier {
-    void (*empty)(struct heap *h);            /* all but rings */
-    size_t (*trim)(struct heap *h, bool all); /* gives back free pages inside partly used slabs: all, or those that
-                                                 were free at the last call too; returns how many */
-    /* Blocks from a ring, whosever it was, go back to their slabs or the pool; the entries are used up. */
-    void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
-};
-enum tier_number { TIER_TINY, TIER_MID, TIER_LARGE, TIER_SECURE, TIERS };
-extern const struct tier tiers[TIERS];
-HAK_INLINE const struct tier *tier_of_ring(unsigned index) {
-    return &tiers[index < MID_CLASSES ? TIER_MID : TIER_LARGE];
-}
-
-/* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
-struct heap *heap_enter(void);
-void heap_leave(struct heap *h);
-
-/* Who freed anything that is free: this thread, if no other has ever had a heap. */
-enum freer heap_freer(void);
+/* A heap that no thread uses, made if there is none; NULL: there is no memory. */
+struct heap *heap_take(void);
+/* Puts it back, empty. */
+void heap_put(struct heap *h);
+/* Has no other thread than this ever had a heap? */
+bool heap_is_the_only(void);
+/* Has the heap's thread gathered blocks of the slab? Then it may be the purger that sends them, into the inbox. */
+bool heap_may_have_gathered(const struct heap *h, const struct slab *s);
 /* The newest heap; follow `next`. */
 struct heap *heap_newest(void);
 extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
@@ -170,40 +138,8 @@ HAK_INLINE void caches_leave(struct heap *h) { PROVEN(leave, store_release(&h->c
 /* Called where a put was no hit. */
 void caches_notice(struct heap *h);
 
-/* The purger's side. A number that changes when the thread uses its caches; 0: there is nothing in them. */
-uint32_t caches_use(const struct heap *h);
-uint32_t loans_use(const struct heap *h); /* the same of its slabs on loan */
-bool caches_freeze(struct heap *h);       /* false: in use; caches_thaw closes it in any case */
+/* The purger's side. */
+bool caches_freeze(struct heap *h); /* false: in use; caches_thaw closes it in any case */
 void caches_thaw(struct heap *h);
 void caches_watch(struct heap *h);
-/* Between them: takes the oldest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
-unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
-
-/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use, and anew when its option
- * was raised; NULL if the heap's memory is used up. */
-struct ring *heap_ring(struct heap *h, unsigned index, size_t block_bytes);
-/* The ring ran full, or else empty: adapts its cap. */
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
-/* There was no block to be had from the ring, if there is one: adapts its cap. */
-void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
-/* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
-void rings_tell(void);
-void rings_heed(struct heap *h);
-/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
-struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
-/* Gives the oldest `n` blocks back. */
-void ring_spill(struct heap *h, unsigned index, unsigned n);
-/* Gives all blocks of all rings back. */
-void rings_empty(struct heap *h);
-/* The same where the rings hold `least_bytes` or more. Returns whether they did. */
-bool rings_empty_from(struct heap *h, size_t least_bytes);
-/* Empties the rings, which was a chore. A slow path that gave something back ends with rings_shrink. */
-HAK_COLD void rings_empty_as_due(struct heap *h);
-HAK_INLINE void rings_shrink(struct heap *h) {
-    if (unlikely(h->pool.chores & CHORE_RINGS))
-        rings_empty_as_due(h);
-}
-/* Between caches_enter and caches_leave: is the block with this state byte in the ring? */
-bool ring_has(const struct heap *h, unsigned index, const _Atomic uint8_t *state);
-
 #endif

@@ -10,10 +10,15 @@
  *     underflows of the block behind, when the block is freed or gets another size.
  *
  * A block's record is touched by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
+#include "block.h"
+#include "canary.h"
+#include "fail.h"
+#include "kinds.h"
 #include "options.h"
 #include "os.h"
 #include "purge.h"
-#include "tiers.h"
+#include "ring.h"
 
 #define MOVED_RUNS_MOST 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
 #define HUGE_PAGE_FILLED_LEAST (SUPERSLAB_BYTES / 4 * 3)
@@ -30,7 +35,8 @@ struct canaries {
 
 static struct canaries canaries_of(const struct slab *s) {
     size_t run = huge_superslabs_of(s->bytes) * SUPERSLAB_BYTES, room = run - asked_bytes(s);
-    return (struct canaries){min_size(room, LAST_BYTES), room >= (size_t)2 * LAST_BYTES ? run - LAST_BYTES : 0};
+    return (struct canaries){min_size(room, CANARY_TAIL_BYTES),
+                             room >= (size_t)2 * CANARY_TAIL_BYTES ? run - CANARY_TAIL_BYTES : 0};
 }
 
 static void set_bytes(struct slab *s, size_t asked, bool zero) {
@@ -39,17 +45,17 @@ static void set_bytes(struct slab *s, size_t asked, bool zero) {
     struct canaries c = canaries_of(s);
     if (zero)
         return;
-    last_put(s, slab_address(s) + asked, c.bytes);
+    canary_put(s, slab_address(s) + asked, c.bytes);
     if (c.end != 0)
-        last_put(s, slab_address(s) + c.end, LAST_BYTES);
+        canary_put(s, slab_address(s) + c.end, CANARY_TAIL_BYTES);
 }
 
 /* Before the block is freed or gets another size. */
 static void check_canaries(const struct slab *s) {
     struct canaries c = canaries_of(s);
     const char *block = slab_address(s);
-    if (unlikely(!last_is_intact(s, block + asked_bytes(s), c.bytes) ||
-                 (c.end != 0 && !last_is_intact(s, block + c.end, LAST_BYTES))))
+    if (unlikely(!canary_is_intact(s, block + asked_bytes(s), c.bytes) ||
+                 (c.end != 0 && !canary_is_intact(s, block + c.end, CANARY_TAIL_BYTES))))
         fail_damage("overflow", block, asked_bytes(s));
 }
 
@@ -58,7 +64,7 @@ static void clear_canaries(const struct slab *s, char *block) {
     struct canaries c = canaries_of(s);
     memset(block + asked_bytes(s), 0, c.bytes);
     if (c.end != 0)
-        memset(block + c.end, 0, LAST_BYTES);
+        memset(block + c.end, 0, CANARY_TAIL_BYTES);
 }
 
 /* ---- runs ---- */
@@ -73,7 +79,8 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bytes = max_size(bytes, 1);
     size_t n = huge_superslabs_of(bytes);
     size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
     if (superslab == BITSET_NONE)
@@ -127,13 +134,19 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
-void huge_free(struct heap *h, struct slab *s) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
+    if (unlikely((char *)p != slab_address(s))) {
+        fail_bad_pointer("free", p, "", asked_bytes(s));
+        return;
+    }
     check_canaries(s);
     block_unsample(&s->state[0], slab_address(s));
     give_run(h, s, true);
+    rings_shrink(h);
 }
 
-bool huge_resize(struct heap *h, struct slab *s, size_t bytes) {
+static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+    (void)p;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     if (bytes <= LARGE_BYTES_MAX)
         return false;
@@ -171,15 +184,16 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     return OS_MOVED_NOTHING;
 }
 
-void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
+static void *move(struct heap *h, struct slab *s, size_t bytes) {
+    block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
     if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MOST)
         return NULL;
     bool zero;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);
     ptrdiff_t moved_slots = (ptrdiff_t)(have * SUPERSLAB_SLOTS);
-    pool_count_resident(-moved_slots); /* its pages will be those of the other run */
+    account_count_resident(-moved_slots); /* its pages will be those of the other run */
     size_t to = pool_take_run(&h->pool, wanted, SUPERSLAB_BYTES, &zero);
-    pool_count_resident(moved_slots);
+    account_count_resident(moved_slots);
     if (to == BITSET_NONE)
         return NULL;
     rmw_add(&hak_region_use.moved_runs, 1);
@@ -197,3 +211,35 @@ void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
         give_unmapped(h, s);
     return slab_address(make_record(h, to, bytes, false));
 }
+
+/* ---- looking up ---- */
+
+static void find(struct block *b, const void *p) {
+    b->bytes = asked_bytes(b->slab);
+    if ((const char *)p == slab_address(b->slab))
+        b->why = NULL;
+}
+
+/* A freed run's record is of no kind. */
+static bool is_free(const struct block *b, const void *p) {
+    (void)b, (void)p;
+    return false;
+}
+
+HAK_RACY static void count_run(const struct slab *s, struct span_use *use) {
+    use->out_bytes = *(const volatile size_t *)&s->bytes;
+    use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
+}
+
+const struct kind kind_huge = {
+    .name = "a huge block",
+    .malloc = malloc_block,
+    .free = free_block,
+    .resize = resize,
+    .resize_from_bytes = MID_BYTES_MAX + 1,
+    .move = move,
+    .find = find,
+    .is_free = is_free,
+    .state = block_only_state,
+    .count = count_run,
+};

@@ -1,12 +1,16 @@
 /* The tables of inspect.h. */
+/* SPDX-License-Identifier: MIT */
 #include "inspect.h"
+#include "block.h"
 #include "hakmem.h"
+#include "kinds.h"
 #include "options.h"
+#include "presence.h"
 #include "profile.h"
 #include "purge.h"
-#include "secure.h"
+#include "ring.h"
+#include "secure_block.h"
 #include "spans.h"
-#include "tiers.h"
 
 // clang-format off
 /* F(struct, field) */
@@ -21,7 +25,7 @@ F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
-F(pool_client, counters) \
+F(client, counters) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
@@ -66,7 +70,7 @@ static const struct inspect_place places[] = {
     {"region", &hak_region},
     {"region_use", &hak_region_use},
     {"heap_newest", &heap_newest_made},
-    {"fork_page", &purge_fork_page},
+    {"fork_page", &presence_page},
     {"size_classes", size_classes},
     {"counter_names", counter_names},
     {"counter_help", counter_help},

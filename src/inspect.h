@@ -10,6 +10,7 @@
  *     where `fork_page` is NULL or its `purger` PURGER_NONE: then a program that sleeps does nothing until it allocates.
  *
  * INSPECT_VERSION changes when the meaning of a fact does. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_INSPECT_H
 #define HAK_INSPECT_H
 

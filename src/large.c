@@ -6,16 +6,21 @@
  *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
-#include "tiers.h"
+/* SPDX-License-Identifier: MIT */
+#include "block.h"
+#include "canary.h"
+#include "fail.h"
+#include "kinds.h"
+#include "ring.h"
 
 static void set_bytes(struct slab *s, size_t asked, bool zero) {
     s->slack_bytes = (uint32_t)(s->bytes - asked);
     if (!zero)
-        last_put(s, slab_address(s) + asked, s->slack_bytes);
+        canary_put(s, slab_address(s) + asked, s->slack_bytes);
 }
 
 static void check_canary(const struct slab *s) {
-    if (unlikely(!last_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
+    if (unlikely(!canary_is_intact(s, slab_address(s) + asked_bytes(s), s->slack_bytes)))
         fail_damage("overflow", slab_address(s), asked_bytes(s));
 }
 
@@ -25,12 +30,13 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0);
 }
 
-void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++)
         give_span(h, slab_at_offset(entries[i].block - hak_region.base));
 }
 
-void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bytes = max_size(bytes, 1);
     unsigned slots = large_slots_of(bytes);
     *zero = false;
     if (alignment <= SLOT_BYTES) {
@@ -56,7 +62,7 @@ void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     return slab_address(s);
 }
 
-void large_free(struct heap *h, struct slab *s, void *p) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
     if (unlikely((char *)p != slab_address(s))) {
@@ -76,9 +82,11 @@ void large_free(struct heap *h, struct slab *s, void *p) {
     caches_leave(h);
     if (!kept)
         give_span(h, s);
+    rings_shrink(h);
 }
 
-bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
+static bool resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+    (void)p;
     unsigned wanted = large_slots_of(bytes), have = s->slots;
     if (bytes > LARGE_BYTES_MAX || bytes <= MID_BYTES_MAX)
         return false;
@@ -88,7 +96,7 @@ bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
             return false;
         count(&h->pool.counters, COUNT_huge_grown_in_place);
     }
-    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, LAST_BYTES));
+    memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
     s->bytes = wanted * SLOT_BYTES;
     set_bytes(s, bytes, false);
@@ -96,3 +104,37 @@ bool large_resize(struct heap *h, struct slab *s, size_t bytes) {
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
     return true;
 }
+
+/* ---- looking up ---- */
+
+static void find(struct block *b, const void *p) {
+    b->bytes = asked_bytes(b->slab);
+    if ((const char *)p == slab_address(b->slab))
+        b->why = NULL;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    (void)p;
+    return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
+}
+
+HAK_RACY static void count_span(const struct slab *s, struct span_use *use) {
+    bool live = block_state_racy(s, 0) == BLOCK_LIVE;
+    size_t bytes = *(const volatile size_t *)&s->bytes;
+    use->slots = s->slots;
+    use->out_bytes = live ? bytes : 0;
+    use->cached_bytes = live ? 0 : bytes;
+}
+
+const struct kind kind_large = {
+    .name = "a large block",
+    .malloc = malloc_block,
+    .free = free_block,
+    .resize = resize,
+    .resize_from_bytes = MID_BYTES_MAX + 1,
+    .find = find,
+    .is_free = is_free,
+    .state = block_only_state,
+    .give_back = give_back,
+    .count = count_span,
+};

@@ -1,5 +1,6 @@
 /* The standard C names, with glibc's answers. No logic beyond the checking of arguments. What glibc alone has is declared
  * here, so that the library is the same on every libc: programs that were built elsewhere find all of it. */
+/* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "options.h"
 #include "os.h"

@@ -1,4 +1,5 @@
 /* log.h: which events are wanted, and how classes are named. */
+/* SPDX-License-Identifier: MIT */
 #include "log.h"
 
 #include <string.h>

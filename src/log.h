@@ -1,5 +1,6 @@
-/* The debug log of the checked build: one line an event, by HAKMEM_DEBUG or the variables of each kind. In a release
- * build there is nothing of it. */
+/* The debug log of the checked build: one line for each event, switched on by HAKMEM_DEBUG or by one variable for each kind.
+ * A release build contains none of it. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_LOG_H
 #define HAK_LOG_H
 

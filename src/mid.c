@@ -7,9 +7,13 @@
  *     comes late finds no bits, or takes bits of the slab's next life: it checks the class and puts back what is not its.
  *  4. One state byte a block, written by whoever holds the block, tells a second free even while the block is in a ring.
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
+/* SPDX-License-Identifier: MIT */
+#include "mid.h"
 #include "options.h"
 #include "os.h"
-#include "tiers.h"
+#include "presence.h"
+#include "purge.h"
+#include "retain.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
  * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
@@ -43,7 +47,7 @@ static void offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
-        pool_offer(slot_of(s), c);
+        superslab_offer(slot_of(s), c);
     } while (slab_class(s) != c);
 }
 
@@ -65,17 +69,40 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
+    store_relaxed(&s->kept_thin, false);
     set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
     if (rest != 0)
-        pool_offer(slot, c);
+        superslab_offer(slot, c);
     return s;
 }
 
-/* Puts blocks back into the free set. The slab may be gone afterwards. */
-static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+/* A slab with at most a sixth of its blocks out is thin; two at least count, as slabs have only 8 to 56. 128 MiB of 3,000 bytes, of
+ * which one block in twenty stays, leave 45 MiB resident with an eighth and 39 with a sixth. */
+#define THIN_SHARE_MID 6
+#define THIN_BLOCKS_MIN 2
+
+/* Thin slabs whose free pages are still resident, oldest first. A slab's mark is the truth, which one swap takes; all here is a
+ * hint, so relaxed. */
+#define KEPT_THIN_MAX 8192
+static struct {
+    _Atomic size_t first, next;           /* of the entries, modulo KEPT_THIN_MAX */
+    _Atomic int64_t slots;                /* of the slabs marked kept_thin */
+    _Atomic uint32_t slot[KEPT_THIN_MAX]; /* of the slab, + 1; 0: none */
+} kept_thin;
+
+/* Returns whether the slab was kept as a thin one. It is not any longer. */
+HAK_INLINE bool forget_thin(struct slab *s) {
+    if (likely(!load_relaxed(&s->kept_thin)) || !rmw_swap(&s->kept_thin, false))
+        return false;
+    rmw_add(&kept_thin.slots, -(int64_t)s->slots);
+    return true;
+}
+
+/* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is gone. */
+static unsigned return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     for (;;) {
         uint64_t all = all_blocks(slab_class(s));
         uint64_t before =
@@ -83,9 +110,9 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
-            if (before == 0 || !pool_offered(slot_of(s), slab_class(s)))
+            if (before == 0 || !superslab_is_offered(slot_of(s), slab_class(s)))
                 offer(s);
-            return;
+            return count_bits(all & ~(before | mask));
         }
         /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
          * life, of which it need not be all. */
@@ -95,8 +122,10 @@ static void return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     }
     unsigned c = slab_class(s), slots = s->slots;
     count(&h->pool.counters, COUNT_mid_retired);
+    forget_thin(s);
     set_kind(s, slots, KIND_FREE);
     pool_give(&h->pool, slot_of(s), slots, c + 1);
+    return 0;
 }
 
 /* Up to `most` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
@@ -114,9 +143,98 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
         return 0;
     }
     store_relaxed(&s->idle_passes, 0);
+    forget_thin(s);
     if (w != taken)
         offer(s);
     return taken;
+}
+
+/* ---- whole free pages ---- */
+
+/* Of these free blocks, those that may be resident. Of blocks that are not ours, in a slab that may be none any more, this is a
+ * guess; then whoever has the record now may be writing it. */
+HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+    const volatile uint8_t *state = (const volatile uint8_t *)(const volatile void *)s->state;
+    for (uint64_t left = blocks; left != 0; left &= left - 1)
+        if (state[lowest_bit(left)] & (BLOCK_CLEAN | BLOCK_PURGED))
+            blocks &= ~((uint64_t)1 << lowest_bit(left));
+    return blocks;
+}
+
+/* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
+ * ours. */
+static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
+    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
+        return 0;
+    uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
+    if (ours == 0)
+        return 0;
+    uint64_t resident = all ? ours : resident_of(s, ours);
+    size_t page = os_page_bytes(), trimmed = 0;
+    unsigned c = slab_class(s);
+    for (uint64_t left = ours; left != 0;) {
+        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
+        uint64_t run = low_bits(n) << first;
+        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
+        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
+        void *at = (void *)begin; /* NOLINT: slabs are addresses */
+        if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
+            trimmed += (end - begin) / page;
+            for (unsigned i = first; !all && i < first + n; i++)
+                store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
+        }
+        left &= ~run;
+    }
+    return_blocks(h, s, ours);
+    return trimmed;
+}
+
+/* The slab of the oldest entry; NULL if it was filled again since, or is another slab. */
+static struct slab *oldest_thin(void) {
+    uint32_t entry = load_relaxed(&kept_thin.slot[load_relaxed(&kept_thin.first) % KEPT_THIN_MAX]);
+    struct slab *s = entry != 0 ? slab_of_slot(entry - 1) : NULL;
+    return s != NULL && slab_kind(s) == KIND_MID && load_relaxed(&s->kept_thin) ? s : NULL;
+}
+
+static void trim_thin(struct heap *h, struct slab *s) {
+    size_t slot = slot_of(s), pages = forget_thin(s) ? purge_free(h, s, false, 1) : 0;
+    if (pages != 0)
+        purge_shrank_inside(&h->pool, slot, pages);
+}
+
+/* Entries that are not needed leave, the oldest first, and while more is retained than may be so do slabs' free pages; not if
+ * the program wanted such pages back lately. */
+static void heed_bound(struct heap *h) {
+    for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
+        struct slab *oldest = oldest_thin();
+        bool keep =
+            oldest != NULL && (retain_may_keep((size_t)load_relaxed(&kept_thin.slots)) || retain_misses_pages());
+        if (keep && next - first < KEPT_THIN_MAX)
+            return;
+        store_relaxed(&kept_thin.first, first + 1);
+        if (oldest != NULL && !keep)
+            trim_thin(h, oldest);
+    }
+}
+
+/* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
+ * once more is retained than may be. */
+static void became_thin(struct heap *h, struct slab *s) {
+    if (presence_clients() != 1 || rmw_swap(&s->kept_thin, true))
+        return;
+    rmw_add(&kept_thin.slots, s->slots);
+    size_t next = load_relaxed(&kept_thin.next);
+    store_relaxed(&kept_thin.slot[next % KEPT_THIN_MAX], (uint32_t)slot_of(s) + 1);
+    store_relaxed(&kept_thin.next, next + 1);
+    heed_bound(h);
+}
+
+/* Frees blocks that were in use or in a ring. */
+static void free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+    unsigned thin = (unsigned)max_size(s->blocks / THIN_SHARE_MID, THIN_BLOCKS_MIN);
+    unsigned out = return_blocks(h, s, mask);
+    if (unlikely(out != 0 && out <= thin && out + count_bits(mask) > thin))
+        became_thin(h, s);
 }
 
 /* ---- rings ---- */
@@ -162,7 +280,7 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     count(&h->pool.counters, COUNT_ring_refills);
     uintptr_t block = 0;
     unsigned purged = 0;
-    for (size_t slot; want != 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; want != 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         uint64_t taken = take_bits(h, s, c, want);
         want -= count_bits(taken);
@@ -176,11 +294,11 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
         hand_out(h, ring, s, low_bits(want), &block);
     }
     if (purged != 0)
-        pool_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
+        retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
     return block;
 }
 
-void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         if (entries[i].block == 0)
             continue;
@@ -194,13 +312,13 @@ void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
             mask |= (uint64_t)1 << index;
             entries[j] = (struct ring_entry){0, NULL};
         }
-        return_blocks(h, s, mask);
+        free_blocks(h, s, mask);
     }
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     caches_notice(h);
-    struct ring *ring = caches_enter(h) ? heap_ring(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
+    struct ring *ring = caches_enter(h) ? ring_get(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
         struct ring_entry e = ring->entry[--ring->blocks];
         caches_leave(h);
@@ -225,7 +343,7 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     caches_leave(h);
     if (!kept) {
         store_relaxed(&s->state[i], BLOCK_FREE);
-        return_blocks(h, s, (uint64_t)1 << i);
+        free_blocks(h, s, (uint64_t)1 << i);
     }
     rings_shrink(h);
 }
@@ -239,61 +357,89 @@ void mid_free_odd(struct heap *h, struct slab *s, unsigned i, void *p) {
         fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
 
-/* ---- whole free pages ---- */
-
-/* Of these free blocks, those that may be resident. Of blocks that are not ours, in a slab that may be none any more, this is a
- * guess; then whoever has the record now may be writing it. */
-HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
-    const volatile uint8_t *state = (const volatile uint8_t *)(const volatile void *)s->state;
-    for (uint64_t left = blocks; left != 0; left &= left - 1)
-        if (state[lowest_bit(left)] & (BLOCK_CLEAN | BLOCK_PURGED))
-            blocks &= ~((uint64_t)1 << lowest_bit(left));
-    return blocks;
-}
-
-/* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
- * ours. */
-static size_t trim_slab(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
-    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < least_blocks)
-        return 0;
-    uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
-    if (ours == 0)
-        return 0;
-    uint64_t resident = all ? ours : resident_of(s, ours);
-    size_t page = os_page_bytes(), trimmed = 0;
-    unsigned c = slab_class(s);
-    for (uint64_t left = ours; left != 0;) {
-        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
-        uint64_t run = low_bits(n) << first;
-        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
-        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
-        void *at = (void *)begin; /* NOLINT: slabs are addresses */
-        if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
-            trimmed += (end - begin) / page;
-            for (unsigned i = first; !all && i < first + n; i++)
-                store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
-        }
-        left &= ~run;
-    }
-    return_blocks(h, s, ours);
-    return trimmed;
-}
+/* ---- trimming ---- */
 
 static size_t look(struct heap *h, struct slab *s, bool all, unsigned least_blocks) {
     if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
-    return all || idle ? trim_slab(h, s, all, least_blocks) : 0;
+    return all || idle ? purge_free(h, s, all, least_blocks) : 0;
 }
 
-size_t mid_look(struct heap *h, struct slab *s) {
+static size_t trim_slab(struct heap *h, struct slab *s) {
     return look(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
 }
 
-size_t mid_trim(struct heap *h, bool all) {
+static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }
+
+/* ---- looking up ---- */
+
+static _Atomic uint8_t *state_of(struct slab *part, const void *p) {
+    struct slab *s = mid_first(part);
+    return &s->state[mid_block_at(s, p)];
+}
+
+/* What a sampled block would have if it were not: all calls are to do the same with both. */
+static size_t unsampled_bytes(const void *p, size_t bytes) {
+    size_t asked = profile_bytes(p);
+    return asked <= TINY_BYTES_MAX ? size_classes[tiny_class_of(asked)].block_bytes : bytes;
+}
+
+static void find(struct block *b, const void *p) {
+    b->slab = mid_first(b->slab);
+    const struct size_class *c = &size_classes[slab_class(b->slab)];
+    unsigned i = mid_block_at(b->slab, p);
+    b->bytes = c->block_bytes;
+    if (i >= c->blocks)
+        return;
+    b->why = NULL;
+    if (unlikely(load_relaxed(&b->slab->state[i]) == (BLOCK_LIVE | BLOCK_SAMPLED)))
+        b->bytes = unsampled_bytes(p, b->bytes);
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
+}
+
+HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
+        unsigned state = block_state_racy(s, i);
+        live += state == BLOCK_LIVE;
+        cached += state == BLOCK_CACHED;
+    }
+    use->slots = s->slots;
+    use->out_bytes = live * c->block_bytes;
+    use->cached_bytes = cached * c->block_bytes;
+}
+
+/* ---- the row ---- */
+
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    unsigned c = mid_class_of(bytes);
+    struct ring_entry cached = ring_pop(h, ring_of_class(c));
+    (void)alignment;
+    return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
+}
+
+static void free_block(struct heap *h, struct slab *s, void *p) { mid_free(h, s, p); }
+
+const struct kind kind_mid = {
+    .name = "a mid slab",
+    .malloc = malloc_block,
+    .free = free_block,
+    .find = find,
+    .is_free = is_free,
+    .state = state_of,
+    .give_back = give_back,
+    .trim = trim,
+    .trim_slab = trim_slab,
+    .count = count_slab,
+};

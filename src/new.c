@@ -1,5 +1,6 @@
 /* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do; those that are told a size
  * jump to alloc.c, which compares it first. */
+/* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 
 #define OPERATOR(name, mangled, ...)                                                                                   \

@@ -1,6 +1,7 @@
 /* What operator new does when there is no memory: the one part that needs C++, because a nothrow operator must catch what
  * the program's new_handler throws. libstdc++ is not linked: what the compiler and this file need of it are weak
  * references, which are there in every program that can throw at all. */
+/* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
 #include "hakmem.h"

@@ -4,14 +4,13 @@
  * What cannot be read is answered with one line that says what can.
  *
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "text.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 // clang-format off
 const struct option_entry option_table[OPTION_COUNT] = {
@@ -326,7 +325,7 @@ static bool is_the_commands(const char *entry) {
 static char **trusted_environment(void) {
     static char *nothing[] = {NULL};
     char **environment = os_environment();
-    return environment != NULL && getauxval(AT_SECURE) ? nothing : environment;
+    return environment != NULL && os_is_privileged() ? nothing : environment;
 }
 
 void options_init(void) {

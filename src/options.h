@@ -3,6 +3,7 @@
  * An option is read from, in this order: the environment (HAKMEM_NAME; not of privileged programs), the string `hak_options`
  * compiled into the program, glibc's own MALLOC_ variable where there is one, the default. Values are plain words that
  * may be read at any time; those marked LIVE may be changed while the program runs. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_OPTIONS_H
 #define HAK_OPTIONS_H
 

@@ -2,10 +2,11 @@
  *
  * Every call keeps errno and reports by its return value, so that free never changes errno. Every call may fail, and
  * callers go on without it. The kernel works through a range page by page and mapping by mapping, and may refuse or be
- * interrupted anywhere: so each call on a range names what the caller may believe after a failure, "nothing" was done or
- * "a part", which is any of the pages. tests/fault makes each fail in both ways.
+ * interrupted anywhere. So each call on a range says what was done after a failure: "nothing", or "a part", which may be any
+ * of the pages. tests/fault makes each call fail in both ways.
  * Addresses and sizes are multiples of os_page_bytes() unless said otherwise.
  * All may be called from any thread; none allocates. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_OS_H
 #define HAK_OS_H
 
@@ -14,7 +15,8 @@
 enum os_map_kind {
     OS_RESERVE, /* address space only, no memory, no access, in no core dump: anywhere, or at exactly this address if it
                    is not NULL. All or nothing */
-    OS_AT, /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
+    /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
+    OS_AT,
     OS_FRESH, /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages
                    may no longer be mapped, and the others hold what they held */
 };
@@ -49,7 +51,7 @@ enum os_moved {
     OS_MOVED_MAPPING, /* all; `from` is no longer mapped */
 };
 enum os_moved os_move(void *from, void *to, size_t bytes);
-bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail: nothing is allocated for it */
+bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail, as nothing is allocated for it */
 /* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. */
 bool os_resident(void *address, size_t bytes, unsigned char *pages);
 /* The process, or this thread, has put itself into a sandbox (seccomp) since the library started. Its filter may end the
@@ -60,6 +62,8 @@ void os_find_threads(void);
 /* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
  * or a tool has put in its place. False also where that is not known, and in a sandbox. */
 bool os_start_thread(void *(*run)(void *));
+/* run(value) is called when this thread ends; again if it is set again by then. All threads pass the same `run`. */
+bool os_at_thread_exit(void (*run)(void *), void *value);
 /* While *word == value, until os_wake, for `ms` milliseconds at most; may return early. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 #define OS_WITHOUT_END UINT32_MAX
@@ -70,9 +74,18 @@ bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
-char **os_environment(void);   /* also before libc has started; NULL: not to be had yet */
-uint32_t os_thread(void);      /* the kernel's number of this thread */
-uint64_t os_random(void);      /* not predictable from outside; constant for the life of the process */
+/* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
+ * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
+HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
+    const uint32_t ahead_ms_max = 60000;
+    uint32_t age = now - then;
+    return age <= UINT32_MAX - ahead_ms_max ? age : 0;
+}
+char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);   /* the kernel's number of this process */
+uint32_t os_thread(void);    /* the kernel's number of this thread */
+uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 /* What is loaded as one: the program, a library. */
@@ -87,8 +100,11 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
-/* "read", "write" or, where that is not to be told, "access": of the fault that a signal handler got this context for. */
-const char *os_fault_access(const void *context);
+/* Calls `report` when the program crashes, in the signal handler, before the handler that was there: on SIGSEGV; if `all`, also
+ * on SIGBUS and SIGABRT. `at`: the address of the fault, NULL if there is none. `access`: "read", "write", or "access" where
+ * the machine does not tell. Call it once, before main. */
+typedef void os_crash_report(int signal_number, const void *at, const char *access);
+void os_catch_crashes(os_crash_report *report, bool all);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
  * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */

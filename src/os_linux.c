@@ -3,6 +3,7 @@
  * nanosleep, msync and fcntl) is asked of the kernel by syscall(), which is not. tests/entry holds the list.
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
+/* SPDX-License-Identifier: MIT */
 #include "os.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
-enum { SEGMENTS_MOST = 64, NOTE_BYTES_MOST = 256 };
+enum { SEGMENTS_MAX = 64, NOTE_BYTES_MAX = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
@@ -49,12 +50,34 @@ enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDI
 #define MREMAP_DONTUNMAP 4
 #endif
 
+/* libc's own pthread_create. One that the program or a preloaded tool has put in its place may take locks and allocate under
+ * them: called from within malloc, it would wait for itself. */
+typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
+enum { CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0], READABLE_PAGES = 1024 };
+
+/* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same value, and
+ * no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one compare-and-swap. */
+static struct os_state {
+    /* Any thread. */
+    _Atomic size_t page_bytes;                  /* 0: not asked yet */
+    _Atomic bool was_confined;                  /* some thread was found in a sandbox, which is for good */
+    _Atomic uint8_t move;                       /* enum move_support */
+    _Atomic uint32_t exit_key;                  /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
+    _Atomic uintptr_t readable[READABLE_PAGES]; /* pages that could be read: hints */
+    /* Constant after the start. */
+    long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
+    thread_starter *start_thread; /* NULL: not known */
+    os_crash_report *report_crash;
+    struct sigaction handler_before[CRASH_SIGNALS];
+} os_state;
+
 size_t os_page_bytes(void) {
-    static _Atomic size_t bytes; /* pairs with itself: every thread stores the same value */
-    size_t known = load_relaxed(&bytes);
+    size_t known = load_relaxed(&os_state.page_bytes);
     if (known == 0) {
         known = getauxval(AT_PAGESZ);
-        store_relaxed(&bytes, known);
+        store_relaxed(&os_state.page_bytes, known);
     }
     return known;
 }
@@ -210,13 +233,10 @@ static void put_back(char *from, char *to, size_t bytes) {
 /* The mode of seccomp: 0 without. Asking is harmless where a thread may be started, a file opened or membarrier called. */
 static long seccomp_mode(void) { return call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
 
-static long seccomp_at_start;     /* a container's, whose filter refuses without killing; constant after the start */
-static _Atomic bool was_confined; /* some thread was found so, which is for good. Pairs with itself */
-
 bool os_is_confined(void) {
-    if (!load_relaxed(&was_confined) && seccomp_at_start == 0 && seccomp_mode() > 0)
-        store_relaxed(&was_confined, true);
-    return load_relaxed(&was_confined);
+    if (!load_relaxed(&os_state.was_confined) && os_state.seccomp_at_start == 0 && seccomp_mode() > 0)
+        store_relaxed(&os_state.was_confined, true);
+    return load_relaxed(&os_state.was_confined);
 }
 
 static bool emulator_has(void *page) {
@@ -227,29 +247,29 @@ static bool emulator_has(void *page) {
     return has;
 }
 
+/* Kernels before 5.7 know no move that keeps `from`, qemu's user mode before 8.1 unmaps it. */
+enum move_support { MOVE_UNKNOWN, MOVE_KEEPS, MOVE_LACKS };
+
 enum os_moved os_move(void *from, void *to, size_t bytes) {
-    /* Kernels before 5.7 know no such move, qemu's user mode before 8.1 unmaps `from`. */
-    enum { UNKNOWN, KEEPS, LACKS };
-    static _Atomic int kernel; /* pairs with itself: every thread finds out the same */
-    if (load_relaxed(&kernel) == LACKS)
+    if (load_relaxed(&os_state.move) == MOVE_LACKS)
         return OS_MOVED_NOTHING;
     int saved = errno;
     bool done = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
-    bool invalid = errno == EINVAL, is_known = load_relaxed(&kernel) != UNKNOWN;
+    bool invalid = errno == EINVAL, is_known = load_relaxed(&os_state.move) != MOVE_UNKNOWN;
     errno = saved;
     if (!done) {
         if (invalid && !is_known)
-            store_relaxed(&kernel, LACKS);
+            store_relaxed(&os_state.move, MOVE_LACKS);
         fill_holes(to, bytes);
         put_back(from, to, bytes);
         return OS_MOVED_NOTHING;
     }
     /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu, which knows no seccomp, it succeeds there,
      * msync as well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
-    bool is_emulated = seccomp_at_start < 0, kept = true;
+    bool is_emulated = os_state.seccomp_at_start < 0, kept = true;
     if (!is_known) {
         kept = is_emulated ? emulator_has(from) : os_commit(from, bytes) || os_is_mapped(from, bytes);
-        store_relaxed(&kernel, kept ? KEEPS : LACKS);
+        store_relaxed(&os_state.move, kept ? MOVE_KEEPS : MOVE_LACKS);
     }
     return kept || os_map(is_emulated ? OS_FRESH : OS_AT, from, bytes) == from ? OS_MOVED_PAGES : OS_MOVED_MAPPING;
 }
@@ -262,12 +282,6 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
 }
 
 /* ---- threads ---- */
-
-/* libc's own pthread_create, NULL while it is not known; constant once the library has started. A pthread_create that the
- * program or a preloaded tool has put in libc's place may take locks and allocate under them: called from within malloc, it
- * would wait for itself. */
-typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-static thread_starter *own_pthread_create;
 
 extern thread_starter __pthread_create HAK_WEAK; /* NOLINT: libc's own name, which only static programs can see */
 
@@ -330,17 +344,18 @@ static int find_pthread_create(struct dl_phdr_info *module, size_t bytes, void *
 
 void os_find_threads(void) {
     uintptr_t found = 0;
-    seccomp_at_start = seccomp_mode();
+    os_state.seccomp_at_start = seccomp_mode();
     if (HAK_IS_SANITIZED)
-        own_pthread_create = pthread_create; /* the sanitizer has to know every thread that runs what it has compiled */
+        os_state.start_thread =
+            pthread_create; /* the sanitizer has to know every thread that runs what it has compiled */
     else if (__pthread_create != NULL)
-        own_pthread_create = __pthread_create;
+        os_state.start_thread = __pthread_create;
     else if (dl_iterate_phdr(find_pthread_create, &found) != 0)
-        own_pthread_create = (thread_starter *)found; /* NOLINT: an address */
+        os_state.start_thread = (thread_starter *)found; /* NOLINT: an address */
 }
 
 bool os_start_thread(void *(*run)(void *)) {
-    if (own_pthread_create == NULL || os_is_confined())
+    if (os_state.start_thread == NULL || os_is_confined())
         return false;
     int saved = errno;
     pthread_attr_t attributes;
@@ -351,11 +366,25 @@ bool os_start_thread(void *(*run)(void *)) {
     pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool done = own_pthread_create(&thread, &attributes, run, NULL) == 0;
+    bool done = os_state.start_thread(&thread, &attributes, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     errno = saved;
     return done;
+}
+
+bool os_at_thread_exit(void (*run)(void *), void *value) {
+    uint32_t key = load_acquire(&os_state.exit_key);
+    if (key == 0) { /* two first threads may both make a key; one of them is deleted again */
+        pthread_key_t made;
+        if (pthread_key_create(&made, run) != 0)
+            return false;
+        if (rmw_cas(&os_state.exit_key, &key, made + 1))
+            key = made + 1;
+        else
+            pthread_key_delete(made);
+    }
+    return pthread_setspecific(key - 1, value) == 0;
 }
 
 void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
@@ -420,9 +449,7 @@ uint64_t os_random(void) {
 }
 
 static bool page_readable(uintptr_t page) {
-    enum { REMEMBERED = 1024 };
-    static _Atomic uintptr_t remembered[REMEMBERED]; /* pages that were readable; pairs with itself: they are hints */
-    _Atomic uintptr_t *place = &remembered[page % REMEMBERED];
+    _Atomic uintptr_t *place = &os_state.readable[page % READABLE_PAGES];
     if (load_relaxed(place) == page)
         return true;
     bool readable = can_read(page << PROBE_SHIFT);
@@ -461,7 +488,7 @@ static uint64_t identity_add(uint64_t identity, uint64_t word) {
 HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
     const ElfW(Phdr) *segments = (const void *)(header + 1), *segment; /* where every linker has them */
     if (!os_readable((uintptr_t)header, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MOST)
+        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MAX)
         return false;
     uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
@@ -478,7 +505,7 @@ HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * h
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
         const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
         module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
-        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MOST)
+        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX)
             for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
                 module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
         if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
@@ -509,7 +536,13 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
     return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
 }
 
-const char *os_fault_access(const void *context) {
+/* ---- the process ---- */
+
+uint32_t os_process(void) { return (uint32_t)getpid(); }
+
+bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
+
+static const char *fault_access(const void *context) {
 #if defined(__x86_64__)
     return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "write" : "read";
 #else
@@ -517,6 +550,35 @@ const char *os_fault_access(const void *context) {
     return "access";
 #endif
 }
+
+/* Reports, then does what whoever handled the signal before us does. */
+static void on_crash(int signal_number, siginfo_t *info, void *context) {
+    unsigned i = 0;
+    while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
+        i++;
+    os_state.report_crash(signal_number, signal_number == SIGABRT ? NULL : info->si_addr, fault_access(context));
+    const struct sigaction *before = &os_state.handler_before[i];
+    if (before->sa_flags & SA_SIGINFO) {
+        before->sa_sigaction(signal_number, info, context);
+    } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+        before->sa_handler(signal_number);
+    } else {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
+}
+
+void os_catch_crashes(os_crash_report *report, bool all) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_crash;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    os_state.report_crash = report;
+    for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++)
+        sigaction(crash_signals[i], &action, &os_state.handler_before[i]);
+}
+
+/* ---- files ---- */
 
 size_t os_write(int fd, const char *text, size_t bytes) {
     int saved = errno;

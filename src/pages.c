@@ -1,7 +1,8 @@
 /* See pages.h. */
+/* SPDX-License-Identifier: MIT */
 #include "pages.h"
+#include "inbox.h"
 #include "os.h"
-#include "remote.h"
 
 #include <string.h>
 

@@ -4,10 +4,11 @@
  *     no others left they are linked again (tiny.c, take_purged), as they were when they were carved.
  *  2. The slab is in our hands meanwhile. It is on no list of blocks that are handed out: not current.
  *  3. Which blocks are free only the list tells; that a block looks free says where looking for them pays. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PAGES_H
 #define HAK_PAGES_H
 
-#include "slab.h"
+#include "slab_record.h"
 
 /* Can so much be given back that it is worth a look? What was listed at the last look was looked through then, unless `all`
  * is to be looked through. Of a slab that is not ours this is a guess. */

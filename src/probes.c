@@ -1,4 +1,5 @@
 /* The probes themselves: see probes.h. Notes are written by the macros of systemtap's sys/sdt.h, of which there is a copy. */
+/* SPDX-License-Identifier: MIT */
 #include "probes.h"
 
 #define _SDT_HAS_SEMAPHORES 1 /* NOLINT(bugprone-reserved-identifier): sdt.h asks for it */

@@ -6,6 +6,7 @@
  *  2. The arguments lie in the registers in which a function gets them: that profiler does not read where notes say they are.
  *
  * Any thread, any time. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PROBES_H
 #define HAK_PROBES_H
 

@@ -1,4 +1,5 @@
 /* See profile.h. */
+/* SPDX-License-Identifier: MIT */
 #include "profile.h"
 #include "os.h"
 #include "probes.h"
@@ -11,6 +12,7 @@
 #define SCALE 65536 /* of estimated objects */
 
 struct profile hak_profile;
+static _Atomic(char *) profile_memory; /* of the tables; NULL until the first caller has made it. Pairs with itself */
 
 /* ---- memory ---- */
 
@@ -22,16 +24,15 @@ static size_t table_bytes(void) {
 
 /* NULL: no memory. Two threads that make it at once agree on one. */
 static struct profile_stack *tables(void) {
-    static _Atomic(char *) made;
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
     if (likely(stacks != NULL))
         return stacks;
-    char *memory = load_acquire(&made);
+    char *memory = load_acquire(&profile_memory);
     if (memory == NULL) {
         char *mine = os_map(OS_RESERVE, NULL, table_bytes());
         if (mine == NULL)
             return NULL;
-        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&made, &memory, mine))
+        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&profile_memory, &memory, mine))
             os_unmap(mine, table_bytes());
         else
             memory = mine;
@@ -55,17 +56,12 @@ void profile_want(uint64_t bytes) {
     store_relaxed(&hak_profile.wanted_bytes, bytes);
 }
 
-static uint64_t mixed(uint64_t x) {
-    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
-    return x ^ x >> 29;
-}
-
 /* ---- stacks ---- */
 
 static uint64_t hash_of(const uintptr_t *callers, unsigned depth) {
     uint64_t hash = depth;
     for (unsigned i = 0; i < depth; i++)
-        hash = mixed(hash + callers[i]);
+        hash = mix_bits(hash + callers[i]);
     return hash;
 }
 
@@ -116,7 +112,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
 static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     unsigned level = i / PROBES;
     uint64_t size = (uint64_t)PROFILE_LEAST_SAMPLES << level, first = size - PROFILE_LEAST_SAMPLES;
-    return &hak_profile.samples[first + (mixed(address >> 4) + i % PROBES) % size];
+    return &hak_profile.samples[first + (mix_bits(address >> 4) + i % PROBES) % size];
 }
 
 static struct profile_sample *claim(uintptr_t address) {

@@ -1,13 +1,14 @@
 /* The heap profile: what was sampled, by call stack. Read by the program, and by other processes at any moment.
  *
- *  1. Stacks: an index by hash leads to entries that are only ever added. Each holds the callers and the totals of what was
- *     allocated and freed there: what was sampled, and what that stands for: a sample whose chance was p stands for 1 / p objects.
- *  2. Samples: what is live of them, found by the block's address. Levels, each twice as large as the last: few samples touch
- *     few pages. Claimed by compare-and-swap, filled, then published by the address.
- *  3. Nothing is ever waited for, so a fork or a signal at any point leaves at most an entry that nobody uses.
+ *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers and the totals of
+ *     what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
+ *  2. Samples: the live ones, found by the block's address, in levels of which each is twice as large as the last, so that few
+ *     samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by storing its address.
+ *  3. Nothing waits, so a fork or a signal at any point leaves at most an entry that nobody uses.
  *
- * Memory is a mapping of its own, made when first wanted, of fixed size and touched as it fills. What finds no place in it is
+ * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no place are
  * dropped and counted. Any thread calls anything. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 
@@ -30,13 +31,13 @@ struct profile_total {
 };
 
 struct profile_stack {
-    _Atomic uint32_t
-        depth; /* callers; 0: not in use, but for the first entry, which is all stacks that found no place */
+    /* callers; 0: not in use. The first entry also has 0: it stands for all stacks that found no place */
+    _Atomic uint32_t depth;
     uint32_t unused;
     uint64_t hash;                         /* constant once depth is set, as are the callers */
     struct profile_total allocated, freed; /* any thread; live is the difference */
-    _Atomic uint32_t
-        lifetimes[PROFILE_LIFETIMES];   /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
+    /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
+    _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
     uintptr_t callers[PROFILE_CALLERS]; /* innermost first */
 };
 

@@ -8,12 +8,11 @@
  *  3. "maps", and the process's mappings to the end. Names are found by the command, from files.
  *
  * Any thread, at any time; others may go on meanwhile: figures are recent ones. */
+/* SPDX-License-Identifier: MIT */
 #include "options.h"
 #include "profile.h"
 #include "scratch.h"
 #include "text.h"
-
-#include <unistd.h>
 
 static void put_stack(struct text *t, const struct profile_stack *s) {
     const struct profile_total *totals[] = {&s->allocated, &s->freed};
@@ -38,7 +37,7 @@ bool profile_write(const char *pattern) {
         return false;
     }
     struct text t = {scratch, SCRATCH_BYTES, 0, fd};
-    text_format(&t, "hakmem profile 1\npid %u\ninterval %u\ndropped %u\ncommand ", (uint64_t)getpid(),
+    text_format(&t, "hakmem profile 1\npid %u\ninterval %u\ndropped %u\ncommand ", (uint64_t)os_process(),
                 load_relaxed(&hak_profile.wanted_bytes), load_relaxed(&hak_profile.dropped));
     text_flush(&t);
     os_copy_file(fd, "/proc/self/comm", scratch, SCRATCH_BYTES);

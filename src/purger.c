@@ -1,47 +1,56 @@
 /* See purger.h. */
+/* SPDX-License-Identifier: MIT */
 #include "purger.h"
 #include "inspect.h"
+#include "kinds.h"
 #include "limits.h"
 #include "os.h"
+#include "outbox.h"
+#include "presence.h"
 #include "profile.h"
 #include "purge.h"
-#include "remote.h"
-#include "tiers.h"
+#include "retain.h"
+#include "ring.h"
+#include "thread.h"
 
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
-#define QUIET_TICKS 10
-#define LOANS_TURN 4 /* looks after which a thread has had all slabs on loan anew */
+#define IDLE_TICKS_MAX 10
+#define LOANS_TURN 4 /* passes after which all slabs that a thread has on loan are new ones */
 
-/* Of a thread that is frozen. */
+/* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
+ * harm. */
+static _Atomic size_t purger_hand;
+
+/* Empties the caches of a thread that is frozen. */
 static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
         for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
-            tier_of_ring(i)->give_back(own, entries, n);
+            ring_kind(i)->give_back(own, entries, n);
     }
     outbox_send(own, h);
     count(&own->pool.counters, COUNT_rings_emptied);
 }
 
-/* Has the number not changed since the last look? */
+/* Is there any use, and has its number not changed since the last call? */
 static bool is_unused(uint32_t use, uint32_t *seen) {
     bool unused = use != 0 && use == *seen;
     *seen = use;
     return unused;
 }
 
-/* Empties the caches of threads that have not used them since the last look, and of heaps that have none, and takes back what
- * they have on loan; of loans in use the oldest. What slabs are adopted in doing so are let go: this thread allocates from
- * none. */
-static void look_after_caches(struct heap *own) {
+/* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes back
+ * the slabs that they have on loan, or the oldest of them where loans are in use. Slabs adopted on the way are let go, as this
+ * thread allocates from none. */
+static void purger_empty_idle_caches(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
             caches_thaw(h); /* by a purger that a fork has left behind */
         if (h == own)
             continue;
         uint32_t use = loans_use(h);
-        bool caches_unused = is_unused(caches_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
+        bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
         if (!caches_unused && use == 0)
             continue;
         bool frozen = caches_freeze(h);
@@ -53,113 +62,114 @@ static void look_after_caches(struct heap *own) {
         while (own->owned.first != 0)
             slab_let_go(own, slab_of_slot(own->owned.first - 1));
         if (frozen)
-            pool_settle(&own->pool);
+            retain_settle(&own->pool);
     }
 }
 
-/* Before the purger parks: do threads hold anything that it would have to empty, should they fall asleep? Each lets it know
- * when it next puts something into a ring. */
+/* Asked before the purger parks: do threads hold anything that it would have to empty if they fell asleep? From now on each
+ * thread wakes the purger when it next puts something into a ring. */
 static bool caches_hold_blocks(const struct heap *own) {
     bool hold = false;
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        hold |= h != own && (caches_use(h) != 0 || loans_use(h) != 0);
+        hold |= h != own && (rings_use(h) != 0 || loans_use(h) != 0);
     return hold;
 }
 
-static void trim(struct heap *h, bool all) {
-    for (unsigned i = 0; i < TIERS; i++)
-        count_add(&h->pool.counters, COUNT_trimmed_pages, tiers[i].trim(h, all));
+static void purger_trim(struct heap *h, bool all) {
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
 }
 
-/* The heap grows: the SuperSlabs in turn are looked at for pages that stay free, each twice before the heap is a thirty-second
- * larger. Only slabs on offer: who owns others will use them. */
-static void look_around(struct heap *h) {
-    static _Atomic size_t hand; /* all threads', which may get in each other's way without harm */
-    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&hand), trimmed = 0;
-    for (; h->pool.looks > 0; h->pool.looks--) {
+/* As the heap grows, looks at the SuperSlabs in turn for pages that stay free, at each one twice before the heap is a
+ * thirty-second larger. Only at slabs on offer: the others' owners will use theirs. */
+static void purger_scan(struct heap *h) {
+    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&purger_hand), trimmed = 0;
+    for (; h->pool.scans > 0; h->pool.scans--) {
         at = at + 1 < superslabs ? at + 1 : 0;
         size_t pages = 0;
-        for (uint32_t slots = pool_offers_in(at); slots != 0; slots &= slots - 1) {
+        for (uint32_t slots = superslab_offers_in(at); slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
-            pages += slab_kind(s) == KIND_TINY ? tiny_look(h, s) : mid_look(h, s);
+            size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
+            pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */
         }
         if (pages != 0)
             purge_split_huge_page(at);
         trimmed += pages;
     }
-    store_relaxed(&hand, at);
+    store_relaxed(&purger_hand, at);
     count_add(&h->pool.counters, COUNT_trimmed_pages, trimmed);
 }
 
-/* Somebody outside asked for it: what threads that sleep hold back, too. */
+/* Another process asked for it (inspect.h): gives back what sleeping threads hold, too. */
 static void purge_as_asked(struct heap *h, bool fences) {
     uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted == h->purge_seen)
         return;
-    for (unsigned looks = 0; fences && looks < 2; looks++) /* the second finds who did nothing since the first */
-        look_after_caches(h);
-    trim(h, true);
-    pool_settle(&h->pool);
-    pool_purge(&h->pool, 0);
+    for (unsigned passes = 0; fences && passes < 2; passes++) /* the second finds who slept since the first */
+        purger_empty_idle_caches(h);
+    purger_trim(h, true);
+    retain_settle(&h->pool);
+    purge_empty(&h->pool, 0);
     h->purge_seen = wanted;
 }
 
-/* Its heap is an ordinary one. */
-static void *run(void *unused) {
+/* The purger thread. Its heap is an ordinary one. */
+static void *purger_run(void *unused) {
     (void)unused;
-    struct heap *h = heap_enter();
-    unsigned quiet = 0, tick_ms = TICK_MS;
+    struct heap *h = thread_enter();
+    unsigned idle_ticks = 0, tick_ms = TICK_MS;
     bool scarce = false;
     bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
         h->pool.is_purger = true;
     if (!fences)
-        purge_without_fences();
+        presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
-        if (quiet == QUIET_TICKS) {
-            if (!(fences && caches_hold_blocks(h)) && !purge_park())
+        if (idle_ticks == IDLE_TICKS_MAX) {
+            if (!(fences && caches_hold_blocks(h)) && !presence_park())
                 break;
-            quiet = 0;
-            tick_ms = purge_has_news() ? TICK_MS : REST_MS;
+            idle_ticks = 0;
+            tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
-        if (!purge_pause(tick_ms))
+        if (!presence_pause(tick_ms))
             break;
         bool idle;
         if (!option(OPT_PURGER))
             break;
-        if (ticks % QUIET_TICKS == 1)
-            scarce = limits_look();
-        quiet = purge_tick(&h->pool, scarce, &idle) ? 0 : quiet + 1;
+        if (ticks % IDLE_TICKS_MAX == 1)
+            scarce = limits_poll_pressure();
+        idle_ticks = retain_tick(&h->pool, scarce, &idle) ? 0 : idle_ticks + 1;
         if (!idle)
             tick_ms = TICK_MS;
-        bool look = quiet == 1 || quiet == 3 || quiet >= QUIET_TICKS - 2;
-        if (fences && (look || ticks % QUIET_TICKS == 0)) /* in a busy program a thread may sleep, too */
-            look_after_caches(h);
+        bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
+        if (fences && (look || ticks % IDLE_TICKS_MAX == 0)) /* in a busy program a thread may sleep, too */
+            purger_empty_idle_caches(h);
         purge_as_asked(h, fences);
-        bool halfway = idle && (quiet == QUIET_TICKS / 2 || quiet == QUIET_TICKS - 1);
-        if (halfway || (scarce && ticks % QUIET_TICKS == 0)) /* what stayed free from one to the other */
-            trim(h, false);
+        bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
+        if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
+            purger_trim(h, false);
     }
     if (h != NULL) {
-        for (unsigned looks = 0; fences && looks < 2; looks++) /* the second takes back all loans */
-            look_after_caches(h);
-        purge_hand_over(&h->pool);
+        for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
+            purger_empty_idle_caches(h);
+        retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
-    heap_leave(h); /* if it was borrowed */
-    purge_release_purger();
+    thread_leave(h); /* if it was borrowed */
+    presence_release_purger();
     return NULL;
 }
 
-static void mind_limits(struct heap *h) {
+static void purger_mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
-        trim(h, true);
-        pool_settle(&h->pool);
+        purger_trim(h, true);
+        retain_settle(&h->pool);
     }
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
@@ -169,24 +179,24 @@ static void mind_limits(struct heap *h) {
     }
 }
 
-static void start_purger(struct heap *h) {
-    if (purge_purger_is_early())
+static void purger_start(struct heap *h) {
+    if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (purge_claim_purger()) {
+    else if (presence_claim_purger()) {
         h->pool.in_start = true;
-        if (!os_start_thread(run))
-            purge_release_purger();
+        if (!os_start_thread(purger_run))
+            presence_release_purger();
         h->pool.in_start = false;
     }
 }
 
-/* The heap grows. Where the thread's caches hold as much as a SuperSlab, the next spans can come from there. */
+/* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from there. */
 static void drain_caches(struct heap *h) {
     uint64_t before = load_relaxed(&h->pool.counters.n[COUNT_slots_released]);
     if (!rings_empty_from(h, SUPERSLAB_BYTES))
         return;
     outbox_flush(h);
-    pool_settle(&h->pool);
+    retain_settle(&h->pool);
     count(&h->pool.counters, COUNT_tension_drains);
     count_add(&h->pool.counters, COUNT_tension_freed_spans,
               load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before);
@@ -196,15 +206,15 @@ void chores_do(struct heap *h) {
     uint8_t chores = h->pool.chores;
     h->pool.chores = 0;
     if (chores & CHORE_PURGER)
-        start_purger(h);
+        purger_start(h);
     if (chores & CHORE_RINGS)
         rings_empty_as_due(h);
     if (chores & CHORE_TENSION)
         drain_caches(h);
     if (chores & CHORE_TRIM)
-        trim(h, false);
-    if (chores & CHORE_LOOK)
-        look_around(h);
+        purger_trim(h, false);
+    if (chores & CHORE_SCAN)
+        purger_scan(h);
     if (chores & CHORE_LIMITS)
-        mind_limits(h);
+        purger_mind_limits(h);
 }

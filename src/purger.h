@@ -1,17 +1,17 @@
 /* The purger: a thread that gives memory back, only in programs that have threads already.
  *
- *  1. It starts in malloc, once the heap has some size or there is something over a bound, and looks every 100 ms. The program
- *     may hold any lock then: the thread is started by libc itself, whatever wraps pthread_create (os_start_thread).
- *  2. In an idle program it empties the rings and outboxes of the threads, which may never wake up, and takes back the slabs
- *     that they have on loan, then purges the free pages inside partly used slabs. In a busy one it empties those that
- *     nobody used for a second.
+ *  1. It starts in malloc, once the heap has some size or something is over a bound, and wakes up every 100 ms. The program may
+ *     hold any lock when it starts, so libc itself starts it, whatever wraps pthread_create (os_start_thread).
+ *  2. In an idle program it empties the rings and outboxes of the threads, which may never wake up, takes back the slabs that
+ *     they have on loan, and then purges the free pages inside partly used slabs. In a busy program it empties only the
+ *     rings and outboxes that nobody used for a second.
  *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring. While
- *     threads use what they hold in these, and no more, it looks once a second.
- *  4. When the last thread but one of the program has ended, it purges what is over the bound and ends, busy or not: the
- *     program has one thread then. The next one starts a tenth of a second later, or when 32 MiB
- *     were taken and given since.
+ *     threads only use what they hold in these, it wakes up once a second.
+ *  4. When all threads of the program but one have ended, it purges what is over the bound and ends. The next purger starts a
+ *     tenth of a second later, or when 32 MiB were taken and given since.
  *
- * Also what heaps' threads do themselves from time to time. */
+ * The chores that threads do for themselves, at the end of a slow malloc, are here too. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_PURGER_H
 #define HAK_PURGER_H
 

@@ -1,4 +1,5 @@
 /* Reserving, committing, and the addresses of everything. See region.h. */
+/* SPDX-License-Identifier: MIT */
 #include "region.h"
 #include "options.h"
 #include "os.h"
@@ -6,25 +7,28 @@
 #define GUARD_BYTES (64 * KIB)
 /* A step of the SuperSlabs' memory is a sixteenth of what there is, within these bounds. Under mlockall all of a step becomes
  * resident in one malloc, at 0.9 ms a MiB and more, and gdb's gcore writes it whole, used or not. */
-#define COMMIT_LEAST SUPERSLAB_BYTES
-#define COMMIT_MOST (4 * SUPERSLAB_BYTES)
+#define COMMIT_MIN SUPERSLAB_BYTES
+#define COMMIT_MAX (4 * SUPERSLAB_BYTES)
 #define COMMIT_SHARE 16
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
-#define RESERVE_LEAST (256 * MIB) /* below that the window does better */
+#define RESERVE_MIN (256 * MIB) /* below that the window does better */
 
 struct region hak_region;
 struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
 
-/* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. Pairs with itself: 0 until one caller wins. */
-static _Atomic uintptr_t published;
-/* Released when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
-static _Atomic bool derived;
-/* Callers that may be about to write hak_region. Pairs with region_freeze: either that sees one, or the caller sees that all
- * is derived. */
-static _Atomic uint32_t deriving;
-static _Atomic bool freezing; /* the start is over */
-/* os_address_limit() when the library started; 0: not asked yet. Pairs with itself. */
-static _Atomic size_t limit_at_start;
+/* How far the region is made. Any thread; sequentially consistent unless noted. */
+static struct region_birth {
+    /* base (a multiple of 2 MiB) | window bit | log2 of the SuperSlabs. 0 until one caller wins. */
+    _Atomic uintptr_t published;
+    /* Stored when hak_region holds what follows from `published`; acquired by every later caller of region_init. */
+    _Atomic bool derived;
+    /* The start is over. Relaxed: in the rare case that both sides miss the other, the region just stays writable. */
+    _Atomic bool freezing;
+    /* Threads inside derive(). Pairs with region_freeze: either it sees a non-zero count, or the thread sees `derived`. */
+    _Atomic uint32_t deriving;
+    /* os_address_limit() when the library started; 0: not asked yet. Relaxed: it stands for itself. */
+    _Atomic size_t limit_at_start;
+} region_birth;
 #define PUBLISHED_WINDOW 64u
 #define UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
 _Static_assert(BITSET_LEVELS == 4, "derive places so many");
@@ -51,7 +55,7 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
     return l;
 }
 
-/* Sizes with their guards, each a multiple of the largest page size there is (64 KiB). */
+/* A table's size with its guard: multiples of the largest page size there is (64 KiB). */
 static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
 static size_t tables_bytes(const struct layout *l) {
     return table_bytes(l->heaps_bytes) + table_bytes(l->upper_bytes + l->rows_bytes) + table_bytes(l->slabs_bytes);
@@ -95,11 +99,11 @@ HAK_RACY static void derive(uintptr_t word) {
 
 static bool publish(uintptr_t word) {
     uintptr_t nothing = 0;
-    return rmw_cas(&published, &nothing, word);
+    return rmw_cas(&region_birth.published, &nothing, word);
 }
 
 static bool reserve(size_t bytes) {
-    for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_LEAST; log2--) {
+    for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_MIN; log2--) {
         struct layout l = layout_for(log2, false);
         size_t tables = tables_bytes(&l);
         size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
@@ -155,7 +159,7 @@ static bool commit_table(char *from, char *to, char *end) {
     return (uintptr_t)to <= begin || os_commit_first(at, bytes, round_up((uintptr_t)end, page) - begin);
 }
 
-/* Of so many SuperSlabs, those that have tables: some more. */
+/* The number of SuperSlabs that have tables when this many are committed. */
 static size_t with_tables(size_t superslabs) {
     return min_size(round_up(superslabs, TABLE_STEP), hak_region.superslabs_max);
 }
@@ -174,10 +178,10 @@ static char *upper_begin(size_t superslabs) {
 
 /* Tables for the SuperSlabs from `have` to `to`; those before have theirs. */
 static bool commit_tables(size_t have, size_t to) {
-    size_t from = with_tables(have), end = with_tables(to), most = hak_region.superslabs_max;
+    size_t from = with_tables(have), end = with_tables(to), max = hak_region.superslabs_max;
     char *low = upper_begin(end);
-    return from >= end || (commit_table(records_end(from), records_end(end), records_end(most)) &&
-                           commit_table(have == 0 ? low : rows_end(from), rows_end(end), rows_end(most)) &&
+    return from >= end || (commit_table(records_end(from), records_end(end), records_end(max)) &&
+                           commit_table(have == 0 ? low : rows_end(from), rows_end(end), rows_end(max)) &&
                            (have == 0 || commit_table(low, upper_begin(from), upper_begin(from))));
 }
 
@@ -191,11 +195,11 @@ static bool commit_blocks(size_t from, size_t to) {
     return os_commit_first(at, to - from, hak_region.superslabs_max * SUPERSLAB_BYTES - from);
 }
 
-/* Commits so that `superslabs` of them have memory and records: a step, at least what is needed. Several threads may do so
- * at once: committing again is harmless, and the frontier only grows. */
+/* Commits memory and records for at least `superslabs` SuperSlabs, in a step. Several threads may do so at once: committing
+ * again is harmless, and the frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
     size_t have = region_frontier(), need = superslabs * SUPERSLAB_BYTES;
-    size_t step = min_size(max_size(have / COMMIT_SHARE, COMMIT_LEAST), COMMIT_MOST);
+    size_t step = min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
     for (;; step /= 2) {
         size_t to = min_size(max_size(need, have + step), hak_region.superslabs_max * SUPERSLAB_BYTES);
         to = round_up(to, SUPERSLAB_BYTES);
@@ -213,65 +217,64 @@ static bool commit_superslabs(size_t superslabs) {
 
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
 static bool is_unlimited(void) {
-    size_t limit = load_relaxed(&limit_at_start);
+    size_t limit = load_relaxed(&region_birth.limit_at_start);
     if (limit == 0)
         limit = os_address_limit();
-    store_relaxed(&limit_at_start, limit);
+    store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
 }
 
 void region_start(void) {
-    if (!load_acquire(&derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
+    if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
         region_init(); /* asks for the limit, which a sandbox may forbid later */
 }
 
 bool region_init(void) {
-    if (likely(load_acquire(&derived)))
+    if (likely(load_acquire(&region_birth.derived)))
         return true;
     options_init();
-    if (load_acquire(&published) == 0) {
+    if (load_acquire(&region_birth.published) == 0) {
         size_t wanted = option(OPT_REGION_BYTES);
         if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
             !open_window(min_size(os_address_limit(), 256 * GIB)))
             return false;
     }
-    rmw_add(&deriving, 1);
-    if (!load_seq(&derived))
-        derive(load_acquire(&published));
-    rmw_add(&deriving, (uint32_t)-1);
+    rmw_add(&region_birth.deriving, 1);
+    if (!load_seq(&region_birth.derived))
+        derive(load_acquire(&region_birth.published));
+    rmw_add(&region_birth.deriving, (uint32_t)-1);
     if (region_frontier() == 0 && !commit_superslabs(1))
         return false;
-    store_seq(&derived, true);
-    if (load_relaxed(&freezing))
+    store_seq(&region_birth.derived, true);
+    if (load_relaxed(&region_birth.freezing))
         region_freeze();
     return true;
 }
 
 void region_freeze(void) {
-    store_relaxed(&freezing, true);
-    if (load_seq(&derived) && load_seq(&deriving) == 0)
+    store_relaxed(&region_birth.freezing, true);
+    if (load_seq(&region_birth.derived) && load_seq(&region_birth.deriving) == 0)
         os_freeze(&hak_region, sizeof hak_region);
 }
 
 /* ---- SuperSlabs without memory ----
  * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has unmapped. */
 
-/* `head` is a chain of unmapped SuperSlabs, as number + 1, linked by changed_ms, which they do not need. It is only ever taken
- * whole, so there is no ABA. */
+/* `head` is a chain of unmapped SuperSlabs, as number + 1. The chain is only ever taken whole, so there is no ABA. */
 static void put_unmapped(uint32_t head) {
     uint32_t last = head, next;
-    while ((next = load_relaxed(&superslab_at(last - 1)->changed_ms)) != 0)
+    while ((next = load_relaxed(&superslab_at(last - 1)->next_unmapped)) != 0)
         last = next;
     uint32_t before = load_relaxed(&hak_region_use.unmapped);
     do
-        store_relaxed(&superslab_at(last - 1)->changed_ms, before);
+        store_relaxed(&superslab_at(last - 1)->next_unmapped, before);
     while (!rmw_cas(&hak_region_use.unmapped, &before, head)); /* pairs with the swap below, for the links */
 }
 
 void region_put_unmapped(size_t first, size_t n) {
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
-        store_relaxed(&superslab_at(i)->changed_ms, 0);
+        store_relaxed(&superslab_at(i)->next_unmapped, 0);
         put_unmapped((uint32_t)i + 1);
     }
 }
@@ -283,7 +286,7 @@ size_t region_map_unmapped(void) {
     struct superslab *ss = superslab_at(head - 1);
     char *at = slot_address((size_t)(head - 1) * SUPERSLAB_SLOTS);
     void *got = os_map(OS_AT, at, SUPERSLAB_BYTES);
-    uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->changed_ms) : head;
+    uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->next_unmapped) : head;
     if (rest != 0)
         put_unmapped(rest);
     if (got != at)

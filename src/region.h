@@ -12,6 +12,7 @@
  *     are reserved, SuperSlabs are mapped one by one where the window is still free.
  *
  * Everything may be called from any thread. Records are never unmapped. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_REGION_H
 #define HAK_REGION_H
 
@@ -23,17 +24,6 @@ struct heap;
 /* ---- slab records ---- */
 
 enum { BLOCK_ALIGN = 8 }; /* of every block, at least */
-
-enum slab_kind {
-    KIND_FREE, /* the slot is the pool's, or not the first of its block */
-    KIND_TINY,
-    KIND_MID, /* every slot of the span; first_offset leads to the record that counts */
-    KIND_LARGE,
-    KIND_HUGE,
-    KIND_SAMPLED, /* a slot of the guard pool, one block */
-    KIND_SECURE,  /* secure mode: every slot of the span, as KIND_MID */
-    KIND_GUARDED, /* secure mode, large and huge: the slot the block begins in */
-};
 
 /* Which of its heap's places a tiny slab is in (bits). */
 enum slab_place {
@@ -55,15 +45,16 @@ enum slab_place {
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        uintptr_t list; /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while
-                            the slab is current */
+        /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is
+         * current */
+        uintptr_t list;
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
     };
     union {
-        uint32_t
-            countdown; /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the
-                                 slab is current: frees until it is looked at */
+        /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
+         * until it is looked at */
+        uint32_t countdown;
         uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
         uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
     };
@@ -73,7 +64,7 @@ struct slab {
         uint32_t blocks;    /* mid, secure: in the slab; constant while the slab lives */
     };
     _Atomic uint8_t class_id; /* constant while the slab lives */
-    _Atomic uint8_t kind;     /* enum slab_kind; constant while the slab lives */
+    _Atomic uint8_t kind;     /* enum slab_kind (kinds.h); constant while the slab lives */
     uint8_t slots;            /* of the span; constant while the slab lives */
     union {
         uint8_t place;        /* tiny, owner: enum slab_place */
@@ -83,16 +74,19 @@ struct slab {
         uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    uint16_t floor;              /* tiny, owner: blocks out when the countdown ends: see slab.h */
+    union {
+        uint16_t floor;         /* tiny, owner: blocks out when the countdown ends: see slab.h */
+        _Atomic bool kept_thin; /* mid, any thread: counted in kept_thin_slabs of mid.c */
+    };
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    uint32_t
-        hit_blocks; /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is
-                            a hit. Others read it too (RACY_LOAD) */
-    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see remote.h. Never overlaid */
+    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others read it
+     * too (RACY_LOAD) */
+    uint32_t hit_blocks;
+    _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64];           /* mid, holder of the block: enum mid_state; others but tiny: [0] */
+        _Atomic uint8_t state[64];           /* mid, holder of the block: enum block_state; others but tiny: [0] */
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
@@ -108,7 +102,7 @@ struct slab {
             _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
         };
         struct {                           /* guarded */
-            _Atomic uint8_t guarded_state; /* enum mid_state: whoever makes it free goes on */
+            _Atomic uint8_t guarded_state; /* enum block_state: whoever makes it free goes on */
             size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
             size_t span_slots;             /* all of it; constant while the block lives */
             bool is_huge;                  /* huge pages were asked for */
@@ -144,9 +138,12 @@ enum superslab_huge {
 };
 
 struct superslab {
-    _Atomic uint64_t word;       /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
-    _Atomic uint32_t changed_ms; /* when a slot last became EMPTY */
-    _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
+    _Atomic uint64_t word; /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
+    union {
+        _Atomic uint32_t changed_ms;    /* when a slot last became EMPTY */
+        _Atomic uint32_t next_unmapped; /* while it waits to be mapped: the next one that does, + 1; 0: none */
+    };
+    _Atomic uint32_t inbox_mask;                        /* slots whose inbox is well filled: hint for SET_INBOX */
     _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
     _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 of the last slab there, for class affinity */
     _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
@@ -212,7 +209,7 @@ size_t region_map_unmapped(void);
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);
 enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
-#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: purge.c has it */
+#define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: see presence.h */
 
 /* Bytes from the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);

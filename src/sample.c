@@ -1,4 +1,5 @@
 /* See sample.h. */
+/* SPDX-License-Identifier: MIT */
 #include "sample.h"
 #include "options.h"
 #include "os.h"
@@ -49,7 +50,7 @@ static uint32_t draw_blocks(struct sampler *r, unsigned c) {
 static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
 
 /* Which kind a sample is of, or both: each has its own chance. */
-static unsigned kinds(struct sampler *r, double profile, double guard) {
+static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
     if (guard == 0)
         return SAMPLE_PROFILE;
     double dice = random_unit(r) * (profile + guard - profile * guard);
@@ -235,7 +236,7 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
     if (!sample_on(h) || likely(!comes(h, bytes, c)))
         return sample;
     sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
-    sample.kinds = kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
+    sample.kinds = choose_kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
     if (sample.kinds & SAMPLE_PROFILE)
         keep_rate(h);
     return sample;

@@ -12,11 +12,12 @@
  *
  * A sampled tiny request gets a block of a mid class, whose state byte shows it: so no free of it is a hit, either. All is
  * for the owner of the heap, on slow paths. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SAMPLE_H
 #define HAK_SAMPLE_H
 
-#include "profile.h"
-#include "slab.h"
+#include "heap.h"
+#include "links.h"
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
 

@@ -1,7 +1,9 @@
-/* Memory for what is too large for a stack, as reports are: malloc and all else here must get by with 2 KiB of it.
+/* Memory for what is too large for a stack, such as reports: no function of the library may use more than 2 KiB of stack.
  *
- * One piece is the library's own, so that a report can be made when there is no memory; whoever finds that taken gets a mapping.
- * A child forked while another thread had it finds it taken for ever, and gets mappings. Any thread; nothing waits. */
+ * One piece belongs to the library, so that a report can be made when there is no memory; a caller that finds it taken gets a
+ * mapping. In a child that was forked while another thread had the piece, it stays taken, and callers get mappings. Any
+ * thread calls these; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SCRATCH_H
 #define HAK_SCRATCH_H
 

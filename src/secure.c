@@ -11,15 +11,21 @@
  *
  * The state of a block is written by whoever holds it; that two threads free it at the same moment is told later, when
  * the second comes back to the slab or is handed out. */
+/* SPDX-License-Identifier: MIT */
 #include "secure.h"
+#include "block.h"
 #include "fail.h"
+#include "guarded.h"
+#include "kinds.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
+#include "presence.h"
+#include "ring.h"
+#include "search.h"
 #include "secure_damage.h"
 #include "secure_slab.h"
 #include "spans.h"
-#include "tiers.h"
+#include "thread.h"
 
 #define TINY_FIFO 64
 #define TINY_POOL 48
@@ -36,13 +42,6 @@ _Static_assert(sizeof(struct secure_heap) + sizeof(struct secure_entry) *
                                                  MID_CLASSES * (MID_FIFO + MID_POOL)) <=
                    HEAP_SECURE_BYTES,
                "room in a heap");
-
-uint64_t secure_random(struct heap *h) {
-    struct secure_heap *sh = secure_of(h);
-    if (unlikely(sh->random == 0))
-        sh->random = secure_fold(hak_region.second_key, (uintptr_t)h ^ os_random() ^ os_now_ms());
-    return secure_next_random(sh);
-}
 
 static void make_cache(struct heap *h, unsigned c) {
     struct secure_heap *sh = secure_of(h);
@@ -98,20 +97,37 @@ static void *nothing(size_t bytes) {
 
 static _Atomic uint32_t trims; /* how often all was to be given back: each heap empties its caches once for each */
 
+static void unclaim(struct secure_cache *cache, unsigned c) {
+    struct secure_span *span = cache->span;
+    cache->span = NULL;
+    if (span != NULL)
+        secure_slab_unclaim(span, c);
+}
+
+static void empty(struct heap *h) {
+    if (!option(OPT_SECURE)) /* or else there are no caches, nor pages for them */
+        return;
+    for (unsigned c = 0; c < CLASSES; c++) {
+        struct secure_cache *cache = &secure_of(h)->cache[c];
+        if (cache->pool_room == 0)
+            continue;
+        unsigned n = cache->pool_blocks;
+        unsigned waiting = cache->fifo_blocks;
+        cache->pool_blocks = cache->pool_next = cache->pool_full = 0;
+        cache->fifo_blocks = cache->fifo_at = 0;
+        secure_slab_return(h, cache->pool, n);
+        secure_slab_return(h, cache->pool + cache->pool_room, waiting);
+        unclaim(cache, c);
+    }
+}
+
 static void empty_if_wanted(struct heap *h) {
     struct secure_heap *sh = secure_of(h);
     uint32_t wanted = load_relaxed(&trims);
     if (likely(sh->trims_seen == wanted))
         return;
     sh->trims_seen = wanted;
-    secure_empty(h);
-}
-
-static void unclaim(struct secure_cache *cache, unsigned c) {
-    struct secure_span *span = cache->span;
-    cache->span = NULL;
-    if (span != NULL)
-        secure_slab_unclaim(span, c);
+    empty(h);
 }
 
 /* What has many slabs touches them whole, being handed blocks at random: a first look at a page and its first use would be
@@ -132,7 +148,7 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {
@@ -198,7 +214,7 @@ HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
 /* Of zero bytes: nothing is there to be looked at. */
 static void *hand_out_empty(struct secure_entry e) {
     if (unlikely(state_is_live(load_relaxed(e.state)))) { /* as in hand_out_bad */
-        if (purge_forked_with_threads())
+        if (presence_lost_threads())
             return NULL;
         fail_double_free(block_word(e.block), 0, FREER_UNKNOWN);
     }
@@ -215,7 +231,8 @@ static unsigned class_for(size_t bytes, size_t alignment) {
     return whole <= TINY_BYTES_MAX ? tiny_class_of(whole) : mid_class_of(whole);
 }
 
-void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    *zero = true;
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES || alignment > SLOT_BYTES))
         return guarded_malloc(h, bytes, alignment);
     unsigned c = class_for(bytes, alignment);
@@ -236,7 +253,7 @@ void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
 
 /* ---- looking up, freeing ---- */
 
-enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
+static enum secure_state find_state(struct slab *part, const void *p, size_t *bytes) {
     const struct slab *s = mid_first(part);
     unsigned i = secure_index(s, (uintptr_t)p);
     bool starts = i < s->blocks;
@@ -252,10 +269,10 @@ enum secure_state secure_find(struct slab *part, const void *p, size_t *bytes) {
 
 HAK_COLD static void fail_free(struct slab *s, const void *p) {
     size_t bytes;
-    switch (secure_find(s, p, &bytes)) {
+    switch (find_state(s, p, &bytes)) {
     case SECURE_NO_BLOCK: fail_bad_pointer("free", p, "inside a block", bytes); break;
     case SECURE_NEVER: fail_bad_pointer("free", p, "a block that was never handed out", 0); break;
-    default: fail_double_free(p, bytes, heap_freer());
+    default: fail_double_free(p, bytes, search_only_freer());
     }
 }
 
@@ -307,7 +324,7 @@ HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, stru
 
 /* The hit path of free, for blocks that nearly fill one of the class. Its branches on sizes are taken by that of the class, which
  * is here sooner than what the state tells. */
-void secure_free(struct heap *h, struct slab *s, void *p) {
+static void free_block(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
     size_t bytes, block_bytes = s->block_bytes;
     if (unlikely(!take_back(s, p, &e, &bytes)))
@@ -325,7 +342,7 @@ void secure_free(struct heap *h, struct slab *s, void *p) {
     quarantine(h, slab_class(s), e);
 }
 
-void secure_free_homeless(struct slab *s, void *p) {
+static void free_without_heap(struct slab *s, void *p) {
     size_t bytes;
     struct secure_entry e;
     if (!take_back(s, p, &e, &bytes))
@@ -334,11 +351,12 @@ void secure_free_homeless(struct slab *s, void *p) {
     secure_slab_return(&heap_afterlife, &e, 1);
 }
 
-bool secure_resize(struct slab *part, void *p, size_t bytes) {
+static bool resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
+    (void)h;
     struct slab *s = mid_first(part);
     size_t had, room = s->block_bytes - CANARY_BYTES;
-    if (secure_find(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 ||
-        room - bytes > SLACK_MOST - 1 || slab_class(s) == ZERO_CLASS)
+    if (find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 || room - bytes > SLACK_MOST - 1 ||
+        slab_class(s) == ZERO_CLASS)
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
         fail_damage("overflow", p, had);
@@ -367,7 +385,7 @@ enum secure_maker secure_maker_of(const void *p) {
     enum slab_kind kind = part != NULL ? (enum slab_kind)slab_kind(part) : KIND_FREE;
     if (kind == KIND_GUARDED && guarded_find(part, p, &bytes) == SECURE_LIVE)
         return (enum secure_maker)part->maker;
-    if (kind != KIND_SECURE || secure_find(part, p, &bytes) != SECURE_LIVE)
+    if (kind != KIND_SECURE || find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
     const struct slab *s = mid_first(part);
     return (enum secure_maker)(load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p))) &
@@ -376,22 +394,7 @@ enum secure_maker secure_maker_of(const void *p) {
 
 /* ---- giving back ---- */
 
-void secure_empty(struct heap *h) {
-    for (unsigned c = 0; c < CLASSES; c++) {
-        struct secure_cache *cache = &secure_of(h)->cache[c];
-        if (cache->pool_room == 0)
-            continue;
-        unsigned n = cache->pool_blocks;
-        unsigned waiting = cache->fifo_blocks;
-        cache->pool_blocks = cache->pool_next = cache->pool_full = 0;
-        cache->fifo_blocks = cache->fifo_at = 0;
-        secure_slab_return(h, cache->pool, n);
-        secure_slab_return(h, cache->pool + cache->pool_room, waiting);
-        unclaim(cache, c);
-    }
-}
-
-size_t secure_trim(struct heap *h, bool all) {
+static size_t trim(struct heap *h, bool all) {
     if (!option(OPT_SECURE))
         return 0;
     size_t pages = guarded_purge(h);
@@ -425,7 +428,7 @@ static void check_entries(const struct secure_entry *entries, unsigned n, size_t
 
 void secure_look_at_exit(void) {
     uint64_t taken[SPAN_BLOCKS_MOST / 64];
-    struct heap *h = option(OPT_SECURE) ? heap_enter() : NULL;
+    struct heap *h = option(OPT_SECURE) ? thread_enter() : NULL;
     if (h == NULL)
         return;
     for (unsigned c = ZERO_CLASS + 1; c < CLASSES; c++) {
@@ -435,7 +438,7 @@ void secure_look_at_exit(void) {
         check_entries(cache->pool, cache->pool_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
-    bool alone = pool_clients() == 1 && !purge_forked_with_threads();
+    bool alone = presence_clients() == 1 && !presence_lost_threads();
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MOST, at % SPANS_MOST);
@@ -447,22 +450,53 @@ void secure_look_at_exit(void) {
         }
         seen += n * block_bytes_of(c) + (alone && c != ZERO_CLASS ? secure_check_live(span, c) : 0);
     }
-    heap_leave(h);
+    thread_leave(h);
 }
 
 /* ---- counting ---- */
 
-HAK_RACY void secure_count(const struct slab *s, size_t *live, size_t *kept) {
+HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
     const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
     uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: the kind came to this processor sooner */
     size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_most(span)) : 0;
-    *live = 0;
+    use->slots = s->slots;
     for (unsigned i = 0; i < all; i++) {
         uint16_t state = load_relaxed(span_state(span, i));
         if (state == 0 || state & STATE_FREED)
             continue;
         blocks++;
-        *live += secure_size_of_state(s->block_bytes, state);
+        use->out_bytes += secure_size_of_state(s->block_bytes, state);
     }
-    *kept = held > blocks + 1 ? (held - 1 - blocks) * s->block_bytes : 0;
+    use->cached_bytes = held > blocks + 1 ? (held - 1 - blocks) * s->block_bytes : 0;
 }
+
+/* ---- the row ---- */
+
+static void find(struct block *b, const void *p) {
+    switch (find_state(b->slab, p, &b->bytes)) {
+    case SECURE_NO_BLOCK: break;
+    case SECURE_NEVER: b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0; break;
+    default: b->why = NULL;
+    }
+    b->slab = mid_first(b->slab);
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    size_t bytes;
+    return find_state(b->slab, p, &bytes) == SECURE_FREED;
+}
+
+const struct kind kind_secure = {
+    .name = "a secure slab",
+    .malloc = malloc_block,
+    .free = free_block,
+    .free_without_heap = free_without_heap,
+    .resize = resize,
+    .find = find,
+    .is_free = is_free,
+    .size_fits = secure_size_fits,
+    .empty = empty,
+    .release = empty,
+    .trim = trim,
+    .count = count_slab,
+};

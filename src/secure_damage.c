@@ -1,15 +1,15 @@
 /* Damage to secure mode's blocks. See secure_damage.h. */
+/* SPDX-License-Identifier: MIT */
 #include "secure_damage.h"
 #include "fail.h"
-#include "purge.h"
-#include "tiers.h"
+#include "presence.h"
 
 /* ---- what was found at a block ---- */
 
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
     uint16_t before = load_relaxed(e.state);
     size_t bytes = before != 0 ? secure_size_of_state(block_bytes, before) : block_bytes - CANARY_BYTES;
-    if (purge_forked_with_threads())
+    if (presence_lost_threads())
         return false;
     if (state_is_live(before) || memory_is_zero(e.block, block_bytes)) /* two threads freed it at the same moment */
         fail_double_free(block_word(e.block), bytes, FREER_UNKNOWN);
@@ -23,7 +23,7 @@ HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
  * the block's last byte. */
 HAK_RACY static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
     uint8_t first = *((const volatile uint8_t *)(const volatile void *)block_word(block) + bytes);
-    return first != (uint8_t)secure_canary_at(secure_canary(block), bytes);
+    return first != (uint8_t)secure_canary_at(canary_of(block), bytes);
 }
 static bool is_live_with(const struct slab *s, uintptr_t block, size_t *bytes) {
     uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, block)));
@@ -56,7 +56,7 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 void secure_check_free(struct secure_entry e, size_t block_bytes) {
     uint16_t state = load_relaxed(e.state);
-    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || purge_forked_with_threads())
+    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
         return;
     fail_damage("write after free", block_word(e.block), secure_size_of_state(block_bytes, state));
     memset(block_word(e.block), 0, block_bytes);

@@ -1,9 +1,10 @@
 /* Damage to secure mode's blocks: overwritten canaries, and free blocks that are no longer zero. For secure.c and
  * secure_slab.c alone. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_DAMAGE_H
 #define HAK_SECURE_DAMAGE_H
 
-#include "secure.h"
+#include "secure_block.h"
 
 HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
     return block_index(part->divisor, (uint32_t)(block - part->start));
@@ -21,10 +22,10 @@ HAK_INLINE bool is_intact_before(const struct slab *s, uintptr_t block) {
     if (unlikely(block == s->start))
         return true;
     uint64_t found = word_before(block);
-    return (found == 0) | (found == secure_canary(block - s->block_bytes));
+    return (found == 0) | (found == canary_of(block - s->block_bytes));
 }
 HAK_INLINE bool secure_has_canary(const struct slab *s, uintptr_t block, size_t bytes) {
-    uint64_t canary = secure_canary(block), behind, end = *block_word(block + s->block_bytes - CANARY_BYTES);
+    uint64_t canary = canary_of(block), behind, end = *block_word(block + s->block_bytes - CANARY_BYTES);
     memcpy(&behind, (char *)block_word(block) + bytes, CANARY_BYTES);
     return ((behind ^ secure_canary_at(canary, bytes)) | (end ^ canary)) == 0;
 }

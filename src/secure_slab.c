@@ -2,13 +2,16 @@
  *
  * `held` reserves before bits are taken and is lowered after they are set. Who lowers it so that all are here makes it 0 in
  * the same compare-and-swap, and gives the span back. */
+/* SPDX-License-Identifier: MIT */
 #include "secure_slab.h"
+#include "block.h"
 #include "fail.h"
+#include "kinds.h"
 #include "os.h"
-#include "purge.h"
+#include "presence.h"
+#include "search.h"
 #include "secure_damage.h"
 #include "spans.h"
-#include "tiers.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 
@@ -59,8 +62,8 @@ static void offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
-        if (!pool_offered(slot_of(s), c))
-            pool_offer(slot_of(s), c);
+        if (!superslab_is_offered(slot_of(s), c))
+            superslab_offer(slot_of(s), c);
     } while (PROVEN(offer_class, slab_class(s) != c));
 }
 
@@ -157,7 +160,7 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
         unsigned at = lowest_bit(words);
         twice =
             rmw_or(span_free(span, at), mask[at]) & mask[at]; /* pairs with take_blocks, for the states and zeroes */
-        if (likely(twice == 0) || purge_forked_with_threads())
+        if (likely(twice == 0) || presence_lost_threads())
             continue;
         size_t index = at * 64 + lowest_bit(twice);
         fail_double_free(slab_address(s) + index * s->block_bytes, s->block_bytes - CANARY_BYTES, FREER_UNKNOWN);
@@ -174,7 +177,7 @@ void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n
             let_go_of(h, s, slab_class(s), blocks);
             continue;
         }
-        if (!purge_forked_with_threads())
+        if (!presence_lost_threads())
             fail_bad_pointer("free", block_word(entries[0].block), "a block that is free", 0);
         secure_entry_copy(&entries[0], &entries[--n]);
     }

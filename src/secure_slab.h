@@ -1,10 +1,11 @@
 /* Secure mode's slabs: a slab is a span cut into blocks of one class, and no thread's own: all take from them and give to
  * them. For secure.c alone. All functions are
  * thread-safe. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SECURE_SLAB_H
 #define HAK_SECURE_SLAB_H
 
-#include "secure.h"
+#include "secure_block.h"
 
 /* A new slab, of which `taken` blocks are reserved for the caller. NULL: there is no memory. */
 struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken);

@@ -1,10 +1,14 @@
 /* See slab.h. */
+/* SPDX-License-Identifier: MIT */
 #include "slab.h"
 #include "fail.h"
+#include "inbox.h"
+#include "kinds.h"
 #include "options.h"
 #include "pages.h"
+#include "presence.h"
 #include "purge.h"
-#include "remote.h"
+#include "retain.h"
 #include "sample.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
@@ -23,7 +27,7 @@
 #define VERIFY_EVERY 16       /* … then one in so many */
 /* Of a class, and so the slabs that wait in vain when others come to free what this heap allocates. Replacing blocks of
  * 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
-#define RETURNS_MOST 8
+#define RETURNS_MAX 8
 
 /* ---- the two lists ---- */
 
@@ -96,22 +100,6 @@ void slab_unlist(struct heap *h, struct slab *s) {
     h->thin_slabs -= was_thin;
 }
 
-/* The length of a list of the slab's blocks, as it should be: every link leads to a block, the last to the terminator. One
- * that does not was overwritten: then all that the list held is out for ever. */
-static unsigned list_length(const struct slab *s, uintptr_t *list) {
-    unsigned n = 0, most = size_classes[slab_class(s)].blocks;
-    uintptr_t block = *list, slab = (uintptr_t)slab_address(s);
-    for (; is_in_slab(block, slab) && n <= most; n++)
-        block = block_next(block);
-    if (likely(block == slab_terminator(s)))
-        return n;
-    fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
-    *list = slab_terminator(s);
-    return 0;
-}
-
-bool slab_list_is_sound(struct slab *s) { return list_length(s, &s->list) == slab_listed(s); }
-
 /* ---- freeing ---- */
 
 /* All blocks are back: nobody else can know the slab any more, as every way to it leads over a block that is out. */
@@ -140,7 +128,7 @@ static bool look_at_current(struct heap *h, struct slab *s) {
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
-    unsigned listed = list_length(s, &h->list[c]), out = slab_used(s) - listed;
+    unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
     bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->looks_left[c] == 0) {
         h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
@@ -152,12 +140,6 @@ static bool look_at_current(struct heap *h, struct slab *s) {
     slab_look_after(h, s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
     sample_refilled(h, c, listed);
     return false;
-}
-
-/* A slab of the class whose blocks this heap frees itself. */
-static void returned(struct heap *h, const struct slab *s) {
-    uint8_t *returns = &h->returns[slab_class(s)];
-    *returns = (uint8_t)(*returns + (*returns < RETURNS_MOST));
 }
 
 /* Each walk costs a cache miss for every few blocks: with every slab walked `batches` takes 15 % more instructions. */
@@ -181,7 +163,7 @@ static bool all_have_links(const struct slab *s) {
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
     if (likely(s->purged_pages == 0 && all_have_links(s)))
         return true;
-    unsigned listed = list_length(s, &s->list), all = s->carved - s->purged_blocks;
+    unsigned listed = links_count(s, &s->list), all = s->carved - s->purged_blocks;
     s->countdown = all - listed;
     return s->countdown == 0;
 }
@@ -197,10 +179,10 @@ static void count_to_thin(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (pool_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (presence_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
         return;
     bool counted = s->place & PLACE_THIN;
-    if (pool_may_retain(h->thin_slabs + !counted)) {
+    if (retain_may_keep(h->thin_slabs + !counted)) {
         h->thin_slabs += !counted;
         atomic_signal_fence(memory_order_seq_cst); /* a child forked here has one too many */
         s->place |= PLACE_THIN;
@@ -211,7 +193,7 @@ static void became_thin(struct heap *h, struct slab *s) {
     h->thin_slabs -= counted;
     size_t pages = pages_trim_thin(s);
     if (pages != 0)
-        pool_shrank_inside(&h->pool, slot_of(s), pages);
+        purge_shrank_inside(&h->pool, slot_of(s), pages);
 }
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
@@ -229,7 +211,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, s->place & PLACE_OWNED)) {
         list_on_class(h, s);
-        returned(h, s);
+        h->returns[slab_class(s)] += h->returns[slab_class(s)] < RETURNS_MAX; /* this heap frees what it allocates */
     }
     return false;
 }
@@ -241,15 +223,45 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
     return --s->countdown == 0 && slab_countdown_ended(h, s);
 }
 
+bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
+    uintptr_t slab = (uintptr_t)slab_address(s);
+    s->own_frees = false;
+    for (uint64_t left = blocks; left > 0; left--) {
+        if (unlikely(!is_in_slab(block, slab))) {
+            fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
+            return false; /* the rest is out for ever */
+        }
+        uintptr_t next = block_next(block);
+        if (slab_free(h, s, block))
+            return true;
+        block = next;
+    }
+    return false;
+}
+
+bool slab_drain_inbox(struct heap *h, struct slab *s) {
+    uint64_t word = PROVEN(drain, rmw_swap(&s->inbox, 0));
+    if (word == 0)
+        return false;
+    count(&h->pool.counters, COUNT_inbox_batches);
+    bool all = !(s->place & PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
+    if (all && !slab_verify_due(h)) { /* they need not be touched once more */
+        slab_release(h, s);
+        return true;
+    }
+    return slab_free_chain(h, s, inbox_newest(s, word), inbox_blocks(word));
+}
+
 /* ---- the slab that serves a class ---- */
 
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
+    slab_give_up_current(h, c);
     HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]));
     unsigned listed = slab_listed(s), out = slab_used(s);
     uintptr_t list = s->list;
     h->current[c] = s;
-    s->list = slab_terminator(s); /* its blocks are elsewhere: block_is_listed must not meet them here */
+    s->list = slab_terminator(s); /* its blocks are elsewhere: search_lists must not meet them here */
     s->free_to = &h->list[c];
     s->floor = 0;
     slab_look_after(h, s, out);
@@ -264,8 +276,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     if (s == NULL)
         return NULL;
     sample_emptied(h, c);
-    uintptr_t list = h->list[c]; /* counted first: while nobody has it block_is_listed does not meet its blocks */
-    unsigned listed = list != slab_terminator(s) ? list_length(s, &list) : 0;
+    uintptr_t list = h->list[c]; /* counted first: while nobody has it search_lists does not meet its blocks */
+    unsigned listed = list != slab_terminator(s) ? links_count(s, &list) : 0;
     h->list[c] = slab_terminator(s);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
@@ -287,15 +299,15 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     /* pairs with the store in slab_let_go: its fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
-    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !outbox_may_have(h, s);
+    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s);
     return true;
 }
 
 /* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
  * little against all there is: half of the heap, shared out. */
 static size_t credit_most(void) {
-    unsigned clients = pool_clients();
-    return max_size(CREDIT_MOST, pool_active_slots() / (clients == 1 ? 1 : 2 * clients));
+    unsigned clients = presence_clients();
+    return max_size(CREDIT_MOST, account_active_slots() / (clients == 1 ? 1 : 2 * clients));
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
@@ -305,7 +317,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 
 /* How many slabs the heap may own. While its thread is alone nobody else can want them. */
 static size_t owned_most(struct heap *h) {
-    if (pool_clients() == 1)
+    if (presence_clients() == 1)
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_most());
     return option(OPT_OWNED_SLABS) + h->owned_credit;
@@ -343,17 +355,25 @@ static void count_to_reuse(struct slab *s) {
     s->countdown = c->reuse_at;
 }
 
-void slab_leave_full(struct heap *h, struct slab *s) {
-    uint8_t *returns = &h->returns[slab_class(s)];
+/* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that frees what
+ * it allocates. */
+void slab_give_up_current(struct heap *h, unsigned c) {
+    struct slab *s = slab_leave_current(h, c);
+    if (s == NULL || h->fresh[c] == s)
+        return;
+    if (s->carved < size_classes[c].blocks) {
+        slab_keep(h, s);
+        return;
+    }
     /* Before the inbox is looked at, where they may have gone. */
-    bool own_frees = !outbox_may_have(h, s);
+    bool own_frees = !heap_may_have_gathered(h, s);
     if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
-        *returns = 0;
-    if (*returns == 0 || slab_used(s) != size_classes[slab_class(s)].blocks) {
+        h->returns[c] = 0;
+    if (h->returns[c] == 0 || slab_used(s) != size_classes[c].blocks) {
         slab_let_go(h, s);
         return;
     }
-    --*returns;
+    h->returns[c]--;
     count_to_reuse(s);
     s->own_frees = own_frees;
     PROVEN(keep_list, list_owned(h, s));
@@ -371,7 +391,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
         s->place = 0;
         unsigned used = slab_used(s);
         if (load_relaxed(&s->inbox) != 0) {
-            if (inbox_drain(h, s)) /* true: that emptied the slab */
+            if (slab_drain_inbox(h, s)) /* true: that emptied the slab */
                 return;
             used = slab_used(s);
         }
@@ -381,11 +401,11 @@ void slab_let_go(struct heap *h, struct slab *s) {
         store_relaxed(&s->out, slab_used(s));
         store_relaxed(&s->due, usable ? 0 : s->countdown);
         count(&h->pool.counters, COUNT_slabs_let_go);
-        /* Pairs with send (remote.c), which writes the inbox, then reads the owner: one of us sees the other. */
+        /* Pairs with send (outbox.c), which writes the inbox, then reads the owner: one of us sees the other. */
         PROVEN(let_go, store_seq(&s->owner, OWNER_NONE));
         if (PROVEN(let_go_look, load_seq(&s->inbox) == 0) || !slab_adopt(h, s)) {
             if (usable)
-                pool_offer(slot, c);
+                superslab_offer(slot, c);
             return;
         }
     }
@@ -397,12 +417,12 @@ void slab_let_go(struct heap *h, struct slab *s) {
 static _Atomic bool in_demand[TINY_CLASSES];
 
 void slab_wanted(unsigned c) {
-    if (pool_clients() != 1 && !load_relaxed(&in_demand[c]))
+    if (presence_clients() != 1 && !load_relaxed(&in_demand[c]))
         store_relaxed(&in_demand[c], true);
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && pool_clients() != 1 && purge_minds_sleepers();
+    return h->bulk_frees >= LOAN_FROM_FREES && presence_clients() != 1 && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */
@@ -421,20 +441,20 @@ bool slab_borrow(struct heap *h, struct slab *s) {
     /* The CAS pairs with the store in slab_let_go, as that in slab_adopt does. */
     if (!slab_may_borrow(h) || is_in_demand(h, c) || !PROVEN(borrow, rmw_cas(&s->owner, &nobody, slab_on_loan_to(h))))
         return false;
-    s->own_frees = slab_used(s) == size_classes[c].blocks && !outbox_may_have(h, s);
+    s->own_frees = slab_used(s) == size_classes[c].blocks && !heap_may_have_gathered(h, s);
     s->place = PLACE_LENT;
     list_owned(h, s);
     if (slab_is_usable(s))
         list_on_class(h, s);
     count(&h->pool.counters, COUNT_slabs_lent);
     if (h->lent.slabs == 1)
-        purge_gathered();
+        presence_gathered();
     return true;
 }
 
 void slab_look_at_loan(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    if (pool_clients() == 1)
+    if (presence_clients() == 1)
         slab_keep(h, slab_end_loan(h, s));
     bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
     if (!gone && load_relaxed(&s->inbox) != 0)

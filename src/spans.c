@@ -1,9 +1,10 @@
 /* See spans.h. */
+/* SPDX-License-Identifier: MIT */
 #include "spans.h"
 #include "limits.h"
 #include "options.h"
 #include "os.h"
-#include "secure.h"
+#include "secure_random.h"
 
 #include <string.h>
 
@@ -69,8 +70,11 @@ static bool open_table(size_t superslab, size_t bytes) {
 
 static bool has_free(uint64_t w, unsigned order) { return w >> 32 == (uint64_t)order + 1 && (uint16_t)w != 0; }
 
-static _Atomic uint32_t guarded_superslabs;
-static _Atomic int64_t resident_slots; /* of free spans */
+/* Any thread. Each stands for itself: bounds that may be missed by a little. */
+static struct {
+    _Atomic uint32_t guarded_superslabs;
+    _Atomic int64_t resident_slots; /* of free spans */
+} spans_all;
 
 static unsigned random_bit(struct heap *h, uint64_t bits) {
     for (unsigned skip = random_below(h, count_bits(bits)); skip != 0; skip--)
@@ -107,7 +111,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
             continue;
         size_t slot = slot_of_span(superslab, index, order);
         if (resident != 0)
-            rmw_add(&resident_slots, -((int64_t)1 << order));
+            rmw_add(&spans_all.resident_slots, -((int64_t)1 << order));
         else if (!open_span(slot, order)) {
             add_span(superslab, bit, order);
             return BITSET_NONE;
@@ -143,9 +147,9 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return BITSET_NONE;
-    superslab_at(superslab)->has_guards = rmw_add(&guarded_superslabs, 1) < GUARDED_MOST;
+    superslab_at(superslab)->has_guards = rmw_add(&spans_all.guarded_superslabs, 1) < GUARDED_MOST;
     if (!open_table(superslab, table_bytes_for(c)) || (!zero && !clear_superslab(superslab))) {
-        rmw_add(&guarded_superslabs, (uint32_t)-1);
+        rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
         pool_give_run(&h->pool, superslab, 1, !zero);
         return BITSET_NONE;
     }
@@ -154,10 +158,10 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
         slab_of_slot(superslab * SUPERSLAB_SLOTS + i)->is_shut = false;
     if (!superslab_at(superslab)->has_guards || !os_forbid(at, SUPERSLAB_BYTES)) {
         superslab_at(superslab)->has_guards = false;
-        rmw_add(&guarded_superslabs, (uint32_t)-1);
+        rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
     }
-    pool_count_resident(-guard_slots(order));
+    account_count_resident(-guard_slots(order));
     add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return superslab;
 }
@@ -199,16 +203,16 @@ static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
     os_forbid(at, SUPERSLAB_BYTES);                                        /* its mappings are one again */
     os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* refused, it holds what it did */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
-    rmw_add(&resident_slots, -((int64_t)resident << order));
+    rmw_add(&spans_all.resident_slots, -((int64_t)resident << order));
     if (ss->has_guards)
-        rmw_add(&guarded_superslabs, (uint32_t)-1);
-    pool_count_resident(guard_slots(order));
+        rmw_add(&spans_all.guarded_superslabs, (uint32_t)-1);
+    account_count_resident(guard_slots(order));
     pool_give_run(&h->pool, superslab, 1, resident != 0);
 }
 
 /* As the pool does with EMPTY slots. */
 size_t spans_resident_bound(size_t waiting, unsigned share) {
-    size_t active = pool_active_slots();
+    size_t active = account_active_slots();
     active -= min_size(waiting, active);
     if (option(OPT_PURGE) == PURGE_NEVER)
         return PTRDIFF_MAX / SLOT_BYTES;
@@ -222,9 +226,9 @@ size_t spans_resident_bound(size_t waiting, unsigned share) {
 /* Counts it, if it does. */
 static bool stays_resident(unsigned order) {
     int64_t slots = (int64_t)1 << order;
-    if (rmw_add(&resident_slots, slots) + slots <= (int64_t)spans_resident_bound(0, 100))
+    if (rmw_add(&spans_all.resident_slots, slots) + slots <= (int64_t)spans_resident_bound(0, 100))
         return true;
-    rmw_add(&resident_slots, -slots);
+    rmw_add(&spans_all.resident_slots, -slots);
     return false;
 }
 
@@ -264,7 +268,7 @@ size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
                 seen |= bit;
                 if (purge) {
                     close_span(slot, order);
-                    rmw_add(&resident_slots, -((int64_t)1 << order));
+                    rmw_add(&spans_all.resident_slots, -((int64_t)1 << order));
                     slots += (size_t)1 << order;
                 }
                 add_span(at, purge ? bit : bit | bit << 16, order);

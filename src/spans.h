@@ -8,6 +8,7 @@
  *     back to the pool: of its row as much as the slabs there needed so far.
  *
  * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_SPANS_H
 #define HAK_SPANS_H
 

@@ -7,6 +7,7 @@
  *
  * The cache is any thread's, by relaxed loads and stores: an entry of which two threads wrote one half each does not fit its
  * key. The key has the module's identity in it, for libraries loaded where another one was. */
+/* SPDX-License-Identifier: MIT */
 #include "stack.h"
 
 #include "cfi.h"
@@ -27,12 +28,8 @@ struct cached {
 };
 static struct cached cache[CACHE_ENTRIES];
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
-    return x ^ x >> 29;
-}
 static uint64_t entry_key(uint64_t place, const union cfi_packed *row) {
-    return place ^ mix(row->word[0] + mix(row->word[1]));
+    return place ^ mix_bits(row->word[0] + mix_bits(row->word[1]));
 }
 
 static bool cache_get(uint64_t place, union cfi_packed *row) {
@@ -153,7 +150,7 @@ static bool step(struct frame *f) {
         }
     }
     union cfi_packed packed;
-    uint64_t key = mix(place ^ f->module.identity);
+    uint64_t key = mix_bits(place ^ f->module.identity);
     if (cache_get(key, &packed))
         return step_packed(f, &packed);
     struct cfi cfi;
@@ -165,12 +162,12 @@ static bool step(struct frame *f) {
     return step_packed(f, &packed);
 }
 
-HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned most) {
+HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned max) {
     struct frame f = {.is_interrupted = true};
     f.code = registers_read(f.registers);
     f.page = f.registers[REGISTER_STACK] >> PAGE_SHIFT;
     unsigned n = 0;
-    while (n < most && step(&f) && f.code != 0)
+    while (n < max && step(&f) && f.code != 0)
         callers[n++] = f.code;
     return n;
 }

@@ -1,69 +1,35 @@
 /* What happens when the library is loaded and when the program ends; and the crash line.
  *
  * Nothing here is needed for malloc to work: programs allocate before constructors run and after destructors ran. */
+/* SPDX-License-Identifier: MIT */
+#include "start.h"
 #include "guard.h"
 #include "heap.h"
+#include "kinds.h"
 #include "limits.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
+#include "presence.h"
 #include "sample.h"
 #include "secure.h"
-#include "start.h"
 #include "stats.h"
-#include "tiers.h"
-
-#include <signal.h>
-#include <string.h>
-#include <unistd.h>
-
-static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
-enum { CRASH_SIGNALS = 3 };
-static struct sigaction before[CRASH_SIGNALS]; /* constant after the start */
+#include "tiny.h"
 
 static const char *what_lies_at(const void *p) {
-    static const char *const kinds[] = {[KIND_FREE] = "free",
-                                        [KIND_TINY] = "a tiny slab",
-                                        [KIND_MID] = "a mid slab",
-                                        [KIND_LARGE] = "a large block",
-                                        [KIND_HUGE] = "a huge block",
-                                        [KIND_SAMPLED] = "a sampled block",
-                                        [KIND_SECURE] = "a secure slab",
-                                        [KIND_GUARDED] = "a guarded block"};
     if (!region_has(p))
         return "outside the heap";
-    return kinds[slab_kind(slab_at_offset(region_offset(p)))];
+    return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-/* What is known of it, then whoever handled the signal before us. */
-static void on_crash(int signal_number, siginfo_t *info, void *context) {
-    unsigned i = 0;
-    while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
-        i++;
-    const void *at = signal_number == SIGABRT ? NULL : info->si_addr;
+static void report_crash(int signal_number, const void *at, const char *access) {
     if (at != NULL)
-        guard_report(at, os_fault_access(context));
+        guard_report(at, access);
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
-                  (uint64_t)signal_number, (uint64_t)getpid(), (uintptr_t)at,
-                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(), (uint64_t)pool_clients());
-    if (before[i].sa_flags & SA_SIGINFO) {
-        before[i].sa_sigaction(signal_number, info, context);
-    } else if (before[i].sa_handler != SIG_DFL && before[i].sa_handler != SIG_IGN) {
-        before[i].sa_handler(signal_number);
-    } else {
-        signal(signal_number, SIG_DFL);
-        raise(signal_number);
-    }
-}
-
-static void catch_crashes(void) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_crash;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (unsigned i = 0; i < CRASH_SIGNALS && (i == 0 || option(OPT_CRASH_LOG)); i++)
-        sigaction(crash_signals[i], &action, &before[i]);
+                  (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
+                  at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(),
+                  (uint64_t)presence_clients());
 }
 
 __attribute__((constructor(101))) void start_library(void) {
@@ -78,7 +44,7 @@ __attribute__((constructor(101))) void start_library(void) {
         option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
-        catch_crashes();
+        os_catch_crashes(report_crash, option(OPT_CRASH_LOG));
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
     options_freeze();

@@ -1,4 +1,5 @@
 /* Makes the linker take start.c out of the archive wherever malloc or hak_malloc is: its constructor runs by itself. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_START_H
 #define HAK_START_H
 

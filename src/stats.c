@@ -1,18 +1,26 @@
 /* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
+/* SPDX-License-Identifier: MIT */
 #include "stats.h"
 #include "hakmem.h"
 #include "heap.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "links.h"
 #include "log.h"
 #include "options.h"
 #include "os.h"
-#include "purge.h"
 #include "scratch.h"
-#include "secure.h"
 #include "spans.h"
-#include "tiers.h"
 
 #include <string.h>
-#include <unistd.h>
+
+static const struct {
+    const char *name, *label, *help;
+} term_table[TERM_COUNT] = {
+#define TERM_ROW(name, label, help) {#name, label, help},
+    TERMS(TERM_ROW)
+#undef TERM_ROW
+};
 
 /* ---- collecting ---- */
 
@@ -56,40 +64,6 @@ static void add_span(struct heap_report *r, size_t resident, size_t out, size_t 
         r->partly_used_slabs += (int64_t)(resident - wanted);
 }
 
-/* The slot may begin another life meanwhile, in which these bytes are something else, and no atomics. */
-HAK_RACY static unsigned state_of(const struct slab *s, unsigned i) {
-    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
-}
-
-HAK_RACY static void add_mid(struct heap_report *r, const struct slab *s, size_t resident) {
-    const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
-    for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
-        unsigned state = state_of(s, i);
-        live += state == BLOCK_LIVE;
-        cached += state == BLOCK_CACHED;
-    }
-    add_span(r, resident, live * c->block_bytes, cached * c->block_bytes);
-}
-
-/* Another thread may own the slab and be counting: the figure is a recent one. */
-HAK_RACY static void add_tiny(struct heap_report *r, const struct slab *s, size_t resident) {
-    unsigned class_id = slab_class(s);
-    if (class_id >= TINY_CLASSES) { /* it is another kind's by now */
-        r->empty_slots += (int64_t)resident;
-        return;
-    }
-    size_t bytes = size_classes[class_id].block_bytes;
-    size_t waiting = (size_t)(load_relaxed(&s->inbox) >> 16) * bytes;
-    size_t blocks = size_classes[class_id].blocks;
-    size_t out = min_size(slab_used(s), blocks); /* likewise */
-    size_t used = out * bytes;
-    waiting = min_size(waiting, used);
-    add_span(r, resident, used - waiting, waiting);
-    r->tiny_live[class_id] += used - waiting;
-    r->tiny_free[class_id] += min_size(slab_listed(s), blocks - out) * bytes;
-}
-
 static void add_free_slots(struct heap_report *r) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
@@ -105,46 +79,30 @@ static void add_free_slots(struct heap_report *r) {
     }
 }
 
-/* One span that is in use. Returns how many slots it has; one if we are in its middle, where the record says nothing: it was made
- * while we passed its beginning. */
-HAK_RACY static size_t add_slots(struct heap_report *r, size_t slot) {
+/* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
+static size_t add_slots(struct heap_report *r, size_t slot) {
     const struct slab *s = slab_of_slot(slot);
-    enum slab_kind kind = (enum slab_kind)slab_kind(s);
-    size_t slots = 1, bytes = *(const volatile size_t *)&s->bytes;
-    if (kind == KIND_HUGE)
-        slots = huge_superslabs_of(bytes) * SUPERSLAB_SLOTS;
-    else if (kind == KIND_MID || kind == KIND_LARGE || kind == KIND_SECURE)
-        slots = s->slots;
-    else if (kind == KIND_GUARDED)
-        slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
+    struct span_use use = {.tiny_class = TINY_CLASSES};
+    kind_of(s)->count(s, &use);
     size_t most = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
-    slots = max_size(min_size(slots, most), 1);
-    bytes = min_size(bytes, slots * SLOT_BYTES);
-    size_t resident = 0;
+    size_t slots = max_size(min_size(use.slots, most), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
         resident += resident_in_slot(&r->pages, slot + i);
-    bool live = state_of(s, 0) == BLOCK_LIVE;
-    switch (kind) {
-    case KIND_TINY: add_tiny(r, s, resident); break;
-    case KIND_MID: add_mid(r, s, resident); break;
-    case KIND_LARGE: add_span(r, resident, live ? bytes : 0, live ? 0 : bytes); break;
-    case KIND_HUGE: add_span(r, resident, bytes, 0); break;
-    case KIND_SAMPLED: add_span(r, resident, live ? bytes : 0, 0); break;
-    case KIND_SECURE: {
-        size_t live_bytes, kept;
-        secure_count(s, &live_bytes, &kept);
-        add_span(r, resident, min_size(live_bytes, slots * SLOT_BYTES), min_size(kept, slots * SLOT_BYTES));
-        break;
+    if (use.is_in_pool) {
+        r->empty_slots += (int64_t)resident;
+        return slots;
     }
-    case KIND_GUARDED: add_span(r, resident, load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0, 0); break;
-    default: r->empty_slots += (int64_t)resident; /* on its way from or to the pool */
+    add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
+    if (use.tiny_class < TINY_CLASSES) {
+        r->tiny_live[use.tiny_class] += use.out_bytes;
+        r->tiny_free[use.tiny_class] += use.listed_bytes;
     }
     return slots;
 }
 
-HAK_RACY static size_t listed_blocks(uintptr_t block, size_t most) {
+HAK_RACY static size_t listed_blocks(uintptr_t block, size_t max) {
     size_t blocks = 0;
-    while (!is_terminator(block) && region_has(block_word(block)) && blocks < most) {
+    while (!is_terminator(block) && region_has(block_word(block)) && blocks < max) {
         uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
         blocks++;
         if (!same_slot(next, block))
@@ -190,9 +148,9 @@ static void collect(struct heap_report *r) {
     memset(r, 0, offsetof(struct heap_report, pages));
     if (!region_init())
         return;
-    pool_count(&r->pool);
+    superslab_count(&r->pool);
     r->pages.superslab = BITSET_NONE;
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE;)
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
         slot += add_slots(r, slot);
     add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
@@ -203,8 +161,8 @@ static void collect(struct heap_report *r) {
     struct region_range secure = span_table();
     if (secure.begin != NULL)
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
-    r->total = r->live + r->untouched_live + r->partly_used_slabs + r->thread_caches + r->empty_slots +
-               r->huge_rounding + r->metadata;
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        r->total += r->term[i];
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
@@ -239,15 +197,10 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)getpid(),
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)os_process(),
                 (uint64_t)r->total);
-    put_term(t, "live", r->live, r->total, "blocks the program holds, rounding included");
-    put_term(t, "untouched live", r->untouched_live, r->total, "of these, never touched: not resident");
-    put_term(t, "partly used slabs", r->partly_used_slabs, r->total, "free blocks beside live ones");
-    put_term(t, "thread caches", r->thread_caches, r->total, "free blocks in threads' lists, rings and inboxes");
-    put_term(t, "EMPTY slots", r->empty_slots, r->total, "free, kept for reuse");
-    put_term(t, "huge-page rounding", r->huge_rounding, r->total, "UNUSED slots that share a huge page with others");
-    put_term(t, "metadata", r->metadata, r->total, "slab records and tables");
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
     text_string(t, "  counters\n");
@@ -295,14 +248,9 @@ static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                hak_version(), (uint64_t)getpid(), begin, end);
-    put_field(t, "live", r->live, false);
-    put_field(t, "untouched_live", r->untouched_live, false);
-    put_field(t, "partly_used_slabs", r->partly_used_slabs, false);
-    put_field(t, "thread_caches", r->thread_caches, false);
-    put_field(t, "empty_slots", r->empty_slots, false);
-    put_field(t, "huge_rounding", r->huge_rounding, false);
-    put_field(t, "metadata", r->metadata, false);
+                hak_version(), (uint64_t)os_process(), begin, end);
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        put_field(t, term_table[i].name, r->term[i], false);
     put_field(t, "total", r->total, true);
     text_string(t, "},");
     put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
@@ -353,30 +301,27 @@ static void put_total(struct text *t, const char *type, int64_t bytes) {
 size_t stats_xml(struct heap_report *r) {
     struct text t = {r->text, sizeof r->text, 0, -1};
     text_string(&t, "<malloc version=\"1\">\n");
-    put_total(&t, "live", r->live + r->untouched_live);
-    put_total(&t, "partly_used_slabs", r->partly_used_slabs);
-    put_total(&t, "thread_caches", r->thread_caches);
-    put_total(&t, "empty_slots", r->empty_slots);
-    put_total(&t, "huge_rounding", r->huge_rounding);
-    put_total(&t, "metadata", r->metadata);
+    for (unsigned i = 0; i < TERM_COUNT; i++)
+        if (i != TERM_untouched_live) /* XML has no negative sizes */
+            put_total(&t, term_table[i].name, r->term[i] + (i == TERM_live ? r->untouched_live : 0));
     text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r->total);
     return min_size(t.length, sizeof r->text);
 }
 
 /* ---- at exit ---- */
 
-static int exit_fd = -1; /* kept from the start: programs close the standard error */
+static int stats_fd = -1; /* kept from the start: programs close the standard error */
 
 static void open_stats_file(void) {
-    exit_fd = text_open_output(option_text(OPT_STATS_FILE));
-    if (exit_fd < 0)
+    stats_fd = text_open_output(option_text(OPT_STATS_FILE));
+    if (stats_fd < 0)
         text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", option_text(OPT_STATS_FILE));
 }
 
 void stats_init(void) {
     if (option(OPT_STATS) == STATS_OFF)
         return;
-    exit_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
+    stats_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
 }
 
 void stats_at_exit(void) {
@@ -384,7 +329,7 @@ void stats_at_exit(void) {
         return;
     if (option_text(OPT_STATS_FILE)[0] != '\0')
         open_stats_file();
-    int fd = exit_fd >= 0 ? exit_fd : 2;
+    int fd = stats_fd >= 0 ? stats_fd : 2;
     if (option(OPT_STATS) == STATS_TEXT) {
         stats_print(fd);
         return;

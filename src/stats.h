@@ -2,22 +2,45 @@
  *
  * The terms are additive: what is resident in the region's mappings (as the kernel tells, page by page) is split by what
  * the slab records say lies there. Any thread may ask; while others run, figures are recent ones. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_STATS_H
 #define HAK_STATS_H
 
 #include "pool.h"
 
+// clang-format off
+/* X(name, label, help): the terms of the sum, in bytes. The name is what the report's field and the JSON's key are called; label
+ * and help are the text's. Only untouched_live is negative, or 0: it is subtracted from what is live. The command has the
+ * same table (cli/src/heap/model.rs), and a test that compares the two. */
+#define TERMS(X) \
+X(live,              "live",               "blocks the program holds, rounding included") \
+X(untouched_live,    "untouched live",     "of these, never touched: not resident") \
+X(partly_used_slabs, "partly used slabs",  "free blocks beside live ones") \
+X(thread_caches,     "thread caches",      "free blocks in threads' lists, rings and inboxes") \
+X(empty_slots,       "EMPTY slots",        "free, kept for reuse") \
+X(huge_rounding,     "huge-page rounding", "UNUSED slots that share a huge page with others") \
+X(metadata,          "metadata",           "slab records and tables")
+// clang-format on
+
+enum term {
+#define TERM_ENUM(name, label, help) TERM_##name,
+    TERMS(TERM_ENUM)
+#undef TERM_ENUM
+        TERM_COUNT
+};
+
 struct heap_report {
-    int64_t live;              /* bytes of blocks that are out, rounding included */
-    int64_t untouched_live;    /* of these, not resident; subtracted, so <= 0 */
-    int64_t partly_used_slabs; /* resident and free in slabs in use */
-    int64_t thread_caches;     /* resident in rings and heap lists */
-    int64_t empty_slots;       /* resident in EMPTY slots */
-    int64_t huge_rounding;     /* resident in UNUSED slots, which share a huge page with others */
-    int64_t metadata;          /* tables */
-    int64_t total;             /* the sum */
+    union {
+        struct {
+#define TERM_FIELD(name, label, help) int64_t name;
+            TERMS(TERM_FIELD)
+#undef TERM_FIELD
+        };
+        int64_t term[TERM_COUNT];
+    };
+    int64_t total;                                             /* the sum of the terms */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
-    struct pool_totals pool;
+    struct superslab_totals pool;
     uint64_t counters[COUNTER_COUNT];
     unsigned heaps, heaps_in_use;
     struct residency {

@@ -1,9 +1,9 @@
 /* text.h, plainly. */
+/* SPDX-License-Identifier: MIT */
 #include "text.h"
 
 #include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
 
 void text_flush(struct text *t) {
     if (t->fd >= 0) {
@@ -94,7 +94,7 @@ int text_open_output(const char *pattern) {
     struct text t = {path, sizeof path - 1, 0, -1};
     for (const char *s = pattern; *s != '\0'; s++) {
         if (s[0] == '%' && s[1] == 'p') {
-            text_number(&t, (uint64_t)getpid());
+            text_number(&t, (uint64_t)os_process());
             s++;
         } else {
             text_put(&t, s, 1);

@@ -1,15 +1,16 @@
-/* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone, so that it
- * works inside malloc, in a signal handler and when memory is exhausted. Not shared between threads. */
+/* Text without stdio: a line or a document is put together in a buffer and written with write(2) alone. This works inside
+ * malloc, in a signal handler and when memory is exhausted. A text is not shared between threads. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
 
 #include "os.h"
 
 struct text {
-    char *buffer;  /* where it is gathered */
-    size_t bytes;  /* of the buffer */
-    size_t length; /* gathered so far; beyond `bytes` when it was cut off (fd < 0) */
-    int fd;        /* flushed to it when full; -1: cut off instead */
+    char *buffer;  /* holds the text */
+    size_t bytes;  /* size of the buffer */
+    size_t length; /* of the text so far; more than `bytes` if the text was cut off (fd < 0) */
+    int fd;        /* takes the buffer when it is full; -1: the text is cut off instead */
 };
 
 void text_flush(struct text *t);

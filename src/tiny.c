@@ -8,13 +8,19 @@
  *  4. Before giving up: what the current slab has uncarved, and slabs that are not due for use again yet.
  *
  * Only the owning thread runs any of this on a slab. */
+/* SPDX-License-Identifier: MIT */
+#include "tiny.h"
 #include "fail.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "lookup.h"
 #include "options.h"
 #include "os.h"
+#include "outbox.h"
 #include "pages.h"
-#include "remote.h"
+#include "retain.h"
 #include "sample.h"
-#include "tiers.h"
+#include "search.h"
 
 #include <string.h>
 
@@ -78,7 +84,7 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
     s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
-    pool_grew_inside(&h->pool, pages * page);
+    retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
     return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
@@ -86,7 +92,6 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
-    sample_rejoin(h, c);
     if (!is_terminator(h->list[c]))
         return hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
     unsigned blocks;
@@ -107,26 +112,10 @@ static uintptr_t take_any(struct heap *h, unsigned c) {
 
 /* ---- changing slabs ---- */
 
-/* The current slab has nothing to give. */
-static void leave_current(struct heap *h, unsigned c) {
-    struct slab *s = slab_leave_current(h, c);
-    if (s == NULL || h->fresh[c] == s)
-        return;
-    if (s->carved < size_classes[c].blocks)
-        slab_keep(h, s);
-    else
-        slab_leave_full(h, s);
-}
-
-static void make_current(struct heap *h, unsigned c, struct slab *s) {
-    leave_current(h, c);
-    slab_make_current(h, s);
-}
-
 static uintptr_t use_own(struct heap *h, unsigned c) {
     for (struct slab *s; (s = slab_listed_first(h, c)) != NULL || (s = slab_borrowed_first(h, c)) != NULL;) {
         slab_unlist(h, s);
-        make_current(h, c, s);
+        slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block == 0)
             continue;
@@ -138,18 +127,18 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_offer(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = pool_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         s->place = 0;
-        if (!slab_is_usable(s) && inbox_drain(h, s)) /* what makes it worth using may still be there */
+        if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
         if (slab_class(s) != c || !slab_is_usable(s)) { /* an old offer: it is another slab by now, or full */
             slab_let_go(h, s);
             continue;
         }
-        make_current(h, c, s);
+        slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block != 0) {
             slab_wanted(c);
@@ -163,14 +152,14 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = pool_take_inbox_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = superslab_take_inbox_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         unsigned blocks;
         uintptr_t list = inbox_take(s, &blocks);
         if (is_terminator(list))
             continue;
-        if (slab_class(s) == c) { /* its blocks are in our hands, so it can't change any more */
-            leave_current(h, c);  /* what is freed into that one must not get among these */
+        if (slab_class(s) == c) {       /* its blocks are in our hands, so it can't change any more */
+            slab_give_up_current(h, c); /* what is freed into that one must not get among these */
             slab_wanted(c);
             return hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
@@ -180,7 +169,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
                 s->own_frees = false;
                 slab_free(h, s, list);
             } else {
-                remote_free(h, s, list);
+                outbox_free(h, s, list);
             }
             list = next;
         }
@@ -197,8 +186,8 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
     s->list = slab_terminator(s);
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
-    s->tail_resident = !zero || pool_in_huge_page(slot);
-    s->own_frees = !pool_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
+    s->tail_resident = !zero || superslab_has_huge_page(slot);
+    s->own_frees = !superslab_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
     __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
@@ -224,7 +213,7 @@ static struct slab *start_slab(struct heap *h, unsigned c) {
 
 /* The slab is used before its time. */
 static uintptr_t use_early(struct heap *h, unsigned c, struct slab *s) {
-    make_current(h, c, s);
+    slab_make_current(h, s);
     return take_free(h, c);
 }
 
@@ -241,7 +230,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         slab_unlist(h, s);
         return use_early(h, c, s);
     }
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++) {
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
@@ -275,7 +264,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
     if (block == 0 && fresh != NULL && fresh != current &&
         (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
-        make_current(h, c, fresh);
+        slab_make_current(h, fresh);
         block = take_free(h, c);
     }
     if (block == 0)
@@ -292,25 +281,26 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     if (fresh == NULL)
         return use_not_yet_due(h, c);
     if (h->current[c] != fresh)
-        make_current(h, c, fresh);
+        slab_make_current(h, fresh);
     return carve(h, c, fresh);
 }
 
 /* ---- giving back ---- */
 
-void tiny_release_unused(struct heap *h) {
+/* Slabs none of whose blocks are with the program go back, what others freed into them included. */
+static void release_unused(struct heap *h) {
     slab_return_loans(h);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next; /* it may be gone afterwards */
         if (load_relaxed(&s->inbox) != 0)
-            inbox_drain(h, s);
+            slab_drain_inbox(h, s);
     }
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *s = slab_leave_current(h, c), *fresh = h->fresh[c];
         if (fresh != NULL && fresh != s && load_relaxed(&fresh->inbox) != 0)
-            inbox_drain(h, fresh);
-        if (s == NULL || (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s)))
+            slab_drain_inbox(h, fresh);
+        if (s == NULL || (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)))
             continue;
         slab_make_current(h, s);
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
@@ -342,7 +332,7 @@ void tiny_look_at_exit(void) {
         check_first_links(h, c);
 }
 
-void tiny_empty(struct heap *h) {
+static void empty(struct heap *h) {
     outbox_flush(h);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         struct slab *current = slab_leave_current(h, c);
@@ -355,7 +345,7 @@ void tiny_empty(struct heap *h) {
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);
             else
-                remote_free(h, s, block);
+                outbox_free(h, s, block);
         }
         h->list[c] = 1;
         if (h->fresh[c] != NULL)
@@ -391,19 +381,127 @@ static size_t look(struct heap *h, struct slab *s, bool all, unsigned most_out) 
     if (racy_used(s) > (uint64_t)most_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
-    if (load_relaxed(&s->inbox) != 0 && inbox_drain(h, s))
+    if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return 0;
     size_t trimmed = pages_trim(s, all);
     slab_let_go(h, s);
     return trimmed;
 }
 
-size_t tiny_look(struct heap *h, struct slab *s) { return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes())); }
+static size_t trim_slab(struct heap *h, struct slab *s) {
+    return look(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
+}
 
-size_t tiny_trim(struct heap *h, bool all) {
+static size_t trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    tiny_release_unused(h);
-    for (size_t slot = 0; (slot = pool_next_active(slot)) != BITSET_NONE; slot++)
+    release_unused(h);
+    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
         trimmed += look(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
+
+/* ---- looking up ---- */
+
+static void find(struct block *b, const void *p) {
+    const struct slab *s = b->slab;
+    const struct size_class *c = &size_classes[slab_class(s)];
+    unsigned index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
+    b->bytes = c->block_bytes;
+    if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
+                 ((uintptr_t)p & (SLOT_BYTES - 1)) / b->bytes >= RACY_LOAD(s->carved)))
+        b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0;
+    else if (index < c->blocks)
+        b->why = NULL;
+}
+
+/* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
+ * block is not one of those. */
+HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
+    if (likely(b->slab->purged_pages == 0))
+        return false;
+    size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
+    return b->slab->purged_pages >> (offset / page) & 1 ||
+           b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    return lies_in_purged_page(b, p) ||
+           (block_looks_free(b->slab, (uintptr_t)p) && search_lists(b->slab, (uintptr_t)p));
+}
+
+/* Another thread may own the slab and be counting: the figure is a recent one. */
+HAK_RACY static void count_slab(const struct slab *s, struct span_use *use) {
+    unsigned class_id = slab_class(s);
+    use->slots = 1;
+    use->is_in_pool = class_id >= TINY_CLASSES; /* it is another kind's by now */
+    if (use->is_in_pool)
+        return;
+    size_t bytes = size_classes[class_id].block_bytes, blocks = size_classes[class_id].blocks;
+    size_t out = min_size(slab_used(s), blocks); /* likewise */
+    use->tiny_class = class_id;
+    use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
+    use->out_bytes = out * bytes - use->cached_bytes;
+    use->listed_bytes = min_size(slab_listed(s), blocks - out) * bytes;
+}
+
+/* ---- freeing what is no hit ---- */
+
+HAK_INLINE void free_live(struct heap *h, struct slab *s, uintptr_t block) {
+    if (slab_free_on_loan(h, s, block))
+        return;
+    if (load_relaxed(&s->owner) == h)
+        slab_free(h, s, block);
+    else
+        outbox_free(h, s, block);
+}
+
+/* A second look at a block that looks as if it could not be freed. */
+HAK_NOINLINE static void free_doubtful(struct heap *h, struct slab *s, void *p) {
+    if (lookup_for_free(p))
+        free_live(h, s, (uintptr_t)p);
+}
+
+/* The owner may be carving meanwhile, but only behind blocks that are out. */
+HAK_INLINE bool is_doubtful(const struct slab *s, uintptr_t block) {
+    return unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block));
+}
+
+static void free_block(struct heap *h, struct slab *s, void *p) {
+    if (is_doubtful(s, (uintptr_t)p))
+        free_doubtful(h, s, p);
+    else
+        free_live(h, s, (uintptr_t)p);
+}
+
+/* Whoever has a heap next finds the block in the inbox. */
+static void free_without_heap(struct slab *s, void *p) {
+    if (!is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
+        inbox_push_one(s, (uintptr_t)p);
+}
+
+/* ---- the row ---- */
+
+static void *malloc_block(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    (void)alignment;
+    *zero = false;
+    return block_word(tiny_refill(h, tiny_class_of(bytes)));
+}
+
+static void release(struct heap *h) {
+    outbox_flush(h);
+    release_unused(h);
+}
+
+const struct kind kind_tiny = {
+    .name = "a tiny slab",
+    .malloc = malloc_block,
+    .free = free_block,
+    .free_without_heap = free_without_heap,
+    .find = find,
+    .is_free = is_free,
+    .empty = empty,
+    .release = release,
+    .trim = trim,
+    .trim_slab = trim_slab,
+    .count = count_slab,
+};

@@ -7,6 +7,7 @@
  *  3. big: above 4 KiB, where there are wide vectors: sixteen a round, and only written where there is something.
  *
  * Blocks are aligned to 16 bytes. What is looked at is a multiple of 16 bytes, what is cleared need not be, if it is not narrow. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAK_ZERO_H
 #define HAK_ZERO_H
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""coverage.py LCOV_FILE FOLDER LEAST_PERCENT: the share of the folder's lines that tests reach, and those they do not.
+"""coverage.py LCOV_FILE FOLDER LEAST_PERCENT: prints the share of the folder's lines that tests reach, and the others.
 
-Lines that no test can reach say why in a comment with LCOV_EXCL_LINE, or lie between LCOV_EXCL_START and LCOV_EXCL_STOP:
-lcov's own markers. They are counted on neither side. Status 1: less than LEAST_PERCENT.
+A line that no test can reach says why in a comment with LCOV_EXCL_LINE, or is between LCOV_EXCL_START and
+LCOV_EXCL_STOP, lcov's own markers; it counts neither way. The status is 1 if the share is below LEAST_PERCENT.
 """
+# SPDX-License-Identifier: MIT
 import collections
 import pathlib
 import sys
@@ -19,7 +20,7 @@ def excluded(path: pathlib.Path) -> set[int]:
 
 
 def read(report: str, folder: pathlib.Path) -> dict[pathlib.Path, dict[int, int]]:
-    """Per file, how often each line ran."""
+    """Returns, for each file, how often each line ran."""
     files, path = collections.defaultdict(dict), None
     for record in pathlib.Path(report).read_text().splitlines():
         key, _, value = record.partition(":")
@@ -35,7 +36,7 @@ def read(report: str, folder: pathlib.Path) -> dict[pathlib.Path, dict[int, int]
 
 
 def ranges(numbers: list[int]) -> str:
-    """1 2 3 7 as 1-3 7."""
+    """Formats 1 2 3 7 as 1-3 7."""
     groups = []
     for number in numbers:
         if groups and groups[-1][1] == number - 1:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ./hak run keeps its promise: the program's own output, input, arguments and exit status, and nothing else. What the
-# driver cannot do it says in one line.
+# Tests that ./hak run keeps its promise: the program's own output, input, arguments and exit status, and nothing else;
+# and that the driver reports in one line what it cannot do.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 HAK=$(cd "$(dirname "$0")/.." && pwd)/hak
 
@@ -21,7 +22,7 @@ expect() {
   rm "$errors"
 }
 
-# refuse MESSAGE COMMAND…: ./hak COMMAND… fails with that as the first line, and nothing on stdout.
+# refuse MESSAGE COMMAND…: ./hak COMMAND… must fail with this as its first line, and print nothing on stdout.
 refuse() {
   local message=$1 text errors
   shift
@@ -48,7 +49,7 @@ refuse 'hak: fuzz: --seconds takes a number' fuzz operations --seconds soon
 refuse "hak: soak: TIMES is a number, not 'long'" soak long
 "$HAK" help | grep '^usage: ' >/dev/null || fail "no help"
 
-# Compilers that are not those of this machine: what goes with another version lies beside, and does not count.
+# Compilers of other versions than this machine's: packages for a version that is not in use do not count.
 others=$(mktemp -d)
 trap 'rm -r "$others"' EXIT
 cat >"$others/clang" <<'END'

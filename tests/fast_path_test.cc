@@ -1,7 +1,8 @@
-/* Counts the instructions of the hit paths of malloc, free, operator new and operator delete (sized, too): a child is single-stepped
- * and every step whose program counter lies in libhakmem.so counts. No clock is involved, so the counts are exact:
- * they must equal tests/fast_path.golden for the compiler at hand, and stay within the budget for every compiler.
- * If it fails, every program became slower (or faster: then write the new counts down). */
+/* Counts the instructions of the hit paths of malloc, free, operator new and operator delete (also sized). A child is
+ * single-stepped, and every step whose program counter lies in libhakmem.so counts. No clock is involved, so the counts
+ * are exact: they must equal tests/fast_path.golden for the compiler in use, and stay within the budget for every
+ * compiler. If it fails, every program became slower (or faster: then record the new counts). */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
@@ -18,7 +19,8 @@
 
 #include "support.h"
 
-/* Where a measured call begins and ends: the tracer knows these addresses. Each body differs, lest they be merged. */
+/* Mark the beginning and end of a measured call: the tracer knows their addresses. Their bodies differ, so that the
+ * compiler does not merge them. */
 #define MARK(name, number)                                                                                             \
     extern "C" __attribute__((noinline)) void name() { __asm__ volatile("" ::"i"(number) : "memory"); }
 extern "C" {
@@ -41,7 +43,7 @@ namespace {
 constexpr size_t kBytes = 48;
 constexpr int kCalls = 40;
 
-/* Enough live and free blocks of the class that nearly every call measured takes the hit path. */
+/* Leaves enough live and free blocks of the class that nearly every measured call takes the hit path. */
 void warm_up(void **blocks, int count) {
     for (int i = 0; i < count; i++)
         blocks[i] = malloc(kBytes);
@@ -53,7 +55,7 @@ void warm_up(void **blocks, int count) {
         ::operator delete(::operator new(kBytes));
 }
 
-/* The child. It stops when it is warm, and from then on is stepped. */
+/* The child. It stops itself when it is warm, and is single-stepped from then on. */
 [[noreturn]] void run_measured() {
     static void *warm[400], *blocks[kCalls];
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
@@ -95,7 +97,7 @@ struct CodeRange {
     bool has(uintptr_t pc) const { return pc >= begin && pc < end; }
 };
 
-/* The executable segment of libhakmem.so, which a forked child has at the same place. */
+/* Returns the executable segment of libhakmem.so, which a forked child has at the same address. */
 CodeRange library_code() {
     CodeRange range;
     dl_iterate_phdr(
@@ -130,7 +132,7 @@ uintptr_t program_counter(pid_t pid) {
 
 using Counts = std::map<std::string, std::vector<int>>;
 
-/* Steps the child from its stop to its end. */
+/* Steps the child from where it stopped to its end. */
 Counts step_through(pid_t pid, const CodeRange &code) {
     const std::map<uintptr_t, std::string> marks{{reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
                                                  {reinterpret_cast<uintptr_t>(mark_free), "free"},
@@ -190,7 +192,7 @@ std::string listed(const std::string &call) {
     return text;
 }
 
-/* "x86_64 GNU-12 malloc" */
+/* For example "x86_64 GNU-12 malloc". */
 std::string golden_key(const std::string &call) {
     struct utsname machine;
     uname(&machine);
@@ -208,7 +210,7 @@ TEST(FastPath, MostCallsTakeTheHitPath) {
     }
 }
 
-/* The budget of the design: malloc 14, free 20, and at most 16 more for all default checks together. */
+/* The budget of the design: 14 for malloc, 20 for free, and at most 16 more for all default checks together. */
 TEST(FastPath, WithinTheBudget) {
     EXPECT_LE(minimum("malloc") + minimum("free"), 14 + 20 + 16) << listed("malloc") << "\n" << listed("free");
     EXPECT_LE(minimum("new") + minimum("delete"), 14 + 20 + 16 + 4) << listed("new") << "\n" << listed("delete");
@@ -234,7 +236,7 @@ TEST(FastPath, EqualsTheGoldenFile) {
         printf("%s\n", update.c_str());
         auto expected = golden.find(key);
         if (expected == golden.end())
-            continue; /* a compiler nobody wrote down: the budget alone holds */
+            continue; /* no golden counts for this compiler: only the budget applies */
         EXPECT_EQ(minimum(call), expected->second)
             << listed(call) << "\nIf the change is wanted and measured, put this line into tests/fast_path.golden:\n"
             << update;

@@ -1,4 +1,5 @@
-/* hak_stats_json read into a Json value, and the sum of resident bytes the heap reports. */
+/* Reads hak_stats_json into a Json value, and sums up the resident bytes that the heap reports. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_HEAP_STATS_H
 #define HAKMEM_TESTS_HEAP_STATS_H
 
@@ -9,7 +10,7 @@
 
 #include "json.h"
 
-/* Written into a mapping of its own, so that asking does not change what is asked about. */
+/* Writes the text to its own mapping, so that the query does not change what it reports. */
 inline std::string heap_stats_text() {
     constexpr size_t kRoom = size_t{1} << 20;
     void *room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

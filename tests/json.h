@@ -1,5 +1,6 @@
-/* A strict reader of JSON, enough to check what the library writes: objects, arrays, strings, numbers, true, false,
- * null; nothing may follow the value. Throws std::runtime_error with the offset of the first mistake. */
+/* A strict JSON reader, enough to check what the library writes: objects, arrays, strings, numbers, true, false, null;
+ * nothing may follow the value. Throws std::runtime_error with the offset of the first error. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_JSON_H
 #define HAKMEM_TESTS_JSON_H
 
@@ -14,7 +15,7 @@
 struct Json {
     enum Kind { kNull, kBool, kNumber, kString, kArray, kObject } kind = kNull;
     double number = 0;
-    std::string text; /* a string's value; a number as it was written */
+    std::string text; /* a string's value, or a number as written */
     std::vector<Json> items;
     std::vector<std::pair<std::string, Json>> members;
 

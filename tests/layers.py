@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks the table of layers in docs/tour.md: layers.py [ROOT].
 
-Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ is in exactly one
-row, every name is that of a file, and a file includes only from its own row and from those above it, which are the lower
-layers. Prints one line for each breach; the status is 1 if there is any."""
+Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ must be in
+exactly one row, every name must be that of a file, and a file may include only from its own row and from the rows above
+it, which are the lower layers. Prints one line for each breach; the status is 1 if there is any."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import re
 import sys
@@ -12,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def table_rows(tour):
-    """The layer's number and the stems of each row of the table."""
+    """Yields the layer's number and the stems of each row of the table."""
     text = tour.read_text()
     table = re.search(r"^\| layer \| files \|\n\|[-|]+\|\n((?:\|.*\n?)+)", text, re.MULTILINE)
     rows = table.group(1).splitlines() if table else []

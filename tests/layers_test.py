@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""layers.py on small trees. If it fails, an include that goes up, or a file that nobody put into the table, is not noticed."""
+"""Runs layers.py on small trees. If it fails, an upward include, or a file missing from the table, goes unnoticed."""
+# SPDX-License-Identifier: MIT
 import pathlib
 import subprocess
 import sys
@@ -14,7 +15,7 @@ FILES = {"base.h": "", "os.h": '#include "base.h"\n', "os.c": '#include "os.h"\n
 
 class Layers(unittest.TestCase):
     def said(self, table=TABLE, **changed):
-        """What the script prints about FILES with these changes, of which None takes a file away."""
+        """Returns what the script prints about FILES with these changes; None removes a file."""
         with tempfile.TemporaryDirectory() as directory:
             root = pathlib.Path(directory)
             (root / "src").mkdir()

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Other machines and other libcs: machines.sh BUILD_DIRECTORY [STEP…]. If it fails, HAKMEM works nowhere but here.
-#   sources       no source beside base.h and os_* asks for the machine, the system or the compiler
-#   aarch64       gcc; the tests that fit run under qemu with pages of 4 KiB
-#   aarch64-16k   the same with pages of 16 KiB, aarch64-64k of 64 KiB, for what depends on pages
+# Other machines and other libcs: machines.sh BUILD_DIRECTORY [STEP…]. If it fails, HAKMEM works only here.
+#   sources       no source but base.h and os_* depends on the machine, the system or the compiler
+#   aarch64       gcc; the suitable tests run under qemu with pages of 4 KiB
+#   aarch64-16k   the tests that depend on the page size, with pages of 16 KiB; aarch64-64k: with pages of 64 KiB
 #   aarch64-clang with assertions, pages of 64 KiB
-#   musl          gcc; the test in C alone, linked in each way, and every workload in C; clang reads the sources
-# It installs nothing. Each step ends in a line "ok   NAME" or "FAIL NAME".
+#   musl          gcc; the plain C test, linked in each way, and every workload in C; clang reads the sources
+# Installs nothing. Each step ends in a line "ok   NAME" or "FAIL NAME".
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 (($#)) || { echo "usage: machines.sh BUILD_DIRECTORY [STEP…]" && exit 2; }
@@ -39,7 +40,7 @@ need_all() {
 
 # ---- sources ----
 
-# Left are include guards and HAK_CHECKED, the one switch of the build.
+# Allows only include guards and HAK_CHECKED, the one switch of the build.
 directives() {
   local others
   others=$(find "$ROOT/src" -name '*.[ch]' -o -name '*.cc' | grep -v '/base\.h$\|/os_[a-z]*\.c$' |
@@ -50,18 +51,19 @@ directives() {
 
 # ---- aarch64 ----
 
-# Reasons: glibc's own memalign crashes under qemu; 10,000 threads, 1 TiB and the library's options, for one process each,
-# take too long there.
+# Reasons: glibc's own memalign crashes under qemu; 10,000 threads, 1 TiB, and the library's options with a process for
+# each take too long there.
 NOT_EMULATED="-*AlignedAllocEdges:*MemalignEdges:*TenThousandAlive*:*Sparse*:BadOption.*:*BlocksOutliveTheirThreads"
 
-# emulated PAGE_BYTES COMMAND…: aarch64 programs run, also those the command starts. Where the system does not run them the
-# kernel is told how in a namespace of our own. qemu before 8.1 keeps a word for each page of a mapping: hence the smaller region.
+# emulated PAGE_BYTES COMMAND…: runs aarch64 programs, also those that the command starts. Where the system cannot run
+# them, registers qemu with the kernel in a namespace of its own. qemu before 8.1 keeps a word for each page of a
+# mapping, hence the smaller region.
 emulated() {
   local page=$1
   shift
   export QEMU_LD_PREFIX=$SYSROOT QEMU_PAGESIZE=$page HAKMEM_REGION_BYTES=16G HAK_TEST_SHORTER=20
   export GTEST_FILTER="$NOT_EMULATED"
-  ((page == 4096)) || GTEST_FILTER+=":MallocTrim.*:*TrimGivesBack*" # they ask for the statistics
+  ((page == 4096)) || GTEST_FILTER+=":MallocTrim.*:*TrimGivesBack*" # these tests read the statistics
   if grep -qs '^interpreter .*aarch64' /proc/sys/fs/binfmt_misc/*aarch64*; then
     "$@"
   else
@@ -104,8 +106,8 @@ tests_of() {
     --tests-regex "^($(IFS='|' && echo "${*:3}"))\$"
 }
 
-# Those in which the page size shows. Without the statistics: qemu's mincore answers in pages of the host whatever it told
-# the program, and so writes more than there is room for.
+# Tests that depend on the page size, except those that read the statistics: qemu's mincore answers in pages of the
+# host, whatever page size it told the program, and so writes beyond the buffer.
 page_tests=(pool_test sizes_test std_test machine_test machine_static_test order_static_test)
 more_tests=(stats_test contents_hak_test stack_test stack_static_test order_test bitset_test classes_test api_hak_test api_std_test bad_std_test fork_test threads_test loading_test
   order_archive_test order_preload_test dlopen_test)
@@ -123,7 +125,7 @@ aarch64_clang() {
 
 # ---- musl ----
 
-# The library by its own build, C++ operators included; there is no C++ library to link with.
+# The library from its own build, including the C++ operators; there is no C++ library to link with.
 musl_library() {
   printf '#!/bin/sh\nREALGCC=g++ exec musl-gcc "$@"\n' >"$BUILD/musl-g++"
   chmod +x "$BUILD/musl-g++"
@@ -133,7 +135,7 @@ musl_library() {
   cmake --build "$BUILD/musl" --parallel "$JOBS"
 }
 
-# Debian's musl has no headers of the kernel's: one workload wants them.
+# Debian's musl lacks the kernel's headers, which one workload needs.
 musl_cc() {
   local one
   mkdir -p "$BUILD/kernel"
@@ -143,7 +145,7 @@ musl_cc() {
   musl-gcc -std=gnu17 -D_GNU_SOURCE -O2 -I"$ROOT/include" -idirafter "$BUILD/kernel" -fno-builtin "$@" -pthread
 }
 
-# Without dlopen_test: musl's loader takes no library with initial-exec thread-local variables after the start.
+# Without dlopen_test: musl's loader refuses libraries with initial-exec thread-local variables after the start.
 musl_tests() {
   local library=$BUILD/musl/libhakmem.so here=$BUILD/musl checked
   for checked in ON OFF; do
@@ -157,13 +159,13 @@ musl_tests() {
   "$here/stack"
 }
 
-# Every workload in C that needs no file, small, with the library preloaded; they check what they allocate.
+# Runs every workload in C that needs no file, small, with the library preloaded; they check what they allocate.
 musl_workloads() {
   local line words
   sed -n 's/^command = \["{bench}\/\(.*\)\]$/\1/p' "$ROOT/bench/suites/tiny.toml" | tr -d '",' >"$BUILD/workloads"
   while read -r line; do
     read -ra words <<<"$line"
-    [[ -f $ROOT/bench/workloads/${words[0]}.c && $line != *\{* ]] || continue # C++, or a file to be made first
+    [[ -f $ROOT/bench/workloads/${words[0]}.c && $line != *\{* ]] || continue # C++, or needs a file
     musl_cc "$ROOT/bench/workloads/${words[0]}.c" -o "$BUILD/musl/${words[0]}"
     LD_PRELOAD=$BUILD/musl/libhakmem.so "$BUILD/musl/${words[0]}" "${words[@]:1}"
   done <"$BUILD/workloads"

@@ -1,5 +1,6 @@
-/* POSIX extended regular expressions: std::regex takes three seconds to compile in each test, and long to run unoptimised.
- * `.` is any byte but a newline. */
+/* POSIX extended regular expressions. std::regex takes three seconds to compile in each test, and runs slowly without
+ * optimisation. `.` matches any byte but a newline. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_POSIX_REGEX_H
 #define HAKMEM_TESTS_POSIX_REGEX_H
 

@@ -1,1 +1,2 @@
-/* So that what most tests include is compiled once. */
+/* Compiles the headers that most tests include, once for all. */
+/* SPDX-License-Identifier: MIT */

@@ -1,14 +1,15 @@
 # shellcheck shell=bash
-# The stages of `./hak test`, and its long forms: `./hak fuzz`, `./hak soak`, `./hak test --coverage`. Read by hak, whose
-# functions and variables this uses. A line `figure: NAME VALUE` in the output of any of them is a result; figures are
-# added up into build/results/reliability-*.json, of which `./hak doc figures` makes docs/reliability.md.
+# The stages of `./hak test`, and the long forms: `./hak fuzz`, `./hak soak`, `./hak test --coverage`. hak reads this
+# file, which uses hak's functions and variables. A line `figure: NAME VALUE` in any output is a result; the figures are
+# summed up in build/results/reliability-*.json, from which `./hak doc figures` makes docs/reliability.md.
 #
 #  1. A stage is a function stage_NAME; its output goes to build/test-logs/NAME.log.
-#  2. It passes if its status is 0. The tests it ran are counted from its output.
+#  2. A stage passes if its status is 0. The tests it ran are counted from its output.
+# SPDX-License-Identifier: MIT
 
 # ---- tests ----
 
-# ctest_in DIRECTORY [CTEST ARGS…]: all tests that were built there.
+# ctest_in DIRECTORY [CTEST ARGS…]: runs all tests that were built there.
 ctest_in() {
   local status=0
   ulimit -c 0
@@ -17,10 +18,10 @@ ctest_in() {
   return "$status"
 }
 
-# figures NAME LOG…: the sums of the figures in the logs, into build/results/reliability-NAME.json.
+# figures NAME LOG…: writes the sums of the figures in the logs to build/results/reliability-NAME.json.
 figures() {
   mkdir -p "$RESULTS"
-  awk '/^figure: [a-z_0-9]+ [0-9.]+$/ { most = /_percent|_most/ # of these the largest, not the sum
+  awk '/^figure: [a-z_0-9]+ [0-9.]+$/ { most = /_percent|_most/ # for these the maximum, not the sum
       sum[$2] = most && sum[$2] > $3 ? sum[$2] : $3 + (most ? 0 : sum[$2]) }
     END { for (name in sum) printf "%s  \"%s\": %.10g", (n++ ? ",\n" : "{\n"), name, sum[name]; print n ? "\n}" : "{}" }' \
     "${@:2}" >"$RESULTS/reliability-$1.json"
@@ -32,20 +33,20 @@ with_clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
 stage_lint() { lint; }
 stage_driver() { "$ROOT/tests/driver.sh"; }
 
-# The library as it is shipped, under every test but the model checker's.
+# The library as it is shipped, under every test except the model checker's.
 stage_gcc() {
   compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
   ctest_in gcc
 }
 
-# The library with assertions, under the tests that the sanitized builds, which have them, too, do not run; and the model checker,
-# which has assertions everywhere, and is built here alone.
+# The library with assertions, under the tests that the sanitized builds, which also have assertions, do not run; and
+# the model checker, which has assertions in every build and is built only here.
 stage_clang() {
   compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON
   ctest_in clang
 }
 
-# The two other pairs of compiler and build compile without a warning; what may depend on the pair runs.
+# The two other pairs of compiler and build must compile without warnings; the tests that may depend on the pair run.
 stage_pairs() {
   compile gcc-checked checked "${with_gcc[@]}" -DHAKMEM_TESTS=OFF
   TARGET=pairs compile clang-release release "${with_clang[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON -DHAKMEM_RACES=OFF
@@ -69,7 +70,7 @@ stage_text() {
   lint_text
 }
 
-# The tests labelled quick, short, in the directory of stage gcc.
+# Runs the tests labelled quick, shortened, in the directory of stage gcc.
 stage_quick() {
   TARGET=quick compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
   HAK_TEST_SHORTER=20 ctest_in gcc --label-regex quick
@@ -85,14 +86,15 @@ stage_races() {
 
 FUZZERS=(operations damage options)
 
-# What the parser knows: names of options, and words their values may have.
+# The words that the parser knows: names of options, and words their values may have.
 fuzz_dictionary() {
   sed -n 's/^X(\([A-Z0-9_]*\), .*/"\1="/p' "$ROOT/src/options.h"
   sed -n 's/^X([A-Z0-9_]*, *CHOICE, [^"]*"\([^"]*\)".*/\1/p' "$ROOT/src/options.h" | tr '|' '\n' | sed 's/.*/"&"/'
   printf '"%s"\n' HAKMEM_ , / k m g t ib . on off yes no true false 18446744073709551615
 }
 
-# fuzz_target NAME SECONDS: goes on from what build/fuzz/corpus/NAME holds and the seeds in tests/fuzz/corpus/NAME.
+# fuzz_target NAME SECONDS: continues from the corpus in build/fuzz/corpus/NAME and the seeds in
+# tests/fuzz/corpus/NAME.
 fuzz_target() {
   local corpus=$ROOT/build/fuzz/corpus/$1 log=$ROOT/build/fuzz/$1${HAKMEM_SECURE:+-secure}.log more=(-len_control=0 -max_len=4096)
   mkdir -p "$corpus"
@@ -153,7 +155,7 @@ stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
 # ---- long forms ----
 
-# The time limits of the tests are multiplied when the directory is configured.
+# The tests' time limits are multiplied when the directory is configured.
 soak() {
   local times=${1:-10} status=0
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
@@ -170,10 +172,10 @@ soak() {
   return "$status"
 }
 
-# Counters live in files that are mapped (%c), so that tests that abort count, one for each process (%p), so that what ran
-# before its file was mapped does, and each library in it (%m): two that map one file overwrite each other, or die of SIGBUS.
-# The model checker's programs take long and have copies of the protocols alone, which do not count. Counting takes time: the
-# time limits of the tests are three times as long.
+# Counters live in files that are mapped (%c), so that tests that abort count; one for each process (%p), so that code
+# that ran before its file was mapped counts; and one for each library (%m), because two libraries that map one file
+# overwrite each other or die of SIGBUS. The model checker's programs take long and contain only copies of the
+# protocols, which do not count. Counting takes time, so the tests' time limits are tripled.
 coverage() {
   local directory=$ROOT/build/coverage status=0 objects
   need "${BUILD_NEEDS[@]}" "${COVERAGE_NEEDS[@]}"
@@ -195,7 +197,7 @@ coverage() {
 
 # ---- stages of several steps ----
 
-# step NAME COMMAND…: one line, ok or FAIL; the next step comes in either case. Adds to `steps_failed`.
+# step NAME COMMAND…: prints one line, ok or FAIL, and returns in either case. Adds to `steps_failed`.
 step() {
   local name=$1
   echo "---- $name"
@@ -207,7 +209,7 @@ step() {
   fi
 }
 
-# Under HAKMEM, small; each checks what it allocates, and tiny.toml has all of them.
+# Runs the workloads under HAKMEM, small. Each checks what it allocates, and tiny.toml contains all of them.
 run_workloads() {
   local missing
   missing=$(comm -23 <(workloads) <(sed -n 's|^command = \["{bench}/\([a-z_]*\)".*|\1|p' \
@@ -241,9 +243,10 @@ stage_install() {
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"
 }
 
-# Runs what the documentation says: every block opened by ```sh run, and the generated pages are up to date.
+# Runs what the documentation says: every block opened by ```sh run. Links lead somewhere, and the generated pages are up to date.
 stage_docs() {
   local blocks block file
+  python3 "$ROOT/tests/pages.py"
   build_library
   blocks=$(mktemp -d)
   awk -v out="$blocks" '
@@ -265,16 +268,16 @@ stage_docs() {
   rm -r "$blocks"
 }
 
-# The emulated machines take too long for every run: ./hak soak has them.
+# The emulated machines take too long for every run; ./hak soak runs them.
 stage_machines() { "$ROOT/tests/machines.sh" "$ROOT/build/machines" sources musl; }
 
-# A program that can't be installed must not keep the others from being tested: its own test says so and fails.
+# A program that can't be installed must not keep the others from being tested: its own test reports that and fails.
 stage_programs() {
   build_library
   python3 "$ROOT/tests/programs/run.py" --library "$LIBRARY"
 }
 
-# counts LOG: "PASSED FAILED" of what is named in it: tests of ctest, cargo and Python, programs and steps.
+# counts LOG: prints "PASSED FAILED" for everything named in it: tests of ctest, cargo and Python, programs and steps.
 counts() {
   awk '/ tests passed, [0-9]+ tests? failed out of / { bad += $4; good += $NF - $4 }
     /^test result: / { good += $4; bad += $6 }
@@ -286,7 +289,8 @@ counts() {
 # log_of NAME
 log_of() { printf '%s/build/test-logs/%s.log' "$ROOT" "$1"; }
 
-# The output of a stage and its status, for run_stages. Must not be called from a condition: that would turn off set -e.
+# Runs a stage and writes its output and status, for run_stages. Must not be called from a condition: that would turn
+# off set -e.
 run_stage() {
   local start=$SECONDS status
   set +e
@@ -298,7 +302,8 @@ run_stage() {
   echo "$status $((SECONDS - start))" >"$(log_of "$1").ended"
 }
 
-# report_stage NAME: what became of it; adds to `passed` and `failed`. Of a stage that failed, its log's end and what to type.
+# report_stage NAME: reports its result and adds to `passed` and `failed`. For a failed stage, prints the end of its
+# log and the command to repeat it.
 report_stage() {
   local name=$1 status seconds good bad log
   log=$(log_of "$name")
@@ -316,7 +321,7 @@ report_stage() {
   fi
 }
 
-# Prints how long the run has taken and what is under way.
+# Prints how long the run has taken and what is running.
 progress() {
   printf '     %2d:%02d' $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60))
   ((${#running[@]} == 0)) || printf '   running: %s' "${running[*]}"
@@ -342,8 +347,8 @@ reap() {
   progress
 }
 
-# run_stages NAME…: two at a time, as one that links or waits leaves cores to the other. Each is a process group: an
-# interrupt reaches its programs, which are not born with SIGINT ignored.
+# run_stages NAME…: runs two at a time, because a stage that links or waits leaves cores to the other. Each is a
+# process group: an interrupt reaches its programs, which do not start with SIGINT ignored.
 run_stages() {
   local running=() began=$SECONDS name
   set -m

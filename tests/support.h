@@ -1,9 +1,11 @@
-/* What the tests share: how often they do what they do, random numbers, patterns that show a damaged block, the memory of
- * this process as the kernel counts it, running this same program again as a child, and misuses run so. Nothing here
+/* Shared by the tests: how often they repeat, random numbers, patterns that reveal a damaged block, this process's
+ * memory as the kernel counts it, running this program again as a child, and misuses that run this way. Nothing here
  * reads a clock.
  *
- * HAK_TEST_LONGER=N in the environment: N times as often, for a soak. HAK_TEST_SHORTER=N: a part of it, for an emulator.
- * A line `figure: NAME VALUE` is a result that the documentation is made of: a sum of all runs, or of NAME_most the largest. */
+ * HAK_TEST_LONGER=N in the environment repeats N times as often, for a soak. HAK_TEST_SHORTER=N repeats only a part,
+ * for an emulator. A line `figure: NAME VALUE` is a result for the documentation: the sum over all runs or, for
+ * NAME_most, the maximum. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_SUPPORT_H
 #define HAKMEM_TESTS_SUPPORT_H
 
@@ -23,7 +25,7 @@
 #include <string>
 #include <vector>
 
-/* How many times shorter loops run: 1, or more under a sanitizer (tests/CMakeLists.txt). */
+/* By how much loops are shortened: 1, or more under a sanitizer (tests/CMakeLists.txt). */
 #ifndef HAK_TEST_SHORTER
 #define HAK_TEST_SHORTER 1
 #endif
@@ -40,7 +42,7 @@ inline int from_environment(const char *name) {
     return value > 1 ? value : 1;
 }
 
-/* `usual`, or what the environment and the sanitizer make of it, and at least 10. A soak multiplies `soaked` instead. */
+/* Returns `usual`, adjusted to the environment and the sanitizer, at least 10. A soak multiplies `soaked` instead. */
 inline int times(int usual, int soaked = 0) {
     int longer = from_environment("HAK_TEST_LONGER");
     int count =
@@ -48,7 +50,7 @@ inline int times(int usual, int soaked = 0) {
     return count > 10 ? count : 10;
 }
 
-/* Maxima are those of the default mode, without a sanitizer's memory. */
+/* Prints a figure. Maxima are printed only in the default mode, and without a sanitizer's memory. */
 inline void figure(const char *name, long value) {
     bool is_maximum = strstr(name, "_most") != nullptr || strstr(name, "_percent") != nullptr;
     if (!is_maximum || (kShorter == 1 && !in_secure_mode()))
@@ -57,7 +59,7 @@ inline void figure(const char *name, long value) {
 
 constexpr size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB, kTiB = 1024 * kGiB;
 
-/* Sizes on both sides of every border between tiers and of a few inside. */
+/* Sizes on both sides of every border between tiers, and a few inside each. */
 constexpr size_t kTierSizes[] = {1,       8,          9,      16,   24,       48,        100,       256,
                                  257,     700,        1024,   1025, 4000,     16 * kKiB, 40 * kKiB, 64 * kKiB,
                                  65537,   200 * kKiB, 700000, kMiB, kMiB + 1, 2 * kMiB,  2097153,   5 * kMiB + 12345,
@@ -74,7 +76,7 @@ class Random {
         return z ^ (z >> 31);
     }
     size_t below(size_t bound) { return static_cast<size_t>(next() % bound); }
-    /* Every power of two from 1 to `most` equally likely, then uniform inside it. */
+    /* Powers of two up to 2^most_log2 are equally likely; the size is uniform inside the chosen one. */
     size_t log_size(unsigned most_log2) {
         size_t top = size_t{1} << below(most_log2 + 1);
         return top / 2 + below(top / 2 + 1);
@@ -90,7 +92,7 @@ inline unsigned char pattern_byte(uint32_t tag, size_t at) {
     return static_cast<unsigned char>((at * 131 + tag * 29 + (at >> 8)) & 0xff);
 }
 
-/* Up to 2 KiB every byte is written; of larger blocks both ends and one byte in each 512. */
+/* Up to 2 KiB, every byte is written; in larger blocks, both ends and one byte in each 512. */
 constexpr size_t kPatternWhole = 2048, kPatternStep = 512;
 
 inline void pattern_write(void *block, size_t from, size_t size, uint32_t tag) {
@@ -105,7 +107,7 @@ inline void pattern_write(void *block, size_t from, size_t size, uint32_t tag) {
     }
 }
 
-/* The offset of the first damaged byte among the first `size` of a block whose pattern was written for
+/* Returns the offset of the first damaged byte among the first `size` bytes of a block whose pattern was written for
  * `written` bytes, or `size` if none is damaged. */
 inline size_t pattern_check(const void *block, size_t size, size_t written, uint32_t tag) {
     auto *p = static_cast<const unsigned char *>(block);
@@ -122,7 +124,7 @@ inline size_t pattern_check(const void *block, size_t size, size_t written, uint
     return size;
 }
 
-/* The offset of the first byte that is not zero, or `size`. */
+/* Returns the offset of the first byte that is not zero, or `size`. */
 inline size_t first_dirty(const void *block, size_t size) {
     auto *p = static_cast<const unsigned char *>(block);
     if (size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0))
@@ -137,12 +139,12 @@ inline bool aligned_to(const void *block, size_t alignment) {
     return (reinterpret_cast<uintptr_t>(block) & (alignment - 1)) == 0;
 }
 
-/* What malloc(size) owes: 16, and 8 for blocks of at most 8 bytes. */
+/* The alignment that malloc(size) must give: 16, and 8 for blocks of at most 8 bytes. */
 inline size_t natural_alignment(size_t size) { return size <= 8 ? 8 : 16; }
 
 /* ---- memory as the kernel counts it ---- */
 
-/* Without an allocation, which could give something back. */
+/* Does not allocate, because an allocation could give memory back. */
 inline size_t process_rss_bytes() {
     char text[128] = "";
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -154,7 +156,7 @@ inline size_t process_rss_bytes() {
     return is_read ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
-/* The Rss of the mappings inside [begin, end), summed over /proc/self/smaps. */
+/* Sums up Rss of the mappings inside [begin, end) in /proc/self/smaps. */
 inline size_t range_rss_bytes(uintptr_t begin, uintptr_t end) {
     FILE *file = fopen("/proc/self/smaps", "re");
     if (file == nullptr)
@@ -183,7 +185,8 @@ inline bool write_file(const std::string &path, const std::string &text) {
     return done;
 }
 
-/* A memory cgroup with a limit, where one can be made; gone when its processes are and this is. One at a time. */
+/* A memory cgroup with a limit, where one can be made. It disappears with this object, once its processes have ended.
+ * Only one at a time. */
 class MemoryCgroup {
   public:
     explicit MemoryCgroup(size_t limit) {
@@ -201,7 +204,7 @@ class MemoryCgroup {
             rmdir(path().c_str());
     }
     bool made() const { return made_; }
-    /* For run_self: puts the child into it. */
+    /* For run_self: moves the child into the cgroup. */
     static void enter(long) {
         if (!write_file(path() + "/cgroup.procs", std::to_string(getpid())))
             _exit(125);
@@ -218,7 +221,7 @@ class MemoryCgroup {
 /* ---- this program again, as a child ---- */
 
 struct Outcome {
-    int status = 0; /* as waitpid gives it */
+    int status = 0; /* as waitpid returns it */
     std::string out, err;
     bool exited(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
     bool killed(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
@@ -239,7 +242,7 @@ inline std::string read_whole(int fd) {
     return text;
 }
 
-constexpr unsigned kChildSeconds = 120; /* a child that hangs is killed by SIGALRM */
+constexpr unsigned kChildSeconds = 120; /* SIGALRM kills a child that hangs */
 
 /* Runs `program` with `args` and with `env` ("NAME=value") added; `prepare` runs in the child before exec. */
 inline Outcome run_program(const char *program, const std::vector<std::string> &args,
@@ -293,12 +296,12 @@ inline std::vector<std::string> lines_of(const std::string &text) {
 struct Misuse {
     std::string name;
     void (*run)(size_t size);
-    const char *line; /* that it owes, as the test understands it */
+    const char *line; /* the line it must print, in the form that the test expects */
     std::vector<size_t> sizes;
 };
 inline void PrintTo(const Misuse &one, std::ostream *out) { *out << one.name; }
 
-/* The program's exit status if it survives, which the parent takes for a failure. */
+/* Returns the program's exit status if it survives the misuse, which the parent treats as a failure. */
 inline int run_misuse(const std::vector<Misuse> &all, const std::string &name, size_t size) {
     for (auto &one : all)
         if (name == one.name)
@@ -306,7 +309,7 @@ inline int run_misuse(const std::vector<Misuse> &all, const std::string &name, s
     return 0;
 }
 
-/* Stores a pointer where the compiler cannot follow it. */
+/* Returns the block by a way that the compiler cannot follow. */
 inline char *hidden(void *block) {
     static void *volatile place;
     place = block;

@@ -1,7 +1,8 @@
-/* The calls under test as one table, so that a test runs unchanged on the hak_* calls and on the standard symbols,
- * and the same table of glibc's own calls beside it as the oracle. Calls through pointers can't be optimised away.
+/* The functions under test as one table, so that a test runs unchanged with the hak_* functions and with the standard
+ * symbols; and the same table of glibc's own functions as the oracle. Calls through pointers can't be optimised away.
  *   surface_hak.cc   subject() is hak_*: linked with the allocator built without symbol override
  *   surface_std.cc   subject() is malloc and the rest: linked with libhakmem.so */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_SURFACE_H
 #define HAKMEM_TESTS_SURFACE_H
 
@@ -19,7 +20,7 @@ struct Surface {
     size_t (*usable_size)(const void *);
     void (*free_sized)(void *, size_t); /* null in the oracle */
 
-    /* Null where the surface has no such call. */
+    /* Null where the surface has no such function. */
     void *(*reallocarray)(void *, size_t, size_t);
     int (*posix_memalign)(void **, size_t, size_t);
     void *(*memalign)(size_t, size_t);

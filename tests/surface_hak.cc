@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 
 #include "surface.h"

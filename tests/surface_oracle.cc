@@ -1,4 +1,5 @@
-/* glibc's own allocator: looked up in libc.so.6 itself, so that a malloc linked before it is passed over. */
+/* glibc's own allocator, looked up in libc.so.6 itself, so that a malloc linked before it is skipped. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@ template <typename Function> void find(void *libc, const char *name, Function **
     }
 }
 
-/* glibc's own calls realloc as any program does, and so would end up in the allocator linked before it. */
+/* glibc's own reallocarray calls realloc as any program does, and so would reach the allocator linked before it. */
 void *glibc_reallocarray(void *block, size_t count, size_t size) {
     if (size != 0 && count > SIZE_MAX / size) {
         errno = ENOMEM;

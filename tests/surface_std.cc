@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
 #include "surface.h"
 
-/* C23; glibc 2.36 does not declare them. */
+/* C23 functions; glibc 2.36 does not declare them. */
 extern "C" void free_sized(void *block, size_t size);
 extern "C" void free_aligned_sized(void *block, size_t alignment, size_t size);
 

@@ -1,12 +1,13 @@
 #!/bin/sh
-# The switches for looking at a program: if they fail, somebody with a bug is left without what they were promised.
-# switches.sh LIBRARY CHECKED: CHECKED is 1 for the build that has the debug log.
+# Tests the switches for examining a program. If they fail, someone with a bug does not get the output they were
+# promised. switches.sh LIBRARY CHECKED: CHECKED is 1 for the build that has the debug log.
+# SPDX-License-Identifier: MIT
 set -u
 library=$1 checked=$2 failed=0
 
 under() { env "$@"; }
 
-# expect NAME PATTERN TEXT: a line of the text matches.
+# expect NAME PATTERN TEXT: some line of the text must match.
 expect() {
   printf '%s\n' "$3" | grep -Eq "$2" && return
   printf 'FAIL %s: no line like %s in:\n%s\n' "$1" "$2" "$3"
@@ -38,7 +39,7 @@ if [ "$checked" = 1 ]; then
     'for (1 .. 3) { my @a = map { "x" x 200 . $_ } 1 .. 20000; }' 2>&1)
   expect "a slot given back" '^\[SP_SLOT_RELEASE\] ss=0x[0-9a-f]+ slab_idx=[0-9]+ class=[0-9]+ used=0 \(marking EMPTY\)$' "$log"
   expect "stage 1" '^\[SP_ACQUIRE_STAGE1\] class=[0-9]+ reusing EMPTY slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"
-  # A block is found by its address in the lines of its SuperSlab, taken and given back.
+  # The lines about a SuperSlab, taken and given back, identify a block by its address.
   for kind in "large 300000 SP_SLOT_RELEASE" "huge 9000000 SP_SLOT_COMPLETELY_EMPTY"; do
     # shellcheck disable=SC2086 # three words
     set -- $kind

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs a program under the system allocator and under HAKMEM in turn and prints what each run cost.
+"""Runs a program under the system allocator and under HAKMEM in turn, and prints the cost of each run.
 
 usage: compare.py LIBRARY PROGRAM [ARGS…]
 
-Figures are medians of three interleaved rounds; time is wall-clock time, the rest is what the kernel charges the
-finished process (wait4). Where the memory stands is what HAKMEM reports at the end of the program.
+Figures are medians of three interleaved rounds. Time is wall-clock time; the kernel reports the other figures for the
+finished process (wait4). HAKMEM itself reports where its memory is when the program ends.
 """
+# SPDX-License-Identifier: MIT
 
 import json
 import os
@@ -16,7 +17,7 @@ import tempfile
 import time
 
 ROUNDS = 3
-SAME_PERCENT = 2  # smaller differences are called none: three rounds don't show them
+SAME_PERCENT = 2  # smaller differences count as none: three rounds cannot resolve them
 MIB = 1 << 20
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
@@ -26,13 +27,13 @@ def paint(code, text):
 
 
 def progress(text):
-    """One line that overwrites itself on a terminal; silent elsewhere."""
+    """Prints a line that overwrites itself on a terminal, and nothing elsewhere."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def run(command, library, stats_path):
-    """One run: {"time": seconds, "rss": bytes, "faults": N, "output": bytes}."""
+    """Runs the command once. Returns {"time": seconds, "rss": bytes, "faults": N, "output": bytes}."""
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     if library:
         environment.update(LD_PRELOAD=library, HAKMEM_STATS="json", HAKMEM_STATS_FILE=stats_path)
@@ -48,7 +49,7 @@ def run(command, library, stats_path):
         progress("")
         sys.exit(f"compare: {command[0]} {'under HAKMEM ' if library else ''}ended with status "
                  f"{os.waitstatus_to_exitcode(status)}")
-    # A process starts with the peak of the one that launched it: a smaller program could not be measured so.
+    # A process starts with the peak of the process that launched it, so a smaller program could not be measured.
     if usage.ru_maxrss <= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
         progress("")
         sys.exit(f"compare: {command[0]} is smaller than this script; its peak RSS can't be told")
@@ -56,7 +57,7 @@ def run(command, library, stats_path):
 
 
 def measure(command, library, stats_path):
-    """Medians of both sides: {"": {…}, library: {…}}."""
+    """Returns the medians of both sides: {"": {…}, library: {…}}."""
     runs = {"": [], library: []}
     for number in range(ROUNDS):
         for side in runs:
@@ -107,14 +108,14 @@ def table(medians, library):
 
 
 def standing(stats_path):
-    """Where HAKMEM's memory was at the end of the program; the terms add up."""
+    """Prints where HAKMEM's memory was at the end of the program; the terms add up."""
     terms = (("live", "live blocks"), ("partly_used_slabs", "free, in slabs partly used"),
              ("thread_caches", "free, in thread caches"), ("empty_slots", "free, kept for reuse"),
              ("huge_rounding", "unused parts of huge pages"), ("metadata", "HAKMEM's own records"))
     with open(stats_path, encoding="utf-8") as file:
         stats = json.load(file)
     rss = dict(stats["rss_bytes"])
-    rss["live"] -= abs(rss["untouched_live"])  # asked for, but never written to: not resident
+    rss["live"] -= abs(rss["untouched_live"])  # requested but never written to, so not resident
     total = rss["total"]
     print(f"\nWhere the {total / MIB:.1f} MiB of HAKMEM's heap stand when the program ends "
           f"({stats['superslabs']} SuperSlabs of 2 MiB):\n")

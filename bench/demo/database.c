@@ -1,11 +1,12 @@
-/* The workload of `./hak run`: a small shop on in-memory SQLite databases, one per thread.
+/* The workload of `./hak run`: a small shop on in-memory SQLite databases, one for each thread.
  *
- * Each thread (1) fills customers and orders, with an index; (2) answers requests: it looks up a customer's
- * orders, builds objects from the rows, keeps the latest answers in a cache, and now and then places or changes an
- * order; (3) makes a report with sorting and grouping; (4) deletes two thirds of the orders. (3) and (4) are done by one
- * thread after the other: their memory is the program's peak, and does not depend on how they meet.
- * The program ends with its data in memory, as a server does that is stopped. It prints one line, the same in
- * every run: a checksum of all answers. It knows no allocator: everything goes through malloc. */
+ * Each thread (1) fills customers and orders, with an index; (2) answers requests: it looks up a customer's orders,
+ * builds objects from the rows, caches the latest answers, and sometimes places or changes an order; (3) makes a report
+ * with sorting and grouping; (4) deletes two thirds of the orders. The threads do (3) and (4) one after the other: that
+ * memory is the program's peak, and so does not depend on how they coincide. The program ends with its data in memory,
+ * like a server that is stopped. It prints one line, the same in every run: a checksum of all answers. It knows no
+ * allocator: everything goes through malloc. */
+/* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdint.h>
@@ -68,7 +69,7 @@ static void step(struct shop *shop, sqlite3_stmt *statement) {
     sqlite3_reset(statement);
 }
 
-/* A text of 10 to 10 + `spread` bytes. */
+/* Returns a text of 10 to 10 + `spread` bytes. */
 static char *random_text(struct shop *shop, uint32_t spread) {
     uint32_t length = 10 + random_below(shop, spread);
     char *text = malloc(length + 1);
@@ -124,7 +125,7 @@ static char *copy_text(struct shop *shop, sqlite3_stmt *statement, int column) {
     return text;
 }
 
-/* The rows of `select` as a list of objects. */
+/* Returns the rows of `select` as a list of objects. */
 static struct order *fetch(struct shop *shop, sqlite3_stmt *select) {
     struct order *orders = NULL;
     while (sqlite3_step(select) == SQLITE_ROW) {
@@ -148,7 +149,7 @@ static struct order *fetch(struct shop *shop, sqlite3_stmt *select) {
 static void serve(struct shop *shop, sqlite3_stmt *insert_order) {
     sqlite3_stmt *update = prepare(shop, "update orders set note = ? where id = ?");
     for (int i = 0; i < REQUESTS; i++) {
-        /* Many programs prepare their statements anew for every request. */
+        /* Many programs prepare their statements again for every request. */
         sqlite3_stmt *select = prepare(shop, "select o.id, o.cents, o.item, c.name || ': ' || o.note from orders o "
                                              "join customers c on c.id = o.customer where o.customer = ? "
                                              "order by o.cents limit 20");
@@ -198,7 +199,7 @@ static void *open_shop(void *argument) {
 int main(void) {
     static struct shop shops[THREADS];
     pthread_t threads[THREADS];
-    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* as SQLite's manual advises for several threads */
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* as SQLite's manual recommends for several threads */
     for (int i = 0; i < THREADS; i++) {
         shops[i].random = (uint64_t)i + 1;
         if (pthread_create(&threads[i], NULL, open_shop, &shops[i])) {

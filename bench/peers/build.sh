@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Obtains the allocators that HAKMEM is compared with, builds and verifies them: build/peers/NAME/ holds one peer's
-# libraries, build/peers/peers.toml lists those that work, for `hakmem compare --peers`.
-#  1. Crates come by `cargo vendor`, Debian's packages by `apt-get download`, both into build/peers/source/NAME/.
-#  2. build_NAME makes the libraries, -O3 and otherwise as upstream has it by default. A peer whose version, recipe
-#     and compiler are those of its stamp is not built again.
-#  3. probe.cc, with the peer preloaded, verifies that it is the malloc in use and works: on every run.
-# A peer that fails is one line, with its log, and does not stop the others; the exit status is 1 then.
+# Obtains the allocators that HAKMEM is compared with, builds them and verifies them. build/peers/NAME/ has one peer's
+# libraries, build/peers/peers.toml lists the peers that work, for `hakmem compare --peers`.
+#  1. Crates come by `cargo vendor`, Debian's packages by `apt-get download`, both to build/peers/source/NAME/.
+#  2. build_NAME makes the libraries, with -O3 and otherwise upstream's defaults. A peer is not built again while its
+#     version, recipe and compiler match its stamp.
+#  3. On every run probe.cc, with the peer preloaded, verifies that it is the malloc in use and works.
+# A peer that fails gets one line and its log, and does not stop the others; then the exit status is 1.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 unset CDPATH LD_PRELOAD
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,8 +15,9 @@ JOBS=$(getconf _NPROCESSORS_ONLN)
 TBB=libtbbmalloc.so.2,libtbbmalloc_proxy.so.2
 SCUDO=libclang_rt.scudo_standalone-$(uname -m).so
 
-# The peers, a line each. A version - is that of the Debian package; of several packages, the first there is.
-# Google's tcmalloc has no versions: the date is that of the crate's copy. hardened_malloc's version is the crate's.
+# The peers, one on each line. A version - means that of the Debian package; of several packages, the first that
+# exists. Google's tcmalloc has no versions: the date is that of the crate's copy. hardened_malloc's version is the
+# crate's.
 # NAME           VERSION         TAG      PACKAGES                                     LIBRARIES
 TABLE="
 mimalloc3        3.6.1           fast     crate:rustfs-mimalloc-sys=0.7.3              libmimalloc3.so
@@ -35,10 +37,11 @@ mimalloc2-debian -               old      debian:libmimalloc2.0                 
 tbbmalloc        -               old      debian:libtbbmalloc2                         $TBB
 "
 
-# Without it Google's tcmalloc finds glibc in the area it needs for its per-CPU mode, and does without, in silence.
+# Without it, Google's tcmalloc finds glibc in the area it needs for its per-CPU mode, and silently does without that
+# mode.
 declare -A ENVIRONMENT=([tcmalloc]='GLIBC_TUNABLES=glibc.pthread.rseq=0')
 
-# Where a peer cannot be used here, the reason.
+# Prints the reason if a peer cannot be used here.
 unusable() {
   local oldest
   oldest=$(printf 'glibc 2.38\n%s\n' "$(getconf GNU_LIBC_VERSION)" | sort -V | head -1)
@@ -47,7 +50,7 @@ unusable() {
   fi
 }
 
-# ---- recipes: each in a subshell, in an empty directory; $SOURCE is the crate, $LIBRARY what to make ----
+# ---- recipes: each runs in a subshell, in an empty directory; $SOURCE is the crate, $LIBRARY the file to make ----
 
 build_mimalloc3() {
   local flags=(-O3 -fPIC -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -fno-builtin-malloc -shared
@@ -83,7 +86,7 @@ build_jemalloc() {
   cp lib/libjemalloc.so.2 "$LIBRARY"
 }
 
-# The files are those of the crate's build.rs, less its bridge to Rust, and the one that defines malloc.
+# The files are those of the crate's build.rs, without its bridge to Rust and plus the one that defines malloc.
 build_tcmalloc() {
   local sources
   mapfile -t sources < <(grep -oE '"c_src/[^"]+\.(cc|S)"' "$SOURCE/build.rs" | tr -d '"' | grep -v bridge)
@@ -125,7 +128,7 @@ fetch_crate() {
   (cd "$directory" && cargo vendor --quiet)
 }
 
-# The first of the packages that apt knows; its lists are fetched if they are not there.
+# Prints the first of the packages that apt knows, fetching apt's lists if they are missing.
 known_package() {
   local try package
   for try in 1 2; do
@@ -143,7 +146,7 @@ known_package() {
 
 # ---- one peer: each of these takes a line of the table ----
 
-# Builds the library of a crate.
+# Builds the library from a crate.
 make_crate() {
   local name=$1 package=${3#crate:}
   local SOURCE=$PEERS/source/$name/vendor/${package%=*} LIBRARY=$PEERS/$name/$4
@@ -154,7 +157,7 @@ make_crate() {
   echo "$2" >"$PEERS/$name/version"
 }
 
-# Takes the libraries out of a Debian package, which need not be installed.
+# Takes the libraries from a Debian package, which need not be installed.
 make_debian() {
   local name=$1 candidates package library
   IFS=, read -ra candidates <<<"${3#debian:}"
@@ -175,13 +178,13 @@ make_peer() {
   recipe "$@" >"$PEERS/$1/stamp"
 }
 
-# What the libraries follow from.
+# Prints everything that the libraries depend on.
 recipe() {
-  declare -f "make_${3%%:*}" "build_$1" "build_${1%-*}" || true # a variant's recipe names that of its first part
+  declare -f "make_${3%%:*}" "build_$1" "build_${1%-*}" || true # a variant's recipe calls that of its first part
   printf '%s\n' "$@" "$COMPILERS"
 }
 
-# probe NAME LIBRARIES: its status, and in one line what is wrong with the peer.
+# probe NAME LIBRARIES: returns its status, and prints in one line what is wrong with the peer.
 probe() {
   local paths=() library said status=0
   for library in ${2//,/ }; do
@@ -193,7 +196,7 @@ probe() {
   return "$status"
 }
 
-# list NAME VERSION TAG LIBRARIES: the peer in the form that `hakmem compare` reads.
+# list NAME VERSION TAG LIBRARIES: prints the peer in the form that `hakmem compare` reads.
 list() {
   local libraries=${4//,/\", \"$1/}
   printf '\n[[allocator]]\nname = "%s"\nversion = "%s"\nlibraries = ["%s/%s"]\n' "$1" "$2" "$1" "$libraries"
@@ -213,7 +216,7 @@ row() {
   printf '%-17s %-16s %9s  %s\n' "$1" "$2" "$size" "$4"
 }
 
-# Brings a peer up to date, verifies it and says so in a row. Never the left side of ||, where set -e means nothing.
+# Brings a peer up to date, verifies it and reports it in a row. Never call it left of ||, where set -e has no effect.
 do_peer() {
   local name=$1 version=$2 tag=$3 packages=$4 libraries=$5 problem
   problem=$(unusable "$name")

@@ -1,9 +1,10 @@
-// Checks, with an allocator preloaded, that it is the malloc in use and that it works: `probe LIBRARY…` ends with 0,
-// or says in one line what is wrong. A line and 0 is a shortcoming that few programs meet.
+/* SPDX-License-Identifier: MIT */
+// Checks that a preloaded allocator is the malloc in use and that it works: `probe LIBRARY…` exits with 0, or says in
+// one line what is wrong. A line and status 0 means a shortcoming that few programs meet.
 //  1. Every entry point, as the dynamic linker finds it, lies in one of the libraries.
 //  2. Blocks are aligned, as large as malloc_usable_size says, zero from calloc, and keep their bytes in realloc.
-//     Alignments up to 1 MiB that aligned_alloc or posix_memalign does not keep, from the start, are shortcomings.
-//  3. Four threads fill, grow and free blocks and free each other's.
+//     Alignments up to 1 MiB that aligned_alloc or posix_memalign does not provide from the start are shortcomings.
+//  3. Four threads fill, grow and free blocks, and free each other's.
 //  4. A forked child allocates, alone and with threads of its own.
 
 #include <dlfcn.h>
@@ -57,7 +58,7 @@ static void check_origin(const char *name, int count, char **libraries) {
     free(file);
 }
 
-// Google's tcmalloc works per thread, more slowly, if it cannot have the rseq area: then it isn't what is measured.
+// Without the rseq area, Google's tcmalloc works per thread and more slowly: then it isn't what should be measured.
 static void check_per_cpu() {
     bool (*active)() =
         reinterpret_cast<bool (*)()>(dlsym(RTLD_DEFAULT, "MallocExtension_Internal_GetPerCpuCachesActive"));
@@ -142,7 +143,7 @@ static void check_fork() {
     pid_t child = fork();
     check(child >= 0, "fork: failed");
     if (child == 0) {
-        alarm(20); // a child that hangs is a child that failed
+        alarm(20); // a child that hangs has failed
         check_blocks();
         check_threads();
         _exit(0);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# record.sh [NAME…]: records the traces of this directory anew, all or those named: NAME.trace.xz.
+# record.sh [NAME…]: records the traces of this directory again, all or the named ones: NAME.trace.xz.
 #
-# Needs Debian's packages gcc g++ python3.11 perl sqlite3 nodejs rocksdb-tools xz-utils. What a program allocates
-# depends on its version and, with threads, on the machine's schedule: a new recording is another trace.
-# `trace.py sum` prints a trace's figures, `trace.py show` its calls.
+# Needs Debian's packages gcc g++ python3.11 perl sqlite3 nodejs rocksdb-tools xz-utils. A program's allocations depend
+# on its version and, with threads, on the machine's scheduling: a new recording is another trace. `trace.py sum`
+# prints a trace's figures, `trace.py show` its calls.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
-PATH=/usr/bin:/bin # a wrapper found before them would be recorded instead
+PATH=/usr/bin:/bin # a wrapper found first would be recorded instead
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -13,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 cc -std=gnu17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -fno-builtin \
   -o "$work/record.so" "$here/../record.c"
 
-# record NAME [VARIABLE=VALUE…] PROGRAM ARGS…: runs it with no other environment, packs what it did.
+# record NAME [VARIABLE=VALUE…] PROGRAM ARGS…: runs it with no other environment, and packs its calls.
 record() {
   local name=$1
   shift

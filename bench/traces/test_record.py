@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""test_record.py REPLAY: a small program with known calls is recorded; trace and replay must be exactly these calls.
+"""test_record.py REPLAY: records a small program with known calls; trace and replay must be exactly these calls.
 
-If it fails, traces are not what programs did: calls lost or doubled, out of order, by the wrong thread.
+If it fails, traces differ from what programs did: calls are lost, doubled, out of order, or by the wrong thread.
 """
+# SPDX-License-Identifier: MIT
 import os
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import trace  # noqa: E402  (the one beside this file)
+import trace  # (the one beside this file)
 
 CC = ["cc", "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-builtin"]
 
-# What the C library allocates for itself (a thread's table, for one) is told apart by size: ours are 1001-1099.
+# Blocks that the C library allocates for itself (a thread's table, for one) are recognised by size: ours are
+# 1001-1099.
 PROGRAM = r"""
 #include <malloc.h>
 #include <pthread.h>
@@ -101,7 +103,7 @@ EXPECTED = """
 
 
 def ours(events):
-    """The events of blocks of 1001-1099 B, these numbered anew, births, ends, free(NULL) before the first birth."""
+    """Returns the events of blocks of 1001-1099 B, renumbered; births and ends; free(NULL) before the first birth."""
     numbers, kept, alone = {}, [], True
     for event in events:
         alone = alone and event.op != trace.Op.BIRTH

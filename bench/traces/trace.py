@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""trace.py: packs what bench/record.c has recorded, and reads packed traces.
+"""trace.py: packs the recordings of bench/record.c, and reads packed traces.
 
-  trace.py pack RAW FILE     FILE gets the packed trace
-  trace.py show FILE         prints it, a line an event: THREAD CALL …, blocks numbered from 0 in order of birth
-  trace.py sum FILE          prints its figures, the same as `replay` does
+  trace.py pack RAW FILE     writes the packed trace to FILE
+  trace.py show FILE         prints a trace, one event on each line: THREAD CALL …, blocks numbered from 0 by birth
+  trace.py sum FILE          prints a trace's figures, the same as `replay` does
 
-A packed trace is the line "HAKTRACE 1", the numbers of threads, events and blocks, then five columns, each with its
-length in bytes before it. All numbers are varints: seven bits a byte, least first, the high bit on all but the last.
+A packed trace is the line "HAKTRACE 1", the numbers of threads, events and blocks, then five columns, each preceded by
+its length in bytes. All numbers are varints: seven bits a byte, low bits first, the high bit set on all but the last.
   operations   a byte each: Op, + 8 if another thread goes on
-  threads      per such a byte the thread's number; per BIRTH, after it, the child's
-  sizes        per MALLOC, CALLOC, ALIGNED, REALLOC: bytes asked for
-  alignments   per ALIGNED: its log2
-  ranks        per REALLOC, FREE: 0 for NULL, else 1 + the live blocks that are younger than the one that ends
-Columns, and ranks instead of numbers, because xz then finds what repeats: 0.5-3 bits a call.
+  threads      for each such byte the thread's number; for each BIRTH, after that, the child's
+  sizes        for each MALLOC, CALLOC, ALIGNED, REALLOC: the requested bytes
+  alignments   for each ALIGNED: its log2
+  ranks        for each REALLOC, FREE: 0 for NULL, else 1 + the number of live blocks younger than the one that ends
+Columns, and ranks instead of numbers, help xz to find repetitions: 0.5-3 bits a call.
 """
+# SPDX-License-Identifier: MIT
 import struct
 import sys
 from enum import IntEnum
@@ -25,7 +26,7 @@ SWITCH = 8
 
 
 class Op(IntEnum):
-    """As in record.c and replay.c."""
+    """The same numbers as in record.c and replay.c."""
     MALLOC = 1
     CALLOC = 2
     ALIGNED = 3
@@ -36,7 +37,7 @@ class Op(IntEnum):
 
 
 class Event(NamedTuple):
-    """A call. `new` and `old` are a block that begins and one that ends: addresses in a raw file, else numbers."""
+    """A call. `new` is a block that begins and `old` one that ends: addresses in a raw file, otherwise numbers."""
     op: Op
     thread: int
     size: int = 0
@@ -47,11 +48,11 @@ class Event(NamedTuple):
 
 
 class TraceError(Exception):
-    """A file that is not what it should be."""
+    """A malformed file."""
 
 
 class LiveBlocks:
-    """Counts live blocks by number: a Fenwick tree."""
+    """Counts live blocks by number, in a Fenwick tree."""
 
     def __init__(self, most: int):
         self.sums = [0] * (most + 1)
@@ -66,7 +67,7 @@ class LiveBlocks:
             at += at & -at
 
     def younger(self, block: int) -> int:
-        """How many live blocks have a higher number."""
+        """Returns how many live blocks have a higher number."""
         at, before = block + 1, 0
         while at:
             before += self.sums[at]
@@ -74,7 +75,7 @@ class LiveBlocks:
         return self.count - before
 
     def of_rank(self, younger: int) -> int:
-        """The live block of which `younger` says the number given."""
+        """Returns the live block for which younger() returns this number."""
         left, at, step = self.count - younger, 0, self.top
         while step:
             if at + step < len(self.sums) and self.sums[at + step] < left:
@@ -96,9 +97,9 @@ def raw_read(path: str) -> Iterator[Event]:
 
 
 def raw_number(path: str) -> tuple[list[Event], int]:
-    """The events with blocks numbered, and how many ends of blocks unknown to the recorder were left out.
+    """Returns the events with blocks numbered, and how many ends of blocks unknown to the recorder were left out.
 
-    A thread that nobody was seen to start begins where it is first seen; one that ended ends after its last call.
+    A thread whose start was not recorded begins where it first appears; one that ended ends after its last call.
     """
     events = list(raw_read(path))
     last = {event.thread: index for index, event in enumerate(events)}
@@ -137,7 +138,7 @@ def varint_append(column: bytearray, number: int):
 
 
 class Reader:
-    """Takes varints and bytes from the front of some bytes."""
+    """Takes varints and bytes from the front of a byte string."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0

@@ -1,7 +1,8 @@
-/* aligned_heavy [ITERATIONS] [SLOTS] [SEED]: random_mixed with aligned_alloc and posix_memalign, in turn.
+/* aligned_heavy [ITERATIONS] [SLOTS] [SEED]: random_mixed with aligned_alloc and posix_memalign in turn.
  *
- * Alignments are 16-4096 B, small ones more often; sizes are 16-2063 B, for aligned_alloc rounded up to a multiple of
- * the alignment. An operation is one allocation or one free. */
+ * Alignments are 16-4096 B, small ones more often; sizes are 16-2063 B, rounded up to a multiple of the alignment for
+ * aligned_alloc. An operation is one allocation or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED };

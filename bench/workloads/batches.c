@@ -1,8 +1,9 @@
 /* batches [THREADS] [ROUNDS] [BATCH_KIB] [SEED]: each thread allocates batches, one size after another, and frees them.
  *
- * Sizes go 16, 24, 32, 48, 64 … 32768 B, BATCH_KIB of each (at least one block), so that the memory of one size has
- * to serve the next. A batch is freed in order, backwards or shuffled, in turn. An operation is one malloc or one
- * free. Peak RSS beyond THREADS * BATCH_KIB is what the change of sizes cost. */
+ * Sizes are 16, 24, 32, 48, 64 … 32768 B, with BATCH_KIB of each (at least one block), so the memory of one size has to
+ * serve the next. Batches are freed in order, backwards or shuffled, in turn. An operation is one malloc or one free.
+ * Peak RSS beyond THREADS * BATCH_KIB is the cost of changing sizes. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, ROUNDS, BATCH_KIB, SEED };
@@ -30,7 +31,7 @@ static void batch_run(uint64_t **list, size_t count, size_t size, uint64_t turn,
         uint64_t *block = list[turn % 3 == 1 ? count - 1 - n : n];
         if (block[0] != (turn ^ size) || block[size / 8 - 1] != (turn ^ size))
             fail(3, "a block does not hold what was written into it");
-        block[0] = 0; /* were it another one's, too, that one would miss its content */
+        block[0] = 0; /* if the block were also another one's, that one would lose its content */
         free(block);
     }
 }

@@ -1,7 +1,8 @@
-/* calloc_heavy ITERATIONS SLOTS SEED: random_mixed with calloc, 16 B-1 MiB, small ones more often; zeros checked.
+/* calloc_heavy ITERATIONS SLOTS SEED: random_mixed with calloc, 16 B-1 MiB, small ones more often; checks for zeroes.
  *
- * Every block is checked to be zero at its start, end and once per KiB, then dirtied there. An operation is one
+ * Every block is checked to be zero at its start, at its end and once per KiB, then dirtied there. An operation is one
  * calloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED };

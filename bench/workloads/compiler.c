@@ -1,12 +1,14 @@
-/* compiler [UNITS] [FUNCTIONS] [SEED]: what a compiler allocates: names, trees, lists of instructions.
+/* compiler [UNITS] [FUNCTIONS] [SEED]: allocates what a compiler does: names, trees, lists of instructions.
  *
- * Each of UNITS units has FUNCTIONS functions; for each
- *   1. tokens are read: 60-300 names, each copied, looked up in a hash table, freed again if known;
- *   2. a tree is built over them: nodes of 40-104 B by their number of children;
+ * Each of UNITS units has FUNCTIONS functions. For each function:
+ *   1. tokens are read: 60-300 names, each copied, looked up in a hash table, and freed again if known;
+ *   2. a tree is built over them: nodes of 40-104 B, depending on their number of children;
  *   3. walking the tree emits 1-3 instructions of 48 B per node into a growing array of pointers, and a line of text
  *      into the unit's growing output; then the tree is freed.
- * At the unit's end its instructions and output go; at the program's the names. An operation is one block allocated or
- * freed, or one growth. */
+ *
+ * The unit's instructions and output are freed at its end, the names at the end of the program. An operation is one
+ * block allocated or freed, or one growth. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { UNITS, FUNCTIONS, SEED };
@@ -51,7 +53,7 @@ static void give(void *block) {
     free(block);
 }
 
-/* Room for `count` and one more of `bytes` each; doubles. */
+/* Makes room for `count` items and one more, of `bytes` each, by doubling. */
 static void *room_make(void *array, size_t count, size_t *room, size_t bytes) {
     if (count < *room)
         return array;
@@ -60,7 +62,7 @@ static void *room_make(void *array, size_t count, size_t *room, size_t bytes) {
     return must(realloc(array, *room * bytes));
 }
 
-/* The one name of this number. The lexer copies before it looks. */
+/* Returns the unique name with this number. The lexer copies it before looking it up. */
 static const struct name *name_read(uint32_t id) {
     char text[64];
     int length = snprintf(text, sizeof text, "%s_%u", id % 3 ? "value" : "a_rather_long_identifier", id);
@@ -77,7 +79,7 @@ static const struct name *name_read(uint32_t id) {
     return *place = name;
 }
 
-/* A tree over the `count` names at `list`. */
+/* Builds a tree over the `count` names at `list`. */
 static struct node *tree_build(const struct name **list, uint32_t count, uint64_t *random) {
     uint32_t most = count - 1 < CHILDREN ? count - 1 : CHILDREN,
              children = most > 0 ? 1 + random_below(random, most) : 0;

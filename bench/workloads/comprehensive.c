@@ -1,11 +1,12 @@
-/* comprehensive [ROUNDS] [SEED]: six patterns of 100 blocks at 16, 32, 64 and 128 B, one thread.
+/* comprehensive [ROUNDS] [SEED]: six patterns of 100 blocks of 16, 32, 64 and 128 B, one thread.
  *
  * The patterns of the reports' comprehensive set, each ROUNDS times per size:
  *   lifo, fifo, random   all are allocated, then freed backwards, in order, in random order
  *   interleaved          all are allocated; each is freed and allocated anew twice, in order; all are freed
  *   long_lived           one in ten stays for ten rounds, the others are freed in order
- *   mixed                sizes 16, 32, 64 and 128 B in turn, freed in random order (the size is that of the first)
+ *   mixed                sizes 16, 32, 64 and 128 B in turn, freed in random order (named after the first size)
  * An operation is one malloc or one free. Each pattern's own speed is printed as PATTERN_SIZE_ops/s. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ROUNDS, SEED };
@@ -16,12 +17,12 @@ static const char *const names[PATTERNS] = {"lifo", "fifo", "random", "interleav
 static struct argument args[] = {{"ROUNDS", 5000, 1, 0}, {"SEED", 42, 0, 0}};
 static struct slot slots[BLOCKS];
 
-/* Whether block `i` is freed in this round: a long-lived one stays until its own turn of ten. */
+/* Whether block `i` is freed in this round: a long-lived one stays until its own turn among ten. */
 static bool dies(int pattern, size_t i, uint64_t round) {
     return pattern != LONG_LIVED || i % 10 != 0 || round % ROUNDS_OF_LIFE == i / 10;
 }
 
-/* One round; returns the number of operations. `order` is a permutation of the blocks. */
+/* Runs one round. Returns the number of operations. `order` is a permutation of the blocks. */
 static uint64_t round_run(int pattern, size_t size, uint64_t round, const unsigned char *order) {
     uint64_t operations = 0;
     for (size_t i = 0; i < BLOCKS; i++) {

@@ -1,10 +1,11 @@
-/* drift [LIVE_MIB] [OPS] [CYCLES] [SEED]: LIVE_MIB stay live while the sizes drift from small to large and back.
+/* drift [LIVE_MIB] [OPS] [CYCLES] [SEED]: LIVE_MIB stay live while sizes drift from small to large and back.
  *
- * A server's hours in little: the middle of the sizes goes from 32 B up to 8 KiB and down again, CYCLES times in OPS
- * operations, a size lying within a factor of two of it. One block in eight lives long: it goes to the old ones, where
- * one is freed at random; the others leave in about the order they came. As much is freed as is allocated. RSS over
- * the live bytes is taken 16 times in a cycle; the mean and the most are printed. An operation is one malloc and one
- * free. */
+ * A scaled-down day of a server: the middle size goes from 32 B up to 8 KiB and down again, CYCLES times in OPS
+ * operations; each size is within a factor of two of it. One block in eight lives long: it joins the old ones, where a
+ * random one is freed; the others leave in about the order in which they came. As much is freed as is allocated. RSS
+ * over the live bytes is sampled 16 times in a cycle; the mean and the maximum are printed. An operation is one malloc
+ * and one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { LIVE_MIB, OPS, CYCLES, SEED };
@@ -25,7 +26,7 @@ static void put(struct blocks *blocks, struct slot slot) {
     blocks->bytes += slot.size;
 }
 
-/* Frees the one that is `at` places behind the first, which takes its place. */
+/* Frees the block `at` places behind the first; the first takes its place. */
 static void drop(struct blocks *blocks, size_t at) {
     struct slot *slot = &blocks->slots[(blocks->first + at) & blocks->mask];
     blocks->bytes -= slot->size;
@@ -35,7 +36,7 @@ static void drop(struct blocks *blocks, size_t at) {
     blocks->count--;
 }
 
-/* The size in the middle after `op` operations, by its logarithm in 1/256: 5 … 13 … 5 in a cycle. */
+/* Returns the middle size after `op` operations. Its logarithm, in units of 1/256, goes 5 … 13 … 5 in a cycle. */
 static uint32_t middle(uint64_t op) {
     uint64_t length = args[OPS].value / args[CYCLES].value + 1, at = op % length * 4096 / length;
     uint64_t power = 5 * 256 + (at < 2048 ? at : 4096 - at);
@@ -52,7 +53,7 @@ int main(int argc, char **argv) {
         places *= 2;
     for (int i = 0; i < 2; i++) {
         kinds[i].slots = pages_map(places * sizeof(struct slot));
-        memset(kinds[i].slots, 0, places * sizeof(struct slot)); /* resident from the start: no drift of its own */
+        memset(kinds[i].slots, 0, places * sizeof(struct slot)); /* resident from the start, so it adds no drift */
         kinds[i].mask = places - 1;
     }
     (void)rss_bytes();

@@ -1,2 +1,3 @@
-/* empty: does nothing; what remains is what loading the library costs (system calls, faults, RSS). */
+/* empty: does nothing. What it costs is the cost of loading the library (system calls, faults, RSS). */
+/* SPDX-License-Identifier: MIT */
 int main(void) { return 0; }

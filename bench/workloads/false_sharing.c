@@ -1,11 +1,12 @@
-/* false_sharing [PASSIVE] [THREADS] [ROUNDS] [WRITES] [SIZE]: threads write into small blocks of their own.
+/* false_sharing [PASSIVE] [THREADS] [ROUNDS] [WRITES] [SIZE]: threads write to small blocks of their own.
  *
- * Blocks of different threads in one cache line make every write slow.
- *   PASSIVE 0 (active)   the allocator itself puts them there: each thread allocates its block
- *   PASSIVE 1            main allocates one block for each thread, side by side; the thread frees it and allocates
- *                        its own, which should not be that one
- * Each thread, ROUNDS times: allocates, increments every byte WRITES times, checks them, frees. An operation is one
- * write. */
+ * If blocks of different threads share a cache line, every write is slow.
+ *   PASSIVE 0 (active)   the allocator itself causes it: each thread allocates its block
+ *   PASSIVE 1            main allocates one block for each thread, side by side; the thread frees it and allocates its
+ *   own, which should be another one
+ * Each thread does this ROUNDS times: allocates, increments every byte WRITES times, checks the bytes, frees. An
+ * operation is one write. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { PASSIVE, THREADS, ROUNDS, WRITES, SIZE };
@@ -14,7 +15,7 @@ static struct argument args[] = {
     {"PASSIVE", 0, 0, 1},   {"THREADS", 2, 1, 4096}, {"ROUNDS", 40000, 1, 0},
     {"WRITES", 1000, 1, 0}, {"SIZE", 8, 1, 4096},
 };
-static struct slot *given; /* main's, one per thread */
+static struct slot *given; /* by main, one for each thread */
 
 static void *work(void *argument) {
     struct worker *worker = argument;

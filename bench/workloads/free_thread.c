@@ -1,9 +1,10 @@
-/* free_thread [WORKERS] [LIVE] [OPS] [SEED]: workers allocate and retire blocks, one thread does nothing but free them.
+/* free_thread [WORKERS] [LIVE] [OPS] [SEED]: workers allocate and retire blocks; one thread only frees them.
  *
- * As programs do that reclaim by epochs or hand their garbage to a cleaner:
- *   1. each worker has LIVE blocks of 16 B-16 KiB and OPS times replaces a random one;
- *   2. what it retires is gathered by 200 and goes to the cleaner, which checks and frees it later.
- * An operation is one replacement. RSS is taken when all is retired and freed, the threads still being there. */
+ * Programs do this that reclaim memory by epochs, or hand their garbage to a cleaner:
+ *   1. each worker has LIVE blocks of 16 B-16 KiB and replaces a random one OPS times;
+ *   2. retired blocks are gathered in batches of 200 and go to the cleaner, which checks and frees them later.
+ * An operation is one replacement. RSS is taken when everything is retired and freed, while the threads still exist. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { WORKERS, LIVE, OPS, SEED };
@@ -11,7 +12,7 @@ enum { BATCH = 200, POWERS = 10 };
 
 static struct argument args[] = {
     {"WORKERS", 2, 1, 64}, {"LIVE", 20000, 1, 1u << 24}, {"OPS", 1000000, 1, 0}, {"SEED", 42, 0, 0}};
-static struct handover *rings;            /* one per worker; a batch, or `end` */
+static struct handover *rings;            /* one for each worker; passes a batch, or `end` */
 static char end;                          /* its address ends a ring */
 static uint64_t start_bytes, freed_bytes; /* RSS */
 

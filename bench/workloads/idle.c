@@ -1,9 +1,11 @@
-/* idle [THREADS] [MIB] [REST_MS] [SEED]: everything is freed, all threads sleep; what stays resident?
+/* idle [THREADS] [MIB] [REST_MS] [SEED]: everything is freed and all threads sleep; what stays resident?
  *
  *   1. THREADS threads are started; they and main sleep: RSS at the start.
  *   2. Each allocates MIB MiB in blocks of 16 B-1 MiB, half of which the next thread frees; frees the rest; sleeps.
- *   3. Main rests for REST_MS: idle RSS. The lists are the program's own maps, unmapped before that.
+ *   3. Main rests for REST_MS: idle RSS. The program maps its lists itself, and unmaps them before that.
+ *
  * An operation is one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, MIB, REST_MS, SEED };
@@ -11,7 +13,7 @@ enum { POWERS = 16 };
 
 static struct argument args[] = {
     {"THREADS", 4, 1, 1024}, {"MIB", 16, 1, 16000}, {"REST_MS", 1000, 0, 60000}, {"SEED", 42, 0, 0}};
-static pthread_barrier_t begin, swap, end; /* swap: the threads alone */
+static pthread_barrier_t begin, swap, end; /* only the threads wait at swap */
 struct list {
     struct slot *slots;
     size_t count;
@@ -51,7 +53,7 @@ int main(int argc, char **argv) {
     pthread_barrier_init(&end, NULL, threads + 1);
     for (unsigned i = 0; i < threads; i++)
         ids[i] = thread_start(work, &lists[i]);
-    rest_ms(10); /* they come to sleep */
+    rest_ms(10); /* lets the threads fall asleep */
     (void)rss_bytes();
     uint64_t at_start = rss_bytes();
     double start = now_seconds();

@@ -1,10 +1,12 @@
 /* interpreter [STEPS] [GLOBALS] [SEED]: the blocks of a scripting language at work: boxed, counted, mostly short-lived.
  *
- * A stack machine with reference counts. Numbers (24 B) and strings (to 200 B) are new blocks with every operation;
+ * A stack machine with reference counts. Every operation makes new blocks for numbers (24 B) and strings (up to 200 B);
  * lists grow by realloc; calls allocate a frame of 2-9 locals and free it on return. Of 16 steps
- *   4 push a number · 3 add or join the two on top · 2 push a string · 2 store into one of GLOBALS · 1 load one
+ *   4 push a number · 3 add or join the top two · 2 push a string · 2 store to one of GLOBALS · 1 load one
  *   1 append to a list · 1 push an empty list · 1 call · 1 return
- * An operation is one step. The number of live values at the end must be that of the counts. */
+ *
+ * An operation is one step. At the end the number of live values must agree with the counts. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <stddef.h>
 
@@ -19,7 +21,7 @@ struct value {
     uint32_t references;
     uint32_t kind;
     union {
-        int64_t number; /* 24 B are asked for */
+        int64_t number; /* 24 B are requested */
         struct {
             uint32_t length;
             char text[]; /* all the same character; the value is one block */
@@ -131,7 +133,7 @@ static void give_back(void) {
 }
 
 static void push(struct value *value) {
-    if (top == STACK) { /* the older half is thrown away */
+    if (top == STACK) { /* drops the older half */
         for (uint32_t i = 0; i < STACK / 2; i++)
             value_drop(stack[i]);
         memmove(stack, stack + STACK / 2, STACK / 2 * sizeof *stack);

@@ -1,9 +1,11 @@
 /* key_value [KEYS] [OPS] [SEED]: an in-memory store of strings whose values change their size; one thread.
  *
- * A chained hash table that doubles; KEYS keys are drawn with the lower half thrice as likely. An entry is a record, a
- * key and a value, three blocks. Values are 16 B-128 KiB, small ones more often. Of 16 operations
+ * A chained hash table that doubles. KEYS keys are drawn, those of the lower half three times as often. An entry is a
+ * record, a key and a value: three blocks. Values are 16 B-128 KiB, small ones more often. Of 16 operations
  *   8 get (the value is checked) · 4 set anew (freed, allocated) · 2 append 1-256 B (realloc) · 2 delete
- * and set and append add a key that is not there. */
+ *
+ * set and append add a missing key. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { KEYS, OPS, SEED };
@@ -43,7 +45,7 @@ static void table_grow(void) {
     places = more;
 }
 
-/* Where the entry hangs, or would. */
+/* Returns the link to the entry, or where it would be. */
 static struct entry **find(const char *key) {
     struct entry **place = &table[hash(key) % places];
     while (*place != NULL && strcmp((*place)->key, key) != 0)

@@ -1,6 +1,7 @@
-/* large_blocks LIVE OPS SEED: random replacement among LIVE blocks of 64 KiB-8 MiB, every page written.
+/* large_blocks LIVE OPS SEED: random replacement among LIVE blocks of 64 KiB-8 MiB, with every page written.
  *
- * Sizes are spread evenly over the powers of two between. An operation is one free and one malloc. */
+ * Sizes are spread evenly over the powers of two in between. An operation is one free and one malloc. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { LIVE, OPS, SEED };

@@ -1,13 +1,15 @@
 /* larson [THREADS] [SECONDS] [MIN] [MAX] [CHUNKS] [ROUNDS] [SEED] [GENERATIONS]: server simulation.
  *
- * The well-known program of Larson and Krishnan, written afresh. The order is that of the reports' `larson 1 5 1 1000
- * 100 10000 42`: 1 thread, 5 s, blocks of 1-1000 B, 100 blocks per thread, 10,000 rounds, seed 42. (The original's is
- * SECONDS MIN MAX CHUNKS ROUNDS SEED THREADS; the reports' numbers would make no sense in it: MIN 5 and MAX 1.)
- *   1. main fills one array of CHUNKS blocks per thread and frees and refills it in random order;
- *   2. a thread replaces ROUNDS * CHUNKS random blocks of its array, then hands the array on to a thread it
- *      starts, and ends: blocks are freed by threads that did not allocate them;
- *   3. this goes on for SECONDS, or, with SECONDS 0, for GENERATIONS threads per array: fixed work.
+ * Larson and Krishnan's well-known program, rewritten. The arguments are in the order of the reports' `larson 1 5 1
+ * 1000 100 10000 42`: 1 thread, 5 s, blocks of 1-1000 B, 100 blocks per thread, 10,000 rounds, seed 42. (The original's
+ * order is SECONDS MIN MAX CHUNKS ROUNDS SEED THREADS, in which the reports' numbers make no sense: MIN 5 and MAX 1.)
+ *   1. main fills one array of CHUNKS blocks per thread, and frees and refills it in random order;
+ *   2. a thread replaces ROUNDS * CHUNKS random blocks of its array, hands the array on to a thread that it starts, and
+ *      ends: blocks are freed by threads that did not allocate them;
+ *   3. this goes on for SECONDS or, if SECONDS is 0, for GENERATIONS threads per array: fixed work.
+ *
  * An operation is one replacement: a free and a malloc. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <semaphore.h>
 

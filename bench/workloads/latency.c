@@ -1,16 +1,17 @@
-/* latency [PASSES] [OPS] [SLOTS] [SEED]: how long single mallocs and frees take, to P99.99 and the worst.
+/* latency [PASSES] [OPS] [SLOTS] [SEED]: how long single mallocs and frees take, up to P99.99 and the worst.
  *
- *   1. Each pass is a process of its own, from the first allocation on, and makes the same OPS operations: a random one
- *      of SLOTS slots is freed if taken, else filled with 16 B-1 MiB, small ones more often. In waves of 8 * SLOTS
- *      operations the slots fill up to 93 % and empty to 7 %: fresh slabs, emptied slabs, large blocks. One slot
- *      in 16 is swapped against a slot of the partner thread's: frees of others' blocks, and blocks that come back.
- *      Writing into a block (its page faults) is not timed.
- *   2. Times are taken from the CPU's counter and go into a histogram whose buckets are 0.8 % wide; the percentiles
- *      are of all passes. `timer_ns` is what the timing of nothing gives; it is part of every figure.
- *   3. Operations go by chunks of 1,000. A chunk in which the thread was preempted is dropped (and counted).
- *   4. The worst is what no interrupt explains: of each chunk's slowest operation the least over the passes, of these
- *      the most. worst_seen_ns is the slowest single one.
- * An operation is one iteration; ops/s is with the timing. */
+ *   1. Each pass is its own process, from the first allocation on, and makes the same OPS operations: a random one of
+ *      SLOTS slots is freed if taken, else filled with 16 B-1 MiB, small ones more often. In waves of 8 * SLOTS
+ *      operations the slots fill up to 93 % and empty to 7 %: fresh slabs, emptied slabs, large blocks. One slot in 16
+ *      is swapped with a slot of a partner thread: frees of others' blocks, and blocks that come back. Writing to a
+ *      block (its page faults) is not timed.
+ *   2. Times come from the CPU's counter and go into a histogram with buckets 0.8 % wide; the percentiles are over all
+ *      passes. `timer_ns` is the time measured for nothing; every figure includes it.
+ *   3. Operations are grouped in chunks of 1,000. A chunk in which the thread was preempted is dropped (and counted).
+ *   4. The worst is a time that no interrupt explains: take each chunk's slowest operation, its minimum over the
+ *      passes, and the maximum over chunks. worst_seen_ns is the slowest single operation.
+ * An operation is one iteration; ops/s includes the timing. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <sys/resource.h>
 
@@ -34,20 +35,19 @@ static const char *const names[KINDS] = {"malloc", "free"};
 static struct argument args[] = {
     {"PASSES", 4, 1, 64}, {"OPS", 600000, CHUNK, 1u << 30}, {"SLOTS", 20000, 1, 1u << 24}, {"SEED", 42, 0, 0}};
 
-/* A pass; shared with the process that runs it. */
+/* One pass; shared with the process that runs it. */
 struct pass {
     uint32_t buckets[KINDS][BUCKETS];
     uint64_t chunks_dropped;
     double seconds;
-    uint64_t slowest[][KINDS]; /* per chunk, in ticks; 0: dropped */
+    uint64_t slowest[][KINDS]; /* for each chunk, in ticks; 0 if dropped */
 };
 
 static struct handover to_partner, from_partner;
 
 /* ---- the timer ---- */
 
-/* Ticks of a counter that all cores share. Neither does an earlier instruction end after it nor a later one begin
- * before it. */
+/* Reads ticks of a counter that all cores share. Earlier instructions end before it, and later ones begin after it. */
 static inline uint64_t ticks_read(void) {
 #if defined(__x86_64__)
     _mm_lfence();
@@ -96,7 +96,7 @@ static size_t bucket_of(uint64_t ticks) {
     return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* The least number of ticks in a bucket. */
+/* Returns the smallest number of ticks in a bucket. */
 static uint64_t bucket_ticks(size_t bucket) {
     size_t power = bucket >> FINE_BITS, fine = bucket & ((1u << FINE_BITS) - 1);
     return (((uint64_t)1 << FINE_BITS | fine) << power) - (1u << FINE_BITS);
@@ -115,7 +115,7 @@ static uint64_t percentile(const uint64_t *counts, double part) {
 
 /* ---- a pass ---- */
 
-/* Frees what it is given and gives a block of its own for it. */
+/* Frees the block it gets, and gives one of its own in return. */
 static void *partner_work(void *argument) {
     uint64_t random = random_seed(args[SEED].value + 1);
     (void)argument;
@@ -134,13 +134,13 @@ static uint64_t preemptions(void) {
     return (uint64_t)usage.ru_nivcsw;
 }
 
-/* Whether the thread has been preempted; not by its own waiting. */
+/* Whether the thread has been preempted, other than by its own waiting. */
 struct watch {
     uint64_t before;
     bool preempted;
 };
 
-/* Swaps `slot` against one that the partner has filled. */
+/* Swaps `slot` for one that the partner has filled. */
 static void partner_swap(struct slot *slot, struct slot **spare, struct watch *watch) {
     void *filled;
     if (!handover_try_take(&from_partner, &filled)) {

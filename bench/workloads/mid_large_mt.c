@@ -1,6 +1,7 @@
-/* mid_large_mt THREADS ITERATIONS SLOTS [SEED]: random_mixed per thread with sizes of 8, 16 or 32 KiB.
+/* mid_large_mt THREADS ITERATIONS SLOTS [SEED]: random_mixed in each thread with sizes of 8, 16 or 32 KiB.
  *
- * Each thread has SLOTS slots of its own and makes ITERATIONS operations, a malloc or a free each. */
+ * Each thread has its own SLOTS slots and makes ITERATIONS operations, each a malloc or a free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, ITERATIONS, SLOTS, SEED };

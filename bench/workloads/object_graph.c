@@ -1,7 +1,8 @@
 /* object_graph TREES NODES SEED [LISTS]: one thread builds random trees of NODES nodes, another walks and frees them.
  *
- * LISTS 1: linked lists instead of binary trees. A node is 32-160 B and half the nodes carry a string of 1-200 B. An
- * operation is one block: a malloc in one thread and a free in the other. */
+ * LISTS 1 builds linked lists instead of binary trees. A node is 32-160 B, and half of the nodes have a string of 1-200
+ * B. An operation is one block: a malloc in one thread and a free in the other. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { TREES, NODES, SEED, LISTS };
@@ -17,7 +18,7 @@ struct node {
     uint32_t tag;
 };
 
-/* Along the left edge by a loop, so that a list takes no recursion. */
+/* Follows the left edge in a loop, so that a list needs no recursion. */
 static struct node *tree_build(uint32_t nodes, uint64_t *random, uint64_t *blocks) {
     struct node *root = NULL, **place = &root;
     while (nodes > 0) {
@@ -70,7 +71,7 @@ int main(int argc, char **argv) {
     double start = now_seconds();
     for (uint64_t i = 0; i < args[TREES].value; i++) {
         handover_give(&ring, tree_build((uint32_t)args[NODES].value, &random, &blocks));
-        /* at most 16 trees wait: a bound on memory, whoever is scheduled */
+        /* At most 16 trees wait, which bounds the memory whichever thread is scheduled. */
         unsigned tries = 0;
         while (i >= 16 && atomic_load_explicit(&ring.taken, memory_order_acquire) < i - 15)
             handover_wait(&tries);

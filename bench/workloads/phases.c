@@ -1,9 +1,10 @@
-/* phases [PHASES] [PHASE_MIB] [KEEP_PERCENT] [SEED]: long-lived blocks among short-lived ones, sizes change by phase.
+/* phases [PHASES] [PHASE_MIB] [KEEP_PERCENT] [SEED]: long-lived blocks among short-lived ones; sizes change by phase.
  *
- * Each phase allocates PHASE_MIB of blocks from a range of sizes of its own. At its end all are freed in random order
- * but KEEP_PERCENT of them, picked at random, which live for three phases more. The survivors hold the pages around
- * them: after each phase RSS (less that at the start) is compared with the bytes that live; the mean is printed. An
- * operation is one malloc or one free. */
+ * Each phase allocates PHASE_MIB of blocks from its own range of sizes. At its end all are freed in random order,
+ * except a random KEEP_PERCENT of them, which live for three more phases. These survivors hold the pages around them:
+ * after each phase RSS (minus RSS at the start) is compared with the live bytes; the mean is printed. An operation is
+ * one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { PHASES, PHASE_MIB, KEEP_PERCENT, SEED };
@@ -19,7 +20,7 @@ struct generation {
     size_t count;
 };
 
-/* Fills until `bytes` are reached; returns how many blocks. */
+/* Fills slots up to `bytes`. Returns the number of blocks. */
 static size_t fill(struct slot *slots, uint64_t bytes, const uint32_t *range, uint64_t *random) {
     size_t count = 0;
     for (uint64_t have = 0; have < bytes; have += slots[count++].size)
@@ -27,7 +28,7 @@ static size_t fill(struct slot *slots, uint64_t bytes, const uint32_t *range, ui
     return count;
 }
 
-/* Puts the slots into random order; then the survivors are the first ones. */
+/* Puts the slots in random order; the survivors are then the first ones. */
 static void shuffle(struct slot *slots, size_t count, uint64_t *random) {
     for (size_t i = count; i > 1; i--) {
         size_t at = random_below(random, (uint32_t)i);

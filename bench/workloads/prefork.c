@@ -1,11 +1,13 @@
 /* prefork [CHILDREN] [REQUESTS] [WARM_MIB] [SEED]: a master with a warm heap forks children that serve requests.
  *
  *   1. The master fills WARM_MIB MiB with blocks of 16 B-16 KiB.
- *   2. Each child makes REQUESTS requests: reads 16 warm blocks, allocates 50 blocks of 16 B-4 KiB and frees them; one
- *      request in 50 replaces a warm block by one of the same size. What a child writes is no longer shared: also what
- *      its allocator writes.
- *   3. When all are done and still there, the master sums the PSS of all processes.
+ *   2. Each child makes REQUESTS requests: it reads 16 warm blocks, allocates 50 blocks of 16 B-4 KiB and frees them;
+ *      one request in 50 replaces a warm block by one of the same size. Pages that a child, or its allocator, writes to
+ *      are no longer shared.
+ *   3. When all are finished but still exist, the master sums up the PSS of all processes.
+ *
  * An operation is one request. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { CHILDREN, REQUESTS, WARM_MIB, SEED };
@@ -32,7 +34,7 @@ static void request_serve(uint64_t number, uint64_t *random) {
     slots_clear(blocks, BLOCKS);
 }
 
-/* A byte in `done` says that all went well; `leave` is at its end when all may go. */
+/* A byte in `done` reports success; the end of `leave` lets all children exit. */
 static __attribute__((noreturn)) void child_run(uint64_t index, int done, int leave) {
     uint64_t random = random_seed(args[SEED].value + 1 + index);
     char byte = 0;

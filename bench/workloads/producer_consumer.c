@@ -1,7 +1,8 @@
 /* producer_consumer [SIZE] [BLOCKS] [PRODUCERS] [CONSUMERS]: some threads allocate, others free.
  *
- * There is a ring of 1,024 places from each producer to each consumer; a producer gives to its rings in turn, a
- * consumer goes round its own. An operation is one block: a malloc here and a free there. BLOCKS counts all. */
+ * Each producer has a ring of 1,024 places to each consumer. A producer gives to its rings in turn, and a consumer
+ * takes from its own in turn. An operation is one block: a malloc here and a free there. BLOCKS is the total. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SIZE, BLOCKS, PRODUCERS, CONSUMERS };
@@ -10,7 +11,7 @@ static struct argument args[] = {
     {"SIZE", 64, 1, 1u << 30}, {"BLOCKS", 5000000, 1, 0}, {"PRODUCERS", 1, 1, 64}, {"CONSUMERS", 1, 1, 64}};
 static struct handover *rings; /* [producer * CONSUMERS + consumer] */
 
-/* BLOCKS are cut into equal shares, one per pair of producer and consumer; the first has what remains. */
+/* BLOCKS are divided into equal shares, one for each pair of producer and consumer; the first gets the remainder. */
 static uint64_t share(uint64_t ring) {
     uint64_t pairs = args[PRODUCERS].value * args[CONSUMERS].value;
     return args[BLOCKS].value / pairs + (ring == 0 ? args[BLOCKS].value % pairs : 0);

@@ -1,7 +1,8 @@
-/* random_mixed ITERATIONS SLOTS SEED [PROFILE]: a random slot is freed if taken, else filled; one thread.
+/* random_mixed ITERATIONS SLOTS SEED [PROFILE]: a random slot is freed if taken, otherwise filled; one thread.
  *
- * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. An operation is one iteration, that
- * is one malloc or one free. */
+ * PROFILE 1: sizes uniform in 16-1040 B; PROFILE 2: 8-128 B in steps of 8. An operation is one iteration: one malloc or
+ * one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { ITERATIONS, SLOTS, SEED, PROFILE };

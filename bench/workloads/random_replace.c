@@ -1,7 +1,9 @@
 /* random_replace LIVE SIZE OPS SEED [LEAN]: a random one of LIVE blocks is freed and allocated anew.
  *
- * The steady state of servers.  * SIZE 0: uniform in 16-1040 B. An operation is one free and one malloc. LEAN 1: no
- * tags, a loop of few instructions, for counting: the difference of two runs by the difference of their OPS. */
+ * The steady state of servers. SIZE 0: sizes uniform in 16-1040 B. An operation is one free and one malloc. LEAN 1 uses
+ * no tags and a loop of few instructions, for counting: divide the difference of two runs by the difference of their
+ * OPS. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { LIVE, SIZE, OPS, SEED, LEAN };
@@ -34,7 +36,7 @@ static void run_tagged(uint32_t live, uint64_t random) {
     free(slots);
 }
 
-/* One step of a generator of two instructions, of which the high half is used. */
+/* One step of a generator that takes two instructions; its high half is used. */
 #define LEAN_STEP(random) ((random) = 6364136223846793005u * (random) + 1442695040888963407u)
 
 static void run_lean_fixed(unsigned char **blocks, uint64_t live, uint64_t random, size_t size) {

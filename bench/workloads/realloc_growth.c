@@ -1,7 +1,8 @@
-/* realloc_growth BUFFERS ROUNDS SEED [BIG_MIB]: buffers grow by half in random order, then one to BIG_MIB MiB.
+/* realloc_growth BUFFERS ROUNDS SEED [BIG_MIB]: buffers grow by half in random order, then one grows to BIG_MIB MiB.
  *
- * Each of BUFFERS buffers grows from 16 B past 64 KiB, is freed and starts anew, ROUNDS times on average. The
- * big one grows in steps of 1 MiB, each step written. An operation is one realloc. */
+ * Each of BUFFERS buffers grows from 16 B to more than 64 KiB, is freed and starts again, ROUNDS times on average. The
+ * big one grows in steps of 1 MiB, and each step is written to. An operation is one realloc. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { BUFFERS, ROUNDS, SEED, BIG_MIB };

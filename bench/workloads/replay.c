@@ -1,31 +1,34 @@
-/* replay FILE [REPEAT]: a recorded trace's calls (bench/traces/), by as many threads, in the order of the recording.
+/* replay FILE [REPEAT]: makes a recorded trace's calls (bench/traces/), in as many threads, in the recorded order.
  *
- *   1. FILE (trace.py says how it is packed) is decoded first, into memory mapped and touched before the clock starts:
- *      a stream of events per thread, and a table of blocks, each with a number of its own.
- *   2. A thread starts where its creator started it, makes its calls in order, and ends where it ended. A block that
- *      another thread allocates is waited for. Nobody runs ahead by more than two windows of the recording, so what
- *      is live at once is what was live at once.
- *   3. Head, tail and one word of every page of a block are written, and checked when it ends. What calloc gives must
- *      be zero there, what realloc gives must hold what was there before.
- *   4. What is live at the end is freed outside the time measured, before the next of REPEAT rounds.
- * An operation is one call. peak_net_bytes is the peak of the resident set above what it was before the first call. */
+ *   1. FILE (trace.py describes the format) is decoded first, into memory that is mapped and touched before the clock
+ *      starts: a stream of events per thread, and a table of blocks, which are numbered.
+ *   2. A thread starts where its creator started it, makes its calls in order, and ends where it ended. It waits for
+ *      blocks that other threads allocate. No thread runs ahead by more than two windows of the recording, so about as
+ *      much is live at once as when it was recorded.
+ *   3. The head, the tail and one word of every page of a block are written, and checked when the block ends. Blocks
+ *      from calloc must be zero there, and blocks from realloc must have their old contents.
+ *   4. Blocks live at the end are freed outside the measured time, before the next of REPEAT rounds.
+ *
+ * An operation is one call. peak_net_bytes is the peak of resident memory over what was resident before the first
+ * call. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <linux/futex.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 
-/* As in trace.py; WINDOW is a thread's step into another window. */
+/* As in trace.py. WINDOW marks a thread's step into another window. */
 enum op { WINDOW, MALLOC, CALLOC, ALIGNED, REALLOC, FREE, BIRTH, END };
 enum { OP_BITS = 3, OP_MASK = 7, SWITCH = 8, OPERATIONS = 0, SWITCHES, SIZES, ALIGNMENTS, RANKS, COLUMNS };
 enum { WINDOW_EVENTS = 4096, PAGE = 4096, THREADS_MOST = 1 << 16 };
 static const char magic[] = "HAKTRACE 1\n";
 
-/* An event is op | number << OP_BITS; the number is of a block, of the thread born, or of the window. After REALLOC of
- * an old block follows a word with the new one. */
+/* An event is op | number << OP_BITS. The number is that of a block, of the new thread, or of the window. A REALLOC of
+ * an old block is followed by a word with the new one. */
 #define NO_BLOCK (UINT32_MAX >> OP_BITS)
 
 struct block {
-    _Atomic(unsigned char *) address; /* NULL before its birth; WAITED if somebody sleeps until then */
+    _Atomic(unsigned char *) address; /* NULL before its birth; WAITED if a thread sleeps until then */
     uint64_t size : 48;
     uint64_t log2_alignment : 6;
     uint64_t handed_over : 1; /* another thread than its own ends it */
@@ -35,18 +38,18 @@ struct block {
 
 struct player {
     _Alignas(64) const uint32_t *events;
-    uint32_t count;  /* words of `events` */
-    uint32_t blocks; /* the first of its own */
+    uint32_t count;  /* number of words of `events` */
+    uint32_t blocks; /* the first of the thread's own */
     bool born;
-    bool ends; /* before the program does */
+    bool ends; /* ends before the program does */
     pthread_t thread;
-    double end_seconds; /* when it had made its last call */
+    double end_seconds; /* when it made its last call */
 };
 
 static struct player *players;
 static struct block *blocks;
-static _Atomic uint32_t *windows; /* threads that have yet to leave it; 0: everybody is past it */
-static uint32_t *window_threads;  /* how many have calls in it */
+static _Atomic uint32_t *windows; /* how many threads have yet to leave each; 0: all are past it */
+static uint32_t *window_threads;  /* how many threads have calls in each */
 static uint32_t thread_count, event_count, block_count, window_count;
 static uint64_t operations, live_peak, bookkeeping;
 static _Atomic uint32_t playing;
@@ -118,7 +121,7 @@ static void columns_read(struct column file, struct column *columns) {
         bad_file();
 }
 
-/* Numbers of live blocks, in order: a Fenwick tree. */
+/* The numbers of live blocks, in order, as a Fenwick tree. */
 struct live {
     uint32_t *sums; /* block_count + 1 */
     uint32_t count;
@@ -130,7 +133,7 @@ static void live_add(struct live *live, uint32_t block, uint32_t change) {
         live->sums[at] += change;
 }
 
-/* The live block that `younger` live blocks are younger than. */
+/* Returns the live block for which `younger` live blocks are younger. */
 static uint32_t live_find(const struct live *live, uint32_t younger) {
     if (younger >= live->count)
         bad_file();
@@ -146,7 +149,7 @@ static uint32_t live_find(const struct live *live, uint32_t younger) {
 
 /* ---- decoding ---- */
 
-/* One event as it stands in the file; the columns move on. */
+/* One event as the file has it; reading it advances the columns. */
 struct event {
     enum op op;
     uint32_t thread, child;
@@ -166,7 +169,7 @@ static struct event event_take(struct column *columns, uint32_t thread) {
 
 static bool op_begins(enum op op) { return op >= MALLOC && op <= REALLOC; }
 
-/* The window an event lies in; the first call of a thread steps into one. One thread alone needs none. */
+/* Whether the event takes the thread into another window, as its first call does. A single thread needs no windows. */
 static bool window_steps(uint32_t *of_thread, uint32_t at, uint32_t thread) {
     uint32_t window = at / WINDOW_EVENTS + 1;
     bool steps = thread_count > 1 && of_thread[thread] != window;
@@ -174,7 +177,7 @@ static bool window_steps(uint32_t *of_thread, uint32_t at, uint32_t thread) {
     return steps;
 }
 
-/* First pass: how long each thread's stream is, how many blocks are its own, who is in which window. */
+/* First pass: finds how long each thread's stream is, how many blocks are its own, and who is in which window. */
 static void streams_measure(struct column *file_columns, uint32_t *of_thread) {
     struct column columns[COLUMNS];
     memcpy(columns, file_columns, sizeof columns);
@@ -203,7 +206,8 @@ static void streams_measure(struct column *file_columns, uint32_t *of_thread) {
         bad_file();
 }
 
-/* Second pass: fills the streams and the table of blocks. `own` maps a block's number in the file to its own. */
+/* Second pass: fills the streams and the table of blocks. `own` maps a block's number in the file to that in the
+ * table. */
 static void streams_fill(struct column *columns, uint32_t **ends, uint32_t *of_thread, uint32_t *own, uint32_t *next) {
     struct live live = {pages_map(((size_t)block_count + 1) * 4), 0};
     uint64_t live_bytes = 0;
@@ -284,14 +288,14 @@ static void trace_decode(const char *path) {
 
 /* ---- blocks ---- */
 
-/* A block of `size` bytes is marked at its ends and in the first word of its later pages. */
+/* Marks a block of `size` bytes at its ends and in the first word of its later pages. */
 static void marks_write(unsigned char *block, size_t size, uint32_t tag) {
     tag_write(block, size, tag);
     for (size_t at = PAGE; at + 8 <= size; at += PAGE)
         memcpy(block + at, &tag, 4);
 }
 
-/* The marks of a block of `size` bytes that lie in its first `kept`. */
+/* Checks those marks of a block of `size` bytes that lie in its first `kept` bytes. */
 static void marks_check(const unsigned char *block, size_t size, size_t kept, uint32_t tag) {
     if (kept == size)
         tag_check(block, size, tag);
@@ -314,7 +318,7 @@ static void futex(_Atomic uint32_t *word, int what, uint32_t value) {
     syscall(SYS_futex, word, what | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-/* Makes a block known to those who will end it. */
+/* Makes a block known to the threads that will end it. */
 static void block_publish(struct block *block, unsigned char *address) {
     if (!block->handed_over)
         atomic_store_explicit(&block->address, address, memory_order_relaxed);
@@ -322,7 +326,7 @@ static void block_publish(struct block *block, unsigned char *address) {
         futex((_Atomic uint32_t *)(void *)&block->address, FUTEX_WAKE, INT32_MAX);
 }
 
-/* Its address, as soon as it has one. */
+/* Returns the block's address as soon as it has one. */
 static unsigned char *block_await(struct block *block) {
     unsigned char *address = atomic_load_explicit(&block->address, memory_order_acquire);
     for (unsigned tries = 0; address == NULL && tries < 16; tries++) {
@@ -389,7 +393,8 @@ static void window_leave(uint32_t window) {
         futex(&windows[window], FUTEX_WAKE, INT32_MAX);
 }
 
-/* Waits until everybody has left the windows before the one that precedes `window`; `past`: the first not seen so. */
+/* Waits until all threads have left every window more than one before `window`. `past`: the first not yet seen
+ * empty. */
 static uint32_t window_enter(uint32_t window, uint32_t past) {
     for (; past + 1 < window; past++)
         for (uint32_t left; (left = atomic_load(&windows[past])) != 0;)
@@ -427,7 +432,7 @@ static void *play(void *argument) {
     return NULL;
 }
 
-/* Everything once; returns the seconds from the first call to the last. */
+/* Plays everything once. Returns the seconds from the first call to the last. */
 static double round_play(void) {
     for (uint32_t i = 0; i < window_count; i++)
         atomic_store(&windows[i], window_threads[i]);
@@ -439,7 +444,7 @@ static double round_play(void) {
     return end - start;
 }
 
-/* The program's end: checks and frees what is left, and forgets all addresses. */
+/* The program's end: checks and frees the remaining blocks, and forgets all addresses. */
 static void round_end(void) {
     for (uint32_t i = 1; i < thread_count; i++)
         if (!players[i].ends)
@@ -451,7 +456,7 @@ static void round_end(void) {
     }
 }
 
-/* The peak of the resident set in bytes; `reset` lets it start again from what is resident now, where Linux allows. */
+/* Returns the peak of resident memory in bytes. `reset` restarts it from the current value, where Linux allows that. */
 static uint64_t peak_rss_bytes(bool reset) {
     char text[4096];
     int fd = reset ? open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC) : -1;

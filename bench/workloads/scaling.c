@@ -1,8 +1,8 @@
 /* scaling [SIZE]: 100,000, 500,000, then 1,000,000 blocks of 16 B, allocated and freed; RSS while live and after.
  *
- * The array of pointers is mapped by the program itself and counts as its data. Overhead is RSS less RSS at the
- * start less data. One second after the last free, doing nothing, RSS is taken again. An operation is one malloc
- * or one free. */
+ * The program maps the array of pointers itself and counts it as its data. Overhead is RSS minus RSS at the start minus
+ * data. RSS is taken again one idle second after the last free. An operation is one malloc or one free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 static struct argument args[] = {{"SIZE", 16, 4, 1u << 20}};
@@ -11,7 +11,7 @@ int main(int argc, char **argv) {
     static const size_t phases[] = {100000, 500000, 1000000};
     ARGUMENTS_READ(argc, argv, args);
     size_t size = args[0].value;
-    (void)rss_bytes(); /* its own pages are touched before they would count */
+    (void)rss_bytes(); /* touches its own pages, which would count otherwise */
     uint64_t at_start = rss_bytes(), operations = 0;
     double seconds = 0;
 

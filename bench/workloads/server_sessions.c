@@ -1,11 +1,13 @@
 /* server_sessions [WORKERS] [SESSIONS] [MESSAGES] [SEED]: workers with long sessions pass short messages on.
  *
- * Each worker has SESSIONS sessions: a record, a name, an input buffer that grows with the largest message. Per message
- * (16 B-32 KiB, small ones more often) of a random session it
- *   1. grows the buffer if need be, cuts the message into 1-8 tokens, each a block, as a linked list, frees them again;
+ * Each worker has SESSIONS sessions: a record, a name, and an input buffer that grows with the largest message. For
+ * each message (16 B-32 KiB, small ones more often) of a random session, the worker
+ *   1. grows the buffer if necessary, cuts the message into a linked list of 1-8 tokens, each a block, and frees them;
  *   2. makes an answer: a record and a body, which the next worker checks and frees;
- *   3. one time in 64 closes the session and opens a new one.
+ *   3. one time in 64, closes the session and opens a new one.
+ *
  * A worker whose queue is full first empties its own. An operation is one message. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { WORKERS, SESSIONS, MESSAGES, SEED };
@@ -68,7 +70,7 @@ static void message_parse(struct session *session, uint32_t size, uint64_t *rand
     session->messages++;
 }
 
-/* Frees the answers that have come; false: the one before has ended. */
+/* Frees the answers that have arrived. Returns false if the previous worker has ended. */
 static bool answers_send(struct handover *queue) {
     void *taken;
     while (handover_try_take(queue, &taken)) {

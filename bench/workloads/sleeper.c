@@ -2,9 +2,11 @@
  *
  *   1. main allocates blocks of SIZE bytes until they lie in SLABS different aligned pieces of 64 KiB;
  *   2. the sleeper frees one block of each piece, then sleeps until the end;
- *   3. main frees all others but the first KEEP percent, in the order they were allocated, and rests 1 s.
- * Printed: the bytes still live, and RSS less RSS at the start. The lists are the program's own maps, unmapped
+ *   3. main frees all others except the first KEEP percent, in the order they were allocated, and rests for 1 s.
+ *
+ * Prints the bytes still live, and RSS minus RSS at the start. The program maps its lists itself, and unmaps them
  * before that. An operation is one free by main. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { SLABS, SIZE, KEEP };
@@ -16,7 +18,7 @@ static struct argument args[] = {
     {"KEEP", 10, 0, 100},
 };
 static pthread_barrier_t freed, end;
-static uint32_t **chosen; /* the sleeper's, one per piece */
+static uint32_t **chosen; /* for the sleeper, one for each piece */
 
 static void *sleeper(void *argument) {
     (void)argument;
@@ -27,7 +29,7 @@ static void *sleeper(void *argument) {
     return NULL;
 }
 
-/* A set of pieces, open addressing; true when the piece was not in it. */
+/* Adds a piece to a set with open addressing. Returns true if the piece was not in it. */
 static bool piece_add(uintptr_t *table, size_t places, uintptr_t piece) {
     size_t at = (size_t)(piece * 0x9E3779B97F4A7C15u) % places;
     while (table[at] != 0 && table[at] != piece)

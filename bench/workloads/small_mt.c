@@ -1,6 +1,8 @@
-/* small_mt [THREADS] [BATCHES] [BLOCKS] [SIZE]: each thread allocates BLOCKS blocks of 16 B, then frees them, in turn.
+/* small_mt [THREADS] [BATCHES] [BLOCKS] [SIZE]: each thread allocates BLOCKS blocks of 16 B, then frees them.
  *
- * BATCHES times per thread. An operation is one malloc or one free. Every second batch is freed backwards. */
+ * Each thread does this BATCHES times, and frees every second batch backwards. An operation is one malloc or one
+ * free. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, BATCHES, BLOCKS, SIZE };

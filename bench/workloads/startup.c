@@ -1,7 +1,8 @@
 /* startup [RUNS] [BLOCKS]: starts itself RUNS times, one after the other; each makes BLOCKS allocations and ends.
  *
- * RUNS 0 is such a run. Blocks are 16-1040 B, one in eight is freed at once, the others at the end. An operation is
- * one run: exec, dynamic linking, the first allocations, exit. */
+ * RUNS 0 is such a run. Blocks are 16-1040 B; one in eight is freed at once, the others at the end. An operation is one
+ * run: exec, dynamic linking, the first allocations, exit. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 #include <spawn.h>
 

@@ -1,8 +1,10 @@
-/* string_map [KEYS] [OPS] [SEED]: C++ maps of strings: an unordered_map, a map and a list in the order of use.
+/* string_map [KEYS] [OPS] [SEED]: C++ maps of strings: an unordered_map, a map, and a list in order of use.
  *
  * A cache as C++ programs write it: an unordered_map from a key (a string of 10-50 characters) to a value (a string of
- * 16 B-4 KiB) and its place in a list of KEYS / 2 recently used ones; the least recent is erased. A map counts how
- * often each key came. Values hold a letter of their key's. An operation is one look-up, with what follows from it. */
+ * 16 B-4 KiB) and its place in a list of the KEYS / 2 most recently used ones; the least recent one is erased. A map
+ * counts how often each key occurred. Values contain a letter of their key. An operation is one look-up and what
+ * follows from it. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 #include <list>

@@ -1,8 +1,9 @@
 /* thread_churn [THREADS] [AT_ONCE] [BLOCKS] [SEED]: threads that live for a few allocations.
  *
- * THREADS threads are started one after the other, at most AT_ONCE run at a time. Each frees the blocks that an earlier
- * one left (another one's memory), allocates BLOCKS of 16-1040 B, frees every second one and ends. An operation is one
- * thread. RSS is taken when the last has ended: what dead threads have left behind. */
+ * THREADS threads are started one after the other, and at most AT_ONCE run at a time. Each frees the blocks that an
+ * earlier thread left, allocates BLOCKS of 16-1040 B, frees every second one and ends. An operation is one thread. RSS
+ * is taken when the last thread has ended: it shows what dead threads left behind. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 enum { THREADS, AT_ONCE, BLOCKS, SEED };

@@ -1,9 +1,10 @@
-/* vectors_strings [COUNT] [ROUNDS] [SEED]: C++ vectors and strings that grow without being told how far.
+/* vectors_strings [COUNT] [ROUNDS] [SEED]: C++ vectors and strings that grow without a reservation.
  *
- * COUNT containers of each kind, ROUNDS times anew: strings by appending 1-16 characters, vectors of numbers by
- * push_back, vectors of strings by push_back (each growth moves them, each string above 15 characters is a block). How
- * far each grows is drawn as random_size does, to 64 KiB. They grow in random order, beside one another. An operation
- * is one append. */
+ * COUNT containers of each kind, anew ROUNDS times: strings by appending 1-16 characters, vectors of numbers by
+ * push_back, vectors of strings by push_back (each growth moves them, and each string above 15 characters is a block).
+ * How far each one grows is drawn as random_size does, up to 64 KiB. They grow in random order, beside one another. An
+ * operation is one append. */
+/* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
 #include <string>

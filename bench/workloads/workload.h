@@ -1,10 +1,11 @@
-/* What the workloads share: arguments, random numbers, clock, RSS, tags in blocks, a hand-over ring.
+/* Shared by the workloads: arguments, random numbers, clock, RSS, tags in blocks, a hand-over ring.
  *
- * C++ workloads use its first half; blocks, tags and threads are theirs to make.
+ * C++ workloads use only the first half; they make blocks, tags and threads themselves.
  *
- * Every workload prints lines of the form "NAME KEY: NUMBER", its throughput as "NAME ops/s: N". It knows no
- * allocator beyond malloc, calloc, realloc and free; memory that must not count as the allocator's is mapped
- * by pages_map(). A block that does not hold what was written into it ends the program with status 3. */
+ * Every workload prints lines of the form "NAME KEY: NUMBER", its throughput as "NAME ops/s: N". It knows no allocator
+ * beyond malloc, calloc, realloc and free; pages_map() maps memory that must not count as the allocator's. A block that
+ * does not contain what was written to it ends the program with status 3. */
+/* SPDX-License-Identifier: MIT */
 #ifndef WORKLOAD_H
 #define WORKLOAD_H
 
@@ -31,9 +32,9 @@ __attribute__((noreturn)) static inline void fail(int status, const char *what) 
 
 struct argument {
     const char *name;
-    uint64_t value; /* the default before arguments_read, the one in force after it */
+    uint64_t value; /* the default before arguments_read, the value in force after it */
     uint64_t least;
-    uint64_t most; /* 0: no bound */
+    uint64_t most; /* 0 for no bound */
 };
 
 static inline void arguments_read(int argc, char **argv, struct argument *args, int count) {
@@ -86,8 +87,8 @@ static inline void report_speed(uint64_t operations, double seconds) {
     report_value("ops/s", (uint64_t)((double)operations / (seconds > 1e-9 ? seconds : 1e-9)));
 }
 
-/* What the kernel says of a process's memory ("Rss:", "Pss:") in bytes. smaps_rollup walks the page tables; the
- * counters in status and statm lag by up to some hundred KiB before Linux 6.17. */
+/* Returns what the kernel says about a process's memory ("Rss:", "Pss:"), in bytes. smaps_rollup walks the page tables;
+ * before Linux 6.17, the counters in status and statm lag by up to a few hundred KiB. */
 static inline uint64_t memory_bytes(const char *process, const char *key) {
     char text[2048];
     snprintf(text, sizeof text, "/proc/%s/smaps_rollup", process);
@@ -106,7 +107,7 @@ static inline uint64_t memory_bytes(const char *process, const char *key) {
 
 static inline uint64_t rss_bytes(void) { return memory_bytes("self", "Rss:"); }
 
-/* Children that did not end well end this program with their status. */
+/* Waits for a child. If it failed, this program ends with its status. */
 static inline void child_wait(pid_t child) {
     int status;
     while (waitpid(child, &status, 0) < 0)
@@ -137,15 +138,15 @@ static inline uint32_t random_below(uint64_t *state, uint32_t bound) {
     return (uint32_t)(((random_next(state) >> 32) * bound) >> 32);
 }
 
-/* Sizes as programs have them, small ones by far the most: 16-31 B half of the time, and each further power of two
- * half as often, of `powers` in all. So every power of two is asked for about the same number of bytes. */
+/* Returns a size as programs request them, mostly small: 16-31 B half of the time, and each further power of two half
+ * as often as the one before, `powers` of them. So every power of two gets about the same number of bytes. */
 static inline uint32_t random_size(uint64_t *state, unsigned powers) {
     uint64_t bits = random_next(state) >> 16;
     uint32_t least = 16u << (unsigned)__builtin_ctzll(bits >> 24 | 1u << (powers - 1));
     return least + (uint32_t)((bits & 0xFFFFFF) * least >> 24);
 }
 
-/* Zeroed memory of the program's own, no matter of the allocator. */
+/* Maps zeroed memory of the program's own, which the allocator does not see. */
 static inline void *pages_map(size_t bytes) {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED)
@@ -159,7 +160,7 @@ static inline void *pages_map(size_t bytes) {
 /* ---- blocks and their tags ---- */
 
 struct slot {
-    unsigned char *block; /* NULL: nothing here */
+    unsigned char *block; /* NULL if the slot is free */
     uint32_t size;
     uint32_t tag;
 };
@@ -219,7 +220,7 @@ static inline pthread_t thread_start(void *(*entry)(void *), void *argument) {
     return thread;
 }
 
-/* Workers that start together. Each takes its own times: main may be woken long after the workers it starts. */
+/* Workers that start together. Each takes its own times, because main may be woken long after the workers it starts. */
 struct worker {
     pthread_t thread;
     unsigned index;
@@ -233,13 +234,13 @@ static inline void worker_start(struct worker *worker) {
     worker->start = now_seconds();
 }
 
-/* To be followed by cleaning up: nobody does so while another one is still measured. */
+/* Call before cleaning up: no worker cleans up while another is still measured. */
 static inline void worker_end(struct worker *worker) {
     worker->end = now_seconds();
     pthread_barrier_wait(&workers_barrier);
 }
 
-/* Runs `entry` with a struct worker in `count` threads; returns the seconds from the first start to the last end. */
+/* Runs `entry` with a struct worker in `count` threads. Returns the seconds from the first start to the last end. */
 static inline double workers_run(unsigned count, void *(*entry)(void *)) {
     struct worker *workers = must(calloc(count, sizeof *workers));
     pthread_barrier_init(&workers_barrier, NULL, count);
@@ -258,8 +259,8 @@ static inline double workers_run(unsigned count, void *(*entry)(void *)) {
     return end - start;
 }
 
-/* A ring from one producer to one consumer. It uses loads and stores only, so that every atomic
- * read-modify-write of a run is the allocator's. */
+/* A ring from one producer to one consumer. It uses only loads and stores, so that every atomic read-modify-write of a
+ * run is the allocator's. */
 enum { HANDOVER_PLACES = 1024 };
 
 struct handover {
@@ -273,7 +274,7 @@ static inline void handover_wait(unsigned *tries) {
         sched_yield();
 }
 
-/* False: the ring is full. */
+/* Returns false if the ring is full. */
 static inline bool handover_try_give(struct handover *ring, void *block) {
     size_t given = atomic_load_explicit(&ring->given, memory_order_relaxed);
     if (given - atomic_load_explicit(&ring->taken, memory_order_acquire) == HANDOVER_PLACES)
@@ -283,7 +284,7 @@ static inline bool handover_try_give(struct handover *ring, void *block) {
     return true;
 }
 
-/* False: the ring is empty. */
+/* Returns false if the ring is empty. */
 static inline bool handover_try_take(struct handover *ring, void **block) {
     size_t taken = atomic_load_explicit(&ring->taken, memory_order_relaxed);
     if (atomic_load_explicit(&ring->given, memory_order_acquire) == taken)

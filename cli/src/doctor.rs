@@ -1,6 +1,7 @@
 //! `hakmem doctor`: is HAKMEM really loaded and serving malloc, and what on this machine costs it speed or memory?
 //!
 //! Each check is a line, and where something is to be done, what. Exit code 1: a check found a problem.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::Target;
 use crate::options::Probe;

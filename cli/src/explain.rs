@@ -1,7 +1,8 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::advice::{advice, Advice, Reach};
-use crate::heap::{Class, Snapshot, Target, Terms, Tier};
+use crate::heap::{Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
 use anyhow::{bail, Result};
 use clap::Args;
@@ -143,27 +144,9 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
             if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
         (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
     };
-    let Terms {
-        live,
-        untouched_live,
-        partly_used_slabs,
-        thread_caches,
-        empty_slots,
-        huge_rounding,
-        metadata,
-        total,
-        ..
-    } = snapshot.heap;
-    let mut rows = vec![
-        row("live", live, "blocks the program holds, rounding included"),
-        row("untouched live", untouched_live, "of these, never touched: not resident"),
-        row("partly used slabs", partly_used_slabs, "free blocks beside live ones"),
-        row("thread caches", thread_caches, "free blocks in threads' lists, rings and inboxes"),
-        row("EMPTY slots", empty_slots, "free, kept for reuse"),
-        row("huge-page rounding", huge_rounding, "UNUSED slots that share a huge page with others"),
-        row("metadata", metadata, "slab records and tables"),
-        row("= heap", total, ""),
-    ];
+    let mut rows: Vec<_> =
+        snapshot.heap.parts().into_iter().map(|term| row(term.label, term.bytes, term.help)).collect();
+    rows.push(row("= heap", snapshot.heap.total, ""));
     let named = snapshot.rest.iter().take(REST_NAMED);
     rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, "not the heap")));
     let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).fold(0, u64::saturating_add);

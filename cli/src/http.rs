@@ -3,6 +3,7 @@
 //! 1. A request that names another host is refused, so that no page elsewhere reaches it by a name it points here.
 //! 2. So is one that a page of another origin makes, as far as the browser says so.
 //! 3. What is slow or large is cut off; more than 32 connections at a time are not answered.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
 use std::io::{Read, Write};

@@ -3,6 +3,7 @@
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
 //! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
 //! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
+// SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]

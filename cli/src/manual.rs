@@ -1,4 +1,5 @@
 //! `hakmem completions` and `hakmem man`: made from the definition of the commands, so that they cannot fall behind.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
 use clap::{Args, Command};

@@ -4,6 +4,7 @@
 //!    colour a letter tells the class, in upper case from half used on.
 //! 2. Where there are more SuperSlabs than lines, a cell stands for several neighbouring slots, all of one SuperSlab's
 //!    width still 32 cells: it shows what most of them are.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::model::*;
 use crate::picture::{self, page, Kind, SLOT_BYTES};

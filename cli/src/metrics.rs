@@ -7,6 +7,7 @@
 //!
 //! 4. Processes are read side by side, each within --budget (readers.rs). hakmem_processes counts what became of them.
 //! 5. A server of named processes leaves out those that have ended, and ends with the last.
+// SPDX-License-Identifier: MIT
 
 mod readers;
 
@@ -146,19 +147,6 @@ impl Page {
     }
 }
 
-fn heap_terms(snapshot: &Snapshot) -> [(&'static str, i64); 7] {
-    let t = &snapshot.heap;
-    [
-        ("live", t.live),
-        ("untouched_live", t.untouched_live),
-        ("partly_used_slabs", t.partly_used_slabs),
-        ("thread_caches", t.thread_caches),
-        ("empty_slots", t.empty_slots),
-        ("huge_rounding", t.huge_rounding),
-        ("metadata", t.metadata),
-    ]
-}
-
 /// The program's name, without directories.
 fn name_of(snapshot: &Snapshot) -> &str {
     let name = snapshot.process.command.split_whitespace().next().unwrap_or_default();
@@ -182,7 +170,7 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
     match family.name {
         "hakmem_info" => put(&[("version", &s.process.version), ("command", &s.process.command)], 1),
         "hakmem_process_resident_bytes" => put(&[], s.process.rss.into()),
-        "hakmem_heap_bytes" => heap_terms(s).iter().for_each(|&(term, bytes)| put(&[("term", term)], bytes.into())),
+        "hakmem_heap_bytes" => s.heap.parts().iter().for_each(|term| put(&[("term", term.name)], term.bytes.into())),
         "hakmem_class_bytes" => {
             for class in &s.classes {
                 let tier = format!("{:?}", class.tier).to_lowercase();

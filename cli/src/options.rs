@@ -1,4 +1,5 @@
 //! `hakmem options` and `hakmem set`: the options of a running program, by the library's own table.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::{OptionValue, Target};
 use anyhow::{Context, Result};

@@ -6,6 +6,7 @@
 //!  3. Signals that would end this process go to the program, so that it is read at its end; a second one ends both.
 //!     What the terminal sends reaches the program anyhow.
 //!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::{Snapshot, Target};
 use anyhow::{bail, Context, Result};

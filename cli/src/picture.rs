@@ -4,6 +4,7 @@
 //! 2. `rates`: counters of slow paths, summed by what they tell; how fast they grow is a rate.
 //! 3. `Picture`: what the page draws, small enough to be fetched every second (page.rs).
 //! 4. look.rs: names and colours.
+// SPDX-License-Identifier: MIT
 
 mod look;
 pub mod page;

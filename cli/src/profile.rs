@@ -8,6 +8,7 @@
 //!  5. command.rs has the commands `profile`, `flame` and `diff`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
+// SPDX-License-Identifier: MIT
 
 mod command;
 mod flame;

@@ -5,6 +5,7 @@
 //! 2. The effect is what is resident before and after, as the kernel counts it: a figure of the library's
 //!    own would leave out what the program allocated meanwhile.
 //! 3. A program that does not come to it within the time is status 1.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::{steer::Purged, Target};
 use anyhow::Result;

@@ -5,6 +5,7 @@
 //!  3. `--report` puts all of it into one file: the summary, the map of the heap at its peak, the profile.
 //!
 //! What the program prints is its own; the summary goes to stderr. The status is the program's.
+// SPDX-License-Identifier: MIT
 
 use crate::explain;
 use crate::heap::advice::{advice, Reach};

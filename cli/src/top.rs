@@ -5,6 +5,7 @@
 //! 2. Keys are the screen's, or change the process. terminal.rs takes them, signals and the terminal's end, and puts the
 //!    terminal back whatever ends this; a panic puts it back by its hook.
 //! 3. When the process ends, the last frame stays until a key.
+// SPDX-License-Identifier: MIT
 
 mod screen;
 mod stack;

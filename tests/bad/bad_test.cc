@@ -1,5 +1,6 @@
-/* Small programs that misuse the allocator, each run as a process of its own: it must say what is wrong in one
- * line of stable form and end by SIGABRT. If one fails, a bug in a program silently corrupts its heap. */
+/* Small programs that misuse the allocator, each run in its own process. Each must report the error in one line of
+ * stable form and end by SIGABRT. If one fails, a bug in a program silently corrupts its heap. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -17,7 +18,7 @@
 
 namespace {
 
-/* Frees the block, then others of its kind around it. */
+/* Frees the block, then others of its size around it. */
 void free_among_others(char *block, size_t size, int others) {
     std::vector<char *> more;
     for (int i = 0; i < others; i++)
@@ -50,7 +51,7 @@ void double_free_by_two_other_threads(size_t size) {
         S.free(live(size));
 }
 
-/* The whole slab, span or run of the block has been given back meanwhile. */
+/* The block's whole slab, span or run was given back before the second free. */
 void double_free_after_release(size_t size) {
     std::vector<char *> blocks;
     for (size_t i = 0; i < std::max<size_t>(4, 4 * 65536 / size); i++)
@@ -61,7 +62,7 @@ void double_free_after_release(size_t size) {
     S.free(blocks[blocks.size() / 2]);
 }
 
-/* The page of the block was purged while its slab stayed in use: its link is gone. */
+/* The block's page was purged while its slab stayed in use, so its link is gone. */
 void double_free_after_trim(size_t size) {
     std::vector<char *> blocks;
     for (size_t i = 0; i < 4 * 65536 / size; i++)
@@ -90,7 +91,7 @@ void double_free_by_realloc(size_t size) {
     S.free(kept);
 }
 
-/* ---- pointers that are no live block's, and what may be done with them ---- */
+/* ---- pointers that are not live blocks, and what programs may do with them ---- */
 
 void *interior(size_t size) { return live(size) + (size >= 32 ? size / 2 / 16 * 16 : 4); }
 void *interior_end(size_t size) { return live(size) + (size > 16 ? size - 16 : 1); }
@@ -108,13 +109,14 @@ void *noncanonical(size_t) { return reinterpret_cast<void *>(uintptr_t{0xdeadbee
 void *top(size_t) { return reinterpret_cast<void *>(~uintptr_t{15}); }
 void *mapped(size_t) { return mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 void *other_allocators(size_t) { return oracle().alloc(100); }
-/* A place of the heap that no malloc has handed out yet: far behind a live block. */
+/* An address in the heap that malloc has not handed out yet, far behind a live block. */
 void *never_allocated(size_t size) { return live(size) + 40 * kMiB; }
-/* The last block of a slab that began after the program's own blocks were made: in secure mode they lie anywhere in
- * theirs. */
+/* The last block of a slab that was started after the program's own blocks were allocated; in secure mode those lie
+ * anywhere in their slabs. */
 void *uncarved(size_t size) {
     size_t blocks_of_a_slab = 65536 / size;
-    std::vector<char *> ours(4 * blocks_of_a_slab + 10); /* large: no block of the slab is its own */
+    /* Large enough that no block of the slab is the vector's own. */
+    std::vector<char *> ours(4 * blocks_of_a_slab + 10);
     for (;;) {
         for (char *&block : ours)
             block = live(size);
@@ -130,7 +132,7 @@ void *freed(size_t size) {
     return block;
 }
 
-/* Where the program goes on the call must have done nothing. */
+/* If the program goes on, the call must have done nothing. */
 void owe(bool holds) {
     if (!holds)
         _exit(9);
@@ -147,7 +149,7 @@ template <void *pointer(size_t)> void measure_it(size_t size) { owe(S.usable_siz
 /* ---- sizes that are not the block's ---- */
 
 size_t too_much_for(size_t size) { return hak_good_size(size) + 1; }
-/* realloc may leave a block with twice its size, operators have none. */
+/* realloc may leave a block with twice its size; operators may not. */
 size_t too_little_for(size_t size) {
     for (size_t least = size; least > 0; least--)
         if (hak_good_size(least) != hak_good_size(size))
@@ -183,14 +185,14 @@ void sized_delete_of_anothers(size_t size) {
 
 /* ---- writes after free ---- */
 
-/* Writes into a freed block what programs write; the block's word leads to the next free one. */
+/* Writes into a freed block what programs typically write. The block's first word links to the next free one. */
 void write_after_free(size_t size, const void *what) {
     char *block = live(size), *kept = live(size);
     S.free(block);
     memcpy(block, &what, sizeof what);
     for (int i = 0; i < 3000; i++)
         hidden(S.alloc(size));
-    for (int i = 0; i < 3000; i++) /* in secure mode it waits until others were freed */
+    for (int i = 0; i < 3000; i++) /* in secure mode the block waits until others were freed */
         S.free(live(size));
     S.free(kept);
 }
@@ -202,7 +204,7 @@ void text_after_free(size_t size) {
     write_after_free(size, text);
 }
 
-/* The second free of a block cannot be told when its first word was overwritten, but one free too many can. */
+/* When the first word of a block was overwritten, its second free cannot be detected, but one free too many can. */
 void double_free_of_a_written_block(size_t size) {
     std::vector<char *> blocks;
     for (size_t i = 0; i < 4 * 65536 / size; i++)
@@ -214,7 +216,8 @@ void double_free_of_a_written_block(size_t size) {
         S.free(block);
 }
 
-/* A small counter in a freed block: half of the first word is as it was, and tells. */
+/* A small counter is written to a freed block: half of the first word is unchanged, which is enough to detect the
+ * second free. */
 void double_free_after_a_small_write(size_t size) {
     char *block = live(size);
     S.free(block);
@@ -222,7 +225,7 @@ void double_free_after_a_small_write(size_t size) {
     S.free(block);
 }
 
-/* Which line a case owes. */
+/* The line that each case must produce. */
 constexpr char kDouble[] = "hakmem: double free of 0x[0-9a-f]+ \\([^)]*\\)";
 constexpr char kInvalid[] = "hakmem: invalid free of 0x[0-9a-f]+ \\(.*\\)";
 constexpr char kEither[] = "hakmem: (double|invalid) free of 0x[0-9a-f]+ \\(.*\\)";
@@ -234,7 +237,7 @@ constexpr char kPointer[] = "hakmem: invalid pointer 0x[0-9a-f]+ in [a-z_]+ \\(.
 const std::vector<size_t> kSizes{8, 48, 1000, 5000, 40000, 200 * kKiB, 3 * kMiB};
 const std::vector<size_t> kNoSize{0};
 
-/* A text's end behind a block that others had before. */
+/* Writes the terminating zero of a string behind a block that was used before. */
 void overflow_of_a_used_block(size_t size) {
     S.free(live(size));
     char *block = live(size);
@@ -266,7 +269,7 @@ void overflow_of_a_shrunk_block(size_t size) {
 std::vector<Misuse> frees_and_writes() {
     std::vector<size_t> written_by_zeroes{8, 48, 1000};
     if (getenv("HAKMEM_SECURE") != nullptr)
-        written_by_zeroes.clear(); /* there free memory is zero: nothing is changed */
+        written_by_zeroes.clear(); /* free memory is zero there, so nothing changes */
     return {
         {"double_free_at_once", double_free_at_once, kEither, kSizes},
         {"double_free_after_others", double_free_after_others, kEither, kSizes},
@@ -290,7 +293,7 @@ std::vector<Misuse> frees_and_writes() {
     };
 }
 
-/* The pointer x every call that takes one. */
+/* Every call that takes a pointer, applied to this one. */
 template <void *pointer(size_t)>
 void add(std::vector<Misuse> *all, const std::string &name, const std::vector<size_t> &sizes) {
     all->push_back({name + "_free", free_it<pointer>, kInvalid, sizes});
@@ -317,7 +320,7 @@ const std::vector<Misuse> &cases() {
         add<never_allocated>(&these, "never_allocated", {48, 5000});
         add<uncarved>(&these, "uncarved", {48, 1000});
         these.push_back({"sized_free", sized_free, kSized, kSizes});
-        if (S.free_aligned_sized != nullptr) { /* operators are the library's, too */
+        if (S.free_aligned_sized != nullptr) { /* the operators are the library's, too */
             these.push_back({"aligned_sized_free", aligned_sized_free, kSized, kSizes});
             these.push_back({"sized_delete", sized_delete, kSized, kSizes});
             these.push_back({"sized_array_delete", sized_array_delete, kSized, kSizes});
@@ -373,8 +376,8 @@ int run_all_cases() {
     return 0;
 }
 
-/* What the case wrote, with its end. All are run, once for each way to go on after an error: to start a program takes an
- * emulator a second. */
+/* Returns what the case wrote, and how it ended. All cases are run at once, once for each value of ON_ERROR, because
+ * starting a program takes an emulator a second. */
 std::string transcript(const char *on_error, const Misuse &one, size_t size) {
     static std::map<std::string, std::string> of;
     std::string &all = of[on_error];
@@ -471,7 +474,7 @@ TEST(BadOption, EveryOptionRefusesNonsenseByOneLine) {
 
 } // namespace
 
-/* Prints an option's value, so that the parent sees which one holds. */
+/* Prints an option's value, so that the parent sees which value is in effect. */
 static int print_option(const char *name) {
     char value[256];
     hak_free(hak_malloc(10));

@@ -1,4 +1,5 @@
-/* Programs that free twice, for the tests of what they are told. */
+/* Programs that free a block twice, for the tests of the lines they get. */
+/* SPDX-License-Identifier: MIT */
 #ifndef DOUBLE_FREES_H
 #define DOUBLE_FREES_H
 

@@ -1,6 +1,8 @@
-/* The line of a double free tells who freed the block before, where that is known: it must never name the wrong thread. If
- * it does, whoever reads it looks for the bug in the wrong place. Only with the library's own names: in a program that has
- * all from it, a block that is freed again may be the test's by then. */
+/* The line about a double free says who freed the block first, where that is known. It must never name the wrong
+ * thread: if it does, its reader looks for the bug in the wrong place. This runs only with the library's own names,
+ * because in a program that gets all its memory from the library the test itself may own the block by the second
+ * free. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sched.h>
@@ -24,7 +26,7 @@
 
 namespace {
 
-/* Threads that do one thing after the other, each what it is told to. */
+/* A thread that runs one function after another, as requested. */
 class Worker {
   public:
     Worker() : thread_([this] { work(); }) {}
@@ -61,7 +63,7 @@ class Worker {
 
 /* ---- simple cases ---- */
 
-/* The first thread of all leaves its heap to the next. */
+/* The first of the two threads leaves its heap to the second. */
 void double_free_of_two_threads_one_after_the_other(size_t size) {
     char *block = nullptr, *kept = nullptr;
     std::thread([&] {
@@ -72,7 +74,7 @@ void double_free_of_two_threads_one_after_the_other(size_t size) {
     S.free(kept);
 }
 
-/* Another thread freed it, and its slab's owner has it in its list since. */
+/* Another thread freed the block, and since then it has been in the list of its slab's owner. */
 void double_free_of_what_came_home(size_t size) {
     char *block = live(size), *kept = live(size);
     std::thread([&] { S.free(block); }).join();
@@ -83,8 +85,8 @@ void double_free_of_what_came_home(size_t size) {
 
 uintptr_t slot_of(const char *p) { return reinterpret_cast<uintptr_t>(p) / (64 * kKiB); }
 
-/* Another thread freed it, and its slot went back to the system; in the slab that this thread has there now it is to be handed
- * out next. */
+/* Another thread freed the block, and its slot went back to the system. The slot now has a slab of this thread, in
+ * which the block is the next to be handed out. */
 void double_free_of_what_a_former_slab_had(size_t size) {
     std::set<char *> theirs;
     std::thread([&] {
@@ -108,33 +110,33 @@ void await_more(const char *name) {
         sched_yield();
 }
 
-/* Another thread freed it, while this one slept and the purger emptied its rings. */
+/* Another thread freed the block while this one slept and the purger emptied its rings. */
 void double_free_after_the_rings_were_emptied(size_t size) {
     Worker large, other;
     char *block = live(size);
-    large.run([] { live(8 * kMiB); }); /* the heap is one that has a purger */
+    large.run([] { live(8 * kMiB); }); /* a heap of this size has a purger */
     S.free(live(size));
     await_more("rings_emptied");
     other.run([&] { S.free(block); });
     S.free(block);
 }
 
-/* This thread freed it into another's slab, which is this thread's since; and then it slept so long that the purger has brought
- * the block home. */
+/* This thread freed the block into another thread's slab, which it owns by now; then it slept so long that the purger
+ * has brought the block home. */
 void double_free_of_what_the_purger_sent(size_t size) {
     Worker large, owner;
     large.run([] { live(8 * kMiB); });
     std::vector<char *> own, theirs;
     while (own.size() < 640)
         own.push_back(live(size));
-    for (size_t i = 0; i < 448; i++) /* whole slabs: this thread keeps full ones from now on */
+    for (size_t i = 0; i < 448; i++) /* whole slabs: from now on this thread keeps full ones */
         S.free(own[i]);
     auto end = std::make_unique<Worker>();
     end->run([&] {
         while (theirs.size() < 64)
             theirs.push_back(live(size));
     });
-    S.free(theirs[20]); /* the first is sent at once */
+    S.free(theirs[20]); /* the first block is sent at once */
     S.free(theirs[53]);
     S.free(theirs[54]);
     end->run([&] { S.free(theirs[61]), S.free(theirs[62]), S.free(theirs[63]); });
@@ -147,7 +149,7 @@ void double_free_of_what_the_purger_sent(size_t size) {
     S.free(theirs[54]);
 }
 
-/* Secure mode has no lists and rings. */
+/* Returns no sizes in secure mode, which has no lists and rings. */
 std::vector<size_t> of_caches(std::vector<size_t> sizes) {
     if (in_secure_mode())
         sizes.clear();
@@ -157,7 +159,7 @@ std::vector<size_t> of_caches(std::vector<size_t> sizes) {
 const std::vector<Misuse> &cases() {
     static const std::vector<size_t> small{8, 48, 1000, 5000, 40000}, all{8, 48, 1000, 5000, 40000, 200 * kKiB};
     static const std::string owner =
-        in_secure_mode() ? "" : ", freed by another thread"; /* that knows of one thread only */
+        in_secure_mode() ? "" : ", freed by another thread"; /* secure mode knows of one thread only */
     static const std::vector<Misuse> these{
         {"at_once", double_free_at_once, ", freed by this thread", all},
         {"by_another_thread", double_free_by_another_thread, owner.c_str(), all},
@@ -165,7 +167,8 @@ const std::vector<Misuse> &cases() {
         {"of_what_came_home", double_free_of_what_came_home, "", {48, 1000}},
         {"of_what_a_former_slab_had", double_free_of_what_a_former_slab_had, "", of_caches({48, 1000})},
         {"after_the_rings_were_emptied", double_free_after_the_rings_were_emptied,
-         "(, freed by another thread)?" /* the other's may be emptied, too */, of_caches({5000, 200 * kKiB})},
+         /* The other thread's rings may be emptied, too. */
+         "(, freed by another thread)?", of_caches({5000, 200 * kKiB})},
         {"of_what_the_purger_sent", double_free_of_what_the_purger_sent, "", of_caches({1000})},
     };
     return these;
@@ -182,14 +185,15 @@ TEST(Freer, IsKnownInSimpleCases) {
 
 /* ---- any traffic ---- */
 
-/* Allocates and frees at random in several threads, and frees again: before each such free it writes whether the line owes
- * "this" or "another" thread. */
+/* Allocates and frees at random in several threads, and frees some blocks again. Before each such free it writes
+ * whether the line must name "this" or "another" thread. */
 int free_twice_at_random(uint64_t seed) {
     constexpr size_t kWorkers = 3, kSteps = 20000, kSizesUsed[] = {8, 48, 48, 48, 1000, 5000, 40000, 200 * kKiB};
     Random random(seed);
     std::vector<std::unique_ptr<Worker>> workers(kWorkers);
     std::vector<char *> blocks, freed;
-    std::map<char *, uint64_t> freer; /* of free blocks: which thread, by the order of their births */
+    /* For each free block, the thread that freed it; threads are numbered in the order of their births. */
+    std::map<char *, uint64_t> freer;
     std::vector<uint64_t> born(kWorkers);
     uint64_t births = 0;
     for (size_t step = 0; step < kSteps; step++) {
@@ -248,7 +252,7 @@ TEST(Freer, IsNeverTheWrongOne) {
         EXPECT_GT(told, silent) << "most lines could tell who freed the block before";
 }
 
-/* Of an owner that sleeps this thread frees blocks, and one of them again and again, while another thread frees others. */
+/* This thread frees blocks of a sleeping owner, one of them again and again, while another thread frees others. */
 int free_twice_while_another_sends() {
     constexpr size_t kBlocks = 8192 /* of 8 bytes, in a slab */, kMine = 1000;
     for (int round = 0; round < times(60); round++) {

@@ -1,5 +1,7 @@
-/* Sampled guard pages: small programs that misuse a guarded block, each run as a process of its own, must say what was done
- * to which block, and who allocated and freed it. If one fails, a bug in production ends in a crash far from its cause. */
+/* Sampled guard pages: small programs that misuse a guarded block, each run in its own process. The report must say
+ * what was done to which block, and who allocated and freed it. If one fails, a bug in production ends in a crash far
+ * from its cause. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -15,7 +17,7 @@ namespace {
 
 constexpr size_t kSlots = 32;
 
-/* What the reports are to name. */
+/* The functions that the reports must name. */
 __attribute__((noinline, no_sanitize("address", "undefined"))) char *allocate_here(size_t size) {
     void *volatile block = hak_malloc(size);
     return static_cast<char *>(block);
@@ -49,7 +51,7 @@ void write_after_free_by_another_thread(size_t size) {
 }
 void overflow_by_1(size_t size) { touch(allocate_here(size) + size, true); }
 void overflow_by_3(size_t size) { touch(allocate_here(size) + size + 2, false); }
-/* Of every fourth slot's block it is the beginning that has the guard before it. */
+/* In every fourth slot the guard lies before the beginning of the block. */
 void underflow_by_1(size_t size) {
     for (int i = 0; i < 3; i++)
         allocate_here(size);
@@ -72,7 +74,7 @@ struct BadProgram {
     const char *name;
     void (*run)(size_t);
     size_t size;
-    const char *line; /* as a regular expression; # is the block's size */
+    const char *line; /* a regular expression; # stands for the block's size */
     bool freed;
 };
 const BadProgram kPrograms[] = {
@@ -103,7 +105,7 @@ const BadProgram kPrograms[] = {
 
 const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1"};
 
-/* Does a line of the report between these two lines lie in the function? Offsets are those of this program, too. */
+/* Whether a line of the report between these two lines lies in the function. Its offsets are those of this program. */
 template <class Function> bool names(const std::string &report, Function function) {
     Dl_info info;
     auto address = reinterpret_cast<uintptr_t>(function);
@@ -153,7 +155,7 @@ size_t counter(const char *name) { return static_cast<size_t>(heap_stats()["coun
         exit(1);                                                                                                       \
     }
 
-/* A sound program, all of whose blocks would be guarded if there were room. */
+/* A correct program whose blocks would all be guarded if there were room. */
 void use_more_than_there_is() {
     static char *blocks[1000];
     size_t before = mappings();
@@ -166,8 +168,8 @@ void use_more_than_there_is() {
     size_t after = mappings();
     CHECK(counter("guarded") == kSlots);
     CHECK(counter("guard_full") >= 1000 - kSlots);
-    CHECK(after <= before + 3 * kSlots || kShorter != 1); /* a sanitizer has its own */
-    CHECK(after > before);                                /* they are counted at all */
+    CHECK(after <= before + 3 * kSlots || kShorter != 1); /* a sanitizer has mappings of its own */
+    CHECK(after > before);                                /* proves that they are counted at all */
     for (size_t i = 0; i < 1000; i++) {
         CHECK(pattern_check(blocks[i], i * 7, i * 7, static_cast<uint32_t>(i)) == i * 7);
         blocks[i] = static_cast<char *>(hak_realloc(blocks[i], 2 * i + 10));
@@ -178,7 +180,7 @@ void use_more_than_there_is() {
         hak_free(block);
     CHECK(mappings() <= after || kShorter != 1);
     char *first = allocate_here(100), *block = first;
-    for (size_t i = 1; i < kSlots; i++) { /* the place that was used last comes again last */
+    for (size_t i = 1; i < kSlots; i++) { /* the place used last comes up again last */
         hak_free(block);
         block = allocate_here(100);
         CHECK(reinterpret_cast<uintptr_t>(block) / 65536 != reinterpret_cast<uintptr_t>(first) / 65536);

@@ -1,13 +1,15 @@
-/* Small programs that misuse an allocator, spread over the kinds that hardened_malloc's tests know and those next to them:
- * one row of the table for each. They call malloc, free and the operators alone, so the same program runs under any
- * allocator. The table says what each mode of HAKMEM answers, untold ones too: the counts in docs/design.md are its.
+/* Small programs that misuse an allocator, spread over the kinds that hardened_malloc's tests cover and related ones,
+ * one row of the table for each. They call only malloc, free and the operators, so the same program runs under any
+ * allocator. The table says how each mode of HAKMEM responds, also where it reports nothing; the counts in
+ * docs/costs.md come from it.
  *
- *   misuses          runs all, each in a process of its own, and prints how many are told
- *   misuses NAME     is one of them, and ends as that ends; status 42: nothing came of it
- *   misuses --table  prints name, answer in default mode and answer in secure mode, with tabs between
+ *   misuses          runs all, each in its own process, and prints how many are told
+ *   misuses NAME     runs one of them, and ends as that one ends; status 42 means that the misuse had no effect
+ *   misuses --table  prints name, response in default mode and response in secure mode, separated by tabs
  *
- * A misuse is told if the program ends by a signal, or if nothing came of it: the contents were gone, the call was refused.
- * That is for its function to say: it returns true then. */
+ * A misuse counts as told if a signal ends the program, or if the misuse had no effect: the contents were gone, or the
+ * call was refused. The misuse's function decides the latter, and returns true. */
+/* SPDX-License-Identifier: MIT */
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -24,14 +26,14 @@ extern "C" void free_sized(void *, size_t) __attribute__((weak));
 namespace {
 constexpr size_t kTiny = 24, kMid = 5000, kLarge = 200000, kHuge = 3 * kMiB + 100;
 
-/* A block in use, whose contents are seen again where they should not be. */
+/* A block in use. Its contents are recognisable where they should not be. */
 constexpr char kSecret = 0x5a;
 char *live(size_t size) {
     char *block = hidden(malloc(size));
     memset(block, kSecret, size);
     return block;
 }
-/* No byte of the block that was freed is as it was. A link or two may lie in it. */
+/* Whether no byte of the freed block is as it was. It may contain a link or two. */
 bool gone(const char *block, size_t size) {
     for (size_t i = 0; i < size; i++)
         if (const_cast<const volatile char *>(block)[i] == kSecret)
@@ -105,7 +107,7 @@ bool double_free_after_realloc(size_t size) {
     free(behind);
     return false;
 }
-/* Until the block is another's, which keeps it. */
+/* Allocates until another allocation has the block, and keeps it. */
 void reuse(const char *block, size_t size) {
     for (int round = 0; round < 100000; round++) {
         std::vector<char *> blocks(100);
@@ -136,7 +138,7 @@ bool double_free_by_realloc_to_nothing(size_t size) {
     return false;
 }
 
-/* ---- frees of what is no block ---- */
+/* ---- frees of pointers that are not blocks ---- */
 
 bool free_interior(size_t size) {
     char *block = live(size);
@@ -192,7 +194,7 @@ bool free_array_with_cookie(size_t) {
     return false;
 }
 
-/* ---- questions about what is no block ---- */
+/* ---- queries about pointers that are not blocks ---- */
 
 bool usable_size_of_freed(size_t size) {
     char *block = live(size);
@@ -258,7 +260,7 @@ bool aligned_delete_of_other_size(size_t size) {
 
 /* ---- writes beside a block ---- */
 
-/* Other bytes than those that are there: at once, or one after the other away from the block. */
+/* Changes all these bytes: at once, or one by one away from the block. */
 void alter(char *at, size_t count, bool copied, bool downward) {
     char other[256];
     for (size_t i = 0; i < count; i++)
@@ -270,7 +272,7 @@ void alter(char *at, size_t count, bool copied, bool downward) {
         const_cast<volatile char *>(at)[n] = other[n];
     }
 }
-/* The block in the middle of others is the one that is written beside; it is freed first, then the others. */
+/* Writes beside the middle one of several blocks. That block is freed first, then the others. */
 template <size_t count, bool copied, bool below> bool beside(size_t size) {
     char *blocks[9];
     for (char *&block : blocks)
@@ -284,14 +286,14 @@ template <size_t count, bool copied, bool below> bool beside(size_t size) {
 }
 template <size_t count, bool copied> bool overflow(size_t size) { return beside<count, copied, false>(size); }
 template <size_t count, bool copied> bool underflow(size_t size) { return beside<count, copied, true>(size); }
-/* One block alone: what is around it was never handed out, or is free. */
+/* A single block: the memory around it was never handed out, or is free. */
 template <size_t count> bool overflow_of_one(size_t size) {
     char *block = live(size);
     alter(block + size, count, true, false);
     free(block);
     return false;
 }
-/* The block itself stays in use to the end, those around it are freed. */
+/* The block itself stays in use to the end; the blocks around it are freed. */
 template <size_t count> bool overflow_kept(size_t size) {
     std::vector<char *> blocks(2000);
     for (char *&block : blocks)
@@ -312,12 +314,12 @@ template <size_t count> bool underflow_kept(size_t size) {
             free(blocks[i]);
     return false;
 }
-/* One block, which stays in use; what is below was never handed out. */
+/* A single block that stays in use; the memory below it was never handed out. */
 template <size_t count> bool underflow_of_one_kept(size_t size) {
     alter(live(size) - count, count, true, true);
     return false;
 }
-/* Into a free block below, where the byte becomes what it was while the block was in use. */
+/* Writes into a free block below, restoring the byte it had while the block was in use. */
 bool underflow_with_the_right_byte(size_t size) {
     std::vector<char *> blocks(2000);
     for (char *&block : blocks)
@@ -334,14 +336,14 @@ bool underflow_with_the_right_byte(size_t size) {
     free(blocks[i]);
     return false;
 }
-/* Over what lies right behind the block, into what comes then. */
+/* Skips the bytes right behind the block and writes into what follows them. */
 bool overflow_with_a_gap(size_t size) {
     char *block = live(size);
     alter(block + size + 16, 8, true, false);
     free(block);
     return false;
 }
-/* A text as long as its block: its end is one byte too far. */
+/* A string as long as its block: its terminating zero is one byte too far. */
 bool string_overflow(size_t size) {
     char *block = live(size), *behind = live(size);
     memset(block, 'x', size);
@@ -350,7 +352,7 @@ bool string_overflow(size_t size) {
     free(behind);
     return false;
 }
-/* Written into the next block's link, which malloc follows. */
+/* Overwrites the next block's link, which malloc follows. */
 bool overflow_then_allocate(size_t size) {
     char *block = live(size);
     alter(block + size, 16, true, false);
@@ -365,7 +367,7 @@ bool overflow_without_end(size_t size) {
     return false;
 }
 
-/* Not the bytes that follow the block but some of the next ones, as a wrong index does. */
+/* Skips the bytes that follow the block and writes into one of the next blocks, as a wrong index does. */
 bool write_into_another_block(size_t size) {
     char *blocks[40];
     for (char *&block : blocks)
@@ -441,7 +443,7 @@ bool read_after_free_of_what_is_new(size_t size) {
     reuse(block, size);
     return gone(block, size);
 }
-/* Written right after the free; the program ends soon. */
+/* Writes right after the free; the program ends soon. */
 bool write_after_free(size_t size) {
     char *block = live(size);
     free(block);
@@ -460,7 +462,7 @@ bool write_after_free_by_other_thread(size_t size) {
     std::thread([&] { block[size - 1] = static_cast<char>(~block[size - 1]); }).join();
     return false;
 }
-/* Freed by a thread that ends then, which leaves it to others. */
+/* Freed by a thread that then ends and leaves the block to others. */
 bool write_after_free_of_thread_that_ended(size_t size) {
     char *block = nullptr;
     std::thread([&] {
@@ -512,9 +514,9 @@ bool read_after_shrink(size_t size) {
     return gone(moved == block ? block + size / 8 : block, size - size / 8);
 }
 
-/* ---- what was there before ---- */
+/* ---- earlier contents ---- */
 
-/* A new block holds nothing that another one held. */
+/* A new block contains nothing of an earlier one. */
 bool uninitialized_read(size_t size) {
     for (int round = 0; round < 8; round++) {
         char *blocks[16];
@@ -556,14 +558,15 @@ bool memalign_too_large(size_t) {
 
 /* ---- the table ---- */
 
-/* What a mode answers: kUntold; kGuard, an end by SIGSEGV; kNothing, nothing came of it; the rest is the line, as a
- * regular expression. Before the first block of a slab there is a guard, and behind the last one. */
+/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no
+ * effect; otherwise the line, as a regular expression. A guard lies before the first block of a slab and behind the
+ * last one. */
 constexpr char kUntold[] = "-", kGuard[] = "guard", kNothing[] = "nothing";
 constexpr char kDouble[] = "double free of .*", kInvalid[] = "invalid free of .*", kPointer[] = "invalid pointer .*";
 constexpr char kSized[] = "free of .* with size .*", kOver[] = "overflow of .*",
                kOverOrGuard[] = "guard or overflow of .*", kUnder[] = "guard or underflow of .*";
 constexpr char kWritten[] = "write after free of .*", kAmong[] = "write after free among .*";
-constexpr char kBeside[] = "guard or (over|under)flow of .*"; /* which one is not to be told */
+constexpr char kBeside[] = "guard or (over|under)flow of .*"; /* which of the two is unpredictable */
 constexpr char kOperator[] = "free of .* by operator delete.*";
 constexpr char kEither[] = "(double|invalid) free of .*";
 

@@ -1,5 +1,6 @@
-/* Each misuse of misuses.cc under the library, in both modes: it is told as the table there says, by one line, or is not told as the
- * table says. If a row fails, what docs/design.md tells of the modes is untrue. */
+/* Runs each misuse of misuses.cc under the library, in both modes: as the table there says, it is reported by one line,
+ * or not reported. If a row fails, docs/costs.md is wrong about the modes. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <signal.h>
 

@@ -1,22 +1,23 @@
-/* All that the library asks of libc and of the kernel: the list that entry_test holds it to.
+/* Everything that the library asks of libc and of the kernel; entry_test holds the library to this list.
  *
- * A name that the library comes to need is put here, with the reason. It cannot be ANY_TIME if it is a cancellation point,
- * takes a lock of libc's, opens a file or starts a thread: malloc is called with any lock of the program's held, by
- * threads that are being cancelled, and in sandboxes. */
+ * Add a name that the library comes to need here, with the reason. A function cannot be kAnyTime if it is a
+ * cancellation point, takes one of libc's locks, opens a file or starts a thread: malloc is called with any of the
+ * program's locks held, by threads that are being cancelled, and in sandboxes. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_ENTRY_ASKED_H
 #define HAKMEM_TESTS_ENTRY_ASKED_H
 
 #include <sys/syscall.h>
 
-/* Who calls it, after the library has started. */
+/* Who makes the call once the library has started. */
 enum class When {
     kAnyTime, /* malloc, free and the rest */
     kSamples, /* malloc and free of a sampled block: PROFILE, GUARD_SAMPLE_BYTES, hak_profile_start */
-    kPurger,  /* the purger, and malloc where it starts the purger: in a program with threads, without a sandbox */
-    kEnding,  /* a call that ends the program with a line, and the crash line */
-    kRequest, /* statistics, malloc_info, options, the profile's file: by a call, at exit, or at SOFT_LIMIT */
-    kStart,   /* nobody: before main alone */
-    kLinker,  /* nobody by its name: the compiler and the linker put it there, or it is no function */
+    kPurger,  /* the purger, and malloc when it starts the purger: in a program with threads, without a sandbox */
+    kEnding,  /* a call that ends the program with a line of output, and the crash line */
+    kRequest, /* statistics, malloc_info, options, the profile's file: on a call, at exit, or at SOFT_LIMIT */
+    kStart,   /* nobody: only before main */
+    kLinker,  /* nobody by name: the compiler and the linker insert it, or it is not a function */
 };
 
 struct Asked {
@@ -26,7 +27,7 @@ struct Asked {
 };
 
 constexpr Asked kSymbols[] = {
-    /* Of libc: these compute, or are system calls without more. */
+    /* From libc: these compute, or are plain system calls. */
     {"__errno_location", When::kAnyTime, "errno"},
     {"memcmp", When::kAnyTime, "computes"},
     {"memchr", When::kAnyTime, "computes; clang's strchr"},
@@ -97,7 +98,7 @@ constexpr Asked kSymbols[] = {
     {"_ZSt17__throw_bad_allocv", When::kLinker, "likewise"},
 };
 
-/* Those that POSIX lets be cancellation points, and which libc's code might one day need. */
+/* Functions that POSIX allows to be cancellation points, and that libc's code might one day need. */
 constexpr const char *kCancellationPoints[] = {
     "accept", "aio_suspend", "clock_nanosleep", "close", "connect", "creat", "fcntl", "fcntl64", "fdatasync", "fsync",
     "getmsg", "getpmsg", "lockf", "mq_receive", "mq_send", "msgrcv", "msgsnd", "msync", "nanosleep", "open", "open64",
@@ -106,32 +107,32 @@ constexpr const char *kCancellationPoints[] = {
     "readv", "recv", "recvfrom", "recvmsg", "select", "sem_timedwait", "sem_wait", "send", "sendmsg", "sendto",
     "sigpause", "sigsuspend", "sigtimedwait", "sigwait", "sigwaitinfo", "sleep", "system", "tcdrain", "usleep", "wait",
     "waitid", "waitpid", "write", "writev",
-    /* may be */
+    /* POSIX permits these to be, but does not require it */
     "access", "chdir", "dlclose", "dlopen", "dprintf", "fclose", "fdopen", "fflush", "fgets", "fopen", "fprintf",
     "fputs", "fputc", "fread", "fscanf", "fseek", "fstat", "ftell", "getcwd", "getc", "gets", "glob", "ioctl",
     "openlog", "opendir", "popen", "posix_fadvise", "printf", "putc", "puts", "pthread_rwlock_rdlock",
     "pthread_rwlock_wrlock", "readdir", "readlink", "rename", "stat", "syslog", "unlink", "vfprintf", "vprintf"};
 
-/* Where they are not so rare that another value is wrong, the filter looks at one argument, too. */
+/* A system call. Where only one value of an argument is right, the filter also checks that argument. */
 struct Call {
     long number;
     const char *name;
     When when;
-    int argument; /* which one is looked at; -1: none */
+    int argument; /* which one is checked; -1 for none */
     unsigned value;
     const char *why;
 };
 
 constexpr int kFutexWakePrivate = 129, kGetSeccomp = 21;
 constexpr Call kCalls[] = {
-    /* What glibc's malloc asks for as well. */
+    /* Calls that glibc's malloc makes, too. */
     {SYS_mmap, "mmap", When::kAnyTime, -1, 0, "the region, SuperSlabs in a window"},
     {SYS_munmap, "munmap", When::kAnyTime, -1, 0, "what two threads mapped at once"},
     {SYS_mremap, "mremap", When::kAnyTime, -1, 0, "realloc of a huge block moves pages"},
     {SYS_mprotect, "mprotect", When::kAnyTime, -1, 0, "commits the region; guards"},
     {SYS_madvise, "madvise", When::kAnyTime, -1, 0, "purges, populates, huge pages"},
     {SYS_futex, "futex", When::kAnyTime, 1, kFutexWakePrivate, "wakes the purger; waits for nobody"},
-    /* And of its own. */
+    /* Calls that only the library makes. */
     {SYS_clock_gettime, "clock_gettime", When::kAnyTime, -1, 0, "where the kernel's page in user space cannot answer"},
     {SYS_prctl, "prctl", When::kAnyTime, 0, kGetSeccomp,
      "is there a sandbox? Asked before a purger is started, before mincore, and at the first huge move"},

@@ -1,8 +1,10 @@
-/* No call of the library is a cancellation point. A thread holds a mutex, is to be cancelled, and calls nothing but the
- * library until it unlocks the mutex. If this fails, a program that cancels threads stops for good, since the mutex stays
- * locked; a noexcept function is unwound, which ends a C++ program; or what a call writes ends in its middle.
+/* No function of the library is a cancellation point. A thread that is being cancelled holds a mutex and calls nothing
+ * but the library until it unlocks the mutex. If this fails, a program that cancels threads hangs, since the mutex
+ * stays locked; or a noexcept function is unwound, which ends a C++ program; or a call's output stops in the middle.
  *
- * Each case is this program again, with options of its own, once for each way in which a cancellation can wait. */
+ * Each case runs this program again, with options of its own, once for each way in which a cancellation can be
+ * pending. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -18,7 +20,7 @@ namespace {
 
 /* ---- what the thread does ---- */
 
-/* Up to 200 MiB, so that the limits are looked at, and blocks of every tier. */
+/* Up to 200 MiB, so that the limits are checked, and blocks of every tier. */
 void allocate() {
     static char *blocks[200];
     for (char *&block : blocks) {
@@ -39,7 +41,7 @@ void allocate() {
         free(hidden(malloc(i % 3000)));
 }
 
-/* Under ON_ERROR=warn: a line each. */
+/* Under ON_ERROR=warn, each misuse writes a line. */
 void misuse() {
     char *block = static_cast<char *>(malloc(48));
     free(block);
@@ -58,7 +60,7 @@ void write_xml() { /* to a stream without a buffer, which writes at once */
     malloc_info(0, stderr);
 }
 
-/* The rest of what programs may call. */
+/* The other functions that programs may call. */
 void ask() {
     static char text[64 * kKiB];
     allocate();
@@ -79,7 +81,7 @@ struct Case {
     const char *name;
     void (*run)();
     std::vector<std::string> options;
-    const char *last_line; /* of what it writes: a part */
+    const char *last_line; /* a part of the last line it writes */
 };
 
 const std::vector<Case> &cases() {
@@ -101,11 +103,11 @@ const std::vector<Case> &cases() {
     return all;
 }
 
-/* ---- how the cancellation waits ---- */
+/* ---- how the cancellation is pending ---- */
 
 struct Thread {
     const Case *what;
-    bool asynchronous; /* takes effect wherever it is allowed; else at the next cancellation point */
+    bool asynchronous; /* takes effect wherever allowed; otherwise at the next cancellation point */
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     std::atomic<bool> ready{false}, cancelled{false}, done{false}, survived{false};
 };
@@ -130,7 +132,7 @@ void *work(void *with) {
     return nullptr;
 }
 
-/* 0: as it should be. */
+/* Returns 0 if all went as it should. */
 int run_case(const std::string &name, bool asynchronous) {
     for (auto &one : cases()) {
         if (name != one.name)

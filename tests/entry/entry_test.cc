@@ -1,13 +1,14 @@
-/* What the entry points ask of libc and of the kernel, held against the list in asked.h: of the built library, whose
- * undefined symbols are read from its file; and of a running one, in all modes.
+/* What the entry points ask of libc and of the kernel, checked against the list in asked.h: for the built library,
+ * whose undefined symbols are read from its file, and for a running one, in all modes.
  *
- *  1. A child of each mode starts its threads, which wait. Then each thread that is to allocate puts itself under a seccomp
- *     filter that ends the program at every call that the mode may not make, and what malloc may not call of libc is
- *     taken out of the library's table of addresses.
- *  2. Then comes the traffic: every tier, growth to 300 MiB, calloc, realloc, memory given back, blocks freed by other
+ *  1. A child for each mode starts its threads, which wait. Then each thread that is to allocate installs a seccomp
+ *     filter that ends the program at any call that the mode may not make, and functions of libc that malloc may not
+ *     call are removed from the library's table of addresses.
+ *  2. Then the traffic runs: every tier, growth to 300 MiB, calloc, realloc, memory given back, blocks freed by other
  *     threads, trimming.
  *
- * If it fails, programs end in their sandboxes, or hang or are cancelled in malloc. */
+ * If it fails, programs are killed in their sandboxes, or hang or are cancelled in malloc. */
+/* SPDX-License-Identifier: MIT */
 #include "asked.h"
 
 #include <dlfcn.h>
@@ -74,7 +75,7 @@ TEST(Symbols, NoneIsACancellationPoint) {
         EXPECT_EQ(asked(point), nullptr) << point << " is listed";
 }
 
-/* ---- a child: what ends it ---- */
+/* ---- a child: how it is stopped ---- */
 
 constexpr int kForbiddenCall = 10, kForbiddenSymbol = 11;
 
@@ -104,7 +105,7 @@ void on_fault(int, siginfo_t *info, void *) {
 
 bool may_call(When when, bool samples) { return when == When::kAnyTime || (when == When::kSamples && samples); }
 
-/* Puts the traps where the library keeps the addresses of what it calls. */
+/* Puts the traps where the library keeps the addresses of the functions it calls. */
 size_t set_traps(bool samples) {
     traps = static_cast<char *>(mmap(nullptr, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     Dl_info info;
@@ -143,10 +144,11 @@ size_t set_traps(bool samples) {
     return set;
 }
 
-/* This thread's from now on. The test's own: write and exit_group, to tell what was wrong; what a thread's end takes. */
+/* A thread's seccomp filter. It also admits the test's own calls, write and exit_group, to report what was wrong, and
+ * the calls that a thread's end makes. */
 using Filter = std::vector<sock_filter>;
 
-/* Made before a thread is confined: what it allocates before that may start the purger. */
+/* Builds the filter before the thread is confined: an allocation before that may start the purger. */
 Filter filter_for(bool samples, bool thread_ends) {
     Filter filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
     auto allow = [&](const Call &call) {
@@ -165,7 +167,7 @@ Filter filter_for(bool samples, bool thread_ends) {
             allow(call);
     for (long number : {SYS_write, SYS_exit_group, SYS_rt_sigreturn})
         allow({number, "", When::kAnyTime, -1, 0, ""});
-    if (thread_ends) /* glibc's part of it */
+    if (thread_ends) /* glibc's calls at the end of a thread */
         for (long number : {SYS_exit, SYS_rt_sigprocmask, SYS_futex, SYS_set_robust_list})
             allow({number, "", When::kAnyTime, -1, 0, ""});
     filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP));
@@ -211,7 +213,7 @@ void grow_and_shrink(Random &random) {
     for (size_t i = 0; i < 8; i++) {
         void *larger = realloc(large, kMiB << i); /* NULL at a limit */
         large = larger != nullptr ? static_cast<char *>(larger) : large;
-        behind[i] = static_cast<char *>(malloc(3 * kMiB)); /* so that the next has to move */
+        behind[i] = static_cast<char *>(malloc(3 * kMiB)); /* forces the next realloc to move the block */
     }
     for (char *block : behind)
         free(block);
@@ -222,7 +224,7 @@ void grow_and_shrink(Random &random) {
         free(block);
 }
 
-/* Threads take what others have allocated, and free it. */
+/* Threads take blocks that others allocated, and free them. */
 void traffic(unsigned seed, bool grows) {
     Random random(seed);
     every_tier(seed);
@@ -266,7 +268,7 @@ Filter of_threads;
 pthread_barrier_t barrier;
 
 void *work(void *seed) {
-    pthread_barrier_wait(&barrier); /* all threads are there, and have allocated nothing */
+    pthread_barrier_wait(&barrier); /* by now all threads exist and have allocated nothing */
     confine(of_threads);
     auto number = static_cast<unsigned>(reinterpret_cast<uintptr_t>(seed));
     traffic(number, number == 1);
@@ -285,7 +287,8 @@ int run_child(const std::string &mode, unsigned threads) {
     action.sa_sigaction = on_forbidden_call;
     sigaction(SIGSYS, &action, nullptr);
     action.sa_sigaction = on_fault;
-    if (mode != "guard") /* there it explains faults, and hands them on to whoever came first */
+    /* In that mode the library handles faults itself, and passes them on to the previous handler. */
+    if (mode != "guard")
         sigaction(SIGSEGV, &action, nullptr);
     pthread_t ids[4];
     pthread_barrier_init(&barrier, nullptr, threads + 1);
@@ -315,7 +318,7 @@ TEST_P(Entry, AsksForNothingThatIsNotListed) {
     }
 }
 
-/* Or else the tests above find nothing. */
+/* If these fail, the tests above detect nothing. */
 TEST(Watch, SeesWhatIsNotListed) {
     EXPECT_TRUE(run_self({"--child", "call", "0"}).exited(kForbiddenCall));
     EXPECT_TRUE(run_self({"--child", "symbol", "0"}).exited(kForbiddenSymbol));

@@ -1,8 +1,9 @@
-/* A privileged program (set-user-id, AT_SECURE in the kernel's auxiliary vector) that compiles its options in. They count
- * there as elsewhere; the environment does not. If this fails, the programs that need the secure mode most run without it,
- * or whoever starts one of them chooses its options.
+/* A privileged program (set-user-id, AT_SECURE in the kernel's auxiliary vector) that has compiled-in options. They are
+ * in effect there as elsewhere; the environment is not. If this fails, the programs that need secure mode most run
+ * without it, or whoever starts one of them chooses its options.
  *
- * The program is made set-user-id where the test may do so; everywhere a child is run that finds AT_SECURE set. */
+ * Where the test may do so, it makes the program set-user-id. Everywhere it runs a child that finds AT_SECURE set. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr char kPretend[] = "HAK_TEST_PRIVILEGED=1";
 
-/* The arguments, NULL, the environment, NULL, the vector. */
+/* The stack holds the arguments, NULL, the environment, NULL, and then the auxiliary vector. */
 unsigned long auxiliary(unsigned long type) {
     char **at = static_cast<char **>(__libc_stack_end) + 1 + *static_cast<long *>(__libc_stack_end) + 1;
     bool pretend = false;
@@ -41,7 +42,7 @@ std::string option(const char *name) {
 }
 
 int show() {
-    char *block = static_cast<char *>(malloc(40)); /* where the secure mode is on, its size is exact */
+    char *block = static_cast<char *>(malloc(40)); /* in secure mode its usable size is exact */
     printf("%lu %s %s %zu\n", getauxval(AT_SECURE), option("SECURE").c_str(), option("RETAIN_BYTES").c_str(),
            hak_usable_size(block));
     free(block);
@@ -62,7 +63,7 @@ TEST(Privileged, OnlyTheEnvironmentIsIgnored) {
     EXPECT_EQ(outcome.out, "1 1 123456 40\n") << outcome.describe();
 }
 
-/* The real thing takes another user, and a file system that knows set-user-id programs. */
+/* The real case needs another user, and a file system that supports set-user-id programs. */
 TEST(Privileged, SetUserId) {
     char directory[] = "/var/tmp/hakmem-privileged-XXXXXX";
     ASSERT_NE(mkdtemp(directory), nullptr);
@@ -73,13 +74,13 @@ TEST(Privileged, SetUserId) {
     Outcome outcome = made ? run_program(program.c_str(), {"--show"}, kEnvironment) : Outcome{};
     unlink(program.c_str());
     rmdir(directory);
-    if (made && outcome.out[0] != '0') /* which says that the kernel granted nothing */
+    if (made && outcome.out[0] != '0') /* 0 means that the kernel granted no privilege */
         EXPECT_EQ(outcome.out, "1 1 123456 40\n") << outcome.describe();
 }
 
 } // namespace
 
-/* Before libc's: the library's own look at the vector comes here. */
+/* Found before libc's function: the library's own query of the vector arrives here. */
 extern "C" unsigned long getauxval(unsigned long type) { return auxiliary(type); }
 
 int main(int count, char **arguments) {

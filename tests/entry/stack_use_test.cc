@@ -1,10 +1,13 @@
-/* How much stack the library takes: each function that it exports is called on a painted stack, in each mode. If it fails,
- * threads and handlers with small stacks (PTHREAD_STACK_MIN, sigaltstack, coroutines) overrun them in malloc.
+/* How much stack the library uses: each function that it exports is called on a painted stack, in each mode. If it
+ * fails, threads and handlers with small stacks (PTHREAD_STACK_MIN, sigaltstack, coroutines) overflow them in malloc.
  *
- *   1. A scenario calls functions of one kind, so that all their paths are walked: slow ones, refusals, failures that are told.
- *      It notes its own stack pointer; what lies below and is painted no more was the library's, with what it calls in libc.
- *   2. What the library exports is read from its own symbol table: a function without a scenario fails the test.
- *   3. Not measured: operator new that throws (the C++ runtime's unwinder alone takes more), and the program's own callbacks. */
+ *   1. A scenario calls functions of one kind so that all their paths are taken: slow ones, refusals, failures that are
+ *      reported. It records its own stack pointer; everything below it that has lost its paint was used by the library
+ *      and what it calls in libc.
+ *   2. The library's exports are read from its own symbol table: a function without a scenario fails the test.
+ *   3. Not measured: operator new that throws (the C++ runtime's unwinder alone needs more), and the program's own
+ *      callbacks. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -27,14 +30,14 @@ void free_aligned_sized(void *, size_t, size_t);
 
 namespace {
 
-/* 2048 in the build that programs get; assertions and a debug build's frames take more. */
+/* 2048 in release builds; assertions and the frames of a debug build need more. */
 constexpr size_t kMost = HAK_TEST_STACK_MOST, kStackBytes = 256 * kKiB;
 constexpr unsigned char kPaint = 0xa5;
 
 char *lowest_of_caller;
 ucontext_t test_context, scenario_context;
 
-/* The stack pointer of the function that this is expanded in; once, before its calls. */
+/* Records the stack pointer of the function that expands this; use it once, before the function's calls. */
 #if defined(__x86_64__)
 #define MARK_STACK() __asm__ volatile("mov %%rsp, %0" : "=r"(lowest_of_caller))
 #else
@@ -69,7 +72,7 @@ size_t stack_use_of(void (*scenario)()) {
 /* ---- scenarios ---- */
 
 constexpr size_t kMany = 4000, kLarge = 70, kHuge = 6;
-constexpr size_t kNone = PTRDIFF_MAX / 2; /* more than there is */
+constexpr size_t kNone = PTRDIFF_MAX / 2; /* more than can ever be had */
 void *volatile blocks[kMany];
 size_t mixed_size(size_t i) { return 1 + i * 97 % (i % 8 == 0 ? 70000 : 2000); }
 
@@ -79,7 +82,7 @@ void *touched(void *block) {
     return block;
 }
 
-/* Through pointers, so that the compiler leaves the calls in, and each name comes to its own function. */
+/* Called through pointers, so that the compiler keeps the calls and each name reaches its own function. */
 void *(*volatile allocate)(size_t);
 void (*volatile release)(void *);
 
@@ -107,7 +110,7 @@ void is_refused() {
     release(allocate(kNone));
 }
 
-/* ---- functions that are told more, as ones that take a size or a block ---- */
+/* ---- functions with more arguments, adapted to take a size or a block ---- */
 
 size_t (*volatile usable)(void *) = malloc_usable_size;
 volatile size_t result;
@@ -154,7 +157,7 @@ template <int Way> void release_by(void *block) {
     }
 }
 
-/* Those of aligned new go with it. */
+/* The matching operators of aligned new are called here, too. */
 template <int Way> void release_aligned(void *block) {
     constexpr std::align_val_t alignment{64};
     size_t size = block != nullptr ? usable(block) : 0;
@@ -230,7 +233,7 @@ void reports() {
 void is_set() {
     MARK_STACK();
     static char text[512];
-    hak_option_set("CGROUP", "1"); /* where it was 0 the cgroup is sought now */
+    hak_option_set("CGROUP", "1"); /* where it was 0, the library looks for the cgroup now */
     for (const char *name : {"DECAY_MS", "L2_RING_CAP", "PURGE", "STATS_FILE", "NO_SUCH_OPTION"}) {
         result = hak_option_get(name, text, sizeof text);
         hak_option_set(name, text);
@@ -248,7 +251,7 @@ void is_set() {
         free(blocks[i]);
 }
 
-/* Each is told on the standard error, and the program goes on. */
+/* Each misuse is reported on standard error, and the program goes on. */
 void misuses() {
     MARK_STACK();
     static char foreign[64];
@@ -266,7 +269,7 @@ void misuses() {
     }
     release(foreign);
     release(reinterpret_cast<void *>(0x123456789abcu));
-    for (size_t i = 0; i < 4000; i++) { /* sampled ones among them, with the stacks they were allocated at */
+    for (size_t i = 0; i < 4000; i++) { /* includes sampled ones, with the stacks that allocated them */
         void *block = touched(allocate(mixed_size(i)));
         release(block);
         if (i % 100 == 0)
@@ -289,7 +292,7 @@ void *thread_of_its_own(void *unused) {
     return unused;
 }
 
-/* A thread's birth and end, on the stack of the thread, which is painted below where it begins. */
+/* A thread's birth and end, on the thread's own stack, which is painted below its starting point. */
 size_t stack_use_of_a_thread() {
     char *stack = painted_stack();
     pthread_attr_t attributes;
@@ -301,11 +304,11 @@ size_t stack_use_of_a_thread() {
     return painted_below(stack, lowest_of_caller);
 }
 
-/* ---- all of them ---- */
+/* ---- all scenarios ---- */
 
 struct Scenario {
     const char *name;
-    std::set<std::string> covers; /* as the linker names them */
+    std::set<std::string> covers; /* linker names */
     void (*run)();
     void *(*allocate)(size_t);
     void (*release)(void *);
@@ -425,13 +428,13 @@ const std::vector<Scenario> &scenarios() {
 
 void on_soft_limit(void *unused) { (void)unused; }
 
-/* In a child: the bytes each scenario took. */
+/* Runs in a child: prints the bytes of stack that each scenario used. */
 int measure(bool with_misuses) {
     setvbuf(stdout, nullptr, _IOLBF, 4096);
     nowhere = fopen("/dev/null", "we");
     pthread_barrier_t end;
     pthread_barrier_init(&end, nullptr, 2);
-    pthread_t other; /* so that a purger is due, and starts in one of them */
+    pthread_t other; /* makes a purger due, which starts in one of the scenarios */
     pthread_create(
         &other, nullptr,
         [](void *barrier) {
@@ -491,9 +494,9 @@ INSTANTIATE_TEST_SUITE_P(
               "HAKMEM_PROFILE_BYTES=4096"}}),
     [](const testing::TestParamInfo<Mode> &mode) { return std::string(mode.param.name); });
 
-/* ---- what there is ---- */
+/* ---- the exports ---- */
 
-/* The functions that a module exports: its dynamic symbols that are defined in it. */
+/* The functions that a module exports: the dynamic symbols that it defines. */
 std::set<std::string> exported_by(const void *address) {
     Dl_info info;
     link_map *map = nullptr;
@@ -508,7 +511,7 @@ std::set<std::string> exported_by(const void *address) {
         if (d->d_tag == DT_STRTAB)
             strings = reinterpret_cast<const char *>(d->d_un.d_ptr);
     }
-    /* The string table follows the symbols, as every linker puts them. */
+    /* The string table follows the symbols in every linker's output. */
     for (auto *symbol = symbols; reinterpret_cast<const char *>(symbol) < strings; symbol++)
         if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC)
             names.insert(strings + symbol->st_name);

@@ -1,14 +1,17 @@
-/* The k-th call of the system fails, for every k, alone, in a burst, and all from it on, of each function and of all
- * together, with each error, in each of the programs (programs.h) under several settings; and memory runs out, all of it.
+/* Makes the k-th system call fail, for every k: alone, in a burst, and every call from it on; for each function and for
+ * all together, with each error, in each of the programs (programs.h), under several settings. Also lets memory run out
+ * completely.
  *
- *  1. A point is a child of this process that never allocated before: so the start fails, too.
- *  2. While calls fail the program gets NULL with ENOMEM at worst. Then the fault is lifted, and the same program runs
- *     again and gets all it wants; all contents are right all the time.
- *  3. All blocks are freed and the heap is trimmed: nothing is live, and no slot is taken that is not taken after the
- *     same without a fault.
+ *  1. A point is a child of this process that has allocated nothing before, so the start fails, too.
+ *  2. While calls fail, the worst answer for the program is NULL with ENOMEM. Then the fault is lifted, and the same
+ *     program runs again and gets everything it asks for. All contents are right all the time.
+ *  3. All blocks are freed and the heap is trimmed: nothing is live, and no slot is taken that is not also taken after
+ *     the same run without a fault.
+ *
  * If it fails, a program dies, hangs or loses memory because the system was short of it for a moment.
  *
- * HAK_TEST_LONGER=N: programs N times as long. */
+ * HAK_TEST_LONGER=N makes programs N times as long. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 
@@ -20,7 +23,7 @@ namespace {
 
 constexpr unsigned kPointSeconds = 60, kBurst = 7, kCommits = 16, kSecureCalls = 6, kStep = 24, kNever = UINT32_MAX;
 
-/* Until the fault is lifted nothing can be purged, and what is writable is resident. */
+/* Until the fault is lifted, nothing can be purged, and everything writable is resident. */
 void lock_memory() {
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
         give_up("mlockall: %s", strerror(errno));
@@ -49,7 +52,7 @@ const Settings kSettings[] = {
     {SECURED, "secure", "auto", fault_secure},
 };
 
-/* What a child tells. */
+/* What a child reports. */
 struct Shared {
     unsigned calls[FAULT_COUNTS], injected;
     size_t committed_bytes;
@@ -64,7 +67,7 @@ Shared *shared() {
 
 /* ---- one point, in the child ---- */
 
-/* What is left when all was freed, but for addresses that somebody else has. */
+/* Describes what is left after everything was freed, not counting addresses that others have. */
 std::string left_over(const Program &program) {
     hak_trim();
     Json stats = heap_stats();
@@ -84,7 +87,7 @@ std::string left_over(const Program &program) {
 
 void expect_nothing_lost(const Program &program) {
     std::string left = left_over(program);
-    for (int tries = 0; tries < 1000 && !left.empty(); tries++) { /* a purger has some in its hands for a moment */
+    for (int tries = 0; tries < 1000 && !left.empty(); tries++) { /* a purger holds some for a moment */
         sched_yield();
         left = left_over(program);
     }
@@ -127,7 +130,7 @@ using Case = std::tuple<const Program *, const Settings *>;
 
 std::string case_name(const Case &c) { return std::string(std::get<0>(c)->name) + "_" + std::get<1>(c)->name; }
 
-/* How the point's child ended, "" if well. */
+/* Returns how the point's child ended, or "" if it ended well. */
 std::string point(const Case &c, const fault_plan &plan) {
     fflush(nullptr);
     *shared() = {};
@@ -149,13 +152,13 @@ std::string point(const Case &c, const fault_plan &plan) {
 
 class EveryCall : public testing::TestWithParam<Case> {
   protected:
-    /* All ways in which the k-th call of one kind fails. Returns how many points were met. */
+    /* Tries all ways in which the k-th call of one kind can fail. Returns how many points were met. */
     unsigned points_at(int call, unsigned k) {
         unsigned met = 0;
         for (unsigned to : {k + 1, k + kBurst, kNever}) {
             for (int error : {ENOMEM, EAGAIN, EINVAL})
                 met += try_point({call, k, to, error, FAULT_NONE_DONE, 0});
-            if (call == FAULT_mmap && to != kNever) /* all of the window is not occupied */
+            if (call == FAULT_mmap && to != kNever) /* not all of the window can be occupied */
                 met += try_point({call, k, to, EEXIST, FAULT_NONE_DONE, 0});
             if (is_restarted(call) && to != kNever)
                 met += try_point({call, k, to, EINTR, FAULT_NONE_DONE, 0});
@@ -167,12 +170,12 @@ class EveryCall : public testing::TestWithParam<Case> {
         }
         return met;
     }
-    /* Secure mode makes some calls for every large block, much the same ones: some of them. */
+    /* Secure mode makes some calls for every large block, nearly the same each time: only some of them are tried. */
     static unsigned step_for(unsigned calls) {
         bool some = std::get<1>(GetParam())->which == SECURED;
         return std::max(program_length > 1 ? 1u : kStep, some ? calls / kSecureCalls : 1);
     }
-    /* After the first call, which ones: the release and the checked build take different ones. A soak takes all. */
+    /* Which call follows the first: the release and the checked build take different ones. A soak takes all. */
     static unsigned next_of(unsigned k, unsigned calls) {
         unsigned step = step_for(calls);
         return k + (k == 1 && step == kStep ? HAK_TEST_SECOND_CALL : step);
@@ -191,7 +194,7 @@ class EveryCall : public testing::TestWithParam<Case> {
         default: return false;
         }
     }
-    /* So few bytes may become writable, from next to none to next to all of `bytes`. */
+    /* Lets only a bounded number of bytes become writable, from almost none to almost all of `bytes`. */
     unsigned points_of_commit(size_t bytes) {
         unsigned met = 0;
         for (size_t i = 0; i < kCommits && failures_ < 3; i++)
@@ -234,7 +237,7 @@ const Program &program_named(const std::string &name) {
     abort();
 }
 
-/* If it fails, a program in a window that was short of memory as it started its threads has no purger for ever. */
+/* If it fails, a program in a window that was short of memory when it started its threads never gets a purger. */
 TEST(Purger, ComesToAWindowWhenAdviceWasRefused) {
     const Settings window = {WINDOW, "window", "auto", fault_no_reservation};
     Case here = {&program_named("purger"), &window};
@@ -256,7 +259,7 @@ struct Sleeper {
     std::vector<void *> left;
 };
 
-/* Leaves slabs without owner, some blocks of which are still out. */
+/* Leaves slabs without owner in which some blocks are still allocated. */
 void *leave_slabs(void *with) {
     auto *sleeper = static_cast<Sleeper *>(with);
     std::vector<void *> blocks(kSleepersSlabs * kInASlab);
@@ -272,7 +275,8 @@ void *leave_slabs(void *with) {
 
 void *free_and_sleep(void *with) {
     auto *sleeper = static_cast<Sleeper *>(with);
-    hak_free(sleeper->first); /* has a heap then; it allocates nothing, or it would adopt what it frees */
+    /* This gives the thread a heap. It allocates nothing, or it would adopt the slabs into which it frees. */
+    hak_free(sleeper->first);
     pthread_barrier_wait(&sleeper->barrier);
     pthread_barrier_wait(&sleeper->barrier);
     for (void *block : sleeper->left) /* too few for its outbox to be sent */
@@ -290,7 +294,7 @@ void *free_and_sleep(void *with) {
     pthread_barrier_wait(&sleeper.barrier);
     hak_option_set("PURGER", "1");
     std::vector<void *> kept(300);
-    for (void *&block : kept) /* so much that a purger comes */
+    for (void *&block : kept) /* enough to start a purger */
         block = hak_malloc(60000);
     pthread_create(&one, nullptr, leave_slabs, &sleeper);
     pthread_join(one, nullptr);
@@ -298,14 +302,14 @@ void *free_and_sleep(void *with) {
     while (!fault_purger_is_parked())
         sched_yield();
     pthread_barrier_wait(&sleeper.barrier);
-    while (fault_count_slots().active > before - kSleepersSlabs / 2) /* with nobody else doing anything */
+    while (fault_count_slots().active > before - kSleepersSlabs / 2) /* while no other thread does anything */
         sched_yield();
     pthread_barrier_wait(&sleeper.barrier);
     pthread_join(other, nullptr);
     _exit(0);
 }
 
-/* If it fails, a thread that frees some blocks of others and goes to sleep withholds the slabs they are in, up to 8 MiB. */
+/* If it fails, a thread that frees some blocks of others and goes to sleep withholds their slabs, up to 8 MiB. */
 TEST(Purger, ParkedComesForAnOutbox) {
     fflush(nullptr);
     pid_t pid = fork();
@@ -320,7 +324,7 @@ TEST(Purger, ParkedComesForAnOutbox) {
 
 constexpr unsigned kDayMs = 24 * 60 * 60 * 1000;
 
-/* Allocates and frees 100 MiB with the machine's clock at so many days. */
+/* Allocates and frees 100 MiB with the machine's clock at this many days. */
 [[noreturn]] void run_late(unsigned days) {
     fault_clock_advance(days * kDayMs);
     std::vector<void *> blocks(100);
@@ -344,12 +348,12 @@ TEST(Clock, MachinesThatAreUpForWeeks) {
     }
 }
 
-/* ---- moves that stop on their way ---- */
+/* ---- moves that stop midway ---- */
 
 constexpr size_t kMovedWords = 6 * kMiB / sizeof(uint64_t), kAfterwardsWords = 40 * kMiB / sizeof(uint64_t);
 
-/* A block that is in the way of its growth is moved; the call that moves it and those behind it fail as planned. The second
- * time the target was in use before. */
+/* A block that cannot grow in place is moved; the call that moves it and those after it fail as planned. In the second
+ * round the target was in use before. */
 [[noreturn]] void run_move(const fault_plan &plan) {
     alarm(kPointSeconds);
     for (unsigned round = 0; round < 2; round++) {
@@ -373,14 +377,15 @@ constexpr size_t kMovedWords = 6 * kMiB / sizeof(uint64_t), kAfterwardsWords = 4
         if (round == 0)
             hak_free(later);
     }
-    auto *fresh = static_cast<uint64_t *>(hak_calloc(kAfterwardsWords, sizeof(uint64_t))); /* where targets were */
+    /* This block includes the places of the targets. */
+    auto *fresh = static_cast<uint64_t *>(hak_calloc(kAfterwardsWords, sizeof(uint64_t)));
     for (size_t i = 0; fresh != nullptr && i < kAfterwardsWords; i += 64)
         if (fresh[i] != 0)
             give_up("what calloc gave is not zero at word %zu", i);
     _exit(0);
 }
 
-/* If it fails, realloc loses data in silence where the kernel moves a part of a block and then refuses: a part that is
+/* If it fails, realloc silently loses data where the kernel moves part of a block and then refuses: a part that is
  * watched by userfaultfd, sealed or advised otherwise, or too many mappings. */
 TEST(Moves, LoseNothingWhereverTheKernelStops) {
     unsigned met = 0;
@@ -404,7 +409,7 @@ TEST(Moves, LoseNothingWhereverTheKernelStops) {
     EXPECT_GE(met, 4U * 2 * 3) << "hardly a move was refused";
 }
 
-/* If it fails, realloc of huge blocks copies for ever after the kernel refused once. */
+/* If it fails, realloc of huge blocks copies forever after one refusal by the kernel. */
 TEST(Moves, GoOnAfterOneWasRefused) {
     Case grow = {&program_named("grow"), &kSettings[0]};
     ASSERT_EQ(point(grow, {FAULT_ANY, kNever, kNever, ENOMEM, FAULT_NONE_DONE, 0}), "");

@@ -1,10 +1,11 @@
-/* os.h for tests: os_linux.c as it is, but each of its calls of the system goes through a gate that can make it fail.
+/* os.h for tests: os_linux.c unchanged, but each of its system calls goes through a gate that can make it fail.
  *
- *  1. The headers come first, then a gate_… for each call, then macros that put the gates in the calls' places.
- *  2. A call that fails is not made, or a part of it is (enum fault_part), as the kernel does when it finds out late or is
- *     interrupted.
- *  3. Linked before the library, this file's os_* are taken instead of the library's. The pthread_ functions that the
- *     library calls elsewhere are wrapped by the linker. */
+ *  1. The headers come first, then a gate_… function for each call, then macros that replace the calls by the gates.
+ *  2. A failing call is not made, or does only a part of its work (enum fault_part), as when the kernel finds out late
+ *     or is interrupted.
+ *  3. This file is linked before the library, so its os_* functions replace the library's. The linker wraps the
+ *     pthread_ functions that the library calls elsewhere. */
+/* SPDX-License-Identifier: MIT */
 #include "fault.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static int failed(void) {
     return -1;
 }
 
-/* What is done of a range: whole pages, and never all. */
+/* How much of a range is done: whole pages, and never all of it. */
 static size_t part_of(size_t bytes) {
     size_t page = (size_t)getpagesize(), most = round_down(bytes - 1, page);
     switch (plan.part) {
@@ -66,7 +67,7 @@ static size_t part_of(size_t bytes) {
     }
 }
 
-/* The call itself, or what the bound leaves of the whole. */
+/* Whether the call fails by the plan, or would exceed the bound on writable bytes. */
 static bool refuses(enum fault_call call, size_t bytes, int protection) {
     if (fails(call))
         return true;
@@ -162,7 +163,7 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 }
 /* NOLINTEND */
 
-/* What os_linux.c asks of the kernel without libc's wrappers. -1: what cannot fail. */
+/* Returns which call of the plan a direct system call of os_linux.c is, or -1 if it cannot fail. */
 static int fault_of(long number) {
     switch (number) {
     case SYS_membarrier: return FAULT_membarrier;
@@ -171,13 +172,13 @@ static int fault_of(long number) {
     case SYS_write: return FAULT_write;
     case SYS_fcntl: return FAULT_fcntl;
     case SYS_futex: return FAULT_futex;
-    default: return -1; /* the rest has no plan of its own, and rt_sigprocmask asks for nothing */
+    default: return -1; /* other calls have no plan of their own */
     }
 }
 
 static long gate_syscall(long number, long a, long b, long c, long d) {
     int call = fault_of(number);
-    if (number == SYS_futex && b == 128 && d != 0) {              /* a wait that ends takes no time */
+    if (number == SYS_futex && b == 128 && d != 0) {              /* a wait with a timeout takes no time */
         const struct timespec *time = (const struct timespec *)d; /* NOLINT: an address */
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         sched_yield();
@@ -189,11 +190,11 @@ static long gate_syscall(long number, long a, long b, long c, long d) {
             return syscall(number, a, b, (c + 1) / 2);
         return failed();
     }
-    if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: while the word is `c` */
+    if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: waits while the word is `c` */
         store_relaxed(&parked_value, (uint32_t)c);
         store_release(&parked_word, (_Atomic uint32_t *)a); /* NOLINT: an address */
     }
-    if (number == SYS_nanosleep) {                                /* where a wait was refused */
+    if (number == SYS_nanosleep) {                                /* used where a wait was refused */
         const struct timespec *time = (const struct timespec *)a; /* NOLINT: an address */
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         return sched_yield();
@@ -227,7 +228,7 @@ void find_ungated_threads(void);
 #include "../../src/os_linux.c"
 
 #undef os_find_threads
-void os_find_threads(void) { own_pthread_create = gate_pthread_create; }
+void os_find_threads(void) { os_state.start_thread = gate_pthread_create; }
 
 /* ---- for the test ---- */
 
@@ -263,14 +264,14 @@ const char *fault_name(int call) {
 void fault_clock_advance(unsigned ms) { atomic_fetch_add(&clock_ms, ms); }
 
 static void set_start_option(enum option o, uint64_t value) {
-    os_commit(&start_options, sizeof start_options); /* they were frozen at the start */
+    os_commit(&start_options, sizeof start_options); /* the start froze them */
     store_relaxed(option_word(o), value);
 }
 void fault_no_reservation(void) { set_start_option(OPT_REGION_BYTES, 0); }
 void fault_huge_pages_always(void) { set_start_option(OPT_HUGE_PAGES, HUGE_ALWAYS); }
 void fault_secure(void) { set_start_option(OPT_SECURE, 1); }
 
-/* Slots of the span that begins here; 0: no span does. */
+/* Returns the slots of the span that begins here, or 0 if none does. */
 static size_t span_slots(size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     switch ((enum slab_kind)slab_kind(s)) {
@@ -283,7 +284,7 @@ static size_t span_slots(size_t slot) {
     }
 }
 
-/* Of SuperSlabs that secure mode has cut, and all of whose spans are free: it keeps some. */
+/* Whether secure mode has cut the SuperSlab and all its spans are free: it keeps some of those. */
 static bool is_cut_and_free(size_t superslab) {
     uint64_t w = load_relaxed(&superslab_at(superslab)->secure);
     return w >> 32 != 0 && (uint16_t)w == low_bits(spans_of((unsigned)(w >> 32) - 1));
@@ -306,7 +307,7 @@ struct fault_slots fault_count_slots(void) {
     }
     for (uint32_t at = load_acquire(&hak_region_use.unmapped); at != 0;
          at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
-        n.active -= SUPERSLAB_SLOTS; /* not lost: the next to need a SuperSlab tries to map it */
+        n.active -= SUPERSLAB_SLOTS; /* not lost: the next thread that needs a SuperSlab tries to map it */
         n.nobodys -= SUPERSLAB_SLOTS;
     }
     return n;

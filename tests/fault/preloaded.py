@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""The k-th call of the system that the shipped library makes fails, in real programs.
+"""Makes the k-th system call of the shipped library fail, in real programs.
 
     preloaded.py LIBRARY
 
- 1. A first run under `strace -k` tells which calls are the library's: those whose stack has the library as the first
-    file beside libc. Calls of the loader and of the program itself do not count.
- 2. Then each of these fails by seccomp (`strace --seccomp-bpf -e inject=…:when=K`), with each error; of the calls that
-    give only advice also all from the K-th on. A point counts if strace says that it injected.
- 3. The program ends as without a fault, or says that memory ran out and ends by itself. No signal, no line of the
-    library's, no hang.
+ 1. A first run under `strace -k` shows which calls the library makes: those whose stack has the library as the first
+    file other than libc. Calls by the loader and by the program itself do not count.
+ 2. Then seccomp makes each of these calls fail (`strace --seccomp-bpf -e inject=…:when=K`), with each error. Of calls
+    that only give advice, all from the K-th on fail, too. A point counts if strace reports that it injected the error.
+ 3. The program must end as it does without a fault, or say that memory ran out and exit: no signal, no line from the
+    library, no hang.
 If it fails, a program crashes because the system was short of memory for a moment.
 
-Of the calls of one kind in one program at most KS are taken, the first, the last and evenly between; with
-HAK_TEST_LONGER (./hak soak) every one."""
+For each kind of call in each program, at most KS calls are tried: the first, the last, and evenly spaced ones between.
+HAK_TEST_LONGER (./hak soak) tries every one."""
+# SPDX-License-Identifier: MIT
 
 import functools
 import os
@@ -25,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 LIBRARY = sys.argv[1]
 KS = sys.maxsize if int(os.environ.get("HAK_TEST_LONGER", "1")) > 1 else 2
-SECONDS = 60  # of one run; a hang takes it all
-# Not futex: libc itself ends the program when one of its own fails, and which is the k-th depends on the threads.
+SECONDS = 60  # of one run; a hang takes the full time
+# Without futex: libc itself ends the program when one of its own fails, and the k-th depends on the threads.
 CALLS = ["mmap", "mprotect", "madvise", "munmap", "mremap", "mincore", "membarrier", "prlimit64"]
 ADVICE = {"madvise", "membarrier", "mincore", "munmap", "prlimit64"}  # the program must not notice
 ERRORS = ["ENOMEM", "EAGAIN", "EINVAL"]
@@ -66,14 +67,14 @@ SETTINGS = {"auto": [], "eager": ["-E", "HAKMEM_PURGE=eager"], "window": ["-E", 
 
 
 def strace(trace, options, command):
-    """Runs the command under strace with the library preloaded; the trace goes into the file."""
+    """Runs the command under strace with the library preloaded, and writes the trace to the file."""
     words = ["strace", "-f", "-qq", "-o", trace, "-E", "LD_PRELOAD=" + LIBRARY, *options, *command]
     return subprocess.run(words, capture_output=True, timeout=SECONDS, check=False)
 
 
 def library_calls(trace):
-    """{call: the k of each call the library made}. strace counts in each thread for itself, so a k at which any thread
-    makes a call of the loader's or the program's is left out."""
+    """Returns {call: the k of each call that the library made}. strace counts in each thread separately, so this omits
+    any k at which some thread makes a call for the loader or the program."""
     ours, count, last = {}, {}, None
     for line in open(trace):
         call = re.match(r"(\d+) +(\w+)\(", line)
@@ -93,7 +94,7 @@ def library_calls(trace):
 
 
 def verdict(call, got, healthy):
-    """What is wrong with how the program ended, or None."""
+    """Returns what is wrong with how the program ended, or None."""
     if b"hakmem:" in got.stderr:
         return "the library complains"
     if got.returncode < 0 or got.returncode > 128:
@@ -105,12 +106,12 @@ def verdict(call, got, healthy):
 
 
 def spread(ks):
-    """At most KS of them, with the first and the last."""
+    """Returns at most KS of them, including the first and the last."""
     return ks if len(ks) <= KS else [ks[i * (len(ks) - 1) // (KS - 1)] for i in range(KS)]
 
 
 def inject(directory, name, setting, call, healthy, point):
-    """One point: 1 if it was met, 0 if not; None if it went wrong, with a line."""
+    """Tries one point. Returns 1 if it was met, 0 if not, or None if it went wrong, after printing a line."""
     when, error = point
     trace = os.path.join(directory, f"{call}-{when}-{error}")
     options = [*SETTINGS[setting], "--seccomp-bpf"]
@@ -128,11 +129,11 @@ def inject(directory, name, setting, call, healthy, point):
 
 
 def test_program(name, setting, directory, several):
-    """All points of one program. Returns how many were met, and how many went wrong."""
+    """Tries all points of one program. Returns how many were met, and how many went wrong."""
     trace = os.path.join(directory, "healthy")
     for _ in range(10):
         healthy = strace(trace, [*SETTINGS[setting], "-k", "-e", "trace=" + ",".join(CALLS)], PROGRAMS[name])
-        if b"libunwind" not in healthy.stderr:  # strace gives up when a thread ends while it walks its stack
+        if b"libunwind" not in healthy.stderr:  # strace gives up if a thread ends during its stack walk
             break
     if healthy.returncode != 0:
         sys.exit(f"{name}, {setting} does not even run: {healthy.stderr.decode(errors='replace')}")

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include "programs.h"
 
 #include <fcntl.h>
@@ -19,11 +20,11 @@ void give_up(const char *format, ...) {
     _exit(1);
 }
 
-/* ---- stamps: a word in each few, so that much memory is looked at by touching little of it ---- */
+/* ---- stamps: a word every so often, so that much memory is checked by touching little of it ---- */
 
 namespace {
 
-constexpr int kUntouched = 12345; /* an errno no call gives */
+constexpr int kUntouched = 12345; /* an errno that no call sets */
 
 size_t stamp_step(size_t size) {
     return size <= 1024 ? 64 : size <= 64 * kKiB ? 8 * kKiB : size <= kMiB ? 64 * kKiB : 256 * kKiB;
@@ -41,7 +42,8 @@ void stamp(unsigned char *p, size_t size, uint64_t tag) {
     });
 }
 
-/* The offset of the first damaged stamp among the first `kept` bytes of a block of `size`; `kept` if all are well. */
+/* Returns the offset of the first damaged stamp within the first `kept` bytes of a block of `size` bytes, or `kept` if
+ * there is none. */
 size_t stamp_damage(const unsigned char *p, size_t size, size_t kept, uint64_t tag) {
     size_t damaged = kept;
     each_stamp(size, [&](size_t at) {
@@ -52,7 +54,8 @@ size_t stamp_damage(const unsigned char *p, size_t size, size_t kept, uint64_t t
     return damaged;
 }
 
-/* All of a small block; of a large one where stamps of blocks of any size may have been. */
+/* Returns the offset of the first byte that is not zero. Checks all of a small block; of a large one, the places where
+ * stamps of blocks of any size may have been. */
 size_t dirt(const unsigned char *p, size_t size) {
     if (size <= 64 * kKiB)
         return first_dirty(p, size);
@@ -153,7 +156,8 @@ void Actor::take_over(Actor &other) {
 
 namespace {
 
-/* Up to `bytes` of blocks of all sizes of a range, each eighth cleared, each eighth aligned; most go again. */
+/* Allocates up to `bytes` in blocks of random sizes from a range, one in eight cleared and one in eight aligned; then
+ * frees most of them. */
 void churn(Actor &a, size_t least, size_t most, size_t bytes, unsigned rounds = 3) {
     for (unsigned round = 0; round < rounds * program_length; round++) {
         for (unsigned refused = 0; a.bytes() < bytes && refused < 4;) {
@@ -177,7 +181,7 @@ void mid(Actor &a) {
 void large(Actor &a) { churn(a, 64 * kKiB + 1, kMiB, 6 * kMiB, 3); }
 void huge(Actor &a) { churn(a, kMiB + 1, 5 * kMiB, 16 * kMiB, 3); }
 
-/* Several blocks grow by turns, so that each is in the others' way, from tiny ones to huge ones, and shrink again. */
+/* Several blocks grow in turns, so that each blocks the others' growth, from tiny to huge, and shrink again. */
 void grow(Actor &a) {
     constexpr size_t kSteps[] = {40,           900,      5000,     60 * kKiB, 90 * kKiB, 200 * kKiB, 400 * kKiB,
                                  5 * kMiB / 4, 3 * kMiB, 5 * kMiB, 4 * kMiB,  80 * kKiB, 3000};
@@ -191,7 +195,7 @@ void grow(Actor &a) {
     }
 }
 
-/* The same sizes again and again, what was dirty before cleared now. */
+/* Allocates the same sizes again and again; memory that was dirty before is now requested cleared. */
 void zero(Actor &a) {
     constexpr size_t kSizes[] = {100, 1000, 3000, 20000, 64 * kKiB, 100000, 500000, 5 * kMiB / 4};
     for (size_t round = 0; round < 2 * program_length; round++) {
@@ -204,7 +208,7 @@ void zero(Actor &a) {
     }
 }
 
-/* So much is cleared by the system, if it can. */
+/* A size that the system clears, if it can. */
 void zero_huge(Actor &a) {
     for (bool cleared : {false, true, true})
         if (a.add(33 * kMiB, cleared))
@@ -226,7 +230,7 @@ void trim(Actor &a) {
         }
 }
 
-/* The statistics are asked for meanwhile. */
+/* Requests the statistics meanwhile. */
 void statistics(Actor &a) {
     char text[4096];
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -280,13 +284,14 @@ void start(Thread &thread) {
 
 void join(Thread &thread) { pthread_join(thread.id, nullptr); }
 
-/* What one thread allocates another frees: the first is there meanwhile, or has ended; it frees the main thread's. */
+/* One thread allocates and another frees: the first still exists, or has ended, or is the one that frees main's
+ * blocks. */
 void allocates(Thread &t) { churn(t.actor, 8, 30 * kKiB, 200 * kKiB, 1); }
 void allocates_and_stays(Thread &t) {
     churn(t.actor, 900, 1000, 150 * kKiB, 1);
     for (int i = 0; i < 300; i++)
         t.actor.add(200);
-    pthread_barrier_wait(t.barrier); /* the main thread frees them */
+    pthread_barrier_wait(t.barrier); /* the main thread frees them here */
     pthread_barrier_wait(t.barrier);
     churn(t.actor, 900, 1000, 100 * kKiB, 1);
     t.actor.drop_all();
@@ -319,7 +324,7 @@ void threads(Actor &a) {
     pthread_barrier_destroy(&barrier);
 }
 
-/* The first allocation of all, by two threads at once. */
+/* The very first allocation, by two threads at once. */
 void allocates_first(Thread &t) {
     pthread_barrier_wait(t.barrier);
     for (int i = 0; i < 40; i++)
@@ -339,8 +344,8 @@ void start_up(Actor &a) {
     pthread_barrier_destroy(&barrier);
 }
 
-/* Enough memory for a purger, which looks in while two threads go on; time passes as it sleeps. The other thread has a heap from
- * before main's grows until main is done: a program with one thread gets no purger. */
+/* Enough memory to start a purger, which looks in while two threads go on; time passes when it sleeps. The other thread
+ * has a heap before main's grows and until main is done, because a program with one thread gets no purger. */
 void works_beside_the_purger(Thread &t) {
     t.actor.add(100);
     pthread_barrier_wait(t.barrier);

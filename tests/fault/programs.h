@@ -1,8 +1,9 @@
-/* Small programs for the fault tests. Each is a phase of a real program's life that makes each kind of call of the
- * system soon; it takes no for an answer, and an Actor watches what it is given.
+/* Small programs for the fault tests. Each is a phase of a real program's life that soon makes each kind of system
+ * call; it copes with refusals, and an Actor checks what it gets.
  *
- * What an actor is given is stamped, and every stamp is looked at before the block goes. A refusal must come with
- * ENOMEM; nothing else may change errno. Once `strict` a refusal is an error, too. Errors end the process with a line. */
+ * An actor stamps every block it gets, and checks every stamp before the block goes. A refusal must come with ENOMEM;
+ * nothing else may change errno. If `strict`, a refusal is an error, too. Errors end the process with a line. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_FAULT_PROGRAMS_H
 #define HAKMEM_TESTS_FAULT_PROGRAMS_H
 
@@ -19,16 +20,16 @@ class Actor {
   public:
     Actor(uint64_t seed, bool strict) : random_(seed), strict_(strict) {}
 
-    /* false: refused. A cleared block must be zero; an aligned one aligned. */
+    /* Returns false if refused. A cleared block must be zero, and an aligned one aligned. */
     bool add(size_t size, bool cleared = false, size_t alignment = 0);
     bool resize(size_t index, size_t size);
     void drop(size_t index);
     void check(size_t index) const;
 
-    void drop_some(size_t of_a_hundred); /* at random */
+    void drop_some(size_t of_a_hundred); /* percent, chosen at random */
     void drop_all() { drop_some(100); }
     void check_all() const;
-    void take_over(Actor &other); /* its blocks are this one's now */
+    void take_over(Actor &other); /* takes over the other actor's blocks */
 
     size_t count() const { return blocks_.size(); }
     size_t bytes() const { return bytes_; }
@@ -54,14 +55,14 @@ class Actor {
 struct Program {
     const char *name;
     void (*run)(Actor &actor); /* leaves some blocks to the actor */
-    unsigned settings;         /* enum setting: under which it is run */
-    size_t heaps;              /* threads it has at once, at most, a purger's too */
-    bool starts_purger;        /* the allocator has to start a thread */
+    unsigned settings;         /* the set of enum setting under which it is run */
+    size_t heaps;              /* the maximum number of threads at once, including a purger */
+    bool starts_purger;        /* the allocator must start a thread */
 };
 enum setting { AUTO = 1, EAGER = 2, WINDOW = 4, HUGE_PAGES = 8, LOCKED = 16, SECURED = 32 };
 extern const std::vector<Program> kPrograms;
 
-/* How many times as much each program does. */
+/* A factor for how much each program does. */
 extern size_t program_length;
 
 #endif

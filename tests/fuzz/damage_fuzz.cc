@@ -1,12 +1,13 @@
-/* libFuzzer over sequences of calls with damage among them: words of freed blocks overwritten, bytes before and behind
- * blocks, frees of what is no live block. The program may survive, or ends by abort() after one of the lines that fail.h
- * documents. If it fails, a bug in a program can make the allocator loop, or crash where nothing says why.
+/* libFuzzer over sequences of calls that include damage: overwritten words of freed blocks, writes before and behind
+ * blocks, frees of pointers that are not live blocks. The program may survive, or end by abort() after one of the lines
+ * that fail.h documents. If it fails, a bug in a program can make the allocator loop, or crash without an explanation.
  *
- *  1. Each execution is a child of its own; an alarm ends one that loops.
- *  2. Before it ends, also by abort(), the child copies libFuzzer's counters of edges into shared memory; the parent,
- *     which never calls the allocator, takes them over.
- *  3. A write by the damage itself that a guard page stops is a good end. So is, without HAKMEM_SECURE=1, a fault at an
- *     address outside the allocator's tables: an overwritten link was followed. Those are counted. */
+ *  1. Each execution runs in its own child; an alarm ends a child that loops.
+ *  2. Before the child ends, also by abort(), it copies libFuzzer's edge counters to shared memory. The parent, which
+ *     never calls the allocator, adopts them.
+ *  3. If a guard page stops a write by the damage itself, the end is good. So is, without HAKMEM_SECURE=1, a fault at
+ *     an address outside the allocator's tables: an overwritten link was followed. Those are counted. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <signal.h>
 
@@ -25,7 +26,7 @@ constexpr unsigned kLoopSeconds = 20;
 constexpr const char *kLines[] = {
     "double free of 0x", "invalid free of 0x", "invalid pointer 0x",     "free of 0x",
     "overflow of 0x",    "underflow of 0x",    "write after free of 0x", "write after free among the "};
-constexpr int kWild = 4; /* exit status: see 3. */
+constexpr int kWild = 4; /* exit status; see 3. */
 bool secure;
 uintptr_t tables_begin, blocks_begin;
 struct Ends {

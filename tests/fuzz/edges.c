@@ -1,5 +1,6 @@
-/* Where libFuzzer's counters of edges are. Not instrumented itself: the compiler gives each instrumented file its own idea of
- * these symbols. */
+/* Locates libFuzzer's edge counters. This file is not instrumented itself: the compiler gives each instrumented file
+ * its own versions of these symbols. */
+/* SPDX-License-Identifier: MIT */
 #include <stddef.h>
 
 extern char __start___sancov_cntrs[] __attribute__((visibility("hidden")));

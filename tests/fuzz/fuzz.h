@@ -1,4 +1,5 @@
-/* What the fuzz targets over steps share: how many blocks a machine has there, and what is printed at the end. */
+/* Shared by the fuzz targets that run steps: how many places a machine has, and the counts printed at the end. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_FUZZ_H
 #define HAKMEM_TESTS_FUZZ_H
 

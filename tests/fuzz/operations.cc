@@ -1,4 +1,5 @@
 /* See operations.h. */
+/* SPDX-License-Identifier: MIT */
 #include "operations.h"
 
 #include <hakmem.h>
@@ -19,7 +20,7 @@ const char *const call_names[] = {
 #undef CALL_NAME
 };
 
-/* Where this thread is, for the message when something is wrong. */
+/* The step this thread is at, for the message about an error. */
 thread_local Step now;
 thread_local long now_at;
 
@@ -56,7 +57,7 @@ bool step_read(const char *text, Step *step) {
     return call < CALL_COUNT;
 }
 
-/* How many low bits of the size count, by its upper five: mostly few. */
+/* How many low bits of the size count, chosen by its upper five bits: mostly few. */
 constexpr uint8_t kWidths[32] = {0, 1, 2, 3, 4, 4,  5,  5,  5,  6,  6,  6,  7,  7,  7,  8,
                                  8, 8, 9, 9, 9, 10, 10, 11, 11, 12, 13, 14, 16, 17, 20, 23};
 
@@ -180,7 +181,7 @@ Block *Machine::at(size_t place) {
     return block->at != nullptr ? block : nullptr;
 }
 
-/* The block at the place or, if there is none, at one of the 64 after it. */
+/* Returns the block at the place or, if there is none, the first one at the 63 places after it. */
 Block *Machine::live_near(size_t place) {
     for (size_t i = 0; i < 64; i++)
         if (Block *block = at(place + i))
@@ -190,7 +191,7 @@ Block *Machine::live_near(size_t place) {
 
 size_t Machine::allowed(size_t size) const { return bytes_ + size <= most_bytes ? size : size % 1024; }
 
-/* A new block, for a place that is free. */
+/* Enters a new block at a free place. */
 void Machine::put(size_t place, void *block, size_t size, size_t alignment) {
     if (careless)
         return put_unchecked(place, block, size, alignment);
@@ -214,7 +215,7 @@ void Machine::put_unchecked(size_t place, void *block, size_t size, size_t align
     bytes_ += size;
 }
 
-/* Takes the block off the table, with its contents checked; it still lives. */
+/* Takes the block off the table after checking its contents; the block stays live. */
 Block Machine::remove(size_t place) {
     Block block = blocks_[place % blocks_.size()];
     check(block);
@@ -353,7 +354,7 @@ void Machine::do_realloc(const Step &step) {
         size_t size = allowed(step.size);
         return put(step.place, surface_.realloc(nullptr, size), size, 0);
     }
-    /* to any size, or to one near the old one */
+    /* To any size, or to one near the old size. */
     size_t near = old->size / 2 + step.size % (old->size + 2);
     size_t to = allowed(step.flavour % 3 == 0 ? step.size : near);
     Block block = remove(step.place);
@@ -379,7 +380,7 @@ void Machine::do_realloc(const Step &step) {
         at(step.place)->resized = true;
 }
 
-/* All usable bytes may be used. */
+/* The program may use all usable bytes. */
 void Machine::do_fill(const Step &step) {
     Block *block = at(step.place);
     if (block == nullptr)
@@ -405,12 +406,12 @@ void Machine::do_expand(const Step &step) {
         broken("hak_expand to %zu says %d, errno %d, %zu bytes usable", to, done, errno, usable);
     check(*block);
     if (done != 0 && to > block->size)
-        block->size = to; /* what it is freed with, if by size */
+        block->size = to; /* the size to free it with, if it is freed by size */
     world_.dies(*block);
     world_.born(*block, usable);
 }
 
-/* A request that no machine can satisfy: NULL, ENOMEM, and nothing is changed. */
+/* A request that no machine can satisfy: the answer must be NULL and ENOMEM, and nothing changes. */
 void Machine::do_impossible(const Step &step) {
     volatile size_t size = SIZE_MAX - (size_t{step.size} << 29), count = 2 + step.place;
     Block *block = careless ? nullptr : at(step.place);
@@ -432,7 +433,7 @@ void Machine::do_impossible(const Step &step) {
         errno = ENOMEM;
         break;
     case 5: got = operator new[](size, std::nothrow); break;
-    case 6: /* errno as well, as with glibc */
+    case 6: /* sets errno, too, as glibc does */
         if (surface_.posix_memalign(&got, 64, size) != ENOMEM)
             broken("posix_memalign, errno %d", errno);
         break;
@@ -448,9 +449,9 @@ void Machine::do_impossible(const Step &step) {
         check(*block);
 }
 
-/* An argument that is no alignment or no option. */
+/* An invalid alignment or an unknown option. */
 void Machine::do_illegal(const Step &step) {
-    volatile size_t alignment = 24 + 8 * (step.size % 5); /* 24 … 56: 32 is a power of two */
+    volatile size_t alignment = 24 + 8 * (step.size % 5); /* 24 … 56, but 32 is a power of two */
     if (alignment == 32)
         alignment = 0;
     errno = 0;
@@ -463,7 +464,7 @@ void Machine::do_illegal(const Step &step) {
         broken("hak_option_set");
 }
 
-/* Of each option the default comes first. */
+/* For each option, the default comes first. */
 static const char *const settings[][2] = {
     {"PURGE", "auto"},
     {"PURGE", "eager"},
@@ -504,7 +505,7 @@ void Machine::do_option(const Step &step) {
         broken("%s=%s is refused", setting[0], setting[1]);
 }
 
-/* A thread that lives for this step alone frees blocks and leaves others behind. */
+/* A thread that lives only for this step frees blocks and leaves others behind. */
 void Machine::do_elsewhere(const Step &step) {
     std::thread([&] {
         now = step;
@@ -519,7 +520,7 @@ void Machine::do_elsewhere(const Step &step) {
     }).join();
 }
 
-/* The child finds all blocks whole, and can free and allocate. */
+/* The child finds all blocks intact, and can free and allocate. */
 void Machine::do_fork() {
     fflush(nullptr);
     pid_t pid = fork();
@@ -530,7 +531,7 @@ void Machine::do_fork() {
         for (size_t place = 0; place < blocks_.size(); place++)
             if (at(place) != nullptr)
                 surface_.free(remove(place).at);
-        careless = true; /* the world's mutex may be held by a thread that is not here */
+        careless = true; /* the world's mutex may be held by a thread that does not exist here */
         for (size_t place = 0; place < 64; place++)
             put(place, surface_.alloc(place * 40), place * 40, 0);
         for (size_t place = 0; place < 64; place++)
@@ -544,7 +545,7 @@ void Machine::do_fork() {
         broken("the forked child ended with status %#x", static_cast<unsigned>(status));
 }
 
-/* What a program with a bug does: writes through a stale pointer or beyond a block, frees twice or the wrong address. */
+/* Does what buggy programs do: writes through a stale pointer or beyond a block, frees twice, frees a wrong address. */
 void Machine::do_damage(const Step &step) {
     Block *live = live_near(step.place);
     Block stale = freed_[step.place % kFreed];
@@ -556,10 +557,10 @@ void Machine::do_damage(const Step &step) {
     machine_does_damage = true;
     switch (step.flavour % 10) {
     case 0: memcpy(stale.at, &value, sizeof value); break;                           /* the link of a freed block */
-    case 1: memset(stale.at, step.flavour, stale.size); break;                       /* all of it */
-    case 2: stale.at[step.size % (stale.size + 1)] ^= 1 << step.flavour / 32; break; /* a bit of it */
+    case 1: memset(stale.at, step.flavour, stale.size); break;                       /* the whole block */
+    case 2: stale.at[step.size % (stale.size + 1)] ^= 1 << step.flavour / 32; break; /* one bit of it */
     case 3: memset(live->at - length, step.flavour, length); break;                  /* before a block */
-    case 4: memset(live->at + usable, step.flavour, length); break;                  /* behind it */
+    case 4: memset(live->at + usable, step.flavour, length); break;                  /* behind a block */
     case 5: memcpy(stale.at, live->at, sizeof value); break;                         /* a plausible wrong link */
     default: machine_does_damage = false;
     }

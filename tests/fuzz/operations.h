@@ -1,12 +1,14 @@
-/* Calls to the allocator as data, and the machine that makes them and checks every answer: one interpreter for the model
- * test, the fuzzers and what a failing sequence is shrunk to.
+/* Calls to the allocator as data, and the machine that makes them and checks every answer. The model test, the fuzzers
+ * and the shrinking of failed sequences all use this one interpreter.
  *
- *  1. A Step names a call, its flavour (which function, which alignment), a place in a table of blocks and a size. Steps
- *     mean something whatever went before, so that any of them may be left out.
- *  2. A Machine is one actor: a table of blocks, and a check of each answer: alignment, usable size, zeros, contents
- *     kept, errno. Its World, shared with other machines, knows every live block: no two may overlap.
- *  3. What is wrong is printed as one line, then abort().
- * A machine belongs to one thread at a time. */
+ *  1. A Step names a call, its flavour (which function, which alignment), a place in a table of blocks, and a size. A
+ *     step has a meaning whatever came before it, so any steps can be left out.
+ *  2. A Machine is one actor: a table of blocks, and a check of each answer: alignment, usable size, zeroes, contents
+ *     kept, errno. Machines share a World, which knows every live block: no two may overlap.
+ *  3. The first error is printed as one line, followed by abort().
+ *
+ * Only one thread at a time may use a machine. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_OPERATIONS_H
 #define HAKMEM_TESTS_OPERATIONS_H
 
@@ -34,28 +36,29 @@ struct Step {
     uint32_t size;
 };
 
-/* "THREAD CALL PLACE SIZE FLAVOUR", and back; false: it is no such line. */
+/* Converts to "THREAD CALL PLACE SIZE FLAVOUR" and back. step_read returns false for a malformed line. */
 std::string step_text(const Step &step);
 bool step_read(const char *text, Step *step);
 
-/* Eight bytes are a step of thread 0: any eight are one. Most sizes are small. */
+/* Eight bytes make a step of thread 0; any eight are valid. Most sizes are small. */
 constexpr size_t kStepBytes = 8;
 Step step_of_bytes(const uint8_t *bytes);
 
-/* Which operator made a block: secure mode minds if the other one's counterpart frees it. */
+/* Which operator allocated a block: secure mode checks that the matching one frees it. */
 enum class Maker { kMalloc, kNew, kNewArray };
 
 struct Block {
     char *at;
-    size_t size;      /* asked for */
-    size_t filled;    /* bytes the pattern covers: `size`, or all that is usable */
-    size_t alignment; /* 0: none was asked for */
+    size_t size;      /* as requested */
+    size_t filled;    /* bytes the pattern covers: `size`, or the whole usable size */
+    size_t alignment; /* 0 if none was requested */
     uint32_t tag;
-    bool resized = false; /* by realloc, perhaps where it was: `size` need not be what its block is for */
+    /* Set by realloc, which may leave the block in place: `size` need not be of the same class as the block. */
+    bool resized = false;
     Maker maker = Maker::kMalloc;
 };
 
-/* What machines share: all live blocks by address, and those on their way from one machine to another. */
+/* Shared by machines: all live blocks by address, and blocks on their way from one machine to another. */
 class World {
   public:
     void born(const Block &block, size_t usable);
@@ -73,16 +76,17 @@ class World {
 class Machine {
   public:
     Machine(const Surface &surface, World &world, unsigned number = 0, size_t places = 16384);
-    /* False: the thread that runs this machine is to end, and another one goes on. */
+    /* Returns false if the thread that runs this machine is to end, and another is to go on. */
     bool run(const Step &step);
     void free_all();
     void free_the_exchange();
-    /* The options that steps change get their defaults. */
+    /* Resets the options that steps change to their defaults. */
     static void reset_options();
 
-    long steps = 0;               /* made so far */
-    size_t most_bytes = 64 << 20; /* live at once; larger requests are cut down */
-    /* From the first damage on nothing is checked: the blocks may hold anything. Damage is done only if allowed. */
+    long steps = 0;               /* steps made so far */
+    size_t most_bytes = 64 << 20; /* maximum of live bytes; larger requests are cut down */
+    /* After the first damage nothing is checked any more, because the blocks may contain anything. Damage is done only
+     * if allowed. */
     bool damage_allowed = false, careless = false;
 
   private:
@@ -112,15 +116,15 @@ class Machine {
     void do_damage(const Step &step);
 
     const Surface &surface_;
-    const bool standard_; /* operator new and the rest are the allocator's, too */
+    const bool standard_; /* operator new and the rest belong to the allocator, too */
     World &world_;
     std::vector<Block> blocks_;        /* by place */
-    std::vector<Block> freed_{kFreed}; /* the last ones, for damage */
+    std::vector<Block> freed_{kFreed}; /* the most recent ones, for damage */
     size_t freed_next_ = 0, bytes_ = 0;
     uint32_t tag_;
 };
 
-/* True while a machine itself writes where it must not: a signal is then a guard page doing its work. */
+/* True while a machine itself writes where it must not: a signal then means that a guard page did its work. */
 extern volatile bool machine_does_damage;
 
 #endif

@@ -1,5 +1,6 @@
-/* libFuzzer over sequences of calls: bytes are steps (operations.h), every answer is checked, and all is freed at the end.
- * If it fails, a sequence of calls that a program may make corrupts its memory. */
+/* libFuzzer over sequences of calls: the bytes are steps (operations.h), every answer is checked, and everything is
+ * freed at the end. If it fails, a sequence of calls that a program may make corrupts its memory. */
+/* SPDX-License-Identifier: MIT */
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -10,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_counts.executions++;
     for (size_t at = 0; at + kStepBytes <= size; at += kStepBytes) {
         Step step = step_of_bytes(data + at);
-        if (step.call != CALL_fork) /* slow, and the model test has it */
+        if (step.call != CALL_fork) /* fork is slow, and the model test covers it */
             machine.run(step);
         fuzz_counts.operations++;
     }

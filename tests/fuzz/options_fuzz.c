@@ -1,6 +1,7 @@
-/* libFuzzer over the options parser: the input is what a program compiles in, NAME=VALUE,…. Whatever it is, every option
- * holds a legal value afterwards, and the text of that value reads back as the same. If it fails, a typing error in the
- * environment makes the allocator run with values it was never made for. */
+/* libFuzzer over the options parser: the input is a compiled-in list, NAME=VALUE,…. Whatever it is, every option has a
+ * legal value afterwards, and that value's text reads back as the same value. If it fails, a typing error in the
+ * environment makes the allocator run with values it was not designed for. */
+/* SPDX-License-Identifier: MIT */
 #include "../../src/options.c"
 
 #include <stdio.h>

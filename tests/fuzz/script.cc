@@ -1,4 +1,5 @@
 /* See script.h. */
+/* SPDX-License-Identifier: MIT */
 #include "script.h"
 
 #include <algorithm>
@@ -11,14 +12,14 @@
 #include "../support.h"
 #include "trace_sizes.h"
 
-/* ---- making ---- */
+/* ---- generating ---- */
 
 namespace {
 
-constexpr unsigned kHangSeconds = 280; /* the child is then ended by SIGALRM */
+constexpr unsigned kHangSeconds = 280; /* after that, SIGALRM ends the child */
 constexpr size_t kPhaseSteps = 50000;
 
-/* Of 20,000 steps; what remains is frees. */
+/* Steps out of 20,000; the remaining ones are frees. */
 struct Share {
     Call call;
     unsigned weight;
@@ -30,7 +31,7 @@ constexpr Share kShares[] = {
     {CALL_option, 8},      {CALL_elsewhere, 6},  {CALL_end, 4},        {CALL_fork, 1},
 };
 
-/* Makes the steps of one thread. */
+/* Generates the steps of one thread. */
 class Author {
   public:
     Author(uint64_t seed, unsigned thread, bool threads) : random_(seed), thread_(thread), threads_(threads) {}
@@ -124,7 +125,7 @@ class Stage {
     }
 
   private:
-    /* Until a step that ends the thread; false: there are no more steps. */
+    /* Runs up to a step that ends the thread. Returns false if there are no more steps. */
     bool go_on(size_t i) {
         while (reached_[i] < parts_[i].size()) {
             size_t at = reached_[i].load(std::memory_order_relaxed);
@@ -134,7 +135,7 @@ class Stage {
         }
         return false;
     }
-    /* A thread for each machine, and when it ends before its steps, another one. */
+    /* Runs each machine in a thread; when that ends before its steps do, another thread takes over. */
     void run_threads() {
         std::vector<std::thread> threads(parts_.size());
         auto start = [&](size_t i) {
@@ -181,7 +182,7 @@ size_t threads_of(const Script &script) {
     return threads;
 }
 
-/* Of each thread that has not begun its last step: the one it was in. */
+/* Returns, for each thread that has not begun its last step, the step it was in. */
 std::string steps_begun(const Script &script, const std::vector<size_t> &reached) {
     std::vector<size_t> steps(reached.size());
     std::vector<const Step *> last(reached.size());
@@ -221,7 +222,7 @@ Verdict run_once(const Surface &surface, const Script &script) {
     return verdict;
 }
 
-/* Without the steps that were not begun. */
+/* Returns the script without the steps that were not begun. */
 Script cut(const Script &script, const std::vector<size_t> &reached) {
     std::vector<size_t> left = reached;
     Script kept;

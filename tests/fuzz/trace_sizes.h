@@ -1,4 +1,5 @@
 /* The sizes that programs ask for, from the recorded traces: made by trace_sizes.py, see there. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_TRACE_SIZES_H
 #define HAKMEM_TESTS_TRACE_SIZES_H
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Prints trace_sizes.h: how often each size is asked for in the recorded traces (bench/traces).
+"""Prints trace_sizes.h: how often the recorded traces (bench/traces) request each size.
 
   tests/fuzz/trace_sizes.py > tests/fuzz/trace_sizes.h
 
-A trace's most frequent sizes have a row each; the others are gathered into rows that span a quarter of a power of two.
+Each of a trace's most frequent sizes has its own row; the others share rows that span a quarter of a power of two.
 """
+# SPDX-License-Identifier: MIT
 import collections
 import lzma
 import pathlib
@@ -13,14 +14,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "traces"))
 sys.dont_write_bytecode = True
-import trace  # noqa: E402: of bench/traces
+import trace  # noqa: E402: from bench/traces
 
 EXACT = 24
 SIZES_OF = {trace.Op.MALLOC, trace.Op.CALLOC, trace.Op.ALIGNED, trace.Op.REALLOC}
 
 
 def span(size: int) -> tuple[int, int]:
-    """The quarter of a power of two that the size is in."""
+    """Returns the quarter of a power of two that contains the size."""
     if size < 8:
         return size, size
     step = 1 << (size.bit_length() - 3)
@@ -28,7 +29,7 @@ def span(size: int) -> tuple[int, int]:
 
 
 def rows(events) -> list[tuple[int, int, int]]:
-    """(least, most, calls), the most frequent first."""
+    """Returns rows of (least, most, calls), the most frequent first."""
     counts = collections.Counter(event.size for event in events if event.op in SIZES_OF)
     exact = dict(counts.most_common(EXACT))
     spans = collections.Counter()

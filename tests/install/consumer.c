@@ -1,4 +1,5 @@
-/* A program that uses HAKMEM as its users do; fails where malloc is not HAKMEM's but should be. */
+/* Uses HAKMEM as its users do; fails if malloc should be HAKMEM's and is not. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ int main(void) {
     memset(block, 1, 1000);
     hak_free(block);
 #ifdef CONSUMER_EMBEDS
-    block = malloc(1000); /* the system's: another allocator beside ours */
+    block = malloc(1000); /* the system's malloc: another allocator beside ours */
     free(block);
 #else
     block = malloc(1000);

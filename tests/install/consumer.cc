@@ -1,4 +1,5 @@
-// The same from C++: the header compiles, and every operator new comes from HAKMEM.
+/* SPDX-License-Identifier: MIT */
+// The same in C++: the header compiles, and every operator new comes from HAKMEM.
 #include <hakmem.h>
 
 #include <cstdio>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything a project can do to use HAKMEM works: run.sh BUILD_DIRECTORY (a release build).
-# It installs to a scratch directory and builds consumers by find_package, FetchContent and pkg-config, shared and
-# static, in C and in C++; then it checks the symbols of a build for embedding.
+# Tests every way in which a project can use HAKMEM: run.sh BUILD_DIRECTORY (a release build). Installs to a scratch
+# directory, and builds consumers by find_package, FetchContent and pkg-config, shared and static, in C and in C++;
+# then checks the symbols of a build for embedding.
+# SPDX-License-Identifier: MIT
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 SOURCE=$(cd "$HERE/../.." && pwd)
@@ -14,7 +15,7 @@ fail() {
   exit 1
 }
 
-# works PROGRAM: it runs, and linked what it was meant to: `shared` or `static` HAKMEM.
+# works PROGRAM KIND: runs the program, and checks that it is linked with the right HAKMEM: `shared` or `static`.
 works() {
   local program=$1 kind=$2
   echo "$program ($kind)"
@@ -57,12 +58,12 @@ pkg_config_consumers() {
   cd "$HERE"
 }
 
-# defined FILE: the global symbols it defines.
+# defined FILE: prints the global symbols that the file defines.
 defined() {
   nm --defined-only -g "$@" | awk 'NF == 3 { sub(/@.*/, "", $3); print $3 }' | sort -u
 }
 
-# A build without override has hak_* alone, in both libraries, and works beside the system's malloc.
+# A build without override has only hak_* symbols, in both libraries, and works beside the system's malloc.
 embedding() {
   local directory=$SCRATCH/embed
   cmake -S "$SOURCE" -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHAKMEM_OVERRIDE=OFF >/dev/null
@@ -83,7 +84,7 @@ cmake_consumers fetch_content -DHAKMEM_SOURCE="$SOURCE"
 pkg_config_consumers
 embedding
 
-# The library needs libc alone, and its name is stable.
+# The library needs only libc, and its name is stable.
 library=$BUILD/libhakmem.so
 [[ $(readelf -d "$library" | grep -c '(NEEDED)') == 1 ]] || fail "the library needs more than libc: $(readelf -d "$library")"
 readelf -d "$library" | grep 'SONAME.*\[libhakmem\.so\.0\]' >/dev/null || fail "the SONAME is not libhakmem.so.0"

@@ -1,5 +1,6 @@
-/* An audit module (rtld-audit(7)): the loader calls it for each library and each symbol bound, before the program and the
- * allocator have started. It allocates in each call, keeps some of it, and says when it saw the library. */
+/* An audit module (rtld-audit(7)): the loader calls it for each library and each bound symbol, before the program and
+ * the allocator have started. It allocates in each call, keeps some blocks, and reports when it saw the library. */
+/* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdlib.h>

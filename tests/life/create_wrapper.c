@@ -1,6 +1,8 @@
-/* A pthread_create as profilers and MPI tools put before libc's: takes a lock and allocates its record of the thread under it.
- * Preloaded, part of the program, or put in place by the linker (CREATE_BY_LINKER: --wrap=pthread_create, in a static program).
- * An allocator that starts a thread of its own from within that malloc must not come here, or it waits for itself. */
+/* A pthread_create as profilers and MPI tools put in front of libc's: it takes a lock and allocates its record of the
+ * thread while holding it. The wrapper is preloaded, part of the program, or inserted by the linker (CREATE_BY_LINKER:
+ * --wrap=pthread_create, in a static program). An allocator that starts a thread of its own from within that malloc
+ * must not call this function, or it waits for itself. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ static creator *real_one(void) {
 }
 #endif
 
-/* The records stay: the heap grows with each, until it is so large that a purger is due here. */
+/* Keeps the records: the heap grows with each one, until it is so large that a purger becomes due here. */
 int WRAPPER(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *with) {
     pthread_mutex_lock(&lock);
     void *volatile record = malloc(RECORD_BYTES);

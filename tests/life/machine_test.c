@@ -1,6 +1,7 @@
-/* What every machine and every libc owes, in C alone, so that it also runs where there is no C++ library: contents, errno,
- * threads that end with destructors, threads that only free, fork while threads allocate, 1 TiB of addresses, the line of a
- * double free. Each case prints "ok   NAME"; the first that fails ends the program. */
+/* What must hold on every machine and with every libc, in plain C, so that it also runs where there is no C++ library:
+ * contents, errno, threads that end with destructors, threads that only free, fork while threads allocate, 1 TiB of
+ * addresses, the line about a double free. Each case prints "ok NAME"; the first failure ends the program. */
+/* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <hakmem.h>
 #include <pthread.h>
@@ -29,7 +30,7 @@ static char *filled(size_t size) {
     char *block = malloc(size);
     CHECK(block != NULL);
     CHECK((uintptr_t)block % (size < 16 ? 8 : 16) == 0);
-    CHECK(hak_usable_size(block) >= size); /* refuses what is not ours, so malloc is */
+    CHECK(hak_usable_size(block) >= size); /* hak_usable_size refuses foreign blocks, so this malloc is HAKMEM's */
     memset(block, (char)size, size);
     return block;
 }
@@ -107,7 +108,7 @@ static void threads_end(void) {
 static _Atomic(char *) handed[64];
 static atomic_bool stop;
 
-/* Frees what others left, and leaves some of its own. */
+/* Frees blocks that others left, and leaves some of its own. */
 static void *exchange(void *seed) {
     for (unsigned i = (unsigned)(uintptr_t)seed; !stop; i = i * 1103515245 + 12345)
         free(atomic_exchange(&handed[i >> 8 & 63], filled(1 + (i >> 16) % 3000)));
@@ -148,7 +149,7 @@ static void fork_among_threads(void) {
 
 /* ---- addresses, checks ---- */
 
-/* A region smaller than that (HAKMEM_REGION_BYTES) has no room for it: then NULL is the answer. */
+/* A smaller region (HAKMEM_REGION_BYTES) has no room for the block: then NULL is the right answer. */
 static void sparse(void) {
     size_t size = (size_t)1 << 40;
     char *block = malloc(size);

@@ -1,11 +1,12 @@
-/* The life of the library's own thread, as the kernel shows it: it comes when the program has threads, and goes when all of
- * them but main have ended, though main stays busy. If it fails, what asks for a process with one thread, as
- * unshare(CLONE_NEWUSER) does, goes on failing; or threads that come back get no purger.
+/* The life of the library's own thread, as the kernel shows it: it starts when the program has threads, and ends when
+ * all of them but main have ended, though main stays busy. If it fails, calls that require a process with a single
+ * thread, such as unshare(CLONE_NEWUSER), keep failing; or new threads later get no purger.
  *
- * The same with a pthread_create that allocates under its lock (create_wrapper.c). If that fails, programs under a profiler
- * hang, and SIGTERM does not end them.
+ * The same runs with a pthread_create that allocates under its lock (create_wrapper.c). If that fails, programs under a
+ * profiler hang, and SIGTERM does not end them.
  *
- * Waits for conditions alone; the test's time limit ends what does not come. */
+ * Waits only for conditions; if one never holds, the test's time limit ends it. */
+/* SPDX-License-Identifier: MIT */
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static void work(void) {
 }
 
 static void *live(void *unused) {
-    free(malloc(100)); /* has a heap then */
+    free(malloc(100)); /* gives the thread a heap */
     pthread_barrier_wait(&born);
     pthread_barrier_wait(&end);
     return unused;
@@ -56,12 +57,12 @@ static void join(pthread_t *threads) {
         pthread_join(threads[i], NULL);
 }
 
-/* Twice, so that a purger has to come back. */
+/* Two rounds, so that a purger has to start again. */
 int main(void) {
     pthread_t threads[THREADS];
     for (int round = 0; round < 2; round++) {
         start(threads);
-        while (tasks() < 1 + THREADS + 1) /* main, these, the purger */
+        while (tasks() < 1 + THREADS + 1) /* main, these threads, the purger */
             work();
         join(threads);
         while (tasks() > 1)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs real programs with an allocator preloaded, and without, and compares what they say.
+"""Runs real programs with and without a preloaded allocator, and compares their output.
 
 usage: run.py --library LIBRARY [--jobs N] [PROGRAM…]
 
-A program passes if, on both sides, every command ends with status 0 within its time and the verdict (what the test
-keeps of the output) is the same and not empty; and if, on the preloaded side, every process that started calls the
-library's malloc, as witness.c tells from /proc/PID/maps of that very process, the expected programs among them.
-One line per program: `ok` or `FAIL`, the second with all it takes to see why.
+A program passes if, on both sides, every command ends with status 0 in time and the verdict (the part of the output
+that the test keeps) is the same and not empty. On the preloaded side, every process that started must also call the
+library's malloc, as witness.c finds out from its /proc/PID/maps, and the expected programs must be among them.
+Prints one line for each program: `ok`, or `FAIL` with everything needed to see why.
 """
+# SPDX-License-Identifier: MIT
 
 import argparse
 import concurrent.futures
@@ -37,7 +38,7 @@ PROGRAMS = {}
 
 
 class Failure(Exception):
-    """A line or more that says what went wrong."""
+    """One or more lines that say what went wrong."""
 
 
 class Side:
@@ -57,7 +58,7 @@ class Side:
             "LD_PRELOAD": f"{library}:{witness}" if library else str(witness)}
 
     def be_unprivileged(self):
-        """From now on commands run as nobody, who owns the directory. Without root they run as they are."""
+        """Makes later commands run as nobody, who owns the directory. Without root nothing changes."""
         if os.geteuid() == 0:
             self.user = pwd.getpwnam("nobody")
             os.chown(self.directory, self.user.pw_uid, self.user.pw_gid)
@@ -68,7 +69,7 @@ class Side:
                                 start_new_session=True, **who, **options)
 
     def run(self, *command, stdin=subprocess.DEVNULL, env=None, timeout=TIMEOUT):
-        """The standard output of a command that must end well. `stdin` is a file, a text, or nothing."""
+        """Returns the standard output of a command that must succeed. `stdin` is a file, a text, or nothing."""
         text = stdin.encode() if isinstance(stdin, str) else None
         saved, self.environment = self.environment, {**self.environment, **(env or {})}
         process = self.start(*command, stdin=subprocess.PIPE if text is not None else stdin, stdout=subprocess.PIPE,
@@ -86,7 +87,7 @@ class Side:
 
     @contextlib.contextmanager
     def server(self, *command):
-        """Runs a server; the caller has to end it, and it must end with status 0."""
+        """Runs a server. The caller has to end it, and its status must be 0."""
         log = self.directory / "server.log"
         with open(log, "wb") as file:
             process = self.start(*command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
@@ -103,7 +104,7 @@ class Side:
             raise Failure(describe(command, f"server ended with status {status}", text.encode(), b""))
 
     def check_witness(self, expected):
-        """Raises unless the right malloc was called everywhere."""
+        """Raises an exception unless every process called the right malloc."""
         lines = [line.split("\t") for line in self.witnessed.read_text().splitlines()]
         seen = {os.path.basename(program) for _, program, _ in lines}
         if missing := [name for name in expected if name not in seen]:
@@ -120,7 +121,7 @@ def describe(command, what, output, errors):
 
 
 def wait_until(ready, process):
-    """Waits until `ready` returns true, at most a minute, and not for a server that has ended."""
+    """Waits at most a minute until `ready` returns true. Gives up if the server has ended."""
     for _ in range(600):
         if process.poll() is not None:
             raise Failure("the server ended early")
@@ -135,7 +136,7 @@ def digest(text):
 
 
 def program(name, needs, witnesses):
-    """Registers a test: a function from a side to a verdict. `needs`: files that must exist, as patterns."""
+    """Registers a test: a function from a side to a verdict. `needs` lists patterns of files that must exist."""
     def register(function):
         PROGRAMS[name] = (function, needs, witnesses)
         return function
@@ -183,7 +184,7 @@ def gxx(side):
 
 
 def history(commits):
-    """A repository as `git fast-import` reads it."""
+    """Yields a repository in the input format of `git fast-import`."""
     generator = random.Random(2)
     files = {f"dir{number % 12}/file{number}.txt": [] for number in range(150)}
     for commit in range(commits):
@@ -316,7 +317,7 @@ def postgres(side):
 # ---- running them ----
 
 def run_side(name, side):
-    """(verdict, problem, seconds) of one program on one side; one of the first two is None."""
+    """Runs one program on one side. Returns (verdict, problem, seconds); verdict or problem is None."""
     function, _, witnesses = PROGRAMS[name]
     start = time.monotonic()
     verdict = problem = None
@@ -327,7 +328,7 @@ def run_side(name, side):
         side.check_witness(witnesses)
     except Failure as failure:
         verdict, problem = None, str(failure)
-    except Exception as error:  # a fault of the test is a failure of the program's line, not of the whole run
+    except Exception as error:  # an error in the test fails the program's line, not the whole run
         verdict, problem = None, f"{type(error).__name__}: {error}"
     return verdict, problem, time.monotonic() - start
 
@@ -340,7 +341,7 @@ def first_difference(ours, theirs):
 
 
 class Reporter:
-    """Prints a program's line once both of its sides are done."""
+    """Prints a program's line once both of its sides are finished."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -385,12 +386,13 @@ def main():
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.programs if name not in PROGRAMS]:
         parser.error(f"no such program: {unknown[0]}")
-    # Who starts this in the background may have it ignored, which programs would inherit, and python's tests fail.
+    # If whoever starts this in the background has SIGINT ignored, programs would inherit that, and python's tests
+    # fail.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reporter = Reporter()
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-programs-"))
     try:
-        scratch.chmod(0o755)  # nobody must be able to read the library, wherever the project lies
+        scratch.chmod(0o755)  # nobody must be able to read the library, wherever the project is
         library = scratch / "library.so"
         shutil.copy(arguments.library, library)
         witness = build_witness(scratch)

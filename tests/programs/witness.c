@@ -1,7 +1,8 @@
-/* Preloaded beside the allocator under test: every process that starts writes down whose malloc it calls.
+/* Preloaded beside the allocator under test: every process that starts records whose malloc it calls.
  *
- * One line per process is appended to the file WITNESS_FILE names: PID, program, and the file that /proc/PID/maps
- * shows at the address of the malloc this process calls. */
+ * Appends one line for each process to the file that WITNESS_FILE names: PID, program, and the file that /proc/PID/maps
+ * shows at the address of the malloc that this process calls. */
+/* SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <link.h>
@@ -11,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads one line, cut off to `bytes`; 0 at the end. A byte at a time: simple, and short programs have short maps. */
+/* Reads one line, truncated to `bytes`; returns 0 at the end. Reads byte by byte: simple, and the maps of short
+ * programs are short. */
 static int read_line(int fd, char *line, size_t bytes) {
     size_t length = 0;
     char c;
@@ -24,7 +26,7 @@ static int read_line(int fd, char *line, size_t bytes) {
     return length > 0;
 }
 
-/* The file mapped at `address`, the last word of its line in maps; "?" if there is none. */
+/* Finds the file mapped at `address`, the last word of its line in maps; "?" if there is none. */
 static void find_file(uintptr_t address, char *file, size_t bytes) {
     char line[1024];
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -40,8 +42,8 @@ static void find_file(uintptr_t address, char *file, size_t bytes) {
     close(fd);
 }
 
-/* Where the dynamic linker has bound this library's calls of malloc. (The value of `&malloc` would not tell: it is
- * a stub in a program that is not position-independent. Needs -Wl,-z,now and no -fno-plt.) */
+/* Returns where the dynamic linker has bound this library's calls of malloc. (`&malloc` would not do: in a program that
+ * is not position-independent, its value is a stub. Needs -Wl,-z,now and no -fno-plt.) */
 static uintptr_t bound_malloc(void) {
     extern const char __ehdr_start[] __attribute__((visibility("hidden")));
     const ElfW(Rela) *relocations = NULL;
@@ -66,7 +68,7 @@ static uintptr_t bound_malloc(void) {
 
 __attribute__((constructor)) static void testify(void) {
     const char *name = getenv("WITNESS_FILE");
-    void *volatile block = malloc(1); /* the call whose target is told */
+    void *volatile block = malloc(1); /* the call whose target is recorded */
     free(block);
     char program[512], file[1024], line[2048];
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -78,7 +80,7 @@ __attribute__((constructor)) static void testify(void) {
     length = snprintf(line, sizeof line, "%d\t%s\t%s\n", (int)getpid(), program, file);
     int fd = open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0 || write(fd, line, (size_t)length) != length) {
-        abort(); /* a process nobody witnessed must not pass */
+        abort(); /* a process without a witness must not pass */
     }
     close(fd);
 }

@@ -1,4 +1,5 @@
-// Objects, buffers, compression on the thread pool, worker threads and a child; prints digests of what came out.
+// Objects, buffers, compression on the thread pool, worker threads and a child; prints digests of the results.
+// SPDX-License-Identifier: MIT
 'use strict';
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 const { createHash } = require('crypto');

@@ -1,4 +1,5 @@
--- Tables, strings, closures, coroutines and both collectors; prints sums of what came out.
+-- Tables, strings, closures, coroutines and both collectors; prints sums of the results.
+-- SPDX-License-Identifier: MIT
 local state = 42
 local function random(limit)
     state = (state * 1103515245 + 12345) & 0x7fffffff

@@ -1,4 +1,5 @@
-# Hashes, strings, regular expressions, closures, sorting and cycles; prints digests of what came out.
+# Hashes, strings, regular expressions, closures, sorting and cycles; prints digests of the results.
+# SPDX-License-Identifier: MIT
 use strict;
 use warnings;
 use Digest::SHA qw(sha256_hex);

@@ -1,15 +1,18 @@
-/* The search: every order of the threads' shared accesses, and of everything they may choose, by repetition.
+/* The search: tries every order of the threads' shared accesses, and every choice they may make, by running the harness
+ * again and again.
  *
- *  1. Threads are coroutines on this one thread. Before each shared access explore_point decides who goes on; a decision is
- *     a number, and an execution follows from its decisions. Depth first: the last decision that has another choice
- *     takes it, those before are repeated.
- *  2. What the rest of an execution can do depends on what the threads have read and on the order of stores, not on the
- *     order in which that came about: a hash of it that was met before ends the execution (61 bits: among the some million
- *     of a harness a false match has a chance below 10^-5). What commutes is tried in one order only (sleep sets).
- *  3. After each execution what it wrote is undone, by the model's log.
+ *  1. Threads are coroutines on this one thread. Before each shared access, explore_point decides which thread goes on.
+ *     A decision is a number, and the decisions determine the execution. The search is depth first: the last decision
+ *     that has another choice takes it, and all decisions before it are repeated.
+ *  2. What the rest of an execution can do depends on what the threads have read and on the order of stores, not on how
+ *     that came about. An execution ends when a hash of that state was met before (61 bits: a harness has a few million
+ *     states, so a false match has a chance below 10^-5). Accesses that commute are tried in one order only (sleep
+ *     sets).
+ *  3. After each execution, the model's log undoes what the execution wrote.
  *
  * usage: races HARNESS       every execution must be right
- *        races --seed BUG    with that bug in the sources (seeds.h) one execution of its harness must be wrong */
+ *        races --seed BUG    with that bug in the sources (seeds.h), one execution of its harness must be wrong */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 #include <setjmp.h>
@@ -38,16 +41,16 @@ static struct {
     unsigned threads;
     struct {
         jmp_buf start, here;
-        int64_t place; /* what it is about to access */
+        int64_t place; /* what the coroutine is about to access */
         bool writes, alive;
     } coroutine[COROUTINES];
     jmp_buf home;
     ucontext_t context;
     enum outcome outcome;
-    bool starting; /* threads run up to their first shared access */
+    bool starting; /* threads run only up to their first shared access */
     struct decision {
         unsigned of, chosen;
-        unsigned todo, sleep; /* of threads: those to choose from, and those that sleep */
+        unsigned todo, sleep; /* sets of threads: those to choose from, and those that sleep */
     } decision[DECISIONS_MOST];
     unsigned decisions, repeated, sleep;
     uint64_t *met;
@@ -81,9 +84,9 @@ _Noreturn void explore_give_up(const char *why) {
     exit(2);
 }
 
-/* ---- what was met before ----
- * A set of hashes, by open addressing; 0 is free. The low bits of each are the threads that slept when it was met: these have
- * not gone on from there. */
+/* ---- states that were met before ----
+ * A set of hashes with open addressing; 0 marks a free entry. The low bits of an entry are the threads that slept when
+ * the state was met, that is, those that have not gone on from there. */
 
 static uint64_t *met_find(uint64_t hash) {
     for (size_t i = hash >> 8 & (x.met_room - 1);; i = (i + 1) & (x.met_room - 1))
@@ -104,7 +107,7 @@ static void met_grow(void) {
     free(old);
 }
 
-/* The threads that are to go on from here; the others sleep from now on. */
+/* Returns the threads that are to go on from here; the others sleep from now on. */
 static unsigned threads_to_try(unsigned alive) {
     if (x.met_used * 2 >= x.met_room)
         met_grow();
@@ -160,8 +163,8 @@ static bool commute(unsigned a, unsigned b) {
     return x.coroutine[a].place != x.coroutine[b].place || !(x.coroutine[a].writes || x.coroutine[b].writes);
 }
 
-/* Who goes on. Threads that went on from here in executions before sleep until something is done that does not commute with
- * what they are about to do: to let them go on now would only lead to where those came. */
+/* Returns the thread that goes on. Threads that already went on from here in earlier executions sleep until an access
+ * happens that does not commute with their next one: until then they would only reach states explored before. */
 static unsigned decide(void) {
     unsigned alive = 0;
     for (unsigned i = 0; i < x.threads; i++)
@@ -271,7 +274,7 @@ static bool all_seen(void) {
     return missing == 0 && (x.race->finish == NULL || x.race->finish());
 }
 
-/* Returns whether all executions are right. */
+/* Returns whether all executions were right. */
 static bool explore(void) {
     do {
         execute();

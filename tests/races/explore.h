@@ -1,11 +1,13 @@
-/* A model checker for the allocator's own sources: a harness is two or three functions that run as threads, and every
- * execution of them that the C11 memory model allows is tried.
+/* A model checker for the allocator's own sources. A harness is one to three functions that run as threads; the checker
+ * tries every execution of them that the C11 memory model allows.
  *
- * The sources are compiled with the compiler's instrumentation for ThreadSanitizer but linked with tsan.c, so that each
- * access, plain or atomic, comes here with its memory order. What is covered, and what is not, is said in model.c.
+ * The sources are compiled with the compiler's ThreadSanitizer instrumentation but linked with tsan.c, so every access,
+ * plain or atomic, arrives here with its memory order. model.c says what is covered and what is not.
  *
- * A harness is compiled the same way: what its threads write is undone before the next execution, and a data race between
- * them is found. `setup` runs once, before; `check` after every execution that came to its end, and sees all of it. */
+ * A harness is compiled in the same way: what its threads write is undone before the next execution, and data races
+ * between them are found. `setup` runs once, before all executions. `check` runs after every execution that reached its
+ * end, and sees everything that the threads wrote. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_EXPLORE_H
 #define HAKMEM_TESTS_RACES_EXPLORE_H
 
@@ -19,39 +21,42 @@ struct race {
     const char *name;
     const char *loses; /* what the user loses if it fails */
     void (*setup)(void);
-    void (*thread[RACE_THREADS])(void); /* NULL: fewer */
+    void (*thread[RACE_THREADS])(void); /* NULL after the last one */
     void (*check)(void);
-    unsigned outcomes;    /* how many there are of race_saw: a harness in which nothing happens is none */
-    bool (*finish)(void); /* or NULL; after all executions: false if something is missing */
+    /* The number of outcomes passed to race_saw. Each must occur, so a harness in which nothing happens fails. */
+    unsigned outcomes;
+    bool (*finish)(void); /* runs after all executions and returns false if something is missing; may be NULL */
 };
-extern const struct race *const races[]; /* up to NULL */
+extern const struct race *const races[]; /* ends with NULL */
 
-/* The execution is wrong: says so, with the accesses that led to it, and ends. */
+/* Reports that the execution is wrong, with the accesses that led to it, and ends it. */
 _Noreturn void race_fail(const char *what);
 #define race_expect(x) ((x) ? (void)0 : race_fail("expected: " #x))
 
-/* In `check`: this outcome was met, of 0 to `outcomes` - 1. */
+/* Called in `check`: records that this outcome, from 0 to `outcomes` - 1, occurred. */
 void race_saw(unsigned outcome);
 
-/* 0 to n - 1: each is tried. */
+/* Returns a number from 0 to n - 1; the checker tries each one. */
 unsigned race_choose(unsigned n);
 
-/* A name for addresses in traces. */
+/* Names these addresses in traces. */
 void race_label(const void *address, size_t bytes, const char *name);
 
-/* Not looked at: a thread-local variable, of which all threads here have the same. */
+/* Ignores accesses to this memory: a thread-local variable, which is one and the same for all threads here. */
 void race_private(const void *address, size_t bytes);
 
-/* Undone, but not looked at for races: what would only take time. */
+/* Undoes writes here but does not look for races, where that would only cost time. */
 void race_unwatched(const void *address, size_t bytes);
 
-/* What the kernel does when it takes pages: a word every `step` bytes becomes zero, which is a write like any other. */
+/* Zeroes a word every `step` bytes, as the kernel does when it takes pages. The checker treats each as a normal
+ * write. */
 void race_zero(void *address, size_t bytes, size_t step);
 
-/* For what the kernel does to `bytes` at `address`. True: it is to come late (seeds.h): `effect` will be called. */
+/* Call before an effect of the kernel on `bytes` at `address`. Returns true if the effect is to come late (seeds.h);
+ * the checker will call `effect` then. */
 bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, size_t bytes);
 
-/* The barrier of os_fence_threads. */
+/* The barrier that os_fence_threads issues. */
 void race_fence_threads(void);
 
 #endif

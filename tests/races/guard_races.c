@@ -1,10 +1,11 @@
-/* The pool of guarded samples: two threads want its first block. */
+/* The pool of guarded samples: two threads compete for a block of it. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "guard.h"
 
 static uint64_t *block[2];
 
-/* The program has the block, and writes to it. */
+/* The program takes the block and writes to it. */
 static void get(unsigned i) {
     block[i] = guard_malloc(kit_heap[i], 200, 8);
     if (block[i] == NULL)
@@ -16,7 +17,7 @@ static void put(unsigned i) {
     if (block[i] == NULL)
         return;
     race_expect(kit_is_open(block[i]) && *block[i] == i + 1);
-    guard_free(slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
+    kind_sampled.free(kit_heap[0], slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
 }
 
 static void guard_0(void) { get(0); }
@@ -27,7 +28,7 @@ static void guard_both(void) {
     block[0] = NULL;
 }
 
-/* Of the guard pool only the pages of live blocks are open; all else is. */
+/* In the guard pool only the pages of live blocks are accessible; everywhere else all pages are. */
 static void guard_check(void) {
     size_t slots = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS, live[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -43,14 +44,15 @@ static void guard_check(void) {
     }
 }
 
-/* ---- guard: both want the first block, for which the pool has to be made ---- */
+/* ---- guard: both threads want the first block, for which the pool has to be created ---- */
 
 static void guard_setup(void) {
     bool zero;
     kit_setup();
     kit_purge_is_granted = true;
     pool_take(&kit_heap[0]->pool, 1, 1, 0, &zero);
-    /* Two more have memory: a thread that commits some late opens what is forbidden there by then. */
+    /* Two more SuperSlabs are committed. A thread that committed some later would reopen what had been forbidden
+     * there. */
     pool_give_run(&kit_heap[0]->pool, pool_take_run(&kit_heap[0]->pool, 2, SUPERSLAB_BYTES, &zero), 2, false);
     kit_is_settled = true;
 }
@@ -62,7 +64,7 @@ static void first_check(void) {
 const struct race guard_race = {
     "guard", "a live block is zeroed and made inaccessible", guard_setup, {guard_0, guard_1}, first_check, 2, NULL};
 
-/* ---- guard_again: the pool is there, one slot of it was freed, and all others are live ---- */
+/* ---- guard_again: the pool exists, one of its slots was freed, and all others are live ---- */
 
 static void again_setup(void) {
     guard_setup();
@@ -71,7 +73,7 @@ static void again_setup(void) {
     put(0);
     block[0] = NULL;
 }
-static void again_check(void) { /* block 0 is gone, those before it are live */
+static void again_check(void) { /* block 0 is freed, those before it are live */
     race_expect(block[1] == NULL || (kit_is_open(block[1]) && *block[1] == 2));
     race_saw(block[1] != NULL);
 }

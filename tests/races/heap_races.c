@@ -1,4 +1,5 @@
-/* What heaps share: their outboxes with the purger, and themselves with the threads that are born and end. */
+/* What heaps share: their outboxes, with the purger, and the heaps themselves, among threads that are born and end. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
@@ -14,12 +15,12 @@ static void purger_sends(void) {
         slab_let_go(kit_heap[3], slab_of_slot(kit_heap[3]->owned.first - 1));
 }
 
-/* A full slab without owner; block 0 of it is in heap 1's outbox. */
+/* A full slab without owner, one block of which, block 0, is in heap 1's outbox. */
 static void gathered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
     kit_heap[1]->adoptions_left = 0, kit_heap[1]->undrained_frees = 0;
-    remote_free(kit_heap[1], slab, block[0]);
+    outbox_free(kit_heap[1], slab, block[0]);
     race_expect(kit_heap[1]->outbox_blocks == 1);
 }
 static void outbox_account(unsigned live) {
@@ -30,14 +31,14 @@ static void outbox_account(unsigned live) {
     kit_account(slab, live);
 }
 
-/* ---- outbox: a thread that only frees gathers and sends while the purger sends what it has ---- */
+/* ---- outbox: a thread that only frees gathers and sends, while the purger sends what the thread has gathered ---- */
 
 static void outbox_setup(void) {
     gathered_setup();
     kit_free(kit_heap[2], block[2]); /* adopts it */
     race_expect(load_relaxed(&slab->owner) == kit_heap[2]);
 }
-static void outbox_0(void) { remote_free(kit_heap[1], slab, block[1]); }
+static void outbox_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void outbox_both(void) {
     outbox_0();
     outbox_flush(kit_heap[1]);
@@ -52,13 +53,13 @@ const struct race outbox_race = {"outbox",     LOSES, outbox_setup, {outbox_0, p
 const struct race outbox_long_race = {"outbox_long", LOSES, outbox_setup, {outbox_both, purger_sends, outbox_2},
                                       outbox_check,  3,     NULL};
 
-/* ---- home: a thread adopts the slab for which it has gathered a block, while the purger sends that ---- */
+/* ---- home: a thread adopts the slab for which it has gathered a block, while the purger sends that block ---- */
 
 static void home_setup(void) {
     gathered_setup();
     kit_heap[1]->adoptions_left = 1;
 }
-static void home_0(void) { remote_free(kit_heap[1], slab, block[1]); }
+static void home_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void home_check(void) {
     outbox_account(KIT_BLOCKS - 2);
     race_saw(kit_heap[1]->outbox_blocks);
@@ -66,7 +67,8 @@ static void home_check(void) {
 }
 const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 2, NULL};
 
-/* ---- loan: a thread frees into a slab that it has on loan, while the purger takes that back and another frees there, too ---- */
+/* ---- loan: a thread frees into a slab it has on loan, while the purger recalls the loan and another thread frees
+ * there too ---- */
 
 static void purger_recalls(void) {
     if (caches_freeze(kit_heap[1]))
@@ -74,7 +76,7 @@ static void purger_recalls(void) {
     caches_thaw(kit_heap[1]);
 }
 static void free_and_send(unsigned heap, uintptr_t b) {
-    remote_free(kit_heap[heap], slab, b);
+    outbox_free(kit_heap[heap], slab, b);
     outbox_flush(kit_heap[heap]);
 }
 static void lend_setup(void) {
@@ -82,14 +84,14 @@ static void lend_setup(void) {
     kit_lends = true;
     kit_heap[1]->adoptions_left = 0, kit_heap[1]->bulk_frees = UINT32_MAX;
     slab = kit_full_slab(kit_heap[0], block);
-    for (unsigned i = 0; i <= UINT8_MAX; i++) /* as long as the class is in demand, since slabs of it were started */
+    for (unsigned i = 0; i <= UINT8_MAX; i++) /* while the class is in demand, because slabs of it were started */
         race_expect(!slab_borrow(kit_heap[1], kit_heap[0]->current[KIT_CLASS]));
 }
 static bool is_on_loan(void) { return load_relaxed(&slab->owner) == slab_on_loan_to(kit_heap[1]); }
 static void loan_setup(void) {
     lend_setup();
     race_expect(slab_borrow(kit_heap[1], slab));
-    remote_free(kit_heap[1], slab, block[0]);
+    outbox_free(kit_heap[1], slab, block[0]);
     race_expect(is_on_loan() && kit_heap[1]->lent.slabs == 1 && slab_used(slab) == KIT_BLOCKS - 1);
 }
 static void loan_0(void) { free_and_send(1, block[1]); }
@@ -102,14 +104,14 @@ static void loan_check(void) {
 }
 const struct race loan_race = {"loan", LOSES, loan_setup, {loan_0, purger_recalls, loan_2}, loan_check, 2, NULL};
 
-/* ---- loan_end: the same, and the thread then allocates from what it had on loan ---- */
+/* ---- loan_end: as before, and the thread then allocates from the slab it had on loan ---- */
 
 static uintptr_t got;
 
 static void loan_end_setup(void) {
     loan_setup();
     while (!slab_is_usable(slab))
-        remote_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
+        outbox_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
 }
 static void loan_end_0(void) {
     struct slab *s = slab_borrowed_first(kit_heap[1], KIT_CLASS);
@@ -127,19 +129,19 @@ static void loan_end_check(void) {
 const struct race loan_end_race = {"loan_end", LOSES, loan_end_setup, {loan_end_0, purger_recalls}, loan_end_check,
                                    2,          NULL};
 
-/* ---- lend: a thread borrows a slab that another adopts, and that a third frees into ---- */
+/* ---- lend: a thread borrows a slab that another adopts, and into which a third frees ---- */
 
 static void lend_0(void) {
     bool mine = caches_enter(kit_heap[1]) && slab_borrow(kit_heap[1], slab);
     caches_leave(kit_heap[1]);
     if (mine)
-        remote_free(kit_heap[1], slab, block[0]);
+        outbox_free(kit_heap[1], slab, block[0]);
     else
         inbox_push_one(slab, block[0]);
 }
 static void lend_1(void) { kit_free(kit_heap[2], block[1]); }
 static void lend_check(void) {
-    struct heap *holder = slab_holder(slab); /* none: the borrower saw that the other frees there, too */
+    struct heap *holder = slab_holder(slab); /* NULL if the borrower saw that another thread frees there too */
     race_expect(holder == NULL || is_on_loan() || holder == kit_heap[2]);
     race_expect(kit_heap[1]->lent.slabs == is_on_loan());
     race_saw(holder == NULL ? 0 : is_on_loan() ? 1 : 2);
@@ -147,12 +149,12 @@ static void lend_check(void) {
 }
 const struct race lend_race = {"lend", LOSES, lend_setup, {lend_0, lend_1}, lend_check, 3, NULL};
 
-/* ---- birth: a thread is born and ends, another is born, and the purger looks through the heaps ---- */
+/* ---- birth: a thread is born and ends, another is born, and the purger walks the heaps ---- */
 
 static struct heap *born, *died;
 static unsigned heaps_before, heaps_met;
 
-/* What a thread does to its heap is there when the next has it. */
+/* The next thread to get this heap must see what this one did to it. */
 static void live_in(struct heap *h) { h->releases++; }
 
 static unsigned heaps_there_are(void) {
@@ -163,24 +165,24 @@ static unsigned heaps_there_are(void) {
 }
 static void birth_setup(void) {
     kit_setup();
-    hak_heap = &heap_afterlife; /* heap_enter takes a heap, heap_leave puts it back */
-    heap_leave(kit_heap[3]);
+    hak_heap = &heap_afterlife; /* thread_enter takes a heap, thread_leave puts it back */
+    thread_leave(kit_heap[3]);
     heaps_before = heaps_there_are();
 }
 static void birth_0(void) {
-    died = heap_enter();
+    died = thread_enter();
     live_in(died);
-    heap_leave(died);
+    thread_leave(died);
 }
 static void birth_1(void) {
-    born = heap_enter();
+    born = thread_enter();
     live_in(born);
 }
 static void birth_2(void) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         heaps_met += h->number < HEAPS_MAX;
 }
-/* There are no more than are had at once, and those that nobody has are found when they are wanted. */
+/* No more heaps exist than were in use at once, and heaps without a thread are found when they are needed. */
 static void birth_check(void) {
     unsigned heaps = heaps_there_are(), idle = 0;
     race_expect(born != NULL && died != NULL && load_relaxed(&born->in_use));
@@ -189,14 +191,14 @@ static void birth_check(void) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         idle += !load_relaxed(&h->in_use);
     while (idle-- > 0)
-        heap_enter();
+        thread_enter();
     race_expect(heaps_there_are() == heaps);
 }
 const struct race birth_race = {
     "birth", "two threads have one heap, or heaps are lost", birth_setup, {birth_0, birth_1, birth_2}, birth_check, 3,
     NULL};
 
-/* ---- borrow: the same, and the first thread is followed by one more ---- */
+/* ---- borrow: as before, but the first thread is followed by another ---- */
 
 static void borrow_0(void) {
     birth_0();

@@ -1,4 +1,6 @@
-/* See kit.h. The kernel, as far as harnesses get to it, is here too: the linker wraps (--wrap) what is named __wrap_. */
+/* See kit.h. This file also stands in for the kernel, as far as harnesses reach it: the linker wraps (--wrap) the
+ * functions whose names begin with __wrap_. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "options.h"
 #include "os.h"
@@ -13,8 +15,8 @@ bool kit_purge_is_granted;
 _Noreturn void __wrap_abort(void);
 _Noreturn void __wrap_abort(void) { race_fail("the allocator ended the program"); }
 
-/* What may be read and written, slot by slot. The kernel orders its own calls; that two threads that do not know of one another
- * open and shut the same slot is a race all the same, and is found as one of these bytes. */
+/* For each slot, whether it may be read and written. The kernel orders its own calls, but two threads that open and
+ * shut the same slot without knowing of each other race all the same; the race shows on one of these bytes. */
 static char open_slots[4 * SUPERSLAB_SLOTS];
 
 static void set_open(void *address, size_t bytes, char open) {
@@ -51,7 +53,7 @@ bool __wrap_os_forbid(void *address, size_t bytes) {
     return true;
 }
 
-/* Nobody is asked who called: that has its own tests, and many accesses. */
+/* Captures no callers: stack capture has its own tests, and makes many accesses. */
 unsigned __wrap_stack_capture(uintptr_t *callers, unsigned most);
 unsigned __wrap_stack_capture(uintptr_t *callers, unsigned most) {
     (void)callers, (void)most;
@@ -62,11 +64,12 @@ bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes);
 bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
     if (advice != OS_PURGE)
         return true;
-    if (!region_has(address)) /* a table: refused, it holds what it did */
+    if (!region_has(address)) /* a table: refused, it keeps its contents */
         return false;
     if (!kit_purge_is_granted && race_choose(2) == 1) /* refused */
         return false;
-    race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES); /* harnesses write nothing else */
+    /* Harnesses write nothing but these words. */
+    race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES);
     return true;
 }
 
@@ -79,27 +82,27 @@ bool __wrap_os_fence_threads(void) {
 uint32_t __wrap_os_now_ms(void);
 uint32_t __wrap_os_now_ms(void) { return 1000000; }
 
-/* What clients tell the pool, and what that decides to purge, has harnesses of its own, and many accesses. */
+/* Settling, and the purges that follow from it, have harnesses of their own and make many accesses. */
 bool kit_is_settled;
-void __real_pool_settle(struct pool_client *c);
-void __wrap_pool_settle(struct pool_client *c);
-void __wrap_pool_settle(struct pool_client *c) {
+void __real_retain_settle(struct client *c);
+void __wrap_retain_settle(struct client *c);
+void __wrap_retain_settle(struct client *c) {
     if (!kit_is_settled)
-        __real_pool_settle(c);
+        __real_retain_settle(c);
 }
 
 bool kit_lends;
-bool __wrap_purge_minds_sleepers(void);
-bool __wrap_purge_minds_sleepers(void) { return kit_lends; }
+bool __wrap_presence_minds_sleepers(void);
+bool __wrap_presence_minds_sleepers(void) { return kit_lends; }
 
 /* ---- heaps and slabs ---- */
 
 void kit_setup(void) {
     store_relaxed(option_word(OPT_PURGER), 0);
-    store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling does not purge: a harness does */
+    store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling purges nothing; a harness purges */
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
         hak_heap = &heap_before_birth;
-        kit_heap[i] = heap_enter();
+        kit_heap[i] = thread_enter();
         kit_heap[i]->adoptions_left = 4096; /* as a thread that allocates */
         race_label(kit_heap[i], HEAP_BYTES, "heap");
     }
@@ -131,13 +134,13 @@ void kit_free(struct heap *h, uintptr_t block) {
     if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
-        remote_free(h, s, block);
+        outbox_free(h, s, block);
 }
 
 struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]) {
     for (unsigned i = 0; i < KIT_BLOCKS; i++)
         blocks[i] = kit_malloc(h);
-    kit_malloc(h); /* of the next slab */
+    kit_malloc(h); /* from the next slab */
     struct slab *s = kit_slab_of(blocks[0]);
     race_expect(s == kit_slab_of(blocks[KIT_BLOCKS - 1]) && load_relaxed(&s->owner) == OWNER_NONE);
     race_label(s, sizeof *s, "slab");
@@ -151,13 +154,13 @@ struct tally {
     bool seen[KIT_BLOCKS];
 };
 
-/* The blocks of the slab in this list, none of which was seen. */
+/* Counts the slab's blocks in this list; none of them may have been seen before. */
 static unsigned walk(struct tally *t, uintptr_t list) {
     unsigned n = 0;
     for (; !is_terminator(list); list = block_next(list)) {
         race_expect(same_slot(list, (uintptr_t)slab_address(t->slab)));
         unsigned i = (unsigned)((list & (SLOT_BYTES - 1)) / size_classes[KIT_CLASS].block_bytes);
-        race_expect(i < KIT_BLOCKS && !t->seen[i]); /* else it is free twice */
+        race_expect(i < KIT_BLOCKS && !t->seen[i]); /* otherwise it is free twice */
         t->seen[i] = true;
         n++;
     }
@@ -191,8 +194,8 @@ void kit_account(const struct slab *s, unsigned live) {
     if (owner != OWNER_NONE)
         return;
     race_expect(inbox >> 16 < slab_used(s)); /* else nobody would look into it */
-    race_expect(s->floor == 0 || inbox >> 16 < s->countdown || pool_offered(slot_of(s), KIT_CLASS));
-    race_expect(s->floor != 0 || pool_offered(slot_of(s), KIT_CLASS));
+    race_expect(s->floor == 0 || inbox >> 16 < s->countdown || superslab_is_offered(slot_of(s), KIT_CLASS));
+    race_expect(s->floor != 0 || superslab_is_offered(slot_of(s), KIT_CLASS));
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
 }
 

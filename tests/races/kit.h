@@ -1,35 +1,41 @@
-/* What the harnesses have in common: heaps and full slabs made by the allocator itself, and where their blocks are. */
+/* Shared by the harnesses: heaps and full slabs, made by the allocator itself, and checks of where their blocks are. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_KIT_H
 #define HAKMEM_TESTS_RACES_KIT_H
 
 #include "explore.h"
-#include "remote.h"
-#include "tiers.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "mid.h"
+#include "outbox.h"
+#include "search.h"
+#include "thread.h"
+#include "tiny.h"
 
 enum { KIT_HEAPS = 4, KIT_CLASS = TINY_CLASSES - 1, KIT_BLOCKS = 64 /* of 1 KiB, in a slab */ };
 
 extern struct heap *kit_heap[KIT_HEAPS];
-void kit_setup(void); /* makes them */
+void kit_setup(void); /* makes kit_heap */
 
 uintptr_t kit_malloc(struct heap *h); /* a block of KIT_CLASS */
 void kit_free(struct heap *h, uintptr_t block);
 struct slab *kit_slab_of(uintptr_t block);
-/* A slab whose blocks are all out, and of which the heap knows nothing any more: it was let go. */
+/* Returns a slab whose blocks are all allocated and that the heap has let go of. */
 struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]);
 
-/* Else a purge may be refused. For harnesses in which that changes nothing. */
+/* If false, a purge may also be refused. Harnesses in which a refusal makes no difference set it. */
 extern bool kit_purge_is_granted;
-/* Else clients settle with the pool. */
+/* If false, clients add their counts to the pool's totals. */
 extern bool kit_is_settled;
 /* There is a purger, so slabs are lent. */
 extern bool kit_lends;
-/* The kernel lets the program read and write there. */
+/* Whether the kernel lets the program read and write there. */
 bool kit_is_open(const void *address);
 
-/* All blocks of the slab are accounted for: each is in one list, or with the program, which holds `live` of them. What the
- * slab's record says agrees, and nobody's slab hides something that could be used. */
+/* Checks that every block of the slab is accounted for: it is in exactly one list, or the program holds it, as it does
+ * `live` of them. Checks that the slab's record agrees and that no slab without an owner hides usable blocks. */
 void kit_account(const struct slab *s, unsigned live);
-/* The SuperSlab is in the sets of the pool that its word says it belongs to. */
+/* Checks that the SuperSlab is in those sets of the pool to which its word says it belongs. */
 void kit_check_hints(size_t superslab);
 
 #endif

@@ -1,4 +1,6 @@
-/* The checker checked: small programs, each with an outcome that RC11 allows or forbids. What it allows must be found. */
+/* Tests of the checker: small programs, each with an outcome that RC11 allows or forbids. It must find the allowed
+ * ones. */
+/* SPDX-License-Identifier: MIT */
 #include "explore.h"
 
 #include "base.h"
@@ -26,7 +28,7 @@ struct access {
 static const struct program {
     const char *name;
     struct access thread[RACE_THREADS][ACCESSES_MOST];
-    const char *outcome; /* what was read, thread after thread; then what is in x and y in the end */
+    const char *outcome; /* what was read, thread after thread; then the final values of x and y */
     bool allowed;
 } programs[] = {
     {"store buffering", {{ST(X, RLX, 1), LD(Y, RLX)}, {ST(Y, RLX, 1), LD(X, RLX)}}, "00 11", true},
@@ -52,14 +54,14 @@ static const struct program {
     {"write to read causality, rlx", {{ST(X, RLX, 1)}, {LD(X, RLX), ST(Y, RLX, 1)}, {LD(Y, RLX), LD(X, RLX)}}, "110 11", true},
     {"read to write causality", {{ST(X, REL, 1)}, {LD(X, ACQ), LD(Y, ACQ)}, {ST(Y, REL, 1), LD(X, ACQ)}}, "100 11", true},
     {"read to write causality, seq", {{ST(X, SEQ, 1)}, {LD(X, SEQ), LD(Y, SEQ)}, {ST(Y, SEQ, 1), LD(X, SEQ)}}, "100 11", false},
-    /* Where RC11 differs from the first C11, which Power does not keep. */
+    /* RC11 differs here from the original C11, whose rule Power does not keep. */
     {"Z6.U", {{ST(X, SEQ, 1), ST(Y, REL, 1)}, {AD(Y, SEQ, 1), LD(Y, RLX)}, {ST(Y, SEQ, 3), LD(X, SEQ)}}, "130 13", true},
     {"Z6.U, seq", {{ST(X, SEQ, 1), ST(Y, SEQ, 1)}, {AD(Y, SEQ, 1), LD(Y, SEQ)}, {ST(Y, SEQ, 3), LD(X, SEQ)}}, "130 13", false},
 };
 // clang-format on
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
-static unsigned program; /* thread 0 begins, and chooses */
+static unsigned program; /* chosen by thread 0, which begins */
 static char seen[PROGRAMS];
 static _Atomic int memory[PROGRAMS][ADDRESSES];
 static int reads[RACE_THREADS][ACCESSES_MOST];

@@ -1,11 +1,12 @@
-/* Mid slabs, and the rings before them. */
+/* Mid slabs, and the rings in front of them. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 static unsigned class_id, other_class;
 static struct slab *slab;
 static void *block[64], *got[RACE_THREADS];
 
-/* The program writes to what it has: so must nobody else. */
+/* The program writes to the block it has, and nobody else may. */
 static void *mid_new(struct heap *h, unsigned c) {
     bool zero;
     uint64_t *p = mid_malloc(h, c, &zero);
@@ -17,7 +18,7 @@ static void mid_give(struct heap *h, void *p) {
     mid_free(h, slab_at_offset((uintptr_t)p - hak_region.base), p);
 }
 
-/* No rings: each call goes to the slab. Of the slab `out` blocks are out, the lowest. */
+/* Without rings, so each call goes to the slab. The lowest `out` blocks of the slab are allocated. */
 static void slab_setup(unsigned out) {
     kit_setup();
     for (unsigned i = 0; i < KIT_HEAPS; i++)
@@ -34,7 +35,8 @@ static void slab_setup(unsigned out) {
     race_label(slab, sizeof *slab, "slab");
 }
 
-/* What was allocated is live, of its class, and no other has it. Each slab's blocks are free or live, and it can be found. */
+/* Checks that each block a thread got is live, of its class, and given to no other thread; that each block of the slab
+ * is free or live; and that the slab's SuperSlab is in the right sets. */
 static void slab_check(unsigned in_slab) {
     unsigned live = in_slab, classes[RACE_THREADS] = {class_id, class_id, other_class};
     for (unsigned i = 0; i < RACE_THREADS; i++) {
@@ -59,13 +61,13 @@ static void slab_check(unsigned in_slab) {
     kit_check_hints(slot_of(slab) / SUPERSLAB_SLOTS);
 }
 
-/* What is free in a slab that somebody allocated from can be found. */
+/* Checks that free blocks of a slab from which a thread allocated can be found. */
 static void offered_check(void) {
     for (unsigned i = 0; i < RACE_THREADS; i++) {
         if (got[i] == NULL)
             continue;
         struct slab *s = mid_first(slab_at_offset((uintptr_t)got[i] - hak_region.base));
-        race_expect(load_relaxed(&s->free_blocks) == 0 || pool_offered(slot_of(s), slab_class(s)));
+        race_expect(load_relaxed(&s->free_blocks) == 0 || superslab_is_offered(slot_of(s), slab_class(s)));
     }
 }
 
@@ -92,7 +94,7 @@ const struct race retire_long_race = {"retire_long", "a mid slab is given back w
                                       retire_check,  2,
                                       NULL};
 
-/* ---- reuse: the slab is given back and its slot becomes one of another class, while a third takes from it ---- */
+/* ---- reuse: the slab is given back and its slot gets one of another class, while another thread takes from it ---- */
 
 static void reuse_setup(void) {
     slab_setup(1);
@@ -115,8 +117,8 @@ const struct race reuse_race = {"reuse",     "a block is handed out in the place
                                 reuse_check, 4,
                                 NULL};
 
-/* ---- next_life: a thread is about to retire the slab, but another does, and makes one of another class of it that has
- * just these blocks free and four more in use ---- */
+/* ---- next_life: a thread is about to retire the slab, but another thread does so first and makes it a slab of another
+ * class that has exactly these blocks free and four more in use ---- */
 
 enum { OTHER_BLOCKS = 12 };
 static void *others[OTHER_BLOCKS];
@@ -130,7 +132,7 @@ static void next_life_1(void) {
     got[2] = others[OTHER_BLOCKS - 1];
 }
 static void next_life_check(void) {
-    unsigned kept = 0; /* others of the slab, besides the last */
+    unsigned kept = 0; /* blocks of `others` in the slab, besides the last */
     race_expect(size_classes[other_class].blocks == OTHER_BLOCKS && size_classes[class_id].blocks == OTHER_BLOCKS - 4);
     for (unsigned i = OTHER_BLOCKS - 4; i < OTHER_BLOCKS - 1; i++)
         kept += slab_at_offset((uintptr_t)others[i] - hak_region.base) == slab;
@@ -145,7 +147,7 @@ const struct race next_life_long_race = {"next_life_long",
                                          2,
                                          NULL};
 
-/* The same; what is offered late must not cover the offer of the next life. */
+/* As before; an offer that comes late must not hide the offer of the slab's next life. */
 static void late_offer_check(void) {
     next_life_check();
     offered_check();
@@ -154,10 +156,10 @@ const struct race late_offer_race = {
     "late_offer", "free blocks of a mid slab are not found", reuse_setup, {retire_0, next_life_1}, late_offer_check, 2,
     NULL};
 
-/* ---- trim: what is free in the slab is purged while one block comes back and another is taken ---- */
+/* ---- trim: the free memory of the slab is purged while one block comes back and another is taken ---- */
 
 static void trim_setup(void) { slab_setup(2); }
-static void trim_0(void) { mid_trim(kit_heap[1], true); }
+static void trim_0(void) { kind_mid.trim(kit_heap[1], true); }
 static void trim_1(void) {
     mid_give(kit_heap[2], block[0]);
     got[1] = mid_new(kit_heap[2], class_id);
@@ -198,7 +200,8 @@ static void rings_1(void) {
         taken = ring_take_piece(kit_heap[1]->ring[ring_index], took);
     caches_thaw(kit_heap[1]);
 }
-/* The program has `live` blocks of the slab; the others are in it, in the ring, or in the hands of a harness. */
+/* Checks that the program has `live` blocks of the slab, and that all others are in the slab, in the ring, or in a
+ * harness's hands. */
 static void rings_account(unsigned live) {
     bool seen[64] = {false};
     const struct ring *ring = kit_heap[1]->ring[ring_index];
@@ -225,7 +228,7 @@ static void rings_check(void) {
 const struct race rings_race = {
     "rings", "a block in a ring is lost or handed out twice", rings_setup, {rings_0, rings_1}, rings_check, 2, NULL};
 
-/* ---- mid_rings: as before, by malloc and free, and the purger gives the blocks back to their slab ---- */
+/* ---- mid_rings: as before, but by malloc and free, and the purger gives the blocks back to their slab ---- */
 
 static void mid_rings_0(void) {
     struct ring_entry e = ring_pop(kit_heap[1], ring_index);
@@ -235,13 +238,13 @@ static void mid_rings_0(void) {
 }
 static void mid_rings_1(void) {
     rings_1();
-    mid_give_back(kit_heap[2], took, taken);
+    kind_mid.give_back(kit_heap[2], took, taken);
 }
 static void mid_rings_check(void) {
     struct slab *s = mid_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));
     race_expect(load_relaxed(&s->state[mid_block_at(s, got[0])]) == BLOCK_LIVE);
     race_saw(taken != 0);
-    taken = 0; /* what was taken is in the slab again */
+    taken = 0; /* the blocks that were taken are in the slab again */
     rings_account(1 + (s == slab));
 }
 const struct race mid_rings_race = {"mid_rings",

@@ -1,47 +1,46 @@
-/* The memory model: RC11, that is C11 with its later corrections and without values out of thin air.
+/* The memory model: RC11, which is C11 with its later corrections and without out-of-thin-air values.
+ *  1. An execution is built access by access. A load chooses a store to read, and a store its place among the stores to
+ *     its address, within what RC11 allows; a read-modify-write directly follows the store it read. This reaches every
+ *     execution whose accesses can be ordered with each read after its write.
+ *  2. Vector clocks give coherence: a thread reads nothing older than what was written or read before, in
+ *     happens-before order. Releases pass the clock on, through chains of read-modify-writes as in C20.
+ *  3. Sequentially consistent accesses follow RC11's axiom exactly: psc has no cycle (edge and may_add). The only fence
+ *     is os_fence_threads: with each other thread in turn, each side sees what the other did before.
+ *  4. Plain accesses conflict by bytes. Two that are not ordered are a data race, which is an error.
+ *  5. Only accesses to addresses that several threads use and at least one writes are decisions. The checker learns
+ *     these addresses; each time it finds another one, the search starts again. All other accesses commute.
  *
- *  1. An execution is built access by access. A load chooses what to read, a store its place in the order of the stores to
- *     that address, among all that RC11 allows; a read-modify-write comes directly after what it read. So all executions
- *     are reached whose accesses can be put in an order with each read after its write.
- *  2. Coherence, by vector clocks: a thread reads nothing older than what happened before it, written or read. Releases
- *     hand the clock on, through chains of read-modify-writes as in C20.
- *  3. Sequentially consistent accesses: RC11's axiom, exactly: no cycle in psc (edge and may_add). There are no fences
- *     but os_fence_threads: with each other thread, one after the other, what either did before is seen by the other.
- *  4. Plain accesses conflict by bytes; two that are not ordered are a data race, which is an error.
- *  5. Only accesses to addresses that several threads use and one writes are decisions; which these are is learned, and each
- *     time one more is found the search begins anew. The others commute with all that the other threads do.
- *
- * A bug that is put in on purpose may weaken an access (seeds.h): then it has another order, is split, or comes late.
- *
- * Not covered: consume (none used), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
+ * A bug put in on purpose may weaken an access (seeds.h): it gets another order, is split, or comes late.
+ * Not covered: consume (unused), mixed sizes at one address, accesses marked HAK_RACY (they read the latest value). */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MOST = 512, UNDO_MOST = 1 << 18 };
-enum { STEPS_MOST = 100000 }; /* of one thread: more is a loop that does not end */
+enum { STEPS_MOST = 100000 }; /* per thread; more means a loop that does not end */
 enum { NONE = -1, LATE_MOST = 2 };
 
 struct clock {
-    uint32_t t[RACE_THREADS]; /* accesses of each thread that happened before */
+    uint32_t t[RACE_THREADS]; /* for each thread, how many of its accesses happened before */
 };
 
 /* A value written to a shared address. */
 struct message {
-    uint64_t value, id, order; /* who wrote it; its place among its address's */
+    uint64_t value, id, order; /* who wrote it; its position among the stores to this address */
     struct clock released;
-    uint32_t time, read_time[RACE_THREADS]; /* of the write, and of each thread's first read; 0: none */
+    uint32_t time, read_time[RACE_THREADS]; /* when it was written, and when each thread first read it; 0: never */
     int writer, next, previous;
-    bool succeeded; /* a read-modify-write follows and nothing may come between */
+    bool succeeded; /* a read-modify-write follows it, and nothing may come between */
 };
 
 /* An address that is accessed atomically. */
 struct place {
     uintptr_t address;
     uint8_t threads, bytes;
-    bool written, shared; /* learned, and kept from execution to execution */
-    uint32_t execution;   /* to which what follows belongs */
+    bool written, shared; /* learned; kept from execution to execution */
+    uint32_t execution;   /* the execution to which the fields below belong */
     int first, last;      /* messages */
     uint64_t order_hash;
 };
@@ -50,7 +49,7 @@ struct place {
 struct cell {
     uintptr_t address;
     uint32_t execution;
-    uint8_t threads, messages; /* who was here; bytes that have messages */
+    uint8_t threads, messages; /* threads that accessed it; bytes that have messages */
     uint32_t time[4][RACE_THREADS][8];
 };
 enum { PLAIN_WRITE, ATOMIC_WRITE, PLAIN_READ, ATOMIC_READ };
@@ -59,25 +58,25 @@ enum { PLAIN_WRITE, ATOMIC_WRITE, PLAIN_READ, ATOMIC_READ };
 struct seq {
     const struct place *place;
     int thread, read, written;  /* messages */
-    uint32_t time, left;        /* its own, and that of the thread's next access to another address; 0: none yet */
-    struct clock clock, before; /* after it, and after the thread's last access to another address */
+    uint32_t time, left;        /* its own time, and that of the thread's next access to another address; 0: none yet */
+    struct clock clock, before; /* after this access, and after the thread's last access to another address */
 };
 
 struct thread {
-    struct clock now, decided; /* after the last access, after the last shared one */
-    struct clock before;       /* after the last access that was to another address than `at` */
+    struct clock now, decided; /* after the last access; after the last shared access */
+    struct clock before;       /* after the last access to an address other than `at` */
     uintptr_t at;
     uint64_t hash;
     uint32_t shared_accesses;
-    int left_from;     /* seq accesses from here on have no `left` yet */
-    enum fault broken; /* what is wrong with the next atomic access */
+    int left_from;     /* seq accesses from this index on have no `left` yet */
+    enum fault broken; /* how the next atomic access is broken */
     struct late {
         uintptr_t address;
         uint64_t value;
         size_t bytes;
         int order;
-        void (*effect)(void *address, size_t bytes); /* NULL: a store */
-    } late[LATE_MOST];                               /* after the next write */
+        void (*effect)(void *address, size_t bytes); /* NULL for a store */
+    } late[LATE_MOST];                               /* take effect after the next write */
     unsigned late_used;
     bool is_lowered; /* see lower_twice */
 };
@@ -103,7 +102,7 @@ static struct {
     bool alone;
 } m;
 
-/* NOLINTBEGIN: not those that are looked at (tsan.c) */
+/* NOLINTBEGIN: the originals, which tsan.c does not intercept */
 void *__real_memcpy(void *to, const void *from, size_t bytes);
 void *__real_memset(void *to, int byte, size_t bytes);
 /* NOLINTEND */
@@ -182,7 +181,7 @@ bool model_own(uintptr_t address) {
     return address - explore_stacks_begin < explore_stacks_bytes || address - (uintptr_t)&m < sizeof m;
 }
 
-/* The thread makes one more access. */
+/* Counts one more access by the thread. */
 static void step(uintptr_t address) {
     struct thread *t = self();
     uint32_t time = t->now.t[explore_thread] + 1;
@@ -221,7 +220,7 @@ static bool later(const struct cell *c, unsigned kind, unsigned other, unsigned 
     return c->time[kind][other][byte] > self()->now.t[other];
 }
 
-/* Bytes `from` to `end` - 1 of the cell. */
+/* Accesses bytes `from` to `end` - 1 of the cell. */
 static void touch(struct cell *c, unsigned from, unsigned end, unsigned kind, const void *pc) {
     bool others = c->threads & ~(1u << explore_thread);
     for (unsigned i = from; i < end; i++) {
@@ -300,7 +299,7 @@ static uint64_t result_of(enum model_op op, uint64_t old, uint64_t operand, unsi
     return bytes == 8 ? old : old & (((uint64_t)1 << bytes * 8) - 1);
 }
 
-/* Of one thread alone: in setup and check, and where nobody else looks. */
+/* An atomic access when no other thread can see it: in setup and check, and at addresses that one thread uses. */
 static uint64_t local_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint64_t operand,
                              const uint64_t *expected) {
     uint64_t old = memory_load(address, bytes);
@@ -372,7 +371,7 @@ static void messages_begin(struct place *p, unsigned bytes) {
     cell_of(p->address & ~(uintptr_t)7)->messages |= (uint8_t)((1u << (from + bytes)) - (1u << from));
 }
 
-/* The thread can read nothing older. */
+/* Whether the thread can read nothing older than `msg`. */
 static bool is_known(const struct message *msg) {
     const struct clock *now = &self()->now;
     if (msg->previous == NONE || msg->time <= now->t[msg->writer])
@@ -385,10 +384,11 @@ static bool is_known(const struct message *msg) {
 
 static uint64_t order_of(int message) { return m.messages[message].order; }
 
-/* ---- sequential consistency: the axiom of RC11 ----
- * psc has an edge from a to b, when both are sequentially consistent, if scb has: program order; happens-before between
- * accesses of one address; the order of its stores; a read before what overwrites it; and program order to another address,
- * then happens-before, then program order from another address. */
+/* ---- sequential consistency: RC11's axiom ----
+ * For two sequentially consistent accesses, psc has an edge from a to b if scb has one: by program order; by
+ * happens-before between accesses of one address; by the order of stores to that address; from a read to the store that
+ * overwrites what it read; or by program order to another address, then happens-before, then program order from another
+ * address. */
 
 static bool edge(const struct seq *a, const struct seq *b) {
     if (a->thread == b->thread)
@@ -404,7 +404,8 @@ static bool edge(const struct seq *a, const struct seq *b) {
     return a->left != 0 && b->before.t[a->thread] >= a->left;
 }
 
-/* Would adding `new` close a cycle? Only edges out of it to what is there already can: to writes that are later in order. */
+/* Returns whether adding `new` would close a cycle. Among its edges to existing accesses, only those to writes later in
+ * the address's order can do that. */
 static bool closes_cycle(const struct seq *new, uint64_t order) {
     bool reached[SEQ_MOST] = {false};
     unsigned todo[SEQ_MOST], n = 0;
@@ -430,7 +431,7 @@ static bool closes_cycle(const struct seq *new, uint64_t order) {
 static bool acquires(int order) { return order == memory_order_acquire || order >= memory_order_acq_rel; }
 static bool releases(int order) { return order >= memory_order_release; }
 
-/* May the thread read `read` (or NONE) and, if it writes, write directly after `after`? */
+/* Returns whether the thread may read `read` (or NONE) and, if it writes, write directly after `after`. */
 static bool may_add(const struct place *p, int read, int after, bool write, int order) {
     if (order != memory_order_seq_cst)
         return true;
@@ -442,9 +443,9 @@ static bool may_add(const struct place *p, int read, int after, bool write, int 
         join(&new.clock, &m.messages[read].released);
     if (!write)
         return !closes_cycle(&new, order_of(read));
-    /* As it will be, for a moment. */
+    /* Adds the write for the duration of the check. */
     if (m.messages[after].next == NONE)
-        return true; /* the latest write: nothing is later */
+        return true; /* after the latest write, nothing can be later */
     struct message probe = {.order = order_of(after) + 1};
     m.messages[m.messages_used] = probe;
     new.written = (int)m.messages_used;
@@ -465,8 +466,9 @@ static bool adds_nothing(const struct clock *a, const struct clock *to) {
     return true;
 }
 
-/* To read the older of two equal values, which tells no more of what happened before, leaves open all that follows the newer.
- * Sequentially consistent reads are another matter: older ones are ordered before more. */
+/* Of two equal values, reading the older one allows every continuation that reading the newer one allows, provided the
+ * newer adds nothing to what happened before. Sequentially consistent reads are different: an older one is ordered
+ * before more accesses. */
 static unsigned drop_newer_equals(int *found, unsigned n, int order) {
     const struct message *oldest = &m.messages[found[n - 1]];
     unsigned kept = 0;
@@ -479,7 +481,7 @@ static unsigned drop_newer_equals(int *found, unsigned n, int order) {
     return kept;
 }
 
-/* What may be read. Of a CAS `*order` becomes that of a failure if it fails; then, too, nothing is written. */
+/* Chooses the message to read. A failing CAS has the order `failure_order` and writes nothing. */
 static int choose_read(const struct place *p, enum model_op op, const uint64_t *expected, int order,
                        int failure_order) {
     int found[MESSAGES];
@@ -498,7 +500,7 @@ static int choose_read(const struct place *p, enum model_op op, const uint64_t *
     return found[explore_choose(n)];
 }
 
-/* After which message a store may come. */
+/* Chooses the message after which the store comes. */
 static int choose_after(const struct place *p, int order) {
     int found[MESSAGES];
     unsigned n = 0;
@@ -593,7 +595,7 @@ static void set_plain(uintptr_t from, uintptr_t to, uint8_t value, const void *p
     __real_memset((void *)from, value, to - from); /* NOLINT: addresses are numbers here */
 }
 
-/* Of the bytes only those that several threads access atomically are stores to the model; the others are written at once. */
+/* Bytes that several threads access atomically become stores in the model; the others are written at once. */
 void model_set(uintptr_t address, size_t bytes, uint8_t value, const void *pc) {
     uintptr_t end = address + bytes, plain = address;
     bool watched = model_runs_threads() && !model_own(address) && address - m.unwatched.address >= m.unwatched.bytes;
@@ -633,7 +635,7 @@ bool race_put_off(void (*effect)(void *address, size_t bytes), void *address, si
     return true;
 }
 
-/* The thread has written: what was put off comes now. */
+/* The thread has written, so everything that was put off happens now. */
 static void catch_up(const void *pc) {
     struct thread *t = self();
     for (unsigned n = t->late_used, i = t->late_used = 0; i < n; i++) {
@@ -646,8 +648,8 @@ static void catch_up(const void *pc) {
     }
 }
 
-/* A compare-and-swap that lowers a count, and writes 0 where 1 would be left: it writes the 1, and then the 0 by another one. If
- * that fails something is left: the source asks again, and hears that it is done. */
+/* Breaks a compare-and-swap that lowers a count: instead of 0 it first writes 1, and then 0 with a second one. If the
+ * second fails, blocks remain: the source asks again and is answered that the lowering is done. */
 static uint64_t lower_twice(uintptr_t address, unsigned bytes, uint64_t operand, uint64_t expected, int order,
                             const void *pc) {
     struct thread *t = self();
@@ -697,7 +699,8 @@ uint64_t model_atomic(enum model_op op, uintptr_t address, unsigned bytes, uint6
     return old;
 }
 
-/* The other thread may be interrupted anywhere since its last shared access; directly after it is what tells us least. */
+/* The other thread may be interrupted anywhere after its last shared access. Directly after it is the point that
+ * reveals least. */
 void race_fence_threads(void) {
     if (!explore_running || m.alone)
         return;

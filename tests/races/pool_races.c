@@ -1,20 +1,22 @@
 /* The pool, and the bitmaps it searches with. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "limits.h"
 #include "options.h"
 #include "purge.h"
+#include "retain.h"
 #include "text.h"
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 
-/* ---- pool: take against give against purge ---- */
+/* ---- pool: taking, giving and purging at once ---- */
 
-static struct pool_client client[RACE_THREADS];
+static struct client client[RACE_THREADS];
 static size_t given, empty, taken;
 
 static uint64_t *first_word(size_t slot) { return (uint64_t *)(void *)slot_address(slot); }
 
-/* Two slots, and one that stays in use if `kept`. */
+/* Two slots, and a third that stays in use if `kept`. */
 static void slots_setup(bool kept) {
     bool zero;
     kit_setup();
@@ -26,7 +28,7 @@ static void slots_setup(bool kept) {
     pool_give(&client[0], empty, 1, 0);
     if (!kept)
         pool_give(&client[0], first, 1, 0);
-    pool_settle(&client[0]);
+    retain_settle(&client[0]);
 }
 static void pool_setup(void) { slots_setup(true); }
 static void pool_0(void) {
@@ -39,7 +41,7 @@ static void pool_1(void) {
     *first_word(given) = 3;
     pool_give(&client[1], given, 1, 0);
 }
-static void pool_2(void) { pool_purge(&client[2], 0); }
+static void pool_2(void) { purge_empty(&client[2], 0); }
 static void slots_check(void) {
     size_t superslab = taken / SUPERSLAB_SLOTS;
     uint64_t word = load_relaxed(&superslab_at(superslab)->word);
@@ -56,13 +58,13 @@ static void pool_check(void) {
 }
 const struct race pool_race = {"pool", LOSES, pool_setup, {pool_0, pool_1, pool_2}, pool_check, 3, NULL};
 
-/* ---- cache: the same, but the slot is the last of its SuperSlab that is in use ---- */
+/* ---- cache: as before, but the slot is the last one in use of its SuperSlab ---- */
 
 static void cache_setup(void) { slots_setup(false); }
 static void cache_check(void) {
     slots_check();
     race_saw(taken / SUPERSLAB_SLOTS);
-    race_saw(2 + (purge_cached_superslabs() != 0));
+    race_saw(2 + (account_cached_superslabs() != 0));
 }
 static void cache_1(void) {
     pool_1();
@@ -71,7 +73,7 @@ static void cache_1(void) {
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
 
-/* ---- limit: two take; there may be one slot more, and one is EMPTY ---- */
+/* ---- limit: two threads take; one more slot is allowed, and one is EMPTY ---- */
 
 static size_t most;
 static size_t got[2];
@@ -79,7 +81,7 @@ static size_t got[2];
 static void limit_setup(void) {
     char bytes[24] = {0};
     slots_setup(true);
-    most = pool_resident_slots() + 1;
+    most = account_resident_slots() + 1;
     struct text t = {bytes, sizeof bytes - 1, 0, -1};
     text_number(&t, limits_counted_bytes() + SLOT_BYTES);
     race_expect(option_set("HARD_LIMIT", bytes) == 0);
@@ -87,17 +89,17 @@ static void limit_setup(void) {
 static void limit_0(void) {
     bool zero;
     got[0] = pool_take(&client[0], 1, 1, 0, &zero);
-    race_expect(pool_resident_slots() <= most);
+    race_expect(account_resident_slots() <= most);
 }
 static void limit_1(void) {
     bool zero;
     got[1] = pool_take(&client[1], 2, 1, 0, &zero);
-    race_expect(pool_resident_slots() <= most);
+    race_expect(account_resident_slots() <= most);
 }
 static void limit_check(void) {
-    struct pool_totals slots;
-    pool_count(&slots);
-    race_expect(pool_resident_slots() == slots.active_slots + slots.empty_slots);
+    struct superslab_totals slots;
+    superslab_count(&slots);
+    race_expect(account_resident_slots() == slots.active_slots + slots.empty_slots);
     race_expect(slots.active_slots + slots.empty_slots <= most);
     race_expect(got[0] != BITSET_NONE || got[1] != BITSET_NONE);
     race_saw(got[1] != BITSET_NONE);
@@ -108,7 +110,7 @@ const struct race limit_race = {"limit", "the heap outgrows its limit", limit_se
 
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 
-enum { FIRST = 64, INDICES = 2 }; /* neighbours, not in the first word */
+enum { FIRST = 64, INDICES = 2 }; /* neighbours, outside the first word */
 static _Atomic uint64_t words[64], upper;
 static const struct bitset_family family = {
     .level = {(char *)words, (char *)&upper}, .row_bytes = {8, 8}, .rows = {64, 1}, .levels = 2};
@@ -118,7 +120,7 @@ static void come(unsigned i) {
     store_seq(&truth[i], true);
     bitset_add(&family, 0, FIRST + i);
 }
-/* As pool_check_hint. */
+/* As superslab_check_hint. */
 static void look_at(size_t index) {
     if (load_relaxed(&truth[index - FIRST]))
         return;
@@ -134,7 +136,7 @@ static void bitset_setup(void) {
     race_label(&upper, sizeof upper, "upper");
     race_label(truth, sizeof truth, "truth");
 }
-static void bitset_0(void) { /* takes the one there is, and gives it back */
+static void bitset_0(void) { /* takes the existing member, and gives it back */
     bool is = true;
     if (rmw_cas(&truth[0], &is, false))
         look_at(FIRST);

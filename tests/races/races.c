@@ -1,8 +1,9 @@
 /* The table of harnesses. */
+/* SPDX-License-Identifier: MIT */
 #include "explore.h"
 
 // clang-format off
-/* Those named _long take minutes, and are no tests; CMakeLists.txt reads these lines, too. */
+/* Harnesses named _long take minutes and are not tests. CMakeLists.txt reads these lines too. */
 #define RACES(X) \
 X(litmus) \
 X(adopt) \

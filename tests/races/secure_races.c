@@ -1,4 +1,5 @@
-/* Secure mode's slabs, which have no owner: who gives the last block back gives the span. */
+/* Secure mode's slabs, which have no owner: the thread that gives the last block back gives the span back. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "options.h"
 #include "secure.h"
@@ -7,12 +8,12 @@ enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot an
 
 static uint64_t *kept[SUPERSLAB_SLOTS * 4];
 static void *block;
-static size_t superslab; /* in which that lies, and nothing else */
+static size_t superslab; /* contains `block` and nothing else */
 static uint64_t to_same_index;
 
 static struct slab *slab_of(const void *p) { return slab_at_offset((uintptr_t)p - hak_region.base); }
 
-/* What a heap's random numbers are to begin with, so that the next few below `n` are all `wanted`. */
+/* Returns a seed for a heap's random numbers such that the next few numbers below `n` are all `wanted`. */
 static uint64_t random_for(unsigned n, unsigned wanted) {
     struct heap *h = kit_heap[0];
     for (uint64_t seed = 1;; seed++) {
@@ -25,33 +26,38 @@ static uint64_t random_for(unsigned n, unsigned wanted) {
     }
 }
 
+static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
+    bool zero;
+    return kind_secure.malloc(h, bytes, alignment, &zero);
+}
 static void give_back(struct heap *h, void *p) {
-    secure_free(h, slab_of(p), p);
-    secure_empty(h);
+    kind_secure.free(h, slab_of(p), p);
+    kind_secure.empty(h);
 }
 
-/* SuperSlab 0 is full. Returns how many blocks that are. */
+/* Fills SuperSlab 0. Returns the number of its blocks. */
 static unsigned full_setup(void) {
     store_relaxed(option_word(OPT_SECURE), 1);
     kit_setup();
     kit_purge_is_granted = true;
-    os_commit(slot_address(0),
-              4 * SUPERSLAB_BYTES); /* the kernel here protects nothing, but in secure mode nothing is open */
+    /* The simulated kernel protects nothing, but in secure mode nothing is accessible at first. */
+    os_commit(slot_address(0), 4 * SUPERSLAB_BYTES);
     race_unwatched(slot_address(0), 4 * SUPERSLAB_BYTES);
     for (unsigned i = 0; i < KIT_HEAPS; i++)
         secure_of(kit_heap[i])->random = 1;
     unsigned spans = spans_of(0), blocks = (unsigned)(SLOT_BYTES / (8 * KIB)), n = spans * blocks;
-    for (unsigned i = 0; i < n; i++) { /* the last one would leave the heap none, which has a slab started first */
+    /* Taking the last one would leave the heap without a free block, and it would start a slab first. */
+    for (unsigned i = 0; i < n; i++) {
         kept[i] = secure_malloc(kit_heap[i + 1 < n ? 0 : 1], BYTES, 8);
         if (i + 2 == n)
-            secure_empty(kit_heap[0]);
+            kind_secure.empty(kit_heap[0]);
     }
-    secure_empty(kit_heap[1]);
+    kind_secure.empty(kit_heap[1]);
     kit_is_settled = true;
     return n;
 }
 
-/* SuperSlab 0 is full but for one span, 1 has one slab, which is on offer: of that one block is out. */
+/* SuperSlab 0 is full except for one span. SuperSlab 1 has one slab, on offer, with one block allocated. */
 static void spans_setup(void) {
     unsigned n = full_setup(), spans = spans_of(0);
     size_t first = slot_of(slab_of(kept[0])) / SUPERSLAB_SLOTS;
@@ -61,7 +67,7 @@ static void spans_setup(void) {
     block = secure_malloc(kit_heap[1], BYTES, 8);
     superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
     race_expect(superslab != first && span_index(slot_of(slab_of(block)), 0) == 2);
-    secure_empty(kit_heap[1]);
+    kind_secure.empty(kit_heap[1]);
     struct slab *gone = slab_of(kept[0]);
     for (unsigned i = 0; i < n; i++)
         if (slab_of(kept[i]) == gone)
@@ -72,10 +78,10 @@ static void spans_setup(void) {
     race_label(span_at(superslab, 2), sizeof(struct secure_span), "span");
 }
 
-/* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the SuperSlab cut
- * into spans of another size, of which it begins and ends that with the same number ---- */
+/* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the
+ * SuperSlab cut into spans of another size, where it starts and ends the slab with the same span number ---- */
 
-static void spans_0(void) { secure_free_homeless(slab_of(block), block); }
+static void spans_0(void) { kind_secure.free_without_heap(slab_of(block), block); }
 static void spans_1(void) {
     struct heap *h = kit_heap[2];
     give_back(h, secure_malloc(h, BYTES, 8));
@@ -94,8 +100,8 @@ static bool is_claimed(const struct secure_span *span) {
     return some_heap && load_relaxed(&span->claimed);
 }
 
-/* A slab with free blocks is a heap's or on offer. A span is free in its SuperSlab's word, held by nobody, and no slab's; or it is all not. Where there is a free one the set of
- * the order says so. */
+/* A slab with free blocks belongs to a heap or is on offer. A span is free in its SuperSlab's word, held by nobody and
+ * without a slab, or none of the three. Where a SuperSlab has a free span, the set of the order contains it. */
 static void spans_check(void) {
     for (size_t i = 0; i < load_relaxed(&hak_region_use.superslabs); i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->secure);
@@ -106,7 +112,7 @@ static void spans_check(void) {
         for (unsigned at = 0; at < spans_of(order); at++) {
             const struct slab *s = slab_of_slot(slot_of_span(i, at, order));
             race_expect(!has_room(span_at(i, at)) || is_claimed(span_at(i, at)) ||
-                        pool_offered(slot_of(s), slab_class(s)));
+                        superslab_is_offered(slot_of(s), slab_class(s)));
             bool is_free = w >> at & 1;
             race_expect(is_free == (load_relaxed(&span_at(i, at)->held) == 0));
             race_expect(is_free == (slab_kind(s) == KIND_FREE));
@@ -121,8 +127,8 @@ const struct race spans_race = {
     "spans", "a span of secure mode is used twice, or never again", spans_setup, {spans_0, spans_1}, recut_check, 2,
     NULL};
 
-/* ---- offer: one block of a full slab comes back while another thread gives back all others, and begins a slab of another class
- * in the same place, which it offers ---- */
+/* ---- offer: one block of a full slab comes back while another thread gives back all others, then starts and offers a
+ * slab of another class in the same place ---- */
 
 enum { THIRD_BYTES = 4000 }; /* also in spans of one slot */
 static void *third;
@@ -132,16 +138,16 @@ static void offer_setup(void) {
     block = kept[n - 1];
     for (unsigned i = 0; i + 1 < n; i++)
         if (slab_of(kept[i]) == slab_of(block))
-            secure_free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
+            kind_secure.free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
     race_expect(held == 7 && load_relaxed(&slab_of(block)->secure->held) == 9);
-    race_expect(!pool_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
+    race_expect(!superslab_is_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
     race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
 }
 static void offer_1(void) {
-    secure_empty(kit_heap[2]);
-    secure_empty(kit_heap[3]);
+    kind_secure.empty(kit_heap[2]);
+    kind_secure.empty(kit_heap[3]);
     third = secure_malloc(kit_heap[2], THIRD_BYTES, 8);
-    secure_empty(kit_heap[2]);
+    kind_secure.empty(kit_heap[2]);
 }
 static void offer_check(void) {
     spans_check();

@@ -1,10 +1,12 @@
 /* See seeds.h. */
+/* SPDX-License-Identifier: MIT */
 #include "seeds.h"
 #include "model.h"
 
 #include <string.h>
 
-#define X(access, how, harness) enum fault seed_of_##access; /* once, however many lines name it */
+/* repeats a declaration where several lines name one access */
+#define X(access, how, harness) enum fault seed_of_##access;
 SEEDS(X)
 #undef X
 

@@ -1,7 +1,9 @@
-/* The bugs that are put into the sources on purpose. `races --seed ACCESS_FAULT` runs the harness, which must find it.
+/* Bugs that are put into the sources on purpose. `races --seed ACCESS_FAULT` runs the harness that must find the bug.
  *
- * An access is what PROVEN (base.h) names in the sources. One that is not in this list does not compile, and for each line
- * there is a test, which fails if the access is not there or does not matter. Between setup and check only: */
+ * PROVEN (base.h) names an access in the sources. A name that is not in this list does not compile. Each line of the
+ * list has a test, which fails if the access does not exist or does not matter. Bugs take effect only between setup and
+ * check. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_RACES_SEEDS_H
 #define HAKMEM_TESTS_RACES_SEEDS_H
 
@@ -9,18 +11,18 @@
 
 enum fault {
     FAULT_none,
-    FAULT_no,      /* what is named does not happen; its value is false, or 0 */
-    FAULT_yes,     /* likewise, and its value is true */
-    FAULT_relaxed, /* the atomic access is only relaxed, */
-    FAULT_acquire, /* … only an acquire, */
-    FAULT_release, /* … only a release */
-    FAULT_split,   /* the read-modify-write is a load, then a store */
-    FAULT_twice,   /* the compare-and-swap that lowers a count to 0 lowers it to 1, and another one that to 0 */
-    FAULT_late,    /* the store, or what the kernel does, comes only after what the thread writes next */
+    FAULT_no,      /* the named access does not happen; its value is false, or 0 */
+    FAULT_yes,     /* the named access does not happen; its value is true */
+    FAULT_relaxed, /* the atomic access is only relaxed */
+    FAULT_acquire, /* the atomic access is only an acquire */
+    FAULT_release, /* the atomic access is only a release */
+    FAULT_split,   /* the read-modify-write is a load followed by a store */
+    FAULT_twice,   /* the compare-and-swap that lowers a count to 0 lowers it to 1, and a second one lowers it to 0 */
+    FAULT_late,    /* the store, or the kernel's effect, happens only after the thread's next write */
 };
 
 // clang-format off
-/* X(access, how it is broken, harness): CMakeLists.txt reads these lines, too. */
+/* X(access, how it is broken, harness). CMakeLists.txt reads these lines too. */
 #define SEEDS(X) \
 X(adopt,         relaxed, adopt) \
 X(adopt,         split,   adopt) \
@@ -76,7 +78,7 @@ X(unlist_first,  no,      half_listed)
 SEEDS(X)
 #undef X
 
-/* 0: the access is as it should be, or its order is not (see model.c); else its value, plus 1. */
+/* Returns 0 if the access is intact or only its order is broken (see model.c), otherwise its value plus 1. */
 intptr_t seed_breaks(const enum fault *fault);
 
 #define PROVEN(name, access)                                                                                           \

@@ -1,5 +1,6 @@
-/* Owner lists: adopting, letting go, keeping, and a thread's end, against frees by other threads. Heap 0 is the threads' that
- * allocated everything, and does nothing any more. */
+/* Owner lists: adopting, letting go, keeping and thread exit, against frees by other threads. Heap 0 belongs to the
+ * threads that allocated everything, and does nothing more. */
+/* SPDX-License-Identifier: MIT */
 #include "kit.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
@@ -10,7 +11,7 @@ static uintptr_t got; /* by a thread that allocates */
 static bool kept;
 
 static void free_and_send(unsigned heap, uintptr_t b) {
-    remote_free(kit_heap[heap], slab, b);
+    outbox_free(kit_heap[heap], slab, b);
     outbox_flush(kit_heap[heap]);
 }
 
@@ -19,10 +20,10 @@ static unsigned got_of_slab(void) { return got != 0 && kit_slab_of(got) == slab;
 static void drain_by_owner(void) {
     struct heap *owner = load_relaxed(&slab->owner);
     if (owner != OWNER_NONE && owner != OWNER_POOL)
-        inbox_drain(owner, slab);
+        slab_drain_inbox(owner, slab);
 }
 
-/* ---- adopt: three threads free blocks of a slab without owner; one lets it go again at once ---- */
+/* ---- adopt: three threads free blocks of a slab without owner; one of them lets it go again at once ---- */
 
 static void adopt_setup(void) {
     kit_setup();
@@ -43,7 +44,7 @@ static void adopt_check(void) {
 }
 const struct race adopt_race = {"adopt", LOSES, adopt_setup, {adopt_0, adopt_1, adopt_2}, adopt_check, 3, NULL};
 
-/* ---- let_go: the owner lets go of a slab with room while another frees into it and a third allocates ---- */
+/* ---- let_go: the owner lets go of a slab with room while another thread frees into it and a third allocates ---- */
 
 static void owned_setup(unsigned out) {
     kit_setup();
@@ -62,16 +63,16 @@ static void let_go_check(void) {
 }
 const struct race let_go_race = {"let_go", LOSES, let_go_setup, {let_go_0, let_go_1, let_go_2}, let_go_check, 2, NULL};
 
-/* ---- last: as before, and the two blocks that are out come back; the slot must go back to the pool ---- */
+/* ---- last: as before, and the two allocated blocks come back; the slot must go back to the pool ---- */
 
 static void last_long_setup(void) { owned_setup(2); }
 static void last_long_1(void) { free_and_send(2, block[0]); }
 static void last_long_2(void) { free_and_send(3, block[1]); }
-static void last_setup(void) { /* they have been gathered */
+static void last_setup(void) { /* the blocks are already gathered */
     last_long_setup();
     kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
-    remote_free(kit_heap[2], slab, block[0]);
-    remote_free(kit_heap[3], slab, block[1]);
+    outbox_free(kit_heap[2], slab, block[0]);
+    outbox_free(kit_heap[3], slab, block[1]);
     race_expect(kit_heap[2]->outbox_blocks == 1 && kit_heap[3]->outbox_blocks == 1);
 }
 static void last_1(void) { outbox_flush(kit_heap[2]); }
@@ -92,12 +93,12 @@ const struct race last_long_race = {
 
 static void exit_setup(void) {
     kit_setup();
-    for (unsigned i = 0; i < 6; i++) /* 8 are carved: 2 are in the list */
+    for (unsigned i = 0; i < 6; i++) /* 8 are carved, so 2 stay in the list */
         block[i] = kit_malloc(kit_heap[1]);
     slab = kit_slab_of(block[0]);
     race_label(slab, sizeof *slab, "slab");
 }
-static void exit_0(void) { tiny_empty(kit_heap[1]); }
+static void exit_0(void) { kind_tiny.empty(kit_heap[1]); }
 static void exit_1(void) { free_and_send(2, block[0]); }
 static void exit_2(void) { got = kit_malloc(kit_heap[3]); }
 static void exit_check(void) {
@@ -107,9 +108,9 @@ static void exit_check(void) {
 }
 const struct race exit_race = {"exit", LOSES, exit_setup, {exit_0, exit_1, exit_2}, exit_check, 2, NULL};
 
-/* ---- foreign: a thread ends whose list is of a slab that another thread owns, and lets go ---- */
+/* ---- foreign: a thread ends whose list comes from a slab that another thread owns and lets go of ---- */
 
-/* Heap 2 owns the slab; 50 of its blocks wait in the inbox, which is on offer. */
+/* Heap 2 owns the slab; 50 of its blocks wait in the inbox, and the slab is on offer. */
 static void offered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
@@ -129,7 +130,7 @@ static void foreign_check(void) {
     kit_account(slab, KIT_BLOCKS - 4);
     race_saw(load_relaxed(&slab->owner) == OWNER_NONE);
 }
-static void foreign_0(void) { tiny_empty(kit_heap[1]); } /* 2 blocks */
+static void foreign_0(void) { kind_tiny.empty(kit_heap[1]); } /* 2 blocks */
 static void foreign_1(void) { slab_let_go(kit_heap[2], slab); }
 static void foreign_2(void) { free_and_send(3, block[63]); }
 static void foreign_both(void) {
@@ -140,10 +141,10 @@ const struct race foreign_race = {"foreign", LOSES, foreign_setup, {foreign_0, f
 const struct race foreign_long_race = {"foreign_long", LOSES, foreign_setup, {foreign_0, foreign_1, foreign_2},
                                        foreign_check,  2,     NULL};
 
-/* ---- stale: a thread takes the inbox of a slab while its owner empties it and another frees into it ---- */
+/* ---- stale: a thread takes a slab's inbox while its owner empties it and another thread frees into it ---- */
 
 static void stale_0(void) { got = kit_malloc(kit_heap[1]); }
-static void stale_1(void) { inbox_drain(kit_heap[2], slab); }
+static void stale_1(void) { slab_drain_inbox(kit_heap[2], slab); }
 static void stale_2(void) { free_and_send(3, block[63]); }
 static void stale_check(void) {
     kit_account(slab, KIT_BLOCKS - 52 + got_of_slab());
@@ -161,18 +162,18 @@ static void keep_setup(void) {
     slab = kit_slab_of(block[0]);
     race_expect(kit_heap[1]->current[KIT_CLASS] == slab && size_classes[KIT_CLASS].reuse_at == REUSE_AT);
     kit_heap[1]->returns[KIT_CLASS] = 1;
-    kit_heap[2]->adoptions_left = 0; /* it only frees: by way of its outbox */
+    kit_heap[2]->adoptions_left = 0; /* it only frees, through its outbox */
     race_label(slab, sizeof *slab, "slab");
 }
 static void keep_0(void) {
-    slab_leave_full(kit_heap[1], slab_leave_current(kit_heap[1], KIT_CLASS));
+    slab_give_up_current(kit_heap[1], KIT_CLASS);
     kept = load_relaxed(&slab->owner) == kit_heap[1];
     kit_free(kit_heap[1], block[KIT_BLOCKS - 1]);
-    tiny_empty(kit_heap[1]);
+    kind_tiny.empty(kit_heap[1]);
 }
 static void keep_1(void) {
     for (unsigned i = 0; i < REUSE_AT; i++)
-        remote_free(kit_heap[2], slab, block[i]);
+        outbox_free(kit_heap[2], slab, block[i]);
     outbox_flush(kit_heap[2]);
 }
 static void keep_2(void) { got = kit_malloc(kit_heap[3]); }
@@ -190,8 +191,9 @@ static void keep_check(void) {
 const struct race keep_race = {"keep", LOSES, keep_setup, {keep_0, keep_both}, keep_check, 4, NULL};
 const struct race keep_long_race = {"keep_long", LOSES, keep_setup, {keep_0, keep_1, keep_2}, keep_check, 4, NULL};
 
-/* ---- half_listed: no race with another thread, but with a signal's handler: the child that this forks has a list of owned slabs
- * as it was between any two stores of list_owned and slab_unlist, and its thread ends ---- */
+/* ---- half_listed: not a race between threads but with a signal handler. The child that it forks gets the list of
+ * owned slabs
+ * as it was between any two stores of list_owned and slab_unlist, and the child's thread ends ---- */
 
 enum { OWNED = 3 };
 static struct slab *owned[OWNED];
@@ -201,7 +203,7 @@ static void half_listed_setup(void) {
     uintptr_t blocks[OWNED * KIT_BLOCKS];
     for (unsigned i = 0; i < OWNED * KIT_BLOCKS; i++)
         blocks[i] = kit_malloc(kit_heap[0]);
-    kit_malloc(kit_heap[0]); /* the last is full and let go, too */
+    kit_malloc(kit_heap[0]); /* the last slab is full and let go, too */
     for (unsigned i = 0; i < OWNED; i++) {
         owned[i] = kit_slab_of(blocks[i * KIT_BLOCKS]);
         for (unsigned j = 0; j < KIT_BLOCKS / 2; j++)
@@ -209,7 +211,7 @@ static void half_listed_setup(void) {
         race_expect(load_relaxed(&owned[i]->owner) == kit_heap[1] && owned[i]->place & PLACE_OWNED);
     }
 }
-/* The first of the stores that take a slab off the list. */
+/* Performs the first `stores` of the stores that take a slab off the list. */
 static void take_off(struct heap *h, unsigned at, unsigned stores) {
     struct slab *s = owned[at], *next = at + 1 < OWNED ? owned[at + 1] : NULL, *prev = at > 0 ? owned[at - 1] : NULL;
     if (stores > 0)
@@ -220,7 +222,7 @@ static void take_off(struct heap *h, unsigned at, unsigned stores) {
         s->place &= (uint8_t)~PLACE_OWNED;
     h->owned.slabs -= stores > 3;
 }
-/* The first of those that put the last slab on it. */
+/* Performs the first `stores` of the stores that put the last slab on the list. */
 static void put_on(struct heap *h, unsigned stores) {
     struct slab *s = owned[OWNED - 1], *prev = owned[OWNED - 2];
     s->next = 0, s->prev = h->owned.last;
@@ -236,7 +238,7 @@ static void half_listed_0(void) {
     take_off(h, on ? OWNED - 1 : race_choose(OWNED), on ? 4 : race_choose(5));
     if (on)
         put_on(h, race_choose(4));
-    tiny_empty(h);
+    kind_tiny.empty(h);
     race_expect(h->owned.first == 0 && h->owned.slabs <= 1);
 }
 static void half_listed_check(void) {

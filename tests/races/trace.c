@@ -1,4 +1,5 @@
-/* The shared accesses of the execution that is under way, for whoever has to understand what went wrong. */
+/* Records the shared accesses of the current execution, for whoever has to understand what went wrong. */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 #include <stdio.h>

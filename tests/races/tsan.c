@@ -1,6 +1,7 @@
-/* The entry points that instrumented code calls, in the place of ThreadSanitizer's. They only pass on what is accessed.
+/* The entry points that instrumented code calls, instead of ThreadSanitizer's. They only pass the accesses on.
  *
- * memcpy and its like are wrapped by the linker (--wrap), because instrumented code calls them like any other. */
+ * The linker wraps memcpy and similar functions (--wrap), because instrumented code calls them like any others. */
+/* SPDX-License-Identifier: MIT */
 #include "model.h"
 
 /* NOLINTBEGIN: these names belong to the compiler */

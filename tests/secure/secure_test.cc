@@ -1,7 +1,8 @@
-/* Small programs that misuse the allocator under HAKMEM_SECURE=1, each run as a process of its own: it must end with
- * exactly the line that says what is wrong, or with SIGSEGV where a guard is touched; and programs that must not. If
- * one fails, an error that the mode is switched on for goes unnoticed. The cases of hardened_malloc's own tests are all
- * here, under names like its own. */
+/* Small programs that misuse the allocator under HAKMEM_SECURE=1, each run in its own process: each must end with
+ * exactly the line that says what is wrong, or with SIGSEGV where it touches a guard. Also correct programs, which must
+ * not end so. If one fails, an error that the mode is meant to catch goes unnoticed. All cases of hardened_malloc's own
+ * tests are here, under similar names. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <signal.h>
@@ -22,7 +23,7 @@ const Surface &S = subject();
 
 constexpr size_t kLarge = 256 * kKiB;
 
-/* A block that is named in the line the parent expects. */
+/* Returns a block whose address appears in the line that the parent expects. */
 char *named(size_t size, size_t alignment = 1) {
     char *block = hidden(alignment == 1 ? S.alloc(size) : S.aligned_alloc(alignment, size));
     printf("%p\n", static_cast<void *>(block));
@@ -30,7 +31,7 @@ char *named(size_t size, size_t alignment = 1) {
     return block;
 }
 
-/* Until what was freed has gone through quarantine and pool. */
+/* Allocates and frees until earlier freed blocks have passed through quarantine and pool. */
 void churn(size_t size, int times = 20000) {
     for (int i = 0; i < times; i++)
         S.free(hidden(S.alloc(size)));
@@ -66,11 +67,12 @@ void double_free_of_a_thread_that_ended(size_t size) {
     S.free(block);
     S.free(kept);
 }
-/* Two threads free a block at the same moment; the second gives it back when its slab has gone, and its memory is cut into slabs
- * of other sizes: into the middle of one, or beside them all. */
+/* Two threads free a block at the same moment. The second gives it back after its slab has gone and the memory was cut
+ * into slabs of other sizes: the block then lies in the middle of one of those, or in none. */
 struct Recut {
-    size_t before, after; /* sizes of blocks: in slabs of one slot or two */
-    uintptr_t slot, in;   /* of every three slots, where the block lies; which shall be taken by another slab then */
+    size_t before, after; /* block sizes, in slabs of one slot or two */
+    /* `slot`: which of every three slots contains the block. `in`: how many slots before it the new slab must begin. */
+    uintptr_t slot, in;
 };
 constexpr Recut kRecuts[] = {{5000, 12000, 2, 1}, {12000, 5000, 2, 1}, {5000, 12000, 0, 1}};
 uintptr_t slot_in_superslab(const void *p) {
@@ -88,7 +90,7 @@ void double_free_at_the_same_moment_of_a_slab_that_has_gone(size_t number) {
             block = one;
     for (char *one : blocks)
         if (superslab_of(one) != superslab_of(block))
-            kept = one; /* so that its SuperSlab does not have to stay */
+            kept = one; /* so that its SuperSlab need not stay */
     printf("%p\n", static_cast<void *>(block));
     fflush(stdout);
     std::promise<void> freed, gone;
@@ -119,7 +121,7 @@ void invalid_free_unprotected(size_t) {
 }
 void invalid_free_unaligned(size_t size) { S.free(hidden(S.alloc(size)) + 1); }
 void invalid_free_interior(size_t size) { S.free(hidden(S.alloc(size)) + size / 2 / 16 * 16); }
-/* The blocks beside it may be free or have been never handed out. */
+/* The blocks beside it may be free, or never handed out. */
 void invalid_free_neighbour(size_t size) { S.free(hidden(S.alloc(size)) + (size + 8 + 15) / 16 * 16); }
 
 /* ---- sizes ---- */
@@ -148,7 +150,7 @@ void realloc_of_freed(size_t size) {
 
 /* ---- overflows ---- */
 
-/* Changes a byte, whatever it is. */
+/* Changes a byte, whatever it was. */
 void spoil(char *at) { *at = static_cast<char>(*at + 1); }
 
 void overflow_1_byte(size_t size) {
@@ -189,7 +191,7 @@ void overflow_of_resized(size_t size) {
     spoil(block + size - 1);
     S.free(block);
 }
-/* Over the canary, into what the block has behind it: told when it is handed out again. */
+/* Skips the canary and writes to the unused rest of the block: detected when the block is handed out again. */
 void overflow_behind_canary(size_t size) {
     char *block = named(size);
     spoil(block + size + 8);
@@ -205,7 +207,7 @@ void grown_guard_behind(size_t size) {
     static_cast<char *>(S.realloc(S.alloc(size), grown))[(grown + page - 1) / page * page] = 1;
 }
 void large_guard_before(size_t size) { hidden(S.alloc(size))[-1] = 1; }
-/* From a block through all of its slab into the guard behind. */
+/* From a block through its whole slab into the guard behind it. */
 void slab_guard(size_t size) { memset(hidden(S.alloc(size)), 1, 2 * 65536 + 8 * 65536 * (size > 8000)); }
 
 /* ---- use after free ---- */
@@ -222,14 +224,14 @@ void write_after_free_last_byte(size_t size) {
     block[size - 1] = 1;
     churn(size);
 }
-/* While the block waits, another thread writes. */
+/* Another thread writes to the block while it waits in quarantine. */
 void write_after_free_by_another_thread(size_t size) {
     char *block = named(size);
     S.free(block);
     std::thread([&] { block[0] = 1; }).join();
     churn(size);
 }
-/* What is written then must be told, too, and not purged with the free pages of slabs in use. */
+/* Such a write must be detected, too, and not be purged with the free pages of slabs in use. */
 void write_after_free_and_trim(size_t size) {
     std::vector<char *> blocks(1024);
     for (char *&block : blocks)
@@ -266,8 +268,8 @@ constexpr char kWrite[] = "hakmem: write after free of @ (#-byte block)\n";
 const std::vector<size_t> kSmall{1, 8, 24, 48, 200, 1000, 5000, 60000}, kBig{kLarge, 3 * kMiB},
     kAll{1, 8, 24, 48, 200, 1000, 5000, 60000, kLarge, 3 * kMiB};
 
-/* A line is compared whole, with @ for the address the program named and # for the size; one that ends in a * by its
- * beginning; none: the program must die of a guard. */
+/* The whole line must match, with @ for the address that the program printed and # for the size. If the text ends in *,
+ * only the beginning must match. If it is empty, a guard must kill the program. */
 const std::vector<Misuse> &cases() {
     static const std::vector<Misuse> all{
         {"double_free", double_free, kOwnDouble, kAll},
@@ -354,7 +356,7 @@ TEST_P(Secure, EndsWithItsLine) {
 INSTANTIATE_TEST_SUITE_P(All, Secure, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Misuse> &one) { return one.param.name; });
 
-/* ---- what is no error: run in a child too, as the mode is asked for at the start ---- */
+/* ---- correct programs, also run in a child, because the mode is chosen at the start ---- */
 
 int fails = 0;
 void check(bool holds, const char *what) {
@@ -364,7 +366,7 @@ void check(bool holds, const char *what) {
     }
 }
 
-/* hardened_malloc's read_after_free_small and uninitialized_read_*: what a free block, and a new one, reads as. */
+/* hardened_malloc's read_after_free_small and uninitialized_read_*: how free blocks and new blocks read. */
 void memory_is_zero() {
     for (size_t size : kAll)
         for (int round = 0; round < 300; round++) {
@@ -376,8 +378,8 @@ void memory_is_zero() {
                 check(first_dirty(block, size) == size, "a freed block still holds its data");
         }
 }
-/* What is cleared by another way than a block that was written whole: blocks written here and there. A byte that stayed would
- * be told as a write after free, or be in the next block. */
+/* Blocks that were written only here and there are cleared in another way than blocks written whole. A byte left over
+ * would be reported as a write after free, or appear in the next block. */
 void blocks_used_in_part_are_zero() {
     for (size_t size : {size_t{121}, size_t{200}, size_t{255}, size_t{1001}, size_t{4090}, size_t{5000}, size_t{20011},
                         size_t{60000}})
@@ -427,13 +429,13 @@ void a_freed_block_is_not_the_next() {
             check(hidden(S.alloc(size)) != block, "the block freed last was handed out next");
         }
 }
-/* Two runs place their blocks in different order: how far each lies behind the first. */
+/* Prints how far each block lies behind the first. Two runs place their blocks in different orders. */
 void print_places() {
     char *first = hidden(S.alloc(40));
     for (int i = 0; i < 12; i++)
         printf("%td ", hidden(S.alloc(40)) - first);
 }
-/* In place or not: what is known of a block is right after each step. */
+/* In place or not: what the allocator knows about a block is right after each step. */
 void blocks_shrink_step_by_step() {
     for (size_t from : {size_t{60000}, size_t{49000}, size_t{30000}, size_t{9000}, size_t{1000}, size_t{100}})
         for (size_t divisor : {size_t{2}, size_t{3}, size_t{10}}) {
@@ -454,7 +456,7 @@ void sized_frees_that_fit() {
         S.free_sized(S.calloc(1, size), size);
     }
 }
-/* Far more blocks than the kernel has mappings: guards are left out before the program gets none. */
+/* Far more blocks than the kernel allows mappings: the allocator omits guards before the program is refused a block. */
 void many_large_blocks() {
     std::vector<char *> blocks;
     for (int i = 0; i < 40000; i++) {
@@ -470,7 +472,7 @@ void many_large_blocks() {
         S.free(block);
 }
 
-/* What is known of the blocks takes 2 bytes of each: a tenth of a heap of small ones, which the statistics must name. */
+/* The table uses 2 bytes for each block, a tenth of a heap of small blocks, which the statistics must report. */
 void the_table_is_metadata() {
     constexpr size_t kBlocks = 400000;
     double before = heap_stats()["rss_bytes"]["metadata"].number;
@@ -486,11 +488,11 @@ void the_table_is_metadata() {
     check(sum == 0, "the terms do not add up to the total");
 }
 
-/* ---- what goes back to the system ---- */
+/* ---- giving memory back to the system ---- */
 
 double heap_bytes(const char *term) { return heap_stats()["rss_bytes"][term].number; }
 
-/* `many` blocks, of which one in `keep` stays; 0: none. */
+/* Allocates `many` blocks and frees them, except one in `keep`; 0 keeps none. */
 void allocate_and_free(size_t size, size_t many, size_t keep) {
     std::vector<char *> blocks(many);
     for (char *&block : blocks) {
@@ -507,7 +509,7 @@ void the_table_goes_back() {
     hak_trim();
     check(heap_bytes("metadata") - before < kMiB, "the table of blocks that are all free stays");
 }
-/* One block in each slab or so is left of 20 MiB. */
+/* About one block in each slab is left of 20 MiB. */
 void free_pages_go_back() {
     double before = heap_bytes("total");
     allocate_and_free(48, 300000, 1000);
@@ -516,7 +518,8 @@ void free_pages_go_back() {
     check(grown < 6.0 * kMiB, "free pages stay in slabs of which something is used");
     allocate_and_free(48, 300000, 0);
 }
-/* A thread's quarantine keeps a slab from being given back for each block; a trim empties those of all threads that go on. */
+/* A thread's quarantine can keep one slab from being given back for each block in it; a trim empties the quarantines of
+ * all threads that go on running. */
 void a_trim_reaches_other_threads() {
     double before = 0, after = 0;
     std::thread([&] {
@@ -524,12 +527,13 @@ void a_trim_reaches_other_threads() {
         allocate_and_free(900, 5000, 0);
         before = heap_bytes("thread_caches");
         std::thread(hak_trim).join();
-        allocate_and_free(40, 1000, 0); /* of other classes */
+        allocate_and_free(40, 1000, 0); /* blocks of other classes */
         after = heap_bytes("thread_caches");
     }).join();
     check(after < before / 2, "a trim leaves other threads' quarantines");
 }
-/* A free that finds another thread's trim wanted empties what it was about to spill: no block may be in two hands then. */
+/* A free that sees a trim requested by another thread empties what it was about to spill. No block may then belong to
+ * two threads. */
 void a_trim_between_frees() {
     constexpr size_t kBlocks = 400, kSize = 40;
     for (int round = 0; round < 20; round++) {
@@ -549,7 +553,7 @@ void a_trim_between_frees() {
             S.free(block);
     }
 }
-/* Freed large blocks wait inaccessible; what of them stays resident for it is bounded, and gone after a trim. */
+/* Freed large blocks wait inaccessible. The part of them that stays resident is bounded, and gone after a trim. */
 void large_blocks_in_quarantine_are_bounded() {
     double before = heap_bytes("total");
     for (int i = 0; i < 2000; i++) {
@@ -562,7 +566,7 @@ void large_blocks_in_quarantine_are_bounded() {
     hak_trim();
     check(heap_bytes("total") - before < 2.0 * kMiB, "a trim leaves the quarantine of large blocks");
 }
-/* Of 64 MiB blocks of 2 MiB take 4 each, touched or not. */
+/* With a limit of 64 MiB: blocks of 2 MiB take 4 MiB each, touched or not. */
 void a_limit_admits_blocks_that_are_touched_whole() {
     allocate_and_free(2 * kMiB, 16, 0);
     hak_trim();
@@ -580,9 +584,9 @@ int mappings() {
     fclose(file);
     return lines;
 }
-/* What huge pages were asked for is, when it is free, like what is around it: else each such block costs mappings for ever. */
+/* A free span that had huge pages must become like its surroundings, or each such block costs mappings forever. */
 void shrunk_blocks_leave_no_mappings() {
-    allocate_and_free(4 * kMiB, 16, 0); /* touched whole: so are the next */
+    allocate_and_free(4 * kMiB, 16, 0); /* touched whole, so the next ones are expected to be, too */
     hak_trim();
     int before = mappings();
     std::vector<char *> blocks(6);

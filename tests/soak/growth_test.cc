@@ -1,10 +1,13 @@
-/* A heap that grows gives back, as it does, what is free inside slabs that are partly used: or else each change of what a
- * server does leaves the pages of the last sizes behind, until nothing but a restart helps.
+/* A growing heap gives back the free memory inside partly used slabs as it grows. Otherwise each change in what a
+ * server does leaves the pages of the previous sizes behind, until only a restart helps.
  *
- *  1. 96 MiB of blocks of 64 KiB are live, eight a slab; then two of each eight are freed: those pages are free, not used.
- *  2. As much again was live before and is free: the slots are EMPTY, and all that is allocated from now on fits into them.
- *  3. 48 MiB of small blocks are allocated. The free pages have to be gone afterwards. One thread, so nothing here depends
- *     on time. */
+ *  1. 96 MiB of blocks of 64 KiB are live, eight in a slab. Then two of each eight are freed: their pages are free and
+ *     unused.
+ *  2. The same amount was live before and is free: its slots are EMPTY, and everything that is allocated from now on
+ *     fits into them.
+ *  3. 48 MiB of small blocks are allocated. Afterwards the free pages must be gone. There is one thread, so nothing
+ *     here depends on time. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

@@ -1,14 +1,15 @@
-/* A day of a server in little: what is live drifts up and down from hour to hour and changes its sizes, threads come and
- * go, blocks are freed by others than those that made them. The resident memory is sampled throughout; it must stay below
- * 1.25 times the most that was live, blocks rounded up (1.75 times where an hour has no use for the blocks of the last one; 0.05
- * more in several days, whose most is that of more hours).
+/* A scaled-down day of a server: live memory drifts up and down from hour to hour and changes its sizes, threads come
+ * and go, and threads free each other's blocks. Resident memory is sampled throughout. It must stay below 1.25 times
+ * the peak of live memory, blocks rounded up (1.75 times where an hour cannot use the blocks of the previous one; 0.05
+ * more over several days, whose peak is that of more hours).
  *
- *  1. A day has 24 hours; an hour has its own number of threads and its own goal of live bytes. Sizes are those of all
- *     recorded traces, or in the second test, each hour those of one of them. HAK_TEST_LONGER=N runs N days in one process:
- *     growth from day to day shows as well.
- *  2. Each thread lives for one shift, has its share of the operations, and works on a table of blocks that all share: it
- *     allocates into a place and frees what another thread left there.
- *  3. The table is mapped and touched before the first sample, so it counts as neither. */
+ *  1. A day has 24 hours. Each hour has its own number of threads and its own goal of live bytes. Sizes are those of
+ *     all recorded traces or, in the second test, each hour those of one trace. HAK_TEST_LONGER=N runs N days in one
+ *     process, so growth from day to day shows as well.
+ *  2. Each thread lives for one shift and does its share of the operations, on a table of blocks that all threads
+ *     share: it allocates into a place and frees the block that another thread left there.
+ *  3. The table is mapped and touched before the first sample, so it counts neither as live nor as resident. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 
@@ -25,12 +26,12 @@ namespace {
 const Surface &S = subject();
 
 constexpr unsigned kHours = 24, kShifts = 6, kThreadsMost = 8;
-constexpr size_t kPlaces[] = {size_t{1} << 20, size_t{1} << 16}; /* of young blocks, of old ones */
+constexpr size_t kPlaces[] = {size_t{1} << 20, size_t{1} << 16}; /* for young blocks, for old ones */
 constexpr size_t kSamplesEvery = 4096;
-constexpr size_t kLeast = 24 * kMiB, kMost = 96 * kMiB; /* live, at night and at noon */
-constexpr size_t kSizeMost = 64 * kKiB;                 /* a few larger blocks would decide the figure */
+constexpr size_t kLeast = 24 * kMiB, kMost = 96 * kMiB; /* live at night, live at noon */
+constexpr size_t kSizeMost = 64 * kKiB;                 /* a few larger blocks would dominate the figure */
 
-/* What lies before a block's bytes for the next thread to see: 16 bytes, so blocks are at least that. */
+/* Precedes a block's bytes, for the next thread to check: 16 bytes, so blocks are at least that large. */
 struct Mark {
     uint64_t size, check;
 };
@@ -93,8 +94,8 @@ class Day {
         for (auto &thread : running)
             thread.join();
     }
-    /* One block in eight lives long: it goes to the old ones, where one is freed at random. The others leave in about the
-     * order they came. The old ones have an eighth of the bytes. */
+    /* One block in eight lives long: it joins the old ones, where a random one is freed. The others leave in about the
+     * order in which they came. The old ones have an eighth of the bytes. */
     void work(uint64_t seed, size_t operations) {
         Random random(seed);
         for (size_t i = 0; i < operations; i++) {
@@ -120,7 +121,7 @@ class Day {
         auto *block = static_cast<Mark *>(S.alloc(size));
         size = S.usable_size(block);
         *block = {size, ~size};
-        memset(block + 1, 1, size - sizeof(Mark)); /* live is resident */
+        memset(block + 1, 1, size - sizeof(Mark)); /* touched, so live memory is resident */
         kind.live += size;
         end(kind, kind.places[place % kind.size].exchange(block));
     }
@@ -152,7 +153,7 @@ class Day {
     std::atomic<size_t> peak_live_{0}, peak_rss_{0};
 };
 
-/* On a machine that is busy with other things the purger comes late: one of three times has to do. */
+/* On a busy machine the purger runs late, so one success in three tries is enough. */
 void run_days(bool phases, const char *name, double most) {
     size_t days = static_cast<size_t>(from_environment("HAK_TEST_LONGER")), operations = 600000 / kShorter;
     double ratio = 1e9;
@@ -166,7 +167,7 @@ void run_days(bool phases, const char *name, double most) {
         figure("soak_operations", static_cast<long>(days * kHours * operations));
         day.free_all();
         hak_trim();
-        if (kShorter > 1) /* a sanitizer's own memory is not the heap's */
+        if (kShorter > 1) /* a sanitizer's own memory does not belong to the heap */
             return;
         EXPECT_LE(day.rss(), day.peak_rss() / 20) << "what is left when all is freed";
     }

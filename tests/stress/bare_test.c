@@ -1,9 +1,11 @@
-/* bare_test birth|last: what shows only in a program that hardly allocates, so in C without a test library.
+/* bare_test birth|last: effects that show only in a program that hardly allocates, so this is C without a test library.
  *
- *   birth  With 40 keys made before the library's own, pthread_setspecific allocates 512 bytes at the birth of each heap, the
- *          very size that the thread asks for. If it fails, each such thread loses a slab's worth of memory.
- *   last   Main frees what a thread left, a block of each slab while that thread still lives. If it fails, main holds back
- *          megabytes of free memory. */
+ *   birth  With 40 keys made before the library's own, pthread_setspecific allocates 512 bytes at the birth of each
+ *          heap, exactly the size that the thread then requests. If it fails, each such thread loses a slab's worth
+ *          of memory.
+ *   last   Main frees the blocks a thread left, one of each slab while that thread still lives. If it fails, main
+ *          holds back megabytes of free memory. */
+/* SPDX-License-Identifier: MIT */
 #include <hakmem.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 1144, SIZE = 512, KEYS = 40 }; /* nine slabs, the last not full */
+enum { BLOCKS = 1144, SIZE = 512, KEYS = 40 }; /* nine slabs, the last one not full */
 enum { LARGER = 1024, LARGER_IN_SLAB = 64, MANY = 120 * LARGER_IN_SLAB, MOST_KEPT = 4 << 20 };
 
 static void *blocks[BLOCKS], *many[MANY];
@@ -69,7 +71,7 @@ static int birth(void) {
     pthread_join(thread, NULL);
     malloc_trim(0);
     long live = live_bytes();
-    if (live > 2 * SIZE) /* main's own values of keys */
+    if (live > 2 * SIZE) /* main's own thread-specific values */
         fprintf(stderr, "%ld bytes are live though all is freed\n", live);
     return live > 2 * SIZE;
 }

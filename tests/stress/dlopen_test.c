@@ -1,5 +1,7 @@
-/* A program that knows no HAKMEM loads the library with dlopen, uses it beside glibc's malloc, from threads too, and
- * closes it while a thread that used it still lives. If it fails, embedding the library in a plugin crashes the host. */
+/* A program that knows nothing of HAKMEM loads the library with dlopen, uses it beside glibc's malloc, also from
+ * threads, and closes it while a thread that used it still lives. If it fails, embedding the library in a plugin
+ * crashes the host. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -33,7 +35,7 @@ static void *outlive(void *nothing) {
     use();
     pthread_barrier_wait(&used);
     pthread_barrier_wait(&closed);
-    return nothing; /* its heap is given up after the dlclose */
+    return nothing; /* the thread gives its heap back after the dlclose */
 }
 
 int main(int argc, char **argv) {

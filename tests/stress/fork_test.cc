@@ -1,6 +1,7 @@
-/* fork, vfork and posix_spawn while other threads allocate: the child must work at once. A child that hangs is ended by its
- * alarm, and the test fails. If it fails, prefork servers and everything that starts programs can lock up. support.h: how to
- * have more children. */
+/* fork, vfork and posix_spawn while other threads allocate: the child must work at once. If a child hangs, its alarm
+ * ends it. If this test fails, prefork servers and everything that starts programs can lock up. support.h says how to
+ * run more children. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +19,7 @@ const Surface &S = subject();
 
 constexpr unsigned kHangSeconds = 30;
 
-/* Threads that allocate, free each other's blocks, and write with stdio, until told to stop. */
+/* Threads that allocate, free each other's blocks, and write with stdio, until they are stopped. */
 class Noise {
   public:
     explicit Noise(int threads) {
@@ -32,7 +33,7 @@ class Noise {
         for (auto &place : shared_)
             S.free(place.exchange(nullptr));
     }
-    /* The child frees blocks of threads that do not exist there. */
+    /* Frees, in the child, blocks of threads that do not exist there. */
     void free_everything() {
         for (auto &place : shared_)
             S.free(place.exchange(nullptr));
@@ -58,7 +59,7 @@ class Noise {
     std::vector<std::thread> threads_;
 };
 
-/* What a child does: free what it inherited, allocate in every tier, start a thread. */
+/* The child's work: frees what it inherited, allocates in every tier, starts a thread. */
 void child_work(Noise *noise, std::vector<void *> &inherited, bool with_thread, int blocks_wanted = 300) {
     for (void *block : inherited)
         S.free(block);
@@ -132,7 +133,7 @@ TEST(Fork, WhileFourThreadsAllocate) {
         S.free(block);
 }
 
-/* A child of a child, and a child that goes on living with threads of its own. */
+/* A child of a child, and a child that lives on with threads of its own. */
 TEST(Fork, Generations) {
     Noise noise(2);
     for (int round = 0; round < times(60); round++) {
@@ -179,7 +180,7 @@ TEST(Fork, UnderscoreForkRunsNoHandlers) {
 }
 
 TEST(Fork, ParentsFreesAfterForkAreNotTheChilds) {
-    /* Memory is copied: what the child frees stays allocated in the parent, contents and all. */
+    /* Memory is copied: a block that the child frees stays allocated in the parent, with its contents. */
     std::vector<std::pair<char *, size_t>> blocks;
     for (size_t size : kTierSizes) {
         blocks.emplace_back(static_cast<char *>(S.alloc(size)), size);
@@ -204,13 +205,13 @@ TEST(Fork, ParentsFreesAfterForkAreNotTheChilds) {
     }
 }
 
-/* ---- a program started ---- */
+/* ---- starting a program ---- */
 
-/* In its child the parent's memory is shared, so what it does to the heap is done to the parent's. */
+/* The child shares its parent's memory, so what it does to the heap happens to the parent's heap. */
 pid_t vfork_and_exec(const char *program) {
     const char *const argv[] = {program, "--as-child", nullptr};
     void *volatile block = S.alloc(300);
-    volatile bool shared = false; /* an emulator may make it a fork */
+    volatile bool shared = false; /* an emulator may turn vfork into fork */
     pid_t pid = vfork();
     if (pid == 0) {
         shared = true;
@@ -261,12 +262,12 @@ volatile sig_atomic_t is_child, works_in_handler;
 std::atomic<int> children;
 const int kMostChildren = times(200);
 
-/* Tiny blocks for the most part, or of the sizes that go through rings. */
+/* Mostly tiny blocks, or only blocks of sizes that go through rings. */
 void *block_of_any_size(Random &random) {
     return S.alloc(works_in_handler ? 1025 + random.below(16000) : random.log_size(random.below(100) == 0 ? 20 : 10));
 }
 
-/* The interrupted malloc or free is not gone on with. */
+/* Never returns to the interrupted malloc or free. */
 [[noreturn]] void work_in_handler() {
     Random random(static_cast<uint64_t>(getpid()));
     void *blocks[200] = {};
@@ -298,7 +299,7 @@ void fork_in_handler(int) {
     errno = saved;
 }
 
-/* The interrupted loop: in a child it goes on for a while, then ends. */
+/* The loop that signals interrupt. In a child it goes on for a while, then ends. */
 void allocate_until_enough_children() {
     Random random(77);
     void *blocks[200] = {};
@@ -350,7 +351,7 @@ TEST(Fork, InASignalHandlerThatInterruptsMalloc) {
     figure("forks_in_a_signal_handler", kMostChildren);
 }
 
-/* The child of a crash handler that writes a report: what it allocates there may be lost, but no block is handed out twice. */
+/* The child of a crash handler that writes a report: its allocations may be lost, but no block is handed out twice. */
 TEST(Fork, InASignalHandlerWhereTheChildAllocates) {
     works_in_handler = 1;
     fork_in_signal_handlers();

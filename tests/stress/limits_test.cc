@@ -1,6 +1,8 @@
-/* Memory that runs out: RLIMIT_AS, RLIMIT_DATA, locked memory, mappings, a memory cgroup, overcommit. Each case is this
- * program started again under the limit: it gets almost all the limit allows, then NULL with ENOMEM, and goes on after
- * freeing. If it fails, programs under `ulimit -v`, in locked memory or in containers die although there is memory. */
+/* Running out of memory: RLIMIT_AS, RLIMIT_DATA, locked memory, mappings, a memory cgroup, overcommit. Each case starts
+ * this program again under the limit: it gets almost everything the limit allows, then NULL with ENOMEM, and goes on
+ * after freeing. If it fails, programs under `ulimit -v`, in locked memory or in containers die although there is
+ * memory. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <malloc.h>
@@ -24,7 +26,7 @@ namespace {
     _exit(1);
 }
 
-/* Bytes of this process that count against the limit and are not the allocator's: files, stacks, libc's own data. */
+/* Bytes of this process that count against the limit but are not the allocator's: files, stacks, libc's own data. */
 size_t foreign_bytes(bool writable_only) {
     FILE *file = fopen("/proc/self/maps", "re");
     char line[512];
@@ -42,14 +44,15 @@ size_t foreign_bytes(bool writable_only) {
     return sum;
 }
 
-/* What the block takes of memory: large ones take whole slots in the default mode, though only what was asked for is usable. */
+/* The memory that the block takes: in the default mode a large block takes whole slots, though only the requested bytes
+ * are usable. */
 size_t taken_bytes(void *block, size_t size) {
     constexpr size_t kSlot = 64 * kKiB;
     bool whole_slots = size > kSlot && size <= kMiB && getenv("HAKMEM_SECURE") == nullptr;
     return whole_slots ? (size + kSlot - 1) / kSlot * kSlot : malloc_usable_size(block);
 }
 
-/* Blocks linked through their first word, so that holding them costs nothing. */
+/* Blocks linked through their first word, so that holding them needs no further memory. */
 struct Chain {
     void **head = nullptr;
     size_t count = 0, bytes = 0;
@@ -90,7 +93,7 @@ void expect_enomem() {
     }
 }
 
-/* Exhausts memory in blocks of one size, several times, and checks how much was had: about as much each time. */
+/* Exhausts memory several times in blocks of one size, and checks how much it got: about the same each time. */
 void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
     size_t least = static_cast<size_t>(owed * static_cast<double>(limit - foreign));
     for (int round = 0; round < 3; round++) {
@@ -115,7 +118,8 @@ void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
 void exhaust_all_sizes(size_t limit, bool writable_only, double owed) {
     size_t foreign = foreign_bytes(writable_only);
     for (size_t size : {64 * kKiB, 100 * kKiB, kMiB, size_t{48}, size_t{1000}, 5 * kKiB, 3 * kMiB, size_t{48}})
-        exhaust(size, limit, foreign, size > 2 * kMiB ? owed * 3 / 4 : owed); /* 3 MiB take two SuperSlabs of 2 MiB */
+        /* A block of 3 MiB takes two SuperSlabs of 2 MiB. */
+        exhaust(size, limit, foreign, size > 2 * kMiB ? owed * 3 / 4 : owed);
     bool threw = false;
     try {
         for (;;)
@@ -127,7 +131,7 @@ void exhaust_all_sizes(size_t limit, bool writable_only, double owed) {
         give_up("no bad_alloc");
 }
 
-/* A locked program: madvise cannot drop its pages, and every writable mapping is filled. */
+/* A locked program: madvise cannot drop its pages, and the kernel fills every writable mapping. */
 void live_locked() {
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
         give_up("mlockall: %s", strerror(errno));
@@ -146,7 +150,7 @@ void live_locked() {
         give_up("%zu KiB resident in a locked program that uses 10 MiB", rss / kKiB);
 }
 
-/* What is committed without being in use is resident there. */
+/* In a locked program, memory that is committed without being in use is resident. */
 void fill_locked(size_t bytes) {
     constexpr size_t kBlock = 1000;
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
@@ -160,8 +164,8 @@ void fill_locked(size_t bytes) {
         give_up("%zu KiB resident for %zu in use", used / kKiB, bytes / kKiB);
 }
 
-/* An aligned huge block beside few others: the search for a place must not leave the committed part of the tables.
- * `shape` is the number of blocks before, times 1000, and the alignment in MiB. */
+/* An aligned huge block beside a few others: the search for its place must not leave the committed part of the tables.
+ * `shape` is the number of earlier blocks times 1000, plus the alignment in MiB. */
 void align_at_the_frontier(size_t shape) {
     std::vector<void *> blocks;
     for (size_t i = 0; i < shape / 1000; i++)
@@ -172,7 +176,7 @@ void align_at_the_frontier(size_t shape) {
         give_up("no aligned block");
 }
 
-/* Mappings that the kernel cannot merge, until there are `left` to go. */
+/* Makes mappings that the kernel cannot merge, until only `left` more are possible. */
 std::vector<void *> eat_mappings(size_t left) {
     std::vector<void *> eaten;
     eaten.reserve(200000);
@@ -188,7 +192,7 @@ std::vector<void *> eat_mappings(size_t left) {
     return eaten;
 }
 
-/* What is there goes on being used when no mapping can be had; blocks that grow keep their contents. */
+/* When no mapping can be had, existing memory stays in use, and growing blocks keep their contents. */
 void live_without_mappings(size_t left) {
     size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     Chain chain;
@@ -207,7 +211,7 @@ void live_without_mappings(size_t left) {
             give_up("freed memory cannot be had again: %zu of %zu", i, had / 3);
     size_t size = 3 * kMiB;
     for (; size < 40 * kMiB; size += 2 * kMiB) {
-        char *other = static_cast<char *>(malloc(2 * kMiB)); /* in the way of growth in place */
+        char *other = static_cast<char *>(malloc(2 * kMiB)); /* blocks growth in place */
         errno = 0;
         auto *grown = static_cast<char *>(realloc(growing, size));
         if (grown == nullptr && errno != ENOMEM)
@@ -229,7 +233,8 @@ void live_without_mappings(size_t left) {
     free(growing);
 }
 
-/* The kernel grants addresses only: what is touched beyond the limit is death by its hand, not ours. So half is used. */
+/* The kernel only grants addresses: when a program touches more than the limit, the kernel kills it, and the allocator
+ * cannot help. So this uses half of the limit. */
 void live_in_cgroup(size_t limit) {
     for (int round = 0; round < 6; round++)
         for (size_t size : {size_t{48}, size_t{1000}, 20 * kKiB, 300 * kKiB, 3 * kMiB}) {
@@ -242,7 +247,7 @@ void live_in_cgroup(size_t limit) {
         }
 }
 
-/* Much address space, none of it touched. */
+/* Takes much address space and touches none of it. */
 void exhaust_untouched(size_t limit) {
     for (int round = 0; round < 3; round++) {
         std::vector<void *> blocks;
@@ -267,10 +272,12 @@ int run_child(const std::string &name, size_t limit) {
         exhaust_all_sizes(limit, false, 0);
     if (name == "frontier")
         align_at_the_frontier(limit);
-    /* Secure mode's guards take addresses: of small blocks 17 slots of 32, and 48-byte blocks take 64 with their canary. */
+    /* Secure mode's guards take addresses: 17 of 32 slots for small blocks. Blocks of 48 bytes take 64 with their
+     * canary. */
     if (name == "as")
         exhaust_all_sizes(limit, false, in_secure_mode() ? 0.25 : limit >= 200 * kMiB ? 0.90 : 0.85);
-    /* There guards don't count here; the table does: up to 132 KiB of each SuperSlab that was ever used for small blocks. */
+    /* Guards do not count here, but the table does: up to 132 KiB for each SuperSlab that was ever used for small
+     * blocks. */
     if (name == "data")
         exhaust_all_sizes(limit, true, in_secure_mode() ? 0.45 : 0.80);
     if (name == "locked")
@@ -302,7 +309,7 @@ void run_limited(const char *name, size_t bytes, void (*prepare)(long)) {
 TEST(Limits, AddressSpace64MiB) { run_limited("as", 64 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace256MiB) { run_limited("as", 256 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace1GiB) { run_limited("as", kGiB, limit_address_space); }
-/* Below 64 MiB the program's own files are much of it: how much is owed is not said. */
+/* Below 64 MiB the program's own files are a large part, so no minimum is required. */
 TEST(Limits, AddressSpace16MiB) { run_limited("small", 16 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace24MiB) { run_limited("small", 24 * kMiB, limit_address_space); }
 TEST(Limits, AddressSpace32MiB) { run_limited("small", 32 * kMiB, limit_address_space); }
@@ -343,7 +350,7 @@ TEST(Limits, MemoryCgroup) {
     run_limited("cgroup", kLimit, MemoryCgroup::enter);
 }
 
-/* A limit set after the start, as shells' children do to themselves: reservation and blocks stay usable. */
+/* A limit set after the start, as shells' children do to themselves: the reservation and all blocks stay usable. */
 TEST(Limits, LateLimitIsAnErrorNotACrash) {
     fflush(nullptr);
     pid_t pid = fork();

@@ -1,6 +1,7 @@
-/* Libraries that come and go under HAKMEM. Linked with libhakmem.so; plugins allocate when loaded, used and unloaded. And the
- * loader's odd ways: plugins that bind to glibc's malloc, audit modules. If one fails, a program that loads others' code dies
- * without saying why. */
+/* Libraries that are loaded and unloaded under HAKMEM. This program is linked with libhakmem.so; plugins allocate when
+ * they are loaded, used and unloaded. Also the loader's special cases: plugins that bind to glibc's malloc, and audit
+ * modules. If one fails, a program that loads other people's code dies without an explanation. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -23,7 +24,7 @@ void use_plugin(int flags) {
     dlclose(plugin);
     for (size_t i = 0; i < blocks.size(); i++) {
         EXPECT_EQ(strlen(blocks[i]), kTierSizes[i]);
-        free(blocks[i]); /* the block outlives the library it came from */
+        free(blocks[i]); /* the block outlives the library that allocated it */
     }
 }
 
@@ -70,7 +71,7 @@ TEST(Loading, APluginOutlivesMain) {
     EXPECT_EQ(outcome.err, "");
 }
 
-/* ---- RTLD_DEEPBIND: the plugin's malloc is glibc's, the program's free is ours ---- */
+/* ---- RTLD_DEEPBIND: the plugin calls glibc's malloc, the program calls our free ---- */
 
 int use_deep_bound(const std::string &call) {
     void *plugin = dlopen(HAK_TEST_PLUGIN, RTLD_NOW | RTLD_DEEPBIND);
@@ -104,7 +105,7 @@ TEST(DeepBind, AForeignBlockIsNamedInOneLine) {
     }
 }
 
-/* ---- LD_AUDIT: the loader calls code that allocates, while it loads us ---- */
+/* ---- LD_AUDIT: the loader calls code that allocates while it loads us ---- */
 
 void run_audited(const char *module) {
     std::string preload = std::string("LD_PRELOAD=") + HAK_TEST_LIBRARY;
@@ -116,11 +117,11 @@ void run_audited(const char *module) {
 
 TEST(Audit, AModuleMayAllocate) { run_audited(HAK_TEST_AUDIT); }
 
-/* The module's libc is a second one, whose thread-specific values share their places with the first one's. */
+/* The module has a libc of its own, whose thread-specific values occupy the same places as the program's. */
 TEST(Audit, AModuleMayBringASecondHakmem) { run_audited(HAK_TEST_AUDIT_OVER_HAKMEM); }
 
-/* The library is first called before its libc has been given the environment. If it fails, what is fixed at the start
- * (REGION_BYTES, HUGE_PAGES, SECURE, …) keeps its default under an audit module. */
+/* The library is called before its libc has the environment. If it fails, options that are fixed at the start
+ * (REGION_BYTES, HUGE_PAGES, SECURE, …) keep their defaults under an audit module. */
 int cannot_have_a_gibibyte() { return malloc(kGiB) == nullptr ? 0 : 5; }
 
 TEST(Audit, OptionsOfTheEnvironmentCount) {

@@ -1,9 +1,11 @@
-/* Random sequences of calls over the whole API against a shadow that knows every live block (fuzz/operations.h): no two
- * overlap, each is aligned, keeps its contents and is as big as it says, calloc is zero, errno is right. If it fails, some
- * sequence of calls that a program may make corrupts its memory. It is then made short, printed, and written to a file:
- *   HAK_TEST_REPLAY=FILE               runs such a file again
+/* Random sequences of calls over the whole API, checked against a shadow that knows every live block
+ * (fuzz/operations.h): no two overlap, each is aligned, keeps its contents and is as big as it claims, calloc returns
+ * zeroes, errno is right. If it fails, some sequence of calls that a program may make corrupts its memory. The failing
+ * sequence is shortened, printed, and written to a file:
+ *   HAK_TEST_REPLAY=FILE               replays such a file
  *   --gtest_random_seed=N              runs other sequences
  *   HAK_TEST_LONGER=N                  runs N times as many */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,16 +15,16 @@
 
 namespace {
 
-constexpr size_t kShrinkSteps = 30000000; /* replayed while a sequence that failed is made short */
+constexpr size_t kShrinkSteps = 30000000; /* replayed while a failed sequence is shortened */
 
-/* Runs the sequence of that seed; if it fails, says how, with the shortest sequence found that does. */
+/* Runs the sequence of that seed. If it fails, reports how, with the shortest sequence found that also fails. */
 void run_sequence(uint64_t seed, size_t steps, unsigned threads) {
     Script script = script_random(seed, steps, threads);
     Verdict verdict = script_run(subject(), script);
     if (!verdict.failed)
         return;
     printf("sequence %llu: %s\n", static_cast<unsigned long long>(seed), verdict.message.c_str());
-    fflush(stdout); /* making it short may take longer than the test has */
+    fflush(stdout); /* shortening may take longer than the test has */
     script = script_shrink(subject(), script, verdict, kShrinkSteps);
     std::string file = "model-" + std::to_string(seed) + ".steps", text = script_text(script);
     std::ofstream(file) << text;
@@ -31,7 +33,7 @@ void run_sequence(uint64_t seed, size_t steps, unsigned threads) {
                   << text.substr(0, 5000);
 }
 
-/* `parts` sequences, of `steps` together. */
+/* Runs `parts` sequences, `steps` steps in all. */
 void run_sequences(const char *name, size_t parts, int steps, const std::vector<unsigned> &threads) {
     auto seed = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)) * 1000000;
     printf("seed %llu\n", static_cast<unsigned long long>(seed));
@@ -54,7 +56,7 @@ TEST(Model, ThreadsThatHandOverAndEnd) { run_sequences("model_operations_threads
 char *planted_victim;
 size_t planted_count;
 
-/* Each block of 700 bytes or more is in danger when 16 small ones have been freed after it. */
+/* A block of 700 bytes or more is damaged once 16 small ones have been freed after it. */
 Surface with_planted_bug() {
     Surface surface = subject();
     surface.alloc = [](size_t size) {
@@ -82,7 +84,7 @@ TEST(Model, ABugIsFoundAndItsSequenceMadeShort) {
     ASSERT_TRUE(verdict.failed);
     EXPECT_NE(verdict.message.find("byte 300 of the block"), std::string::npos) << verdict.message;
     script = script_shrink(surface, script, verdict);
-    /* one block, sixteen born and freed, one check: not many more */
+    /* One block, sixteen allocations and frees, one check: little more than that. */
     EXPECT_LE(script.size(), 60u) << script_text(script);
     EXPECT_TRUE(script_run(surface, script).failed);
     EXPECT_FALSE(script_run(subject(), script).failed);

@@ -1,6 +1,7 @@
-/* Allocation before main, and after it: constructors, destructors of statics, atexit handlers, pthread keys and
- * thread_locals of threads that end late. Blocks cross from each phase into the next. Linked dynamically and, as
- * another program, with -static. The last thing it does is to print "ok". */
+/* Allocation before and after main: constructors, destructors of statics, atexit handlers, pthread keys and
+ * thread_locals of threads that end late. Blocks pass from each phase to the next. Linked dynamically and, as another
+ * program, with -static. Its last action is to print "ok". */
+/* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ class Load {
 
 Load *made_before_main;
 
-/* Early: among the first constructors; its destructor counterpart among the last. */
+/* Runs early, among the first constructors; its destructor counterpart runs among the last. */
 __attribute__((constructor(101))) void first_constructor() {
     free(malloc(10));
     made_before_main = new Load(1);

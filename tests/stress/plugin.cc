@@ -1,4 +1,5 @@
-/* A library loaded and unloaded by loading_test: it allocates in its constructor, while used, and in its destructor. */
+/* A library that loading_test loads and unloads: it allocates in its constructor, when used, and in its destructor. */
+/* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ thread_local std::string of_this_thread;
 
 } // namespace
 
-/* A block for the caller to free. */
+/* Returns a block for the caller to free. */
 extern "C" char *plugin_work(size_t size) {
     of_this_thread.assign(size % 5000 + 100, 'y');
     state.names[static_cast<int>(size)] = of_this_thread;

@@ -1,5 +1,6 @@
-/* One thread frees a single block in each of 10,000 slabs and then sleeps, while others free the rest: what is not
- * live must go back to the system all the same. (glibc, jemalloc and mimalloc keep nearly everything.) */
+/* One thread frees a single block in each of 10,000 slabs and then sleeps, while others free the rest: memory that is
+ * not live must go back to the system all the same. (glibc, jemalloc and mimalloc keep nearly everything.) */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class Flag {
     bool set_ = false;
 };
 
-/* The pointers lie outside of the heap under test. */
+/* An array of pointers outside the heap under test. */
 struct Pointers {
     explicit Pointers(size_t most)
         : bytes(most * sizeof(void *)),
@@ -47,8 +48,7 @@ struct Pointers {
     char **at;
 };
 
-/* The purge comes by a thread of its own, when that gets to run. Returns what is resident once the goal is reached, or after a
- * minute. */
+/* The purger works when it gets to run. Returns what is resident once the goal is reached, or after a minute. */
 size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
     size_t rss = rss_bytes();
     for (int i = 0; i < 6000 && rss > goal; i++) {
@@ -60,7 +60,7 @@ size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
 
 long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
-/* `keep_every`: one block of so many stays live; 0: none. */
+/* `keep_every`: one block in this many stays live; 0 for none. */
 void run_sleeper(size_t block_bytes, size_t keep_every) {
     size_t total = kSlabs * (kSlotBytes / block_bytes);
     Pointers blocks(total), firsts(kSlabs + 100);
@@ -95,13 +95,13 @@ void run_sleeper(size_t block_bytes, size_t keep_every) {
     helper.join();
     for (size_t i = 0; keep_every != 0 && i < blocks.count; i += keep_every)
         live_bytes += block_bytes;
-    /* The program goes on a little, as programs do: the purger starts from malloc, never from free. */
+    /* The program goes on for a little, as programs do: the purger is started from malloc, never from free. */
     static char *more[2000];
     for (auto &block : more)
         block = static_cast<char *>(S.alloc(64));
     for (auto *block : more)
         S.free(block);
-    /* kept blocks pin the pages they lie on, whatever the allocator does */
+    /* Kept blocks pin their pages, whatever the allocator does. */
     size_t live = keep_every == 0 ? 0 : std::max(live_bytes, live_bytes / block_bytes * 4096);
     size_t goal = before + live + live / 10 + 4 * kMiB, rss = rss_at_goal(heap_rss_bytes, goal);
     EXPECT_LE(rss, goal) << firsts.count << " slabs, live " << live / kKiB << " KiB, before " << before / kKiB
@@ -118,7 +118,7 @@ TEST(Sleeper, OneKibibyteBlocks) { run_sleeper(1024, 0); }
 TEST(Sleeper, SmallBlocks) { run_sleeper(64, 0); }
 TEST(Sleeper, SomeStayLive) { run_sleeper(512, 1000); }
 
-/* A thread that frees all it had, of all sizes, and sleeps, as main does: nobody calls malloc any more. */
+/* A thread that frees everything it had, in all sizes, and sleeps, as main does: nobody calls malloc any more. */
 TEST(Sleeper, KeepsNoCaches) {
     Flag warm, begin, done, end;
     std::thread sleeper([&] {
@@ -148,8 +148,8 @@ TEST(Sleeper, KeepsNoCaches) {
     sleeper.join();
 }
 
-/* A thread that frees most of many slabs in bulk, which it has on loan then, and sleeps. What others free of the rest goes back,
- * and what they allocate comes from these slabs. */
+/* A thread frees most blocks of many slabs in bulk, so that it has them on loan, and sleeps. What others free of the
+ * rest must go back, and their allocations must come from these slabs. */
 TEST(Sleeper, GivesBackWhatItHasOnLoan) {
     constexpr size_t kSize = 200, kCount = 300000, kKeepEvery = 16;
     Flag born, full, swept, end;
@@ -160,14 +160,14 @@ TEST(Sleeper, GivesBackWhatItHasOnLoan) {
         S.free(S.alloc(kSize));
         born.set();
         full.wait();
-        for (size_t step = 0; step < 997; step++) /* far apart, one after the other */
+        for (size_t step = 0; step < 997; step++) /* consecutive frees are far apart */
             for (size_t i = step; i < kCount; i += 997)
                 if (i % kKeepEvery != 0)
                     S.free(blocks.at[i]);
         swept.set();
         end.wait();
     });
-    born.wait(); /* else there is no purger yet, which starts from malloc */
+    born.wait(); /* without this there is no purger yet, since it is started from malloc */
     for (size_t i = 0; i < kCount; i++)
         memset(blocks.at[i] = static_cast<char *>(S.alloc(kSize)), 1, kSize);
     full.set();
@@ -190,7 +190,8 @@ TEST(Sleeper, GivesBackWhatItHasOnLoan) {
     sleeper.join();
 }
 
-/* A thread that freed what it allocated, and so keeps full slabs for more of that, fills them for another to free. */
+/* A thread that freed what it had allocated, and so keeps full slabs for further frees, fills them for another thread
+ * to free. */
 TEST(Sleeper, TrimTakesInWhatOthersFreed) {
     constexpr size_t kSize = 1024, kCount = 3000;
     Flag full, freed;

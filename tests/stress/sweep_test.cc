@@ -1,5 +1,6 @@
-/* Bulk frees in random order, as at a hash table's end, in a collector's sweep or when a compiler exits. If it fails, slabs
- * change hands block by block, and such a program takes many times as long. What counts is work, not time. */
+/* Bulk frees in random order, as when a hash table is destroyed, a collector sweeps or a compiler exits. If it fails,
+ * slabs change hands block by block, and such a program takes many times as long. The tests count work, not time. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 
@@ -19,7 +20,7 @@ const size_t kBytes = 48 * kMiB / static_cast<size_t>(kShorter);
 
 long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
-/* By how much these counters grow. */
+/* How much these counters grow. */
 struct Work {
     long adopted = counter("slabs_adopted_by_free"), evicted = counter("slabs_evicted"),
          batches = counter("outbox_batches"), atomics = counter("atomic_rmw");
@@ -45,7 +46,7 @@ void free_at_random(std::vector<void *> &blocks, unsigned seed) {
 
 class Sweep : public testing::TestWithParam<size_t> {};
 
-/* Nobody else can want a slab: each comes to the thread once, and stays. */
+/* No other thread can want a slab: each comes to the thread once, and stays. */
 TEST_P(Sweep, OfAThreadThatIsAlone) {
     if (HAK_TEST_SHORTER > 1)
         GTEST_SKIP() << "a sanitizer may have a thread";
@@ -58,7 +59,7 @@ TEST_P(Sweep, OfAThreadThatIsAlone) {
     EXPECT_EQ(work.batches, 0);
 }
 
-/* Each frees what it has allocated. What it does not own it gathers, and soon has on loan. */
+/* Each thread frees what it allocated. It gathers blocks of slabs it does not own, and soon has those slabs on loan. */
 TEST_P(Sweep, OfThreadsSideBySide) {
     constexpr int kThreads = 4;
     Work before;
@@ -78,7 +79,7 @@ TEST_P(Sweep, OfThreadsSideBySide) {
     EXPECT_LE(work.batches, kThreads * 20000 + frees / 20) << "slabs are not lent";
 }
 
-/* The blocks of a thread that sleeps, and of one that has ended: at most one atomic a free. */
+/* The blocks of a sleeping thread, and of one that has ended: at most one atomic a free. */
 TEST_P(Sweep, OfAnotherThreadsBlocks) {
     for (bool ended : {false, true}) {
         std::vector<void *> blocks;
@@ -95,7 +96,7 @@ TEST_P(Sweep, OfAnotherThreadsBlocks) {
     }
 }
 
-/* One in a hundred stays. What was freed is handed out again: the heap does not grow. */
+/* One block in a hundred stays. Freed blocks are handed out again, so the heap does not grow. */
 TEST_P(Sweep, ThenFilledAgain) {
     std::vector<void *> kept;
     size_t first_peak = 0;

@@ -1,5 +1,6 @@
 /* Many threads: 10,000 alive at once, and 100,000 births and deaths with destructors that allocate. If it fails,
- * programs with many threads run out of memory, or crash when a thread ends. support.h: how to have more deaths. */
+ * programs with many threads run out of memory, or crash when a thread ends. support.h says how to run more deaths. */
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -58,12 +59,12 @@ TEST(Threads, TenThousandAliveAtOnce) {
         pthread_barrier_wait(&crowd.all_alive);
         Json stats = heap_stats();
         EXPECT_GE(stats["heaps"].number, kAlive);
-        /* Every thread holds 10,000 bytes live and three slabs it shares with nobody. Secure mode's table has a part for
-         * each SuperSlab there ever was. */
+        /* Every thread holds 10,000 live bytes and three slabs that it shares with no other thread. Secure mode's table
+         * has a part for each SuperSlab that was ever used. */
         double each = stats["rss_bytes"]["total"].number / kAlive;
         EXPECT_LT(each, (in_secure_mode() ? 64.0 : 40.0) * kKiB) << "of the heap, for each thread";
         size_t rss_each = (process_rss_bytes() - rss_before) / kAlive; /* with its stack and libc's part */
-        if (kShorter == 1)                                             /* a sanitizer has memory of its own */
+        if (kShorter == 1)                                             /* a sanitizer uses memory of its own */
             EXPECT_LT(rss_each, 80 * kKiB) << "of the process, for each thread";
         if (round == 0) {
             figure("threads_alive_most", kAlive);
@@ -164,14 +165,14 @@ TEST(Threads, DeathsWithAllocatingDestructors) {
         pthread_key_delete(key);
 }
 
-/* Without allocating: the purger parks when no thread uses its caches. */
+/* Counts threads without allocating: the purger parks only while no thread uses its caches. */
 long tasks() {
     struct stat folder;
     return stat("/proc/self/task", &folder) == 0 ? static_cast<long>(folder.st_nlink) - 2 : 0;
 }
 
-/* Some thread of the process waits for a futex, without end, as a parked purger does. (The kernel's line: the call's number, then
- * its arguments, of which the fourth is the time.) */
+/* Whether some thread of the process waits on a futex without a timeout, as a parked purger does. (The kernel's line
+ * has the number of the system call, then its arguments, of which the fourth is the time.) */
 bool one_is_parked() {
     for (int task = getpid(); task < getpid() + 64; task++) {
         char path[64], line[256] = "";
@@ -192,8 +193,8 @@ bool one_is_parked() {
 
 std::atomic<bool> parked_beside_these{false};
 
-/* Until ours is there, and has nothing to do. It may have ended a moment ago, when one of these had not begun: then it is started
- * at once for 32 MiB that come and go, not for less. */
+/* Waits until our purger exists and is parked. It may have ended a moment ago, before these threads began: then 32 MiB
+ * that come and go start it again at once; less would not. */
 void work_after_main() {
     std::vector<void *> blocks;
     for (int i = 0; i < 24000; i++)
@@ -201,7 +202,8 @@ void work_after_main() {
     for (void *block : blocks)
         S.free(block);
     while (!parked_beside_these) {
-        if (tasks() >= 4 && one_is_parked()) /* main, which the kernel still counts, these two, ours */
+        /* Main, which the kernel still counts, these two threads, and the purger. */
+        if (tasks() >= 4 && one_is_parked())
             parked_beside_these = true;
         usleep(10000);
     }
@@ -214,8 +216,8 @@ void end_main_first() {
     pthread_exit(nullptr);
 }
 
-/* Main ends first, by pthread_exit; the process ends with its last thread. Ours must not outlive the program's: it would
- * hang for ever. */
+/* Main ends first, by pthread_exit; the process ends with its last thread. The purger must not outlive the program's
+ * threads, or the program hangs forever. */
 TEST(Threads, MainEndsFirst) {
     if (kShorter > 1)
         GTEST_SKIP() << "a sanitizer has a thread of its own that does not end";
@@ -223,7 +225,7 @@ TEST(Threads, MainEndsFirst) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
-/* The value of a key outlives its thread's heap and is freed by another thread. */
+/* The value of a key outlives its thread's heap, and another thread frees it. */
 TEST(Threads, BlocksOutliveTheirThreads) {
     std::vector<std::pair<char *, size_t>> blocks;
     for (int round = 0; round < 200 / kShorter; round++) {

@@ -1,6 +1,7 @@
 /* Blocks that one thread allocates and another frees: unequal numbers of producers and consumers, threads that only
- * free, threads that end while others hold their blocks, threads that sleep on what they own. Contents are checked, and
- * memory stays in proportion to what is live: if it fails, a server's memory grows without bound. */
+ * free, threads that end while others hold their blocks, threads that sleep on what they own. The tests check contents,
+ * and that memory stays in proportion to what is live. If one fails, a server's memory grows without bound. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -133,7 +134,7 @@ TEST(Traffic, ThreeProducersOneConsumer) { run_traffic(3, 1, times(3000), 11); }
 TEST(Traffic, AllTiers) { run_traffic(2, 2, times(400), 19); }
 
 TEST(Traffic, LongTrafficDoesNotGrowTheHeap) {
-    /* At most 65 batches of 200 blocks of 2 KiB wait at once: 26 MB; 40 times as much passes through. */
+    /* At most 65 batches of 200 blocks of 2 KiB wait at once, 26 MB; 40 times as much passes through. */
     run_traffic(2, 1, times(500), 11);
     size_t before = heap_rss_bytes();
     for (int round = 0; round < 5; round++)
@@ -141,7 +142,7 @@ TEST(Traffic, LongTrafficDoesNotGrowTheHeap) {
     EXPECT_LT(heap_rss_bytes(), before + 24 * kMiB) << heap_stats_text();
 }
 
-/* One thread only ever frees; it lives as long as the allocating one. */
+/* One thread only frees; it lives as long as the allocating one. */
 TEST(Traffic, AThreadThatOnlyFreesHoardsNothing) {
     Queue queue(8);
     std::thread freer([&] { consume(queue); });
@@ -163,7 +164,7 @@ TEST(Traffic, AThreadThatOnlyFreesHoardsNothing) {
     EXPECT_LT(peak, early * 2 + 16 * kMiB) << "what the freeing thread holds grows with time";
 }
 
-/* Rounds of threads that allocate and end; others free their blocks afterwards, or while they end. */
+/* Rounds of threads that allocate and end; other threads free their blocks afterwards, or while they end. */
 TEST(Traffic, ThreadsEndWhileOthersFreeTheirBlocks) {
     size_t early = 0;
     for (int round = 0; round < 120 / std::min(kShorter, 6); round++) {
@@ -186,7 +187,7 @@ TEST(Traffic, ThreadsEndWhileOthersFreeTheirBlocks) {
         EXPECT_LT(heap_rss_bytes(), early + 16 * kMiB) << heap_stats_text();
 }
 
-/* Owners allocate, then sleep for the rest of the test; all their blocks are freed by the main thread. */
+/* Owners allocate, then sleep for the rest of the test; the main thread frees all their blocks. */
 TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
     Gate end;
     Queue queue(100000);
@@ -212,7 +213,7 @@ TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
     queue.close();
     consume(queue);
     hak_trim();
-    /* What lies in the owners' rings is the purger's to give back, when that gets to run. */
+    /* The purger gives back what lies in the owners' rings, when it gets to run. */
     for (int i = 0; i < 6000 && heap_rss_bytes() >= before + 8 * kMiB; i++)
         usleep(10000);
     EXPECT_LT(heap_rss_bytes(), before + 8 * kMiB) << heap_stats_text();
@@ -221,8 +222,8 @@ TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
         thread.join();
 }
 
-/* Threads take, grow and free runs of SuperSlabs at the end of the heap, where new ones are handed out. No two may get the
- * same. */
+/* Threads take, grow and free runs of SuperSlabs at the end of the heap, where new ones are handed out. No two may get
+ * the same one. */
 TEST(Traffic, HugeBlocksOfSeveralThreads) {
     constexpr size_t kStep = 512 * kKiB;
     std::vector<std::thread> threads;
@@ -261,7 +262,7 @@ TEST(Traffic, HugeBlocksOfSeveralThreads) {
         thread.join();
 }
 
-/* Every thread frees what the one before it allocated, in a ring, while all allocate: slabs change owners all the time. */
+/* Every thread frees what the one before it allocated, in a ring, while all allocate: slabs keep changing owners. */
 TEST(Traffic, RingOfThreads) {
     constexpr int kThreads = 4;
     std::vector<std::unique_ptr<Queue>> queues;

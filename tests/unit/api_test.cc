@@ -1,6 +1,7 @@
-/* Every allocating call x edge arguments, each compared with glibc's own call in the same process: NULL or not,
- * errno, return code; beyond that alignment and room. If one fails, a program that relies on the documented or
- * customary answer of malloc misbehaves under HAKMEM: it crashes on NULL, or misses an overflow. */
+/* Calls every allocating function with edge-case arguments and compares it with glibc's own function in the same
+ * process: NULL or not, errno, return code; also checks alignment and room. If one fails, a program that relies on
+ * malloc's documented or customary answers misbehaves under HAKMEM: it crashes on NULL, or misses an overflow. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -13,7 +14,7 @@ namespace {
 const Surface &S = subject();
 const Surface &G = oracle();
 
-/* Hidden from the compiler, which would warn of sizes no object can have. */
+/* Hides the value from the compiler, which would warn about sizes that no object can have. */
 size_t opaque(size_t value) {
     volatile size_t hidden = value;
     return hidden;
@@ -42,10 +43,10 @@ std::vector<size_t> edge_alignments() {
     return alignments;
 }
 
-/* What a call answered. */
+/* The result of a call. */
 struct Answer {
     void *block = nullptr;
-    int error = 0; /* errno if NULL came back, or the return code */
+    int error = 0; /* errno if the call returned NULL, or the return code */
 };
 
 template <typename Call> Answer ask(Call call) {
@@ -63,7 +64,7 @@ size_t round_up_power_of_two(size_t n) {
     return power;
 }
 
-/* Compares both answers, checks room and alignment of a block that came back, and frees both. */
+/* Compares both answers, checks the room and alignment of a returned block, and frees both blocks. */
 void compare(const Answer &ours, const Answer &theirs, size_t size, size_t alignment) {
     EXPECT_EQ(ours.block == nullptr, theirs.block == nullptr) << "a block where glibc has none, or none where it has";
     EXPECT_EQ(ours.error, theirs.error) << "another errno than glibc's";
@@ -134,7 +135,7 @@ TEST(Api, ReallocEdges) {
             memset(mine, 0x5a, from);
             Answer ours = ask([&] { return S.realloc(mine, opaque(to)); });
             Answer theirs = ask([&] { return G.realloc(glibcs, opaque(to)); });
-            if (to != 0 && ours.block == nullptr) { /* a failure leaves the old block alone */
+            if (to != 0 && ours.block == nullptr) { /* a failure leaves the old block unchanged */
                 for (size_t i = 0; i < from; i++)
                     ASSERT_EQ(static_cast<unsigned char *>(mine)[i], 0x5a);
                 EXPECT_GE(S.usable_size(mine), from);
@@ -159,7 +160,7 @@ TEST(Api, ReallocOfNullAllocates) {
 TEST(Api, ReallocToZeroFrees) {
     if (kShorter > 1)
         GTEST_SKIP() << "a sanitizer's own memory would be counted";
-    /* If it leaked instead, a million rounds of 1 KiB would show. */
+    /* If it leaked, a million rounds of 1 KiB would show it. */
     size_t before = process_rss_bytes();
     for (int i = 0; i < 1000000 / kShorter; i++) {
         void *block = S.alloc(1024);
@@ -193,7 +194,8 @@ TEST(Api, ReallocarrayEdges) {
 }
 
 TEST(Api, AlignedAllocEdges) {
-    /* Before 2.38 glibc rounded an alignment up to a power of two. Since then it answers what C17 asks for, as we do. */
+    /* Before 2.38, glibc rounded an alignment up to a power of two. Since then it answers as C17 requires, and so do
+     * we. */
     for (size_t alignment : edge_alignments())
         for (size_t size : edge_sizes()) {
             SCOPED_TRACE("aligned_alloc(" + std::to_string(alignment) + ", " + std::to_string(size) + ")");
@@ -236,7 +238,7 @@ TEST(Api, PosixMemalignEdges) {
             int our_errno = errno;
             errno = 77;
             theirs.error = G.posix_memalign(&glibcs, opaque(alignment), opaque(size));
-            if (theirs.error != 0) /* on success it means nothing */
+            if (theirs.error != 0) /* on success errno means nothing */
                 EXPECT_EQ(our_errno, errno) << "programs print errno, not the return code";
             if (ours.error != 0)
                 EXPECT_EQ(mine, &untouched) << "a failed posix_memalign must not touch the result";

@@ -1,5 +1,6 @@
-/* The bitmap behind the pool: if a search misses a member for good, free memory is lost; if it invents one, two owners
+/* The bitmap behind the pool. If a search misses a member for good, free memory is lost; if it invents one, two owners
  * meet in one slab. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <set>
@@ -19,7 +20,7 @@ class Bitset {
     bool has(unsigned set, size_t index) { return inside_bitset_has(family_, set, index) != 0; }
     size_t find(unsigned set, size_t from) { return inside_bitset_find(family_, set, from); }
     size_t find_last(unsigned set, size_t below) { return inside_bitset_find_last(family_, set, below); }
-    /* All members, by searching upwards; and again downwards, which must give the same. */
+    /* Returns all members, found by searching upwards; a downward search must find the same. */
     std::set<size_t> members(unsigned set) {
         std::set<size_t> up, down;
         for (size_t at = find(set, 0); at != inside_bitset_none; at = find(set, at + 1))
@@ -55,7 +56,7 @@ TEST(Bitset, OneMemberIsFoundFromEverywhere) {
         for (size_t member : {size_t{0}, indices / 3, indices / 2, indices - 1}) {
             Bitset bits(indices, 2);
             bits.add(1, member);
-            bits.add(1, member); /* twice is once */
+            bits.add(1, member); /* adding twice is the same as adding once */
             for (size_t from : {size_t{0}, member / 2, member > 0 ? member - 1 : 0, member})
                 ASSERT_EQ(bits.find(1, from), member) << indices << " from " << from;
             for (size_t below : {member + 1, member + (indices - member) / 2 + 1, indices})
@@ -100,7 +101,7 @@ TEST(Bitset, FollowsAModelSet) {
     }
 }
 
-/* Threads add and remove indices of their own, in words they share: in the end exactly the members are found. */
+/* Threads add and remove indices of their own, in words they share. In the end exactly the members are found. */
 TEST(Bitset, ConcurrentChangesLoseNothing) {
     constexpr size_t kIndices = 64 * 64 * 8;
     constexpr unsigned kThreads = 4;
@@ -112,7 +113,7 @@ TEST(Bitset, ConcurrentChangesLoseNothing) {
             threads.emplace_back([&, t] {
                 Random random(static_cast<uint64_t>(round) * 10 + t);
                 for (int step = 0; step < 60000 / kShorter; step++) {
-                    /* few words, so that whole words become empty and full again all the time */
+                    /* Few words, so that whole words keep becoming empty and full. */
                     size_t index = random.below(8) * 64 * (round % 2 != 0 ? 1 : 64) + random.below(16) * kThreads + t;
                     if (kept[t].count(index) == 0) {
                         bits.add(0, index);

@@ -1,6 +1,7 @@
-/* The limits of memory cgroups, and memory pressure, read from files made up and of a real cgroup. If it fails, programs in
- * containers are killed though they could have shrunk, or are refused memory that they may have. The process itself has
- * one thread: nobody else reads the files. */
+/* The limits of memory cgroups, and memory pressure, read from simulated files and from a real cgroup. If it fails,
+ * programs in containers are killed although they could have shrunk, or are refused memory they may have. The process
+ * itself has one thread, so nobody else reads the files. */
+/* SPDX-License-Identifier: MIT */
 #include <atomic>
 #include <filesystem>
 #include <thread>
@@ -9,7 +10,7 @@
 
 namespace {
 
-/* ---- cgroups and pressure, in a tree of files made up ---- */
+/* ---- cgroups and pressure, in a simulated tree of files ---- */
 
 class Tree {
   public:
@@ -58,7 +59,7 @@ TEST(Cgroup, VersionTwo) {
     EXPECT_EQ(Tree::limit(), kNone) << "it was removed";
 }
 
-/* A container sees its own cgroup as the root, or a path that is not there. */
+/* A container sees its own cgroup as the root, or a path that does not exist. */
 TEST(Cgroup, InAContainer) {
     Tree tree;
     tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
@@ -141,12 +142,12 @@ TEST(Pressure, OfTheCgroupElseOfTheMachine) {
 
 /* ---- a process of its own ---- */
 
-/* Under a cgroup's limit of 100 MiB. */
+/* Runs under a cgroup limit of 100 MiB. */
 void child_in_cgroup() {
     Blocks blocks(320 * kKiB);
     Setting retain("RETAIN_BYTES", kGiB);
     inside_limits_start();
-    inside_limits_set_root("/none"); /* nothing is read from here on */
+    inside_limits_set_root("/none"); /* no file is read from here on */
     blocks.grow_to(70 * kMiB);
     if (inside_limits_cgroup_bytes() != 100 * kMiB)
         give_up("not known since the start", inside_limits_cgroup_bytes());
@@ -162,7 +163,7 @@ void child_in_cgroup() {
         give_up("refused because of the cgroup", blocks.bytes());
 }
 
-/* The limit is lowered while the program runs; its purger finds that. */
+/* The limit is lowered while the program runs, and its purger notices. */
 void child_whose_limit_changes(const std::string &root) {
     std::atomic<bool> end{false};
     std::thread other([&] {
@@ -178,7 +179,7 @@ void child_whose_limit_changes(const std::string &root) {
     blocks.grow_to(70 * kMiB);
     for (int i = 0; i < 20000 && inside_limits_cgroup_bytes() != 200 * kMiB; i++) {
         for (int j = 0; j < 3; j++)
-            hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
+            hak_free(hak_malloc(3 * kMiB)); /* settles, so the program is not idle */
         usleep(500);
     }
     if (inside_limits_cgroup_bytes() != 200 * kMiB)
@@ -187,7 +188,7 @@ void child_whose_limit_changes(const std::string &root) {
     other.join();
 }
 
-/* A busy program with threads: it keeps 10 % and more, under pressure RETAIN_BYTES. */
+/* A busy program with threads: it keeps 10 % and more, but under pressure only RETAIN_BYTES. */
 void child_under_pressure(const std::string &root) {
     std::atomic<bool> end{false};
     std::thread other([&] {
@@ -203,7 +204,7 @@ void child_under_pressure(const std::string &root) {
     write_file(root + "/proc/pressure/memory", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
     for (int i = 0; i < 20000 && inside_pool_count().empty_slots > 3 * kMiB / kSlot; i++) {
         for (int j = 0; j < 3; j++)
-            hak_free(hak_malloc(3 * kMiB)); /* settles: the program is not idle */
+            hak_free(hak_malloc(3 * kMiB)); /* settles, so the program is not idle */
         usleep(500);
     }
     if (empty < 50 * kMiB / kSlot)
@@ -234,7 +235,7 @@ int run_child(const std::string &name, const char *argument) {
     return 0;
 }
 
-/* In as few system calls as there can be: one file beside the list of cgroups. */
+/* The start takes as few system calls as possible: it reads one file besides the list of cgroups. */
 TEST(Cgroup, AtTheStartTheNearest) {
     Tree tree;
     auto limit = [] {
@@ -259,7 +260,7 @@ TEST(Cgroup, AtTheStartTheNearest) {
     EXPECT_EQ(limit(), kNone);
 }
 
-/* The program asks for it, so that is the time to read it. */
+/* The program asks for the limit, so that is the time to read it. */
 TEST(Cgroup, IsReadWhenItIsTurnedOn) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/\n");
@@ -312,9 +313,9 @@ bool all_resident(const std::vector<char *> &pages) {
     return true;
 }
 
-/* As `hakmem purge` asks for it: what a thread holds back it gives back at its next allocation that is no hit of alloc.h's,
- * without a purger: of whatever size, from a ring, too. If it fails, whoever operates a program that has grown can only
- * restart it. */
+/* As `hakmem purge` asks for it: without a purger, a thread gives back what it holds at its next allocation that misses
+ * alloc.h's hit path, of whatever size, also from a ring. If it fails, the only way to shrink a program that has grown
+ * is to restart it. */
 class Asked : public testing::TestWithParam<size_t> {};
 
 TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
@@ -331,10 +332,10 @@ TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
     }
     for (char *block : blocks)
         hak_free(block);
-    hak_free(hak_malloc(next)); /* from now on there is one in the ring, where the size has one */
+    hak_free(hak_malloc(next)); /* puts one block in the ring, for sizes that have a ring */
     ASSERT_TRUE(all_resident(pages)) << "nothing is held back, so this tests nothing";
     inside_ask_for_purge();
-    std::vector<void *> more; /* of tiny ones, so many that the list runs empty */
+    std::vector<void *> more; /* for tiny sizes, enough to empty the list */
     do
         more.push_back(hak_malloc(next));
     while (next <= kKiB && more.size() < kMost && all_resident(pages));

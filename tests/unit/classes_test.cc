@@ -1,5 +1,6 @@
-/* The size classes, exhaustively. If one fails, a block is smaller than what was asked for, memory is wasted, or the
- * owner of an address is computed wrongly. */
+/* The size classes, exhaustively. If one fails, a block is smaller than requested, memory is wasted, or the owner of an
+ * address is computed wrongly. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include "../support.h"

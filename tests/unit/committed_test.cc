@@ -1,9 +1,10 @@
-/* How much memory the kernel is asked for beyond what is in use. If it fails, a program that calls mlockall has memory
- * resident that it does not use, and waits for it in one malloc; or gdb's gcore, which reads what cannot be accessed, too,
- * writes gigabytes of zeroes; or a heap stops growing when the process has no mappings left.
+/* How much memory HAKMEM asks the kernel for beyond what is in use. If it fails, a program that calls mlockall has
+ * memory resident that it does not use, and waits for it in a single malloc; or gdb's gcore, which also reads memory
+ * without access, writes gigabytes of zeroes; or a heap stops growing when the process has no mappings left.
  *
- * Counted are mappings, since what is committed is resident under mlockall, and what is not hidden is dumped, on every
- * kernel. Each test is a child of this process, in which nothing was allocated before. */
+ * The tests count mappings, because committed memory is resident under mlockall and memory that is not hidden is
+ * dumped, on every kernel. Each test runs in a child of this process, which has allocated nothing before. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr size_t kBlock = 1000, kLiveMiB = 150, kStepMost = 9 * kMiB;
 
-/* Of the mappings without a file. */
+/* Sums over the mappings without a file. */
 struct Mappings {
     size_t writable, dumped, dumped_in_vain, count;
 };
@@ -107,7 +108,7 @@ TEST(Committed, IsWhatDumpsHave) {
     EXPECT_EQ(status, 0);
 }
 
-/* Secure mode makes accessible what it needs, block by block: nothing is hidden of what may be in use. */
+/* Secure mode makes memory accessible block by block, as needed: nothing that may be in use is hidden. */
 TEST(Committed, OfSecureModeIsInDumpsToo) {
     int status = in_child([] {
         setenv("HAKMEM_SECURE", "1", 1);

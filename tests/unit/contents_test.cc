@@ -1,5 +1,6 @@
-/* Blocks as memory: apart from one another, aligned, as big as they say, zero when promised, kept by realloc.
- * If one fails, programs read other people's data or lose their own. */
+/* Blocks as memory: separate from one another, aligned, as big as they claim, zero where promised, kept by realloc. If
+ * one fails, programs read other data than their own, or lose their own. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,11 +16,11 @@ const Surface &S = subject();
 
 struct Block {
     char *at = nullptr;
-    size_t bytes = 0; /* how many were written: all that are usable */
+    size_t bytes = 0; /* how many were written: the whole usable size */
     uint32_t tag = 0;
 };
 
-/* Holds the last `most` blocks alive and checks each when it leaves. */
+/* Keeps the last `most` blocks alive and checks each one as it leaves. */
 class Window {
   public:
     explicit Window(size_t most) : most_(most) {}
@@ -46,7 +47,7 @@ class Window {
     std::deque<Block> blocks_;
 };
 
-/* Sizes from 0 to 2 MiB: each one where classes are narrow, then odd steps. */
+/* Sizes from 0 to 2 MiB: every size where classes are narrow, then odd steps. */
 std::vector<size_t> many_sizes() {
     std::vector<size_t> sizes;
     for (size_t size = 0; size <= 2 * kMiB; size += size < 1200 ? 1 : size < 70000 ? 251 : 65537)
@@ -124,7 +125,7 @@ TEST(Contents, ReallocOfAlignedBlocksKeepsThem) {
             }
 }
 
-/* Grows a block step by step, with a neighbour allocated between, so that growing in place is not always open. */
+/* Grows a block step by step. With a neighbour allocated after each step, it cannot always grow in place. */
 void grow_stepwise(bool with_neighbours, size_t most) {
     std::vector<void *> neighbours;
     size_t size = 16;
@@ -192,7 +193,7 @@ TEST(Contents, CallocIsZeroAfterReuse) {
 }
 
 TEST(Contents, CallocIsZeroAcrossTiers) {
-    /* The same pages serve one tier dirty and the next one's calloc. */
+    /* Pages that one tier left dirty serve the next tier's calloc. */
     Random random(5);
     for (int round = 0; round < 400 / kShorter; round++) {
         size_t dirty = 1 + random.log_size(22), clean = 1 + random.log_size(22);
@@ -214,19 +215,19 @@ TEST(Contents, CallocIsZeroAcrossTiers) {
 }
 
 TEST(Contents, CallocIsZeroWhereHugeBlocksMovedAway) {
-    /* A block that grows by moving its pages leaves its old addresses behind: zero where pages moved, dirty where the
-   * block did not reach at the time. */
+    /* A block that grows by moving its pages leaves its old addresses behind: they are zero where pages moved, and
+     * dirty where the block did not reach at the time. */
     for (size_t left : {size_t{0}, 300 * kKiB, kMiB}) {
         size_t whole = 6 * kMiB;
         auto *block = static_cast<char *>(S.alloc(whole));
         memset(block, 0xff, whole);
-        if (left == 0) { /* first dirtied by another block */
+        if (left == 0) { /* dirtied earlier by another block */
             S.free(block);
             block = static_cast<char *>(S.alloc(5 * kMiB));
-        } else { /* or by the block itself, before it shrank */
+        } else { /* dirtied by the block itself, before it shrank */
             block = static_cast<char *>(S.realloc(block, whole - left));
         }
-        void *wall = S.alloc(2 * kMiB); /* so that it cannot grow in place */
+        void *wall = S.alloc(2 * kMiB); /* prevents growth in place */
         block = static_cast<char *>(S.realloc(block, 40 * kMiB));
         std::vector<char *> zeroed;
         for (int i = 0; i < 12; i++) {
@@ -254,7 +255,7 @@ TEST(Contents, SizedFreesInEveryTier) {
         }
 }
 
-/* As programs do that are built for sized deallocation: no size may be taken for a wrong one. */
+/* As programs built for sized deallocation do: no size may be mistaken for a wrong one. */
 TEST(Contents, SizedDeletesOfEverySizeAndAlignment) {
     if (S.free_aligned_sized == nullptr)
         GTEST_SKIP() << "the operators are not those of " << S.name;
@@ -273,7 +274,7 @@ TEST(Contents, SizedDeletesOfEverySizeAndAlignment) {
         }
 }
 
-/* Ends the program before a runaway memset takes the machine's memory. */
+/* Ends the program before a runaway memset takes all of the machine's memory. */
 class MemoryGuard {
   public:
     explicit MemoryGuard(size_t most) : thread_([this, most] { watch(most); }) {}
@@ -300,8 +301,8 @@ TEST(Contents, SparseTerabyteCostsOnlyWhatIsTouched) {
     if (kShorter > 1)
         GTEST_SKIP() << "a sanitizer's own memory would be counted";
     size_t before = process_rss_bytes();
-    /* The words of half a million SuperSlabs, 0.007 % of what was asked for; twice, as the second run finds other addresses
-     * when the purger is still at work on the first. */
+    /* The words of half a million SuperSlabs take 0.007 % of the request; twice that, because the second round gets
+     * other addresses while the purger still works on the first. */
     size_t goal = before + 160 * kMiB;
     MemoryGuard guard(before + kGiB);
     for (int round = 0; round < 3; round++) {
@@ -322,8 +323,9 @@ TEST(Contents, SparseTerabyteCostsOnlyWhatIsTouched) {
     }
 }
 
-/* A program may store what it once read from a freed block, without knowing: padding of a struct that was left in a
- * register. (clang does, and was stopped for a double free.) Such a block is live, and may be freed, by any thread. */
+/* A program may store a word that it once read from a freed block, without knowing it: padding of a struct that was
+ * left in a register. (clang did, and was stopped for a double free.) The block that holds the word is live, and any
+ * thread may free it. */
 TEST(Contents, ALinkInALiveBlockIsNotAFreedBlock) {
     for (size_t size : {8, 16, 64, 1000})
         for (bool elsewhere : {false, true}) {
@@ -344,7 +346,7 @@ TEST(Contents, ALinkInALiveBlockIsNotAFreedBlock) {
         }
 }
 
-/* A block that heads the list of a slab when that is used again, and then holds a copy of a link, is live all the same. */
+/* A block that heads the list of a slab when the slab is used again, and then holds a copy of a link, is still live. */
 TEST(Contents, ALinkInTheFirstBlockOfAReusedSlabIsNotAFreedBlock) {
     constexpr size_t kSize = 64, kBlocks = 8192, kSlot = 64 * kKiB;
     std::vector<uintptr_t *> blocks(kBlocks);

@@ -1,29 +1,37 @@
+/* SPDX-License-Identifier: MIT */
 #include "inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "bitset.h"
+#include "block.h"
 #include "classes.h"
 #include "options.h"
 #include "os.h"
+#include "cgroup.h"
 #include "heap.h"
+#include "inbox.h"
 #include "inspect.h"
+#include "kinds.h"
+#include "links.h"
 #include "limits.h"
 #include "pool.h"
 #include "probes.h"
 #include "profile.h"
+#include "presence.h"
 #include "purge.h"
+#include "retain.h"
+#include "ring.h"
 #include "secure.h"
 #include "text.h"
-#include "tiers.h"
 
 struct family {
     struct bitset_family bitset;
     char *memory;
 };
 
-/* Laid out as the header says: the words of all sets for the same 64 indices side by side. */
+/* Laid out as bitset.h describes: the words of all sets for the same 64 indices are side by side. */
 void *inside_bitset_new(size_t indices, unsigned sets) {
     struct family *f = calloc(1, sizeof *f);
     f->bitset.levels = bitset_shape(indices, f->bitset.rows);
@@ -115,6 +123,46 @@ void inside_record_secure(void *block) {
     store_relaxed(&s->kind, KIND_SECURE);
 }
 
+static int index_in(const struct slab *s, uintptr_t block) {
+    return is_in_slab(block, (uintptr_t)slab_address(s))
+               ? (int)((block - (uintptr_t)slab_address(s)) / size_classes[slab_class(s)].block_bytes)
+               : -1;
+}
+static void put_list(const struct slab *s, uintptr_t block, int list[4]) {
+    for (unsigned i = 0; i < 4; i++) {
+        list[i] = index_in(s, block);
+        block = list[i] >= 0 ? block_next(block) : 0;
+    }
+}
+unsigned inside_tiny_index(const void *block) {
+    return (unsigned)index_in(slab_at_offset((uintptr_t)block - hak_region.base), (uintptr_t)block);
+}
+struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
+    const struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
+    const struct heap *h = heap;
+    struct heap *owner = load_acquire(&s->owner);
+    struct inside_tiny_record r = {
+        .owner = owner,
+        .owned = owner == OWNER_POOL   ? INSIDE_OWNER_POOL
+                 : owner == OWNER_NONE ? INSIDE_OWNER_NONE
+                                       : INSIDE_OWNER_HEAP,
+        .current = (s->place & PLACE_CURRENT) != 0,
+        .fresh = (s->place & PLACE_FRESH) != 0,
+        .partial = (s->place & PLACE_PARTIAL) != 0,
+        .carved = s->carved,
+        .countdown = s->countdown,
+        .floor = s->floor,
+        .inbox_blocks = inbox_waiting(s),
+    };
+    r.inbox_newest =
+        r.inbox_blocks != 0 ? index_in(s, (uintptr_t)slab_address(s) + (load_acquire(&s->inbox) & 0xffff)) : -1;
+    put_list(s, s->list, r.list);
+    put_list(s, h->list[slab_class(s)], r.heap_list);
+    const struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    r.outbox_blocks = e->slab == slot_of(s) + 1 ? e->blocks : 0;
+    return r;
+}
+
 void inside_text_write(int fd, const char *text) {
     TEXT_TO_FD(t, fd, 16);
     text_format(&t, "<%s>", text);
@@ -172,7 +220,7 @@ size_t inside_profile_live(void) {
 uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped); }
 
 const size_t inside_no_slot = BITSET_NONE;
-void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct pool_client)) : NULL; }
+void *inside_pool_client_new(void) { return region_init() ? calloc(1, sizeof(struct client)) : NULL; }
 void inside_pool_client_delete(void *client) { free(client); }
 size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned tag, int *zero) {
     bool is_zero = false;
@@ -197,16 +245,16 @@ void inside_pool_give_run(void *client, size_t first, size_t superslabs, int res
 int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted) {
     return pool_extend_run(client, first, superslabs, wanted);
 }
-void inside_pool_settle(void *client) { pool_settle(client); }
-size_t inside_pool_purge(void *client, size_t keep_slots) { return pool_purge(client, keep_slots); }
+void inside_pool_settle(void *client) { retain_settle(client); }
+size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots); }
 struct inside_totals inside_pool_count(void) {
-    struct pool_totals t;
-    pool_count(&t);
+    struct superslab_totals t;
+    superslab_count(&t);
     return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
 }
-void inside_pool_decay(void *client, uint32_t ms) { pool_decay(client, os_now_ms() + ms); }
-uint32_t inside_pool_clock_ms(void) { return purge_clock_ms(); }
-size_t inside_pool_cached(void) { return purge_cached_superslabs(); }
+void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
+uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
+size_t inside_pool_cached(void) { return account_cached_superslabs(); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
 char *inside_fence(unsigned number) {
     struct region_range range[3];
@@ -217,13 +265,13 @@ char *inside_fence(unsigned number) {
 }
 
 size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }
-size_t inside_pool_resident_slots(void) { return pool_resident_slots(); }
+size_t inside_pool_resident_slots(void) { return account_resident_slots(); }
 int inside_limits_near(void) { return limits_near(); }
-void inside_limits_set_root(const char *root) { limits_root = root; }
+void inside_limits_set_root(const char *root) { cgroup_root = root; }
 void inside_limits_start(void) { limits_start(); }
 void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
-int inside_limits_scarce(void) { return limits_look(); }
+int inside_limits_scarce(void) { return limits_poll_pressure(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
     probe_alloc(block, bytes, weight_bytes);
 }

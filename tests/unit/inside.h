@@ -1,4 +1,5 @@
-/* The allocator's internal modules as plain functions: their headers are C11 and cannot be read by C++. */
+/* The allocator's internal modules as plain functions, because their headers are C11 and C++ cannot include them. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_INSIDE_H
 #define HAKMEM_TESTS_INSIDE_H
 
@@ -9,7 +10,7 @@
 extern "C" {
 #endif
 
-/* bitset.h: a family of `sets` sets over `indices` indices, in memory of its own. */
+/* bitset.h: a family of `sets` sets over `indices` indices, in its own memory. */
 void *inside_bitset_new(size_t indices, unsigned sets);
 void inside_bitset_delete(void *family);
 void inside_bitset_add(void *family, unsigned set, size_t index);
@@ -32,12 +33,12 @@ unsigned inside_large_slots_of(size_t bytes);
 size_t inside_huge_superslabs_of(size_t bytes);
 unsigned inside_class_aligned(size_t bytes, size_t alignment);
 unsigned inside_block_index(unsigned class_id,
-                            size_t offset_in_slab); /* the slab's number of blocks: none begins there */
+                            size_t offset_in_slab); /* the slab's number of blocks if no block begins there */
 
 /* options.h: one row of the table. */
 struct inside_option {
     const char *name, *choices;
-    int kind; /* of the following, in this order */
+    int kind; /* one of the constants below, in this order */
     int live;
     uint64_t initial, least, most;
 };
@@ -45,39 +46,59 @@ enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 
-/* options.h, region.h: overwrites what is frozen after the start; of the region, once something was allocated. */
+/* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);
 void inside_overwrite_key(void);
 
-/* Writes the option's words as another process does that sets it. */
+/* Writes the option's words as another process does when it sets the option. */
 int inside_option_write(const char *name, const char *value);
 
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
 size_t inside_owned_slabs(void *heap);
-void inside_rings_disturb(void *heap);    /* freezes and thaws them, as it does when the thread is using them */
-size_t inside_rings_overfull(void *heap); /* how many hold more than they have room for */
-void inside_rings_interrupt(void *heap);  /* the largest has just grown, and what all may hold is not known yet */
+void inside_rings_disturb(void *heap); /* freezes and thaws them, as the purger does while the thread is using them */
+size_t inside_rings_overfull(void *heap); /* the number of rings that hold more than they have room for */
+/* the state when the largest ring has just grown and the sum for all rings is not yet updated */
+void inside_rings_interrupt(void *heap);
 
-/* region.h: the record of that block's slab, as others may see it. Of a mid block: a slab that is just being made, whose first slot
- * does not tell its kind yet. */
+/* region.h: the record of the block's slab, as other threads may see it. For a mid block: a slab that is just being
+ * made, whose first slot does not tell its kind yet. */
 void inside_record_begin(void *block);
-/* One of another class by now; of a large or huge block: a tiny one, whose list is where the size was. */
+/* The slab has changed to another class. For a large or huge block: it has become a tiny slab, whose list is where the
+ * size was. */
 void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
-/* Of a mid block: a slab of secure mode, of which not all has come to this processor yet. */
+/* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
+
+/* region.h, heap.h: the record of a tiny block's slab and what the heap of its class holds, as docs/design.md shows them. Blocks
+ * are told by their index in the slab, -1: none. */
+enum { INSIDE_OWNER_POOL, INSIDE_OWNER_NONE, INSIDE_OWNER_HEAP };
+struct inside_tiny_record {
+    void *owner; /* the heap, if `owned` says so */
+    int owned;   /* of the above */
+    int current, fresh, partial;
+    unsigned carved, countdown, floor;
+    int list[4];            /* the slab's list, from its head */
+    unsigned inbox_blocks;  /* that wait … */
+    int inbox_newest;       /* … and the one pushed last */
+    int heap_list[4];       /* the heap's list of the class, from its head */
+    unsigned outbox_blocks; /* of the slab, in the heap's outbox */
+};
+/* `block` lies in the slab; `heap`: whose list and outbox. Nobody may change either meanwhile. */
+struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap);
+unsigned inside_tiny_index(const void *block);
 
 /* text.h: a text that is put together in a few bytes, written to a file. */
 void inside_text_write(int fd, const char *text);
 
-/* secure.h: a freed block as another thread saw it that frees it at the same moment. */
+/* secure.h: the freed block as seen by another thread that frees it at the same moment. */
 void inside_secure_revive(void *block);
 
-/* inspect.h: as a process outside would ask for it. */
+/* inspect.h: asks as a process outside would. */
 void inside_ask_for_purge(void);
 
-/* profile.h: what has been sampled. */
+/* profile.h: what was sampled. */
 struct inside_profile_total {
     uint64_t samples, bytes, estimated_bytes, estimated_objects;
 };
@@ -85,7 +106,7 @@ struct inside_profile_stack {
     const uintptr_t *callers;
     unsigned depth;
     struct inside_profile_total allocated, freed;
-    uint64_t lifetimes; /* all of them */
+    uint64_t lifetimes; /* the number of all lifetimes */
 };
 unsigned inside_profile_stacks(void);
 struct inside_profile_stack inside_profile_stack_at(unsigned number);
@@ -110,23 +131,24 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
 void inside_pool_settle(void *client);
 size_t inside_pool_purge(void *client, size_t keep_slots);
 struct inside_totals inside_pool_count(void);
-void inside_pool_decay(void *client, uint32_t ms); /* as if so many milliseconds had passed */
+void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */
 size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
-/* region.h: the bytes next to the heap and to its tables, on both sides. No page there is writable. */
+/* region.h: the bytes just outside the heap and its tables, on both sides. No page there is writable. */
 enum { INSIDE_FENCES = 6 };
 char *inside_fence(unsigned number);
 
 /* limits.h: what counts against the limits, and what is read from the kernel's files, below `root` instead of "". */
 size_t inside_limits_counted_bytes(void);
-size_t inside_pool_resident_slots(void); /* of that, as told; inside_pool_count counts them one by one */
+/* the resident slots among them, from the totals; inside_pool_count counts them one by one */
+size_t inside_pool_resident_slots(void);
 int inside_limits_near(void);
 void inside_limits_set_root(const char *root);
 void inside_limits_start(void);
 void inside_limits_refresh(void);
-uint64_t inside_limits_cgroup_bytes(void); /* UINT64_MAX: none */
+uint64_t inside_limits_cgroup_bytes(void); /* UINT64_MAX if there is none */
 int inside_limits_scarce(void);            /* reads the pressure */
 /* probes.h */
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes);

@@ -1,4 +1,5 @@
-/* What the tests of limits have in common: options set for a while, and blocks that count. */
+/* Shared by the tests of limits: options set for a while, and blocks that count. */
+/* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_TESTS_LIMITS_KIT_H
 #define HAKMEM_TESTS_LIMITS_KIT_H
 
@@ -11,7 +12,7 @@
 
 constexpr size_t kSlot = 64 * kKiB;
 
-/* An option with a value of its own while this lives. */
+/* Gives an option another value for the lifetime of this object. */
 class Setting {
   public:
     Setting(const char *name, const std::string &value) : name_(name) {
@@ -28,13 +29,13 @@ class Setting {
     std::string before_;
 };
 
-/* What counts when nothing is held that can be given back. */
+/* The bytes that count once everything has been given back that can be. */
 inline size_t counted_at_rest() {
     hak_trim();
     return inside_limits_counted_bytes();
 }
 
-/* With one thread: what was refused has left nothing behind. */
+/* With one thread: a refused request left nothing behind. */
 inline void expect_exact() {
     inside_totals slots = inside_pool_count();
     EXPECT_EQ(inside_pool_resident_slots(), slots.active_slots + slots.empty_slots);
@@ -45,7 +46,7 @@ inline size_t counter(const char *name) {
     return static_cast<size_t>(stats["counters"][name].number);
 }
 
-/* Written blocks of one size; the list of them is glibc's. */
+/* Blocks of one size, each written to; glibc allocates the list of them. */
 class Blocks {
   public:
     explicit Blocks(size_t size) : size_(size) {}

@@ -1,9 +1,10 @@
-/* Every option that the table marks live is set while a program runs, and has a probe here that sees the difference. If one
- * fails, a user sets an option of a running program, is told that it was done, and nothing changes.
+/* Sets every option that the table marks live while a program runs; each has a probe here that sees the difference. If
+ * one fails, a user sets an option of a running program, gets a success, and nothing changes.
  *
- *  1. A probe names two values of its option, and measures something of which there is more with the second.
- *  2. Each runs in a process of its own, which goes from the first value to the second and back.
- *  3. The option is set by hak_option_set, then as `hakmem set` does it, which writes the option's words from outside. */
+ *  1. A probe names two values of its option, and measures something that the second value increases.
+ *  2. Each probe runs in its own process, which goes from the first value to the second and back.
+ *  3. The option is set by hak_option_set, then as `hakmem set` does it, by writing the option's words from outside. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 
@@ -21,12 +22,12 @@ namespace {
 
 struct Probe {
     const char *option, *less, *more;
-    long difference; /* at least */
+    long difference; /* the minimum */
     long (*measure)();
     std::vector<std::string> env;
 };
 
-std::string way; /* how options are set in this process */
+std::string way; /* how this process sets options */
 
 int set(const std::string &name, const std::string &value) {
     return way == "api" ? hak_option_set(name.c_str(), value.c_str())
@@ -41,14 +42,14 @@ std::string get(const char *name) {
 
 long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
-/* By how much the counter grows. */
+/* How much the counter grows. */
 template <typename Work> long growth(const char *name, Work work) {
     long before = counter(name);
     work();
     return counter(name) - before;
 }
 
-/* ---- slots that are free and resident ---- */
+/* ---- slots that are EMPTY ---- */
 
 void *client() {
     static void *one = inside_pool_client_new();
@@ -72,7 +73,7 @@ void give(const std::vector<size_t> &slots, size_t step = 1, size_t from = 0) {
 
 constexpr size_t kSuperSlabs = 20, kSlots = kSuperSlabs * INSIDE_SUPERSLAB_SLOTS;
 
-/* Retained when so many are given back at once. */
+/* Slots retained when kSlots are given back at once. */
 long retained() {
     give(take(kSlots));
     long empty = static_cast<long>(inside_pool_count().empty_slots);
@@ -88,7 +89,7 @@ long retained_beside_live_ones() {
     return empty;
 }
 
-/* Wholly free SuperSlabs that are still resident a second later. */
+/* Wholly free SuperSlabs still resident a second later. */
 long cached() {
     give(take(kSlots));
     inside_pool_decay(client(), 1000);
@@ -97,7 +98,7 @@ long cached() {
     return kept;
 }
 
-/* Retained for twenty seconds in SuperSlabs that are in use. */
+/* EMPTY slots retained for twenty seconds in SuperSlabs that are in use. */
 long retained_long() {
     std::vector<size_t> slots = take(kSlots);
     give(slots, 2);
@@ -127,7 +128,7 @@ void free_all(const Blocks &blocks, size_t step = 1, size_t from = 0) {
         hak_free(blocks[i]);
 }
 
-/* A thread that has allocated, and waits until this ends. */
+/* A thread that has allocated and then waits for the end of this object's lifetime. */
 class Thread {
   public:
     explicit Thread(size_t count) {
@@ -153,7 +154,8 @@ class Thread {
 
 long drains() {
     Thread other(20000);
-    return growth("drains", [&] { std::thread([&] { free_all(other.blocks); }).join(); }); /* it adopts no slab */
+    /* The thread adopts no slab. */
+    return growth("drains", [&] { std::thread([&] { free_all(other.blocks); }).join(); });
 }
 
 long owned_slabs() {
@@ -166,7 +168,7 @@ long owned_slabs() {
     return owned;
 }
 
-/* More blocks at once than any ring holds, so that it runs empty and full. */
+/* Allocates more blocks at once than any ring holds, so the ring runs empty and full. */
 void rounds(size_t count, size_t bytes) {
     for (int round = 0; round < 20; round++)
         free_all(allocate(count, bytes));
@@ -183,7 +185,7 @@ long large_spans() {
 }
 
 long populate_calls() {
-    static std::vector<Blocks> kept; /* so that the next measurement gets slots that were never used */
+    static std::vector<Blocks> kept; /* keeps them, so that the next measurement gets slots that were never used */
     return growth("populate_calls", [] { kept.push_back(allocate(5000, 1000)); });
 }
 
@@ -192,8 +194,8 @@ long tasks() {
     return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
 }
 
-/* Threads besides this one, the one it starts, and a sanitizer's: those there are at the first call, when there is to be no
- * purger. A thread that is to come or go takes a while. */
+/* The number of threads besides this one, the one it starts, and a sanitizer's: those that exist at the first call,
+ * which must be one without a purger. A thread takes a while to start or end. */
 long purgers() {
     Thread other(1);
     static const long without = tasks();
@@ -206,7 +208,7 @@ long purgers() {
     return threads;
 }
 
-/* Does the same whenever it is told. */
+/* Runs the same batches each time work() is called. */
 class Worker {
   public:
     explicit Worker(void (*batches)()) {
@@ -249,7 +251,7 @@ long soft_crossings() {
     return growth("soft_limit_crossings", [] { free_all(allocate(400, 65 * kKiB)); });
 }
 
-/* Files of the kernel's with a limit and pressure, while this lives. */
+/* Simulated kernel files with a limit and pressure, for the lifetime of this object. */
 class Kernel {
   public:
     Kernel() {
@@ -287,7 +289,7 @@ long scarcity() {
 
 /* ---- statistics and samples ---- */
 
-/* Bytes of statistics at the end of a program that sets the option as this one did. */
+/* Bytes of statistics that a program writes at its end, if it sets the option as this one did. */
 long statistics() { return static_cast<long>(run_self({"--end", way, get("STATS")}, {"HAKMEM_STATS=0"}).err.size()); }
 
 long samples(size_t mean_bytes, size_t count) {
@@ -340,7 +342,7 @@ const Probe *probe_of(const std::string &option) {
     return nullptr;
 }
 
-/* In a process of its own: the option goes there and back. */
+/* Runs in its own process: the option goes there and back. */
 int run_probe(const Probe &probe) {
     long measured[3];
     const char *values[3] = {probe.less, probe.more, probe.less};
@@ -370,8 +372,8 @@ TEST_P(LiveOptions, AreWhatTheProgramDoes) {
     }
 }
 
-/* Rings that were made under another value, of a thread that did not set it: a batch that the ring could hold now does not
- * go to the slabs, and one that it must not hold any more does, though the ring never ran full or empty meanwhile. */
+/* Rings that were made under another value, in a thread that did not set it. A batch that the ring can now hold does
+ * not go to the slabs, and one that it may no longer hold does, though the ring never ran full or empty in between. */
 TEST(Rings, FollowTheirOptionsUpAndDown) {
     way = "api";
     struct {
@@ -380,7 +382,7 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     } kinds[] = {{"L2_RING_CAP", "ring_refills", [] { rounds(110, 8000); }},
                  {"L25_RING_CAP", "large_spans", [] { rounds(30, 65 * kKiB); }},
                  {"RING_BYTES", "ring_refills", [] { rounds(110, 8000); }}};
-    set("PURGER", "0"); /* it empties the rings of a thread that waits */
+    set("PURGER", "0"); /* a purger would empty the rings of a waiting thread */
     set("RING_BYTES", "64m");
     for (auto &kind : kinds) {
         bool of_bytes = std::string(kind.option) == "RING_BYTES";

@@ -1,5 +1,6 @@
-/* SOFT_LIMIT and HARD_LIMIT. If it fails, programs outgrow what they were allowed, are refused memory that they may have, or
- * miss the call that would have let them shrink. */
+/* SOFT_LIMIT and HARD_LIMIT. If it fails, programs outgrow what they were allowed, are refused memory that they may
+ * have, or miss the call that would have let them shrink. */
+/* SPDX-License-Identifier: MIT */
 #include <sched.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace {
 
 constexpr size_t kRoom = 48 * kMiB;
 
-/* Two rounds to the limit in blocks of a size. `owed`: of the bytes up to the limit. */
+/* Allocates up to the limit twice, in blocks of one size. `owed` is the fraction of the bytes up to the limit that must
+ * be had. */
 void exhaust(size_t size, double owed) {
     SCOPED_TRACE(std::to_string(size) + "-byte blocks");
     size_t rest = counted_at_rest();
@@ -47,20 +49,20 @@ TEST(HardLimit, Mid) {
     exhaust(40 * kKiB, 0.9);
 }
 TEST(HardLimit, Large) {
-    exhaust(100 * kKiB, 0.75); /* in two slots */
+    exhaust(100 * kKiB, 0.75); /* takes two slots */
     exhaust(kMiB, 0.95);
 }
-TEST(HardLimit, Huge) { /* in whole SuperSlabs of 2 MiB */
+TEST(HardLimit, Huge) { /* takes whole SuperSlabs of 2 MiB */
     exhaust(2 * kMiB, 0.95);
     exhaust(3 * kMiB, 0.7);
     exhaust(9 * kMiB, 0.7);
 }
 
-/* What one size has left free serves the others: memory is refused only when there is none. */
+/* Memory that one size left free serves the others: requests are refused only when there is none. */
 TEST(HardLimit, OneSizeAfterAnother) {
     size_t rest = counted_at_rest();
     Setting hard("HARD_LIMIT", rest + kRoom);
-    Setting purge("PURGE", "never"); /* all that is freed stays EMPTY */
+    Setting purge("PURGE", "never"); /* everything that is freed stays EMPTY */
     for (size_t size : {size_t{48}, 9 * kMiB, size_t{5000}, 700 * kKiB, size_t{200}, 3 * kMiB, 40 * kKiB}) {
         Blocks blocks(size);
         blocks.grow_to(kRoom * 6 / 10 / size * size);
@@ -68,7 +70,7 @@ TEST(HardLimit, OneSizeAfterAnother) {
     }
 }
 
-/* Blocks of three slots, of which one in ten is live: no SuperSlab is wholly free, and much is EMPTY. */
+/* Blocks of three slots, of which one in ten is live: no SuperSlab is wholly free, but many slots are EMPTY. */
 class Scattered {
   public:
     explicit Scattered(size_t bytes) {
@@ -99,7 +101,7 @@ TEST(HardLimit, EmptySlotsGoBackForWhatTheyDoNotFit) {
     hak_free(large);
 }
 
-/* A block that grows is refused at the limit and not before, and keeps its contents. */
+/* A growing block is refused at the limit and not before, and keeps its contents. */
 TEST(HardLimit, ReallocGrows) {
     size_t rest = counted_at_rest();
     Setting hard("HARD_LIMIT", rest + kRoom);
@@ -126,7 +128,7 @@ TEST(HardLimit, ReallocGrows) {
     hak_free(smaller);
 }
 
-/* A block whose pages move is never there twice. */
+/* A block whose pages move never counts twice. */
 TEST(HardLimit, PagesThatMoveCountOnce) {
     size_t rest = counted_at_rest();
     for (bool limited : {false, true}) {
@@ -145,7 +147,7 @@ TEST(HardLimit, PagesThatMoveCountOnce) {
     }
 }
 
-/* Growth in place, where the slots behind are free but may not become resident. */
+/* Growth in place when the slots behind the block are free but may not become resident. */
 TEST(HardLimit, ExpandIsRefused) {
     for (size_t size : {100 * kKiB, 2 * kMiB}) {
         size_t wanted = size == 2 * kMiB ? 8 * kMiB : kMiB;
@@ -162,7 +164,7 @@ TEST(HardLimit, ExpandIsRefused) {
     }
 }
 
-/* A freed block that waits in a cache is in the way of nothing. */
+/* A freed block that waits in a cache blocks nothing. */
 TEST(HardLimit, ReallocGrowsIntoWhatCachesHold) {
     size_t rest = counted_at_rest();
     void *block = hak_malloc(4 * kMiB), *cached = hak_malloc(kMiB);
@@ -190,7 +192,7 @@ TEST(HardLimit, Aligned) {
     }
 }
 
-/* What is asked for far beyond the limit costs nothing: no SuperSlab is handed out, nothing is purged later. */
+/* A request far beyond the limit costs nothing: no SuperSlab is handed out, and nothing is purged later. */
 TEST(HardLimit, RefusesWhatIsTooLargeAtOnce) {
     hak_free(hak_malloc(kRoom + 8 * kMiB));
     size_t rest = counted_at_rest(), superslabs = inside_pool_count().superslabs_peak;
@@ -208,9 +210,7 @@ TEST(HardLimit, RefusesWhatIsTooLargeAtOnce) {
     hak_free(hak_malloc(16));
 }
 
-/* Threads of all sizes run into it together. It is exact, whatever they hold unseen, but for the purger's heap, and the
- * tables of a SuperSlab that is being taken. */
-/* Refused while there is no limit. If they are counted no later limit is kept. */
+/* Sizes that are refused while no limit is set. If they are counted, no later limit is kept. */
 TEST(HardLimit, IsKeptAfterSizesThatNoRegionHas) {
     void *some = hak_malloc(3 * kMiB);
     size_t rest = counted_at_rest();
@@ -224,6 +224,8 @@ TEST(HardLimit, IsKeptAfterSizesThatNoRegionHas) {
     hak_free(some);
 }
 
+/* Threads that allocate all sizes reach the limit together. It is exact, whatever a thread has not yet reported, except
+ * for the purger's heap and the tables of a SuperSlab that is being taken. */
 TEST(HardLimit, ManyThreads) {
     constexpr unsigned kThreads = 8;
     size_t rest = counted_at_rest();
@@ -375,7 +377,7 @@ TEST(SoftLimit, OneBlockCrossesIt) {
     hak_free(block);
 }
 
-/* The limit concerns what is in use: what is EMPTY goes back before anybody is called. */
+/* The limit concerns memory in use: EMPTY slots are given back before the callback is called. */
 TEST(SoftLimit, EmptySlotsAreGivenBackFirst) {
     size_t rest = counted_at_rest();
     Setting retain("RETAIN_BYTES", kGiB);
@@ -388,7 +390,7 @@ TEST(SoftLimit, EmptySlotsAreGivenBackFirst) {
     hak_free(large);
 }
 
-/* What a program does then: it drops a cache, and allocates while doing so. */
+/* What a program typically does in the callback: it drops a cache, and allocates while doing so. */
 TEST(SoftLimit, TheCallbackMayAllocateAndFree) {
     static std::vector<void *> cache;
     size_t rest = counted_at_rest();
@@ -483,7 +485,7 @@ TEST(NearALimit, NothingEmptyIsRetained) {
     EXPECT_TRUE(inside_limits_near());
     EXPECT_LE(inside_pool_count().empty_slots, 8u) << "EMPTY slots stay";
     EXPECT_LE(heap_rss_bytes() + 5 * kMiB, rss) << "nothing went back to the system";
-    blocks.shrink_to_bytes(20 * kMiB); /* far below 3/4: as ever */
+    blocks.shrink_to_bytes(20 * kMiB); /* far below 3/4: retained as usual */
     EXPECT_FALSE(inside_limits_near());
     blocks.shrink_to_bytes(10 * kMiB);
     EXPECT_GE(inside_pool_count().empty_slots, 9 * kMiB / kSlot) << "it is near no more";
@@ -506,7 +508,7 @@ TEST(NearALimit, IsNotLeftAtOnce) {
     EXPECT_FALSE(inside_limits_near());
 }
 
-/* Few blocks live in many slabs: their free pages go back although the slabs stay. */
+/* Few blocks live in many slabs: the slabs' free pages go back although the slabs stay. */
 TEST(NearALimit, FreePagesInsideSlabsGoBack) {
     constexpr size_t kBytes = 40 * kMiB, kBlock = 64, kKeepEvery = kSlot / kBlock;
     size_t rest = counted_at_rest();
@@ -531,7 +533,7 @@ TEST(NearALimit, FreePagesInsideSlabsGoBack) {
 
 /* ---- a process of its own ---- */
 
-/* Blocks until there are no more. */
+/* Allocates until there is no more. */
 void run_child(size_t limit) {
     size_t bytes = 0;
     while (bytes < 10 * limit && hak_malloc(10000) != nullptr)
@@ -545,7 +547,7 @@ TEST(HardLimit, ByTheEnvironment) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
-/* Passes the limit, and ends in a way that writes nothing at the end. */
+/* Passes the limit, then exits without writing anything. */
 void pass_soft_limit() {
     for (int i = 0; i < 3000; i++)
         if (hak_malloc(10000) == nullptr)
@@ -553,7 +555,7 @@ void pass_soft_limit() {
     _exit(0);
 }
 
-/* Else who asked for a picture of the heap that grew too large has none. */
+/* If it fails, a user who asked for a picture of the heap when it grew too large gets none. */
 TEST(SoftLimit, TheProfileIsWritten) {
     std::string path = "/tmp/hakmem-soft-limit-" + std::to_string(getpid());
     Outcome outcome = run_self(
@@ -579,7 +581,7 @@ int main(int argc, char **argv) {
         run_child(strtoul(argv[2], nullptr, 10));
         return 0;
     }
-    hak_option_set("PURGER", "0"); /* what it is about to purge would still be resident */
+    hak_option_set("PURGER", "0"); /* otherwise memory that the purger is about to purge would still be resident */
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -1,5 +1,6 @@
-/* Every option of the table x its legal and illegal values, by hak_option_set and by the environment of a child.
- * If one fails, a setting is taken for another one, or a typing error is passed over in silence. */
+/* Every option of the table with its legal and illegal values, set by hak_option_set and by a child's environment. If
+ * one fails, a setting is mistaken for another, or a typing error passes unnoticed. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <thread>
 #include <fstream>
@@ -44,7 +45,7 @@ std::string seven(const std::string &one) {
     return all;
 }
 
-/* Legal values with the text each must read back as. */
+/* Legal values, each with the text that it must read back as. */
 std::vector<std::pair<std::string, std::string>> legal_values(const inside_option &o) {
     std::vector<std::pair<std::string, std::string>> values;
     std::string least = std::to_string(o.least), most = std::to_string(o.most);
@@ -96,7 +97,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
     else if (o.most < (uint64_t{1} << 62))
         values.push_back(std::to_string(o.most + 1));
     if (o.kind == INSIDE_BYTES)
-        values.emplace_back("20000000000g"); /* more than 64 bits hold */
+        values.emplace_back("20000000000g"); /* more than 64 bits can hold */
     if (o.kind != INSIDE_CHOICE && o.least > 0)
         values.push_back(std::to_string(o.least - 1));
     if (o.kind == INSIDE_LIST)
@@ -139,27 +140,27 @@ TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
         if (std::string(o.name) == "HELP")
             continue;
         if (HAK_TEST_SHORTER > 1 && std::string(o.name) == "REGION_BYTES")
-            continue; /* ThreadSanitizer ends programs that map memory where it does not expect any */
+            continue; /* ThreadSanitizer ends programs that map memory at addresses it does not expect */
         for (auto &[value, reads] : legal_values(o)) {
             Outcome outcome = run_self({"--print-option", o.name}, {std::string("HAKMEM_") + o.name + "=" + value});
             EXPECT_TRUE(outcome.exited(0)) << o.name << "=" << value << ": " << outcome.describe();
             EXPECT_EQ(outcome.out, reads + "\n") << o.name << "=" << value;
             bool says_something =
-                std::string(o.name) == "STATS" || strstr(o.name, "DEBUG") != nullptr; /* what they are for */
+                std::string(o.name) == "STATS" || strstr(o.name, "DEBUG") != nullptr; /* their purpose */
             if (!says_something)
                 EXPECT_EQ(outcome.err, "") << o.name << "=" << value;
         }
     }
 }
 
-/* Else every program that the hakmem command starts begins with a complaint. */
+/* If it fails, every program that the hakmem command starts begins with a complaint. */
 TEST(Options, VariablesOfTheCommandAreItsOwn) {
     Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_LIBRARY=/a/libhakmem.so", "HAKMEM_PEERS=x"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err, "");
 }
 
-/* One illegal value of every option at a time: what is refused does no harm to the others. */
+/* One illegal value of every option at a time: a rejected value must not affect the other options. */
 TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
     size_t rounds = 1;
     for (size_t round = 0; round < rounds; round++) {
@@ -191,14 +192,14 @@ TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
     }
 }
 
-/* A name in another case is the option's, and one that is nearly right is told the right one. */
+/* A name in another case is accepted, and for a name that is nearly right the line suggests the right one. */
 TEST(Options, NamesAreForgivenOrGuessed) {
     for (const char *name : {"HAKMEM_retain_bytes", "hakmem_RETAIN_BYTES", "Hakmem_Retain_Bytes"}) {
         Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {std::string(name) + "=2m"});
         EXPECT_EQ(outcome.out, "2097152\n") << name << ": " << outcome.describe();
         EXPECT_EQ(outcome.err, "");
     }
-    for (unsigned i = 0; i < inside_options; i++) { /* without its last letter, or its first _ */
+    for (unsigned i = 0; i < inside_options; i++) { /* omits the last letter, or the first _ */
         std::string name = inside_option_at(i).name, shorter = name.substr(0, name.size() - 1);
         size_t joint = name.find('_');
         if (joint != std::string::npos)
@@ -218,7 +219,7 @@ TEST(Options, NamesAreForgivenOrGuessed) {
     }
 }
 
-/* The line names the value that holds, be it the default or the program's own. */
+/* The line names the value in effect, which may be the default or the program's own. */
 TEST(Options, TheLineSaysWhatIsUsed) {
     Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, {"HAKMEM_DRAIN_INTERVAL=often"});
     EXPECT_EQ(outcome.err, "hakmem: HAKMEM_DRAIN_INTERVAL=often: expected 1 or more; using 777\n");
@@ -241,14 +242,14 @@ TEST(Options, ATextThatIsTooLongIsRefused) {
     EXPECT_EQ(outcome.err.rfind("hakmem: HAKMEM_STATS_FILE=xxx", 0), 0u) << outcome.describe();
 }
 
-/* Quotes and control characters of a value. If it fails, every reader of the statistics stumbles over them. */
+/* Quotes and control characters in a value. If it fails, every reader of the statistics trips over them. */
 TEST(Options, TheStatisticsAreJsonWhateverATextIs) {
     Outcome outcome = run_self({"--print-json", "STATS_FILE"}, {"HAKMEM_STATS_FILE=/a \"b\" \\c\td"});
     EXPECT_EQ(outcome.out, "/a \"b\" \\c d\n") << outcome.describe();
 }
 
-/* Programs that are tuned for glibc keep what they were tuned for. */
-/* Else whoever may write to a common directory chooses which file of the user, or of root, the statistics overwrite. */
+/* If it fails, anyone who can write to a shared directory can choose which file of the user, or of root, the
+ * statistics overwrite. */
 TEST(Options, FilesAreWrittenThroughNoLink) {
     char pattern[] = "/tmp/hakmem-options-XXXXXX";
     ASSERT_NE(mkdtemp(pattern), nullptr);
@@ -294,6 +295,7 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
     std::filesystem::remove_all(place);
 }
 
+/* If it fails, programs tuned for glibc lose their tuning. */
 TEST(Options, GlibcsTrimThresholdIsWhatIsRetained) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
@@ -315,7 +317,7 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
 }
 
-/* Switches and secrets that an attacker would want: whoever can write anywhere in the process can't write there. */
+/* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
 TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hak_free(hak_malloc(100));
@@ -328,7 +330,7 @@ TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
     }
 }
 
-/* Else a program that writes far beyond a block changes what HAKMEM knows of blocks, unnoticed. */
+/* If it fails, a program that writes far beyond a block silently changes what HAKMEM knows about blocks. */
 TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hak_free(hak_malloc(100));

@@ -1,5 +1,6 @@
-/* The SuperSlab pool by itself: spans and runs are disjoint, aligned, zero when said to be, and come back. If it fails,
+/* The SuperSlab pool by itself: spans and runs are disjoint, aligned, zero where promised, and come back. If it fails,
  * two blocks share memory, or free memory is lost. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +22,7 @@ struct Span {
     unsigned tag;
 };
 
-/* Who holds which slot: 0 nobody. Shared by all actors. */
+/* Who holds which slot; 0 means nobody. All actors share it. */
 class Holders {
   public:
     static constexpr size_t kMost = 1 << 20;
@@ -77,7 +78,7 @@ class Actor {
     void *client() { return client_; }
 
   private:
-    /* A word in every fourth page: zero if the pool says so, then dirty. */
+    /* Checks a word in every fourth page: it must be zero if the pool says so. Then writes to it. */
     void check_memory(size_t slot, size_t slots, bool zero) {
         char *at = inside_slot_address(slot);
         for (size_t byte = 0; byte < slots * kSlot; byte += 16384) {
@@ -267,7 +268,7 @@ bool is_resident(size_t superslab) {
     return (page & 1) != 0;
 }
 
-/* Options as they were, however the test ends. */
+/* Restores the options, however the test ends. */
 class Options {
   public:
     Options(std::initializer_list<std::pair<const char *, const char *>> values) {
@@ -307,7 +308,7 @@ TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
             for (size_t j = 0; j <= i; j++)
                 EXPECT_EQ(is_resident(runs[order[j]]), j + kCached > i) << mode << ", the " << j << "th after " << i;
             for (uint32_t then = inside_pool_clock_ms(); inside_pool_clock_ms() == then; usleep(500))
-                inside_pool_settle(actor.client()); /* the next one is younger */
+                inside_pool_settle(actor.client()); /* makes the next one younger */
         }
         inside_pool_purge(actor.client(), 0);
     }
@@ -342,13 +343,13 @@ TEST(Cache, WhatComesAndGoesIsCounted) {
               after.cached - before.cached);
 }
 
-/* If a purger is still there it may empty the rings first, and the next time does. */
+/* If a purger is still running, it may empty the rings first; then a later try succeeds. */
 TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
     long drains = counter("tension_drains"), spans = counter("tension_freed_spans");
-    void *ballast = hak_malloc(64 * kMiB); /* else the heap shrinks by half, which empties rings, too */
+    void *ballast = hak_malloc(64 * kMiB); /* without it the heap shrinks by half, which also empties rings */
     std::vector<void *> blocks, more;
     for (int tries = 0; tries < 100 && counter("tension_drains") == drains; tries++) {
-        for (int round = 0; round < 32; round++) { /* the rings learn to hold them */
+        for (int round = 0; round < 32; round++) { /* the rings grow to hold them */
             for (size_t i = 0; i < 160; i++)
                 blocks.push_back(hak_malloc((16 + i % 4 * 4) * kKiB));
             for (void *block : blocks)
@@ -366,8 +367,8 @@ TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
     hak_free(ballast);
 }
 
-/* The purger looks at a thread's rings in the middle of a malloc, and leaves again: what malloc then puts into a ring must
- * still have room there. */
+/* The purger inspects a thread's rings in the middle of a malloc and leaves again. When malloc then puts blocks into a
+ * ring, the ring must still have room for them. */
 TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
     constexpr int kBlocks = 200;
     static void *blocks[kBlocks];
@@ -393,8 +394,8 @@ TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
     EXPECT_EQ(overfull, 0u);
 }
 
-/* A signal's handler forks while a ring is being made larger, and the child allocates: the sum of what the rings may hold is not
- * that of the rings. It must not wait for ever for the others to hold less. */
+/* A signal handler forks while a ring is being enlarged, and the child allocates: the recorded sum of what the rings
+ * may hold is wrong. The child must not wait forever for other rings to shrink. */
 TEST(Rings, AreAdaptedThoughTheirSumIsWrong) {
     constexpr size_t kBytes = 16 * 1024;
     pid_t pid = fork();

@@ -1,5 +1,6 @@
-/* The probes (probes.h), as a tracer finds them: by the ELF notes of the library. If it fails, OpenTelemetry's profiler sees
+/* The probes (probes.h), as a tracer finds them: by the library's ELF notes. If it fails, OpenTelemetry's profiler sees
  * no allocations of programs that run under HAKMEM, or reads garbage. */
+/* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
@@ -25,11 +26,11 @@ const std::string kNop = "\x1f\x20\x03\xd5", kBreakpoint(std::string("\0\0\x20\x
 #endif
 
 struct Probe {
-    uint64_t place, semaphore; /* as the file has them: before it is moved */
+    uint64_t place, semaphore; /* as in the file, before relocation */
     std::string arguments;
 };
 
-/* An ELF file and the probes in it. */
+/* An ELF file and its probes. */
 class File {
   public:
     explicit File(const char *path) {
@@ -48,11 +49,11 @@ class File {
             if (name == ".note.stapsdt")
                 read_notes(section.sh_offset, section.sh_offset + section.sh_size);
         }
-        for (auto &[name, probe] : probes_) /* if the file was moved after it was linked */
+        for (auto &[name, probe] : probes_) /* in case the file was moved after it was linked */
             probe.place += base_ - note_base_, probe.semaphore += base_ - note_base_;
     }
     const std::multimap<std::string, Probe> &probes() const { return probes_; }
-    /* The loaded segment that has this address; in the file, too. */
+    /* The loaded segment that contains this address and has it in the file. */
     const ElfW(Phdr) * segment(uint64_t address) const {
         for (auto &one : segments_)
             if (one.p_type == PT_LOAD && address - one.p_vaddr < one.p_filesz)
@@ -122,7 +123,7 @@ TEST(Probes, InTheNotesOfTheLibrary) {
 }
 TEST(Probes, InTheNotesOfAProgramLinkedWithIt) { expect_probes("/proc/self/exe"); }
 
-/* ---- a tracer of ourselves ---- */
+/* ---- a tracer in this process ---- */
 
 struct Hit {
     uintptr_t place, arguments[3];
@@ -150,7 +151,7 @@ class Tracer {
         auto &probe = file.probes().find(name)->second;
         dl_iterate_phdr(
             [](dl_phdr_info *info, size_t, void *base) {
-                *static_cast<uintptr_t *>(base) = info->dlpi_addr; /* the program is the first */
+                *static_cast<uintptr_t *>(base) = info->dlpi_addr; /* the first module is the program */
                 return 1;
             },
             &base_);
@@ -193,7 +194,7 @@ TEST(Probes, ATracerGetsTheArguments) {
         Tracer tracer(file, "otel_memory:alloc");
         EXPECT_TRUE(inside_probe_alloc_wanted());
         inside_probe_alloc(&block, 48, 524289);
-        inside_probe_free(&block); /* nobody listens */
+        inside_probe_free(&block); /* no tracer listens */
         ASSERT_EQ(hit_count, 1);
         EXPECT_EQ(hits[0].place, tracer.place());
         EXPECT_EQ(hits[0].arguments[0], address);

@@ -1,6 +1,7 @@
-/* The heap profile against known truths. Its figures are estimates from samples, so each case runs many times, and the mean
- * error must lie within kSigmas standard errors of none: a false alarm is rarer than one in a million. If it fails, the profile
- * blames the wrong code, or a program behaves differently while it is profiled. */
+/* The heap profile against known truths. Its figures are estimates from samples, so each case runs many times, and the
+ * mean error must lie within kSigmas standard errors of zero: false alarms are rarer than one in a million. If it
+ * fails, the profile blames the wrong code, or a program behaves differently while it is profiled. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/wait.h>
@@ -47,8 +48,8 @@ Totals totals() {
     return sum;
 }
 
-/* A program under the profile that keeps its own books, and a pattern in each block. What it does next does not depend on
- * addresses: a sampled block has one of another kind. */
+/* A profiled program that keeps its own books, and a pattern in each block. Its behaviour does not depend on addresses,
+ * because a sampled block has an address of another kind. */
 class Books {
   public:
     size_t alloc(size_t size) { return enter(hak_malloc(size), size); }
@@ -61,7 +62,8 @@ class Books {
             enter(moved, size);
             return;
         }
-        Block same{was.address, std::min(was.size, size), was.asked, was.tag}; /* it counts as it was asked for */
+        /* The block counts with the size it was requested with. */
+        Block same{was.address, std::min(was.size, size), was.asked, was.tag};
         std::lock_guard<std::mutex> guard(lock_);
         pattern_write(same.address, 0, same.size, same.tag);
         blocks_.push_back(same);
@@ -130,7 +132,7 @@ class Errors {
     double n_ = 0, sum_ = 0, squares_ = 0, truth_ = 0;
 };
 
-/* Runs the program many times. What it leaves live is measured, then freed: then nothing is live in the profile either. */
+/* Runs the program many times. Measures what it leaves live and frees it; then the profile must have nothing live. */
 template <class Program>
 void expect_unbiased(size_t interval, Program program, int runs = kRuns, const char *rate = "0") {
     Errors bytes("allocated bytes"), objects("allocated objects"), live_bytes("live bytes"),
@@ -191,7 +193,7 @@ TEST(Profile, SmallBlocksReplacedAtRandom) {
     });
 }
 
-/* A list that is filled by frees in a row, and used up: pushes and pops do not alternate. */
+/* A list that consecutive frees fill and consecutive mallocs use up: pushes and pops do not alternate. */
 TEST(Profile, SmallBlocksInTides) {
     expect_unbiased(1024, [](Books &books, Random &random) {
         for (int tide = 0; tide < 60; tide++) {
@@ -205,7 +207,7 @@ TEST(Profile, SmallBlocksInTides) {
     });
 }
 
-/* So that fewer and fewer are taken, which count for more and more. */
+/* Samples become rarer and rarer, and each counts for more and more. */
 TEST(Profile, TooManySamplesASecond) {
     expect_unbiased(
         64,
@@ -236,7 +238,7 @@ TEST(Profile, LargeAndHugeBlocks) {
     });
 }
 
-/* In place, by moving pages, by copying: each counts as a free and an allocation, or not at all. */
+/* In place, by moving pages, by copying: each counts as one free and one allocation, or not at all. */
 TEST(Profile, BlocksThatChangeTheirSize) {
     expect_unbiased(2048, [](Books &books, Random &random) {
         for (int i = 0; i < 80; i++) {
@@ -267,10 +269,10 @@ TEST(Profile, BlocksThatAnotherThreadFrees) {
         kRuns / 2);
 }
 
-/* What a program can see of a block is the same whether it was sampled or not. */
+/* A program sees the same of a block whether it was sampled or not. */
 TEST(Profile, SampledBlocksAreLikeOthers) {
     ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
-    ASSERT_EQ(hak_profile_start(1), 0); /* nearly every one */
+    ASSERT_EQ(hak_profile_start(1), 0); /* samples nearly every block */
     Totals before = totals();
     for (size_t size : kTierSizes) {
         std::vector<void *> blocks;
@@ -373,7 +375,7 @@ __attribute__((noinline, no_sanitize("address", "undefined"))) void *allocate_se
     return block;
 }
 
-/* Estimated bytes of the stacks that lead through a function. */
+/* Estimated bytes of all stacks that pass through a function. */
 double bytes_through(void *(*function)()) {
     double bytes = 0;
     for (unsigned i = 0; i < inside_profile_stacks(); i++) {
@@ -406,7 +408,7 @@ TEST(Profile, EachStackHasItsShare) {
     seldom.expect_none();
 }
 
-/* The child frees what its parent had, and goes on. */
+/* The child frees its parent's blocks, and goes on. */
 TEST(Profile, AChildGoesOn) {
     ASSERT_EQ(hak_profile_start(256), 0);
     std::vector<void *> blocks;

@@ -1,6 +1,7 @@
-/* The hak_* calls that speak of sizes: good_size, usable_size, expand, alloc_at_least, free_sized.
- * Containers that ask them (strings, vectors, arenas) write up to what they are told: a size that is too big
- * corrupts the next block, one that is too small wastes memory. */
+/* The hak_* calls that deal in sizes: good_size, usable_size, expand, alloc_at_least, free_sized. Containers that ask
+ * them (strings, vectors, arenas) write up to the size they get: one that is too big corrupts the next block, one that
+ * is too small wastes memory. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
 

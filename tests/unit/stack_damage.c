@@ -1,4 +1,5 @@
-/* Unwind tables with bytes changed at random: cfi.h must stay inside them, which the address sanitizer watches. */
+/* Unwind tables with randomly changed bytes: cfi.h must stay inside them, which AddressSanitizer watches. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static void number_put(uint8_t *at, int64_t number) {
     memcpy(at, &narrow, sizeof narrow);
 }
 
-/* A block that ends with it: the tables of a module that has one function, which begins as far from it as it did. */
+/* Returns a block that ends with the unwind tables of a module with just one function, the code of which is as far from
+ * its FDE as before. */
 static uint8_t *tables_of_one(const struct os_module *m, const uint8_t *fde, size_t *bytes, uintptr_t *function) {
     enum { HEADER = 20 };
     const uint8_t *cie = fde + 4 - number_at(fde + 4);
@@ -40,7 +42,7 @@ static uint8_t *tables_of_one(const struct os_module *m, const uint8_t *fde, siz
     return block;
 }
 
-/* All that can be done with a row, whatever the registers are. */
+/* Does everything that can be done with a row, whatever the registers are. */
 static void follow(const struct cfi *cfi) {
     uintptr_t registers[REGISTERS], value;
     union cfi_packed packed;
@@ -75,7 +77,7 @@ unsigned damaged_tables(uintptr_t code, unsigned rounds, unsigned seed) {
         if (is_row)
             follow(&cfi);
         else if (i == 0)
-            found = rounds; /* the whole ones must have it */
+            found = rounds; /* the intact tables must have the row */
         found += is_row;
     }
     free(block);

@@ -1,5 +1,6 @@
-/* A library whose function is chosen by a function of its own, when it is first called: so that, by the dynamic linker, is
- * called from the middle of a call. */
+/* A library whose function is chosen by another of its functions at the first call: the dynamic linker calls the latter
+ * in the middle of a call. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 #include <stddef.h>

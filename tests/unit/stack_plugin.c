@@ -1,5 +1,6 @@
-/* A library to be loaded and unloaded. Two are built of it, which differ in nothing but the size of this frame, so that the
- * one can lie exactly where the other did. */
+/* A library to load and unload. It is built twice, with only the size of this frame differing, so that one build can be
+ * loaded exactly where the other was. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 __attribute__((noinline)) int plugin_through(int depth, stack_bottom bottom) {

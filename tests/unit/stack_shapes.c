@@ -1,4 +1,5 @@
 /* See stack_shapes.h. Built with -O3 and without frame pointers. */
+/* SPDX-License-Identifier: MIT */
 #include "stack_shapes.h"
 
 #include <setjmp.h>

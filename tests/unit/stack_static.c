@@ -1,6 +1,7 @@
-/* The stack in a program that is linked statically, or with a libc that does not tell of its libraries: there is no other
- * unwinder to compare with, so every function says itself where it returns to. If it fails, profiles of such programs are
- * empty. */
+/* The stack in a program that is linked statically, or with a libc that does not report its libraries. There is no
+ * other unwinder to compare with, so every function records its own return address. If it fails, profiles of such
+ * programs are empty. */
+/* SPDX-License-Identifier: MIT */
 #include "stack.h"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ __attribute__((noinline)) static void check(void) {
 __attribute__((noinline)) static int at_the_end(void) {
     returns[depth++] = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
     check();
-    return (int)--depth; /* so that it is called, not jumped to */
+    return (int)--depth; /* forces a call instead of a jump */
 }
 
 __attribute__((noinline)) static int descend(int left) {
@@ -46,7 +47,7 @@ __attribute__((noinline)) static int descend(int left) {
 }
 
 int main(void) {
-    for (int i = 0; i < 3; i++) /* the later ones by the cache */
+    for (int i = 0; i < 3; i++) /* the later rounds use the cache */
         descend(DEPTH);
     printf("%s\n", checked == 3 ? "ok" : "not checked");
     return checked == 3 ? 0 : 1;

@@ -1,5 +1,6 @@
-/* The call stack (stack.h), against the unwinder of the compiler's runtime. If it fails, profiles name the wrong functions,
- * or a program that is profiled crashes. */
+/* The call stack (stack.h), compared with the unwinder of the compiler's runtime. If it fails, profiles name the wrong
+ * functions, or a profiled program crashes. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ struct Seen {
     uintptr_t mine[kMost], theirs[kMost];
     unsigned n, m;
 
-    /* The first is in look() itself, where the two are called at different places. */
+    /* The first frame is look() itself, which calls the two at different places. */
     bool same() const { return n == m && std::equal(mine + 1, mine + n, theirs + 1); }
     bool has_module(const char *part) const {
         const char *path;
@@ -46,13 +47,13 @@ _Unwind_Reason_Code take(_Unwind_Context *context, void *argument) {
     return _URC_NO_REASON;
 }
 
-thread_local Seen seen_here; /* by look() */
+thread_local Seen seen_here; /* written by look() */
 
 __attribute__((noinline)) void look() {
     seen_here.n = stack_capture(seen_here.mine, kMost);
     seen_here.m = 0;
     _Unwind_Backtrace(take, &seen_here);
-    __asm__ volatile("" ::: "memory"); /* so that it is called, not jumped to */
+    __asm__ volatile("" ::: "memory"); /* forces a call instead of a jump */
 }
 
 std::string frame_text(uintptr_t address) {
@@ -78,7 +79,7 @@ void expect_same(const Seen &seen, unsigned least) {
         }
 }
 
-/* Twice: once with what is in the cache of other tests, once with what the first left there. */
+/* Runs twice: first with what other tests left in the cache, then with what the first run left there. */
 template <class Function> const Seen &expect_same_in(unsigned least, Function &&function) {
     for (int round = 0; round < 2; round++) {
         seen_here = {};
@@ -92,7 +93,7 @@ using Shape = int (*)(int, stack_bottom);
 constexpr struct {
     const char *name;
     Shape shape;
-    int depth, frames; /* and how many frames that are certain to be there */
+    int depth, frames; /* `frames`: how many frames there are at least */
 } kShapes[] = {{"recursion", shape_recursion, 100, 101},
                {"alloca", shape_alloca, 30, 31},
                {"aligned", shape_aligned, 30, 31},
@@ -111,7 +112,7 @@ TEST(Stack, FramesOfManyShapes) {
     EXPECT_TRUE(expect_same_in(5, [] { shape_qsort(2, look); }).has_module("libc"));
 }
 
-/* One above the other, so that what one keeps in registers is found through all the others. */
+/* One shape above the other, so that registers which one shape saves are found through all the others. */
 TEST(Stack, ShapesTogether) {
     expect_same_in(20, [] {
         shape_registers(2, [] {
@@ -190,7 +191,7 @@ void look_on_other_stack(void *memory, size_t bytes) {
     sigaltstack(&before, nullptr);
 }
 
-/* Both below the stack that was interrupted and above it. */
+/* Handlers' stacks both below and above the interrupted stack. */
 TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
     std::vector<char> below(kMiB);
     char above[256 * kKiB];
@@ -199,7 +200,7 @@ TEST(Stack, SignalHandlerOnAStackOfItsOwn) {
 }
 
 #if defined(__x86_64__)
-/* The processor's trap flag. */
+/* Sets and clears the processor's trap flag. */
 #define STEPPING(name, change)                                                                                         \
     extern "C" void name();                                                                                            \
     __asm__(#name ":\n\t.cfi_startproc\n\tpushfq\n\t.cfi_adjust_cfa_offset 8\n\t" change                               \
@@ -217,8 +218,8 @@ void on_step(int) {
         first_different = seen_here;
 }
 
-/* The processor stops after every instruction: in the middle of prologues, in stubs of the procedure linkage table, in the
- * dynamic linker while it binds a function. */
+/* The processor stops after every instruction: in the middle of prologues, in stubs of the procedure linkage table, in
+ * the dynamic linker while it binds a function. */
 template <class Function> void expect_same_at_each_step(const char *name, unsigned least, Function &&function) {
     SCOPED_TRACE(name);
     Handler handler(SIGTRAP, on_step, 0);
@@ -287,7 +288,7 @@ __attribute__((constructor)) void early() {
 }
 TEST(Stack, BeforeMain) { expect_same(seen_before_main, 3); }
 
-/* glibc's table of the code that binds is wrong on aarch64: the compiler's unwinder crashes there. */
+/* On aarch64, glibc's unwind table for the binding code is wrong, and the compiler's unwinder crashes there. */
 #if defined(__aarch64__)
 constexpr bool kBindingHasTables = false;
 #else
@@ -295,7 +296,7 @@ constexpr bool kBindingHasTables = true;
 #endif
 void look_alone() { seen_here.n = stack_capture(seen_here.mine, kMost); }
 
-/* Runs before AtEveryInstruction binds the function, in a process of its own. */
+/* Runs before AtEveryInstruction binds the function, in its own process. */
 TEST(Stack, BindingAFunctionChild) {
     if (getenv("HAK_TEST_BINDING") == nullptr)
         GTEST_SKIP() << "runs as a child of the next";
@@ -323,7 +324,8 @@ struct Plugin {
     Shape through;
 };
 
-/* The second library lies where the first was, its code at the same addresses: what was known of that is no longer true. */
+/* The second library is loaded where the first was, with its code at the same addresses, so everything cached about the
+ * first is wrong. */
 TEST(Stack, AnotherLibraryInTheSamePlace) {
     Shape before = nullptr;
     int same_place = 0;
@@ -344,7 +346,7 @@ void on_loading(int) {
     handled++;
 }
 
-/* One thread loads and unloads, and is interrupted meanwhile; another one looks, too. */
+/* One thread loads and unloads libraries and is interrupted meanwhile; another one captures stacks, too. */
 TEST(Stack, WhileLibrariesAreLoaded) {
     const int rounds = 300 / kShorter;
     Handler handler(SIGUSR1, on_loading, SA_RESTART);
@@ -389,12 +391,12 @@ TEST(Stack, ModulesOfAddresses) {
 
 /* ---- stacks that lead nowhere ---- */
 
-constexpr uintptr_t kItself = 2; /* a frame that is its own caller's */
+constexpr uintptr_t kItself = 2; /* a frame that is its own caller */
 uintptr_t false_frame;
 uintptr_t callers_seen[kMost];
 unsigned callers_count;
 
-/* Its caller's frame pointer, by which the caller's frame is found, is not what it was. */
+/* Overwrites the caller's frame pointer, through which the caller's frame is found. */
 __attribute__((noinline)) void damage() {
     auto *frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
     uintptr_t before = frame[0];
@@ -428,9 +430,8 @@ TEST(Stack, ExpressionsHaveADepth) {
     EXPECT_FALSE(deep_expression(99));
 }
 
-/* Those of all functions between here and the handler of a signal. */
-/* Each operation, as DWARF 5 has it in 2.5.1. Stubs of the procedure linkage table have such expressions; if one is wrong,
- * stacks in profiles end where a function was bound, or lead elsewhere. */
+/* Each operation, as defined in DWARF 5, section 2.5.1. Stubs of the procedure linkage table use such expressions; if
+ * one is wrong, stacks in profiles end where a function was bound, or go astray. */
 TEST(Stack, EveryOperationOfExpressions) {
     constexpr uintptr_t kFirst = 20;
     const struct {
@@ -446,7 +447,7 @@ TEST(Stack, EveryOperationOfExpressions) {
         {{0x33, 0x1e}, 60},        /* mul */
         {{0x33, 0x24}, 160},       /* shl */
         {{0x32, 0x25}, 5},         /* shr */
-        {{0x08, 64, 0x24}, 0},     /* by all bits */
+        {{0x08, 64, 0x24}, 0},     /* shifts by all bits */
         {{0x08, 64, 0x25}, 0},     /* and back */
         {{0x44, 0x29}, 1},         /* eq */
         {{0x43, 0x29}, 0},
@@ -461,7 +462,7 @@ TEST(Stack, EveryOperationOfExpressions) {
         {{0x44, 0x2e}, 0}, /* ne */
         {{0x43, 0x2e}, 1},
         {{0x09, 0xff, 0x2b}, 1},   /* gt, of signed numbers */
-        {{0x12, 0x22}, 40},        /* dup */
+        {{0x12, 0x22}, 40},        /* gt, with signed numbers */
         {{0x33, 0x13}, 20},        /* drop */
         {{0x33, 0x14}, 20},        /* over */
         {{0x33, 0x16}, 20},        /* swap */
@@ -499,6 +500,7 @@ TEST(Stack, EveryOperationOfExpressions) {
     EXPECT_FALSE(expression(&load, 1, 8, &value)) << "no memory there";
 }
 
+/* The tables of all functions between this one and a signal handler. */
 TEST(Stack, DamagedTables) {
     Handler handler(SIGUSR1, look_on_signal, 0);
     shape_qsort(0, [] { shape_aligned(0, [] { shape_alloca(0, [] { raise(SIGUSR1); }); }); });
@@ -518,7 +520,7 @@ TEST(Stack, DamagedTables) {
     EXPECT_LE(without_tables, 1u) << "more than what a handler returns to, of an emulator's own";
 }
 
-/* Code made at run time, of which no table tells: the walk comes to it and ends. */
+/* Code made at run time, which no unwind table describes: the walk reaches it and ends. */
 TEST(Stack, CodeWithoutTablesEndsIt) {
 #if defined(__x86_64__)
     const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push, mov, call *rdi, pop, ret */

@@ -1,5 +1,6 @@
 /* hak_stats_json, hak_stats_print and the options at run time. The figures must explain the memory the kernel sees:
- * if they do not, a person who asks "why is my RSS 3 GB?" is told a wrong story. */
+ * otherwise someone who asks "why is my RSS 3 GB?" gets the wrong answer. */
+/* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +23,7 @@ uintptr_t address(const Json &value) {
     return strtoul(value.text.c_str(), nullptr, 16);
 }
 
-/* The terms add up, and to what /proc/self/smaps says of the region. */
+/* The terms of RSS add up, and they add up to what /proc/self/smaps says about the region. */
 void expect_rss_explained(const char *when) {
     SCOPED_TRACE(when);
     Json stats = heap_stats();
@@ -140,7 +141,7 @@ TEST(Stats, LiveFollowsWhatIsLive) {
 }
 
 TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
-    ASSERT_EQ(hak_option_set("PURGER", "0"), 0); /* or it gives memory back between the two readings */
+    ASSERT_EQ(hak_option_set("PURGER", "0"), 0); /* a purger would give memory back between the two readings */
     std::mutex mutex;
     std::condition_variable changed;
     int filled = 0;
@@ -171,7 +172,7 @@ TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
     expect_rss_explained("the threads have ended");
 }
 
-/* What rings hold is bounded, also when many sizes have had their turn: each was large while it was alone. */
+/* What rings hold is bounded even after many sizes have had their turn: each ring was large while it was alone. */
 TEST(Stats, RingsOfManySizesHoldNoMoreThanOne) {
     for (size_t size = 80 * kKiB; size <= kMiB; size += 56 * kKiB)
         for (int round = 0; round < 20; round++) {
@@ -186,8 +187,8 @@ TEST(Stats, RingsOfManySizesHoldNoMoreThanOne) {
     EXPECT_LE(heap_stats()["rss_bytes"]["thread_caches"].number, 5e6) << heap_stats_text();
 }
 
-/* In a program with threads a large heap of small blocks, freed and allocated at random, keeps the slabs it works with.
- * (When it did not, each free took a slab over and let go of another: eight times the instructions.) */
+/* In a program with threads, a large heap of small blocks that are freed and allocated at random keeps the slabs it
+ * works with. (When it did not, each free adopted a slab and let go of another: eight times the instructions.) */
 TEST(Stats, LargeHeapKeepsItsSlabs) {
     std::mutex mutex;
     std::unique_lock<std::mutex> asleep(mutex);
@@ -237,10 +238,10 @@ TEST(Stats, PrintWritesText) {
     EXPECT_NE(text.find("live"), std::string::npos) << text;
     EXPECT_GT(text.size(), 200u);
     errno = 0;
-    hak_stats_print(-1); /* a closed descriptor is not the end of the program */
+    hak_stats_print(-1); /* a closed descriptor must not end the program */
 }
 
-/* Records are spoilt in a child, which ends by itself or by its alarm. */
+/* Damages records in a child, which ends by itself or by its alarm. */
 template <class Act> void in_child(const char *or_else, Act &&act) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -253,7 +254,7 @@ template <class Act> void in_child(const char *or_else, Act &&act) {
     EXPECT_EQ(status, 0) << or_else;
 }
 
-/* The heap's report where every mid slab has been spoilt like that. */
+/* Makes a report of the heap after every mid slab was damaged in this way. */
 void report_of_spoilt_slabs(void (*spoil)(void *block)) {
     in_child("the report never ends, or reads beyond a record", [&] {
         unsigned c = inside_mid_class_of(48 * 1024);
@@ -266,8 +267,8 @@ void report_of_spoilt_slabs(void (*spoil)(void *block)) {
     });
 }
 
-/* Other threads go on while a report is made: a slab may be met before its record is whole, or be another at the second look. A
- * program that asks for its figures must not hang for that. */
+/* Other threads go on while a report is made: it may meet a slab before its record is whole, or find another slab at
+ * the second look. A program that asks for its figures must not hang because of that. */
 TEST(Stats, AReportMeetsASlabThatIsJustBeingMade) {
     ASSERT_GT(inside_class_at(inside_mid_class_of(48 * 1024)).slots, 1u);
     report_of_spoilt_slabs(inside_record_begin);
@@ -279,7 +280,7 @@ TEST(Stats, AReportMeetsASlabThatIsAnotherByNow) {
 
 TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
 
-/* A tiny slab that is a mid one at the second look has no line among the tiny classes: nor may it write into other figures. */
+/* A tiny slab that is a mid slab at the second look has no line among the tiny classes, and adds to no other figure. */
 TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
     in_child("the slab's bytes were added to other figures", [] {
         void *block = hak_malloc(100);
@@ -290,14 +291,14 @@ TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
             EXPECT_EQ(now["superslabs"].text, before["superslabs"].text) << c;
             EXPECT_EQ(now["superslabs_peak"].text, before["superslabs_peak"].text) << c;
             for (auto &[name, value] : before["counters"].members)
-                if (name != "atomic_rmw") /* a report takes its memory by one */
+                if (name != "atomic_rmw") /* a report uses one to reserve its memory */
                     EXPECT_EQ(now["counters"][name].text, value.text) << name << ", " << c;
         }
     });
 }
 
-/* A large or huge block that is gone at the second look: what is read for its size is an address. The program must not be told
- * that it holds 100 TiB. */
+/* A large or huge block that is gone at the second look: the word read as its size is an address. The report must not
+ * claim 100 TiB. */
 TEST(Stats, AReportMeetsALargeBlockThatIsATinySlabByNow) {
     for (size_t bytes : {300 * kKiB, 3 * kMiB})
         in_child("more is live than there is", [bytes] {
@@ -308,7 +309,7 @@ TEST(Stats, AReportMeetsALargeBlockThatIsATinySlabByNow) {
         });
 }
 
-/* A path can be longer than the buffer that a line is put together in. */
+/* A path can be longer than the buffer in which a line is composed. */
 TEST(Text, IsWrittenWholeThoughItIsLongerThanTheBuffer) {
     for (size_t length : {0, 13, 14, 15, 16, 17, 18, 40, 5000}) {
         int fd = memfd_create("text", 0);

@@ -1,5 +1,6 @@
-/* The symbols that only the overriding library has: C++ operators, the malloc_* calls, cfree. glibc is the oracle.
+/* The symbols that only the overriding library has: C++ operators, the malloc_* functions, cfree. glibc is the oracle.
  * If one fails, blocks of two allocators meet in one program, or C++ code sees NULL where it expects an exception. */
+/* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
@@ -87,7 +88,7 @@ TEST(Operators, EveryFormInEveryTier) {
             ::operator delete[](aligned[3], align, nothrow);
         }
     }
-    Wide *volatile wide = new Wide; /* volatile: or the compiler leaves the pair out */
+    Wide *volatile wide = new Wide; /* volatile, so that the compiler keeps the pair */
     EXPECT_TRUE(aligned_to(wide, 256));
     delete wide;
     Wide *volatile array = new Wide[10];
@@ -120,8 +121,8 @@ TEST(Operators, ImpossibleSizesThrow) {
     }
 }
 
-/* libstdc++ throws without asking the new_handler. Else the block is aligned in some other way, or the handler is asked
- * for ever. */
+/* libstdc++ throws without calling the new_handler. If it fails, the block has another alignment than requested, or the
+ * handler is called forever. */
 TEST(Operators, ImpossibleAlignmentsThrow) {
     for (size_t impossible : {size_t{0}, size_t{3}, size_t{24}, size_t{4095}, SIZE_MAX}) {
         std::align_val_t align{impossible};
@@ -163,7 +164,7 @@ TEST(Operators, NewHandlerIsCalledUntilItGivesUp) {
 
 char *reserve;
 
-/* Else programs that keep memory for the worst case die in it all the same. */
+/* If it fails, programs that reserve memory for the worst case die in it all the same. */
 TEST(Operators, ANewHandlerThatFreesMemoryIsEnough) {
     constexpr size_t kBytes = 200 * kMiB;
     ASSERT_EQ(hak_option_set("HARD_LIMIT", "256M"), 0);
@@ -277,7 +278,7 @@ TEST(MallocStats, WritesToStderr) {
     EXPECT_GT(read_whole(file).size(), 50u);
 }
 
-/* What libc itself allocates for the caller must be free's to free. */
+/* Blocks that libc allocates for the caller must be valid for free. */
 TEST(Libc, BlocksFromLibcAreOurs) {
     free(strdup("text"));
     free(realpath("/proc/self", nullptr));

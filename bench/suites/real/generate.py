@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Prints the generated input of a real program: `generate.py NAME`. The same at every run, by seed.
+"""Prints the generated input of a real program: `generate.py NAME`. A fixed seed makes it the same on every run.
 
-redis    requests in Redis's protocol: strings, sorted sets, hashes and lists of mixed sizes that grow and go
-sqlite   a database in memory: rows of mixed sizes, an index, updates, deletes, joins, a vacuum
+redis    requests in Redis's protocol: strings, sorted sets, hashes and lists of mixed sizes that grow and disappear
+sqlite   an in-memory database: rows of mixed sizes, an index, updates, deletes, joins, a vacuum
 smt2     bit vectors, arrays and linear arithmetic for z3
 ps       pages of text, curves and shaded, clipped figures for Ghostscript
 """
+# SPDX-License-Identifier: MIT
 
 import random
 import sys

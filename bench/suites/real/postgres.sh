@@ -1,8 +1,9 @@
 #!/bin/sh
-# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster; `postgres.sh run DIRECTORY`
-# becomes the server, whose processes are its children; the clients are not, and run without the preloaded allocator:
-# pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results are.
-# The server does not run for root, then it runs as nobody, who must be able to read the preloaded library.
+# PostgreSQL under a fixed load. `postgres.sh setup DIRECTORY` makes a database cluster. `postgres.sh run DIRECTORY`
+# becomes the server, whose processes are its children. The clients are not its children and run without the preloaded
+# allocator: pgbench, whose throughput is printed, and queries that sort, group and aggregate, whose results are
+# printed. The server refuses to run as root; then it runs as nobody, who must be able to read the preloaded library.
+# SPDX-License-Identifier: MIT
 set -eu
 data=$2
 bin=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -1)

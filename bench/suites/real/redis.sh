@@ -1,7 +1,8 @@
 #!/bin/sh
-# Redis under a fixed load: `redis.sh REQUESTS`, a file in Redis's protocol. This process becomes the server, so that
-# its time and memory are those of the program; the client is not its child and runs without the preloaded allocator.
-# It sends the file, checks what the server holds and stops it.
+# Redis under a fixed load: `redis.sh REQUESTS`, a file in Redis's protocol. This process becomes the server, so its
+# time and memory are those of the program; the client is not its child and runs without the preloaded allocator. The
+# client sends the file, checks what the server holds, and stops it.
+# SPDX-License-Identifier: MIT
 set -eu
 socket=$(mktemp -u "${TMPDIR:-/tmp}/hakmem-redis-XXXXXX")
 

@@ -1,4 +1,5 @@
-// What the compilers compile: deep and wide class templates, containers of strings, variants and closures.
+/* SPDX-License-Identifier: MIT */
+// Input for the compilers: deep and wide class templates, containers of strings, variants and closures.
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,5 @@
-// Buffers, compression, hashes, JSON and URLs, as a server in node has them; prints digests of what came out.
+// Buffers, compression, hashes, JSON and URLs, like a server in node; prints digests of the results.
+// SPDX-License-Identifier: MIT
 'use strict';
 const { createHash } = require('crypto');
 const zlib = require('zlib');

@@ -1,4 +1,5 @@
-"""Objects, strings, JSON, sorting and a parser, as a program in Python has them; prints digests of what came out."""
+"""Objects, strings, JSON, sorting and a parser, like a typical Python program; prints digests of the results."""
+# SPDX-License-Identifier: MIT
 
 import ast
 import collections

@@ -1,4 +1,5 @@
-# Objects, strings, hashes, symbols and regular expressions; prints digests of what came out.
+# Objects, strings, hashes, symbols and regular expressions; prints digests of the results.
+# SPDX-License-Identifier: MIT
 require 'digest'
 require 'json'
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // Standard containers of each other, and a chain of templates: what a compiler meets every day, in little space.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,5 @@
 """Objects written as JSON, read again, searched by regular expressions, sorted, changed; three times over."""
+# SPDX-License-Identifier: MIT
 import json
 import random
 import re

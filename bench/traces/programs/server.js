@@ -1,4 +1,5 @@
 // Requests as a server has them: objects, buffers, compression and hashes on the thread pool, two worker threads.
+// SPDX-License-Identifier: MIT
 'use strict';
 const { Worker, isMainThread, parentPort, workerData } = require('worker_threads');
 const { promisify } = require('util');

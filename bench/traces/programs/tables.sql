@@ -1,4 +1,5 @@
 -- A table filled, indexed, joined with itself, grouped, updated and thinned out, all in memory.
+-- SPDX-License-Identifier: MIT
 create table item (id integer primary key, text text, price real);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000)
   insert into item select i, hex(zeroblob(i % 40)) || (i * 7919 % 10007), i * 1.5 from n;

@@ -1,4 +1,5 @@
 # Hashes of arrays of random words, strings joined, split, substituted and sorted.
+# SPDX-License-Identifier: MIT
 use strict;
 use warnings;
 

@@ -4,6 +4,7 @@
 //!     to: a link goes, its target stays. A reader sees the old file or the whole new one.
 //!  2. What is no regular file (a FIFO, a terminal, /dev/stdout) is written to as it is. Links are followed below /dev
 //!     and /proc alone, where only the system makes them. `-` is stdout.
+// SPDX-License-Identifier: MIT
 
 use crate::print;
 use anyhow::{Context, Result};

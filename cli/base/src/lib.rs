@@ -1,5 +1,6 @@
 //! What the commands share: what they ask of the system (proc.rs, signals.rs, elf.rs, preload.rs), the files they read
 //! and write (files.rs, scratch.rs), what they print (print.rs, shown.rs, table.rs, say.rs), and their pages (page.rs).
+// SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]

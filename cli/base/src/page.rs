@@ -2,6 +2,7 @@
 //!
 //! Elements are made by maud's `html!`, which escapes every text that is put into them: only what is `Markup` already, or
 //! is wrapped in `PreEscaped`, goes in as it is. Drawings are the exception: they write XML and call `escape`.
+// SPDX-License-Identifier: MIT
 
 use crate::shown::is_obeyed;
 use maud::{html, Markup, PreEscaped};

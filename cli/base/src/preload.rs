@@ -1,4 +1,5 @@
 //! Libraries that are preloaded, and programs run under them.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Context, Result};
 use std::fs;

@@ -5,6 +5,7 @@
 //!    and ends what it started, and main ends it as SIGPIPE would have: in silence.
 //! 3. Control characters are shown, not sent (shown.rs).
 //! 4. What stderr does not take is lost: nobody is left to tell.
+// SPDX-License-Identifier: MIT
 
 use crate::shown;
 use crate::table::Style;

@@ -1,8 +1,9 @@
 //! What /proc says about a process: memory, faults, mapped files, children.
 //!
-//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. No file
-//! is read beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The crate procfs is not used: it adds 18 CPU seconds to a build of 290,
-//! and reads command lines and mappings of any length.)
+//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. No file is read
+//! beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The crate
+//! procfs is not used: it adds 18 CPU seconds to a build, and reads command lines and mappings of any length.)
+// SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Result};
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
 //! Numbers and dates as a person reads them.
+// SPDX-License-Identifier: MIT
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,5 @@
 //! A directory for one run of the command, and the files in it: others cannot guess its name, nor read it.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
 use std::fs::{self, File, OpenOptions, Permissions};

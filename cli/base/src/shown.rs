@@ -3,6 +3,7 @@
 //! There is one function for each medium, called where the text is put in; print.rs, which everything printed goes
 //! through, calls `lines` once more, so that what was forgotten cannot do more than be coloured. HTML, SVG and other XML
 //! have page.rs.
+// SPDX-License-Identifier: MIT
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,5 +1,6 @@
 //! Signals as events. They are blocked in every thread and taken one by one by `wait`, so that one loop can watch a
 //! child, a clock and Ctrl-C without a handler. Children are started with the mask that was there before.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{ensure, Result};
 use std::io::Error;

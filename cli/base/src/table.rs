@@ -1,4 +1,5 @@
 //! Tables and numbers on a terminal. Where the terminal is narrow, the columns that matter least are left out.
+// SPDX-License-Identifier: MIT
 
 use crate::shown;
 use comfy_table::{presets, Attribute, CellAlignment, ContentArrangement, Table};

@@ -2,6 +2,7 @@
 //!
 //! An allocator is what is preloaded for it. Names are unique, and a library is listed once: what the peers file says
 //! wins over what is found in the system's directories.
+// SPDX-License-Identifier: MIT
 
 use crate::results::{Allocator, Missing};
 use anyhow::{bail, ensure, Context, Result};

@@ -1,4 +1,5 @@
 //! `hakmem compare`: options, and the way from them to a printed and written comparison.
+// SPDX-License-Identifier: MIT
 
 use crate::allocator::{self, Found, Sources};
 use crate::measure::Session;

@@ -12,6 +12,7 @@
 //! 5. Nothing is left behind: this process adopts orphans, and kills all that descends from it when a run is over.
 //!
 //! Where ptrace is forbidden, what the exit stop would tell is taken from the samples.
+// SPDX-License-Identifier: MIT
 
 use crate::results::Processes;
 use anyhow::{bail, Context, Result};

@@ -3,6 +3,7 @@
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
 //! rounds (measure.rs), each started and watched by launch.rs → medians, ratios and verdicts (statistics.rs) → one
 //! `results::Comparison`, which terminal.rs prints and report.rs draws.
+// SPDX-License-Identifier: MIT
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

@@ -1,4 +1,5 @@
 //! The machine that was measured on, and the date.
+// SPDX-License-Identifier: MIT
 
 use crate::results::Machine;
 use hakmem_base::{proc, say};

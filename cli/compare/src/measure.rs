@@ -7,6 +7,7 @@
 //! 3. A run counts if it ended as expected, the allocator was in it, and its output is right. An allocator that
 //!    fails twice in a row is not tried again. If that is the baseline, the workload ends.
 //! 4. Only complete rounds count. Each workload gets its share of --max-time, but at least one round.
+// SPDX-License-Identifier: MIT
 
 use crate::launch::{self, Cost, End, Job};
 use crate::output::{self, Output};

@@ -1,4 +1,5 @@
 //! What a program prints: the numbers in it, and whether it is what the baseline's run printed.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
 use regex::{Regex, RegexBuilder};

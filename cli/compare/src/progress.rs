@@ -1,4 +1,5 @@
 //! What runs now and how long it will still take, in one line on stderr, if that is a terminal.
+// SPDX-License-Identifier: MIT
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;

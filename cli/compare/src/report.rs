@@ -5,6 +5,7 @@
 //! 3. scatter.rs, lines.rs and svg.rs draw; marker.rs gives each allocator its look, say.rs the words.
 //!
 //! All ratios are to the baseline; below 1 is better. A peer's ratio r to HAKMEM is HAKMEM's 1/r to the peer.
+// SPDX-License-Identifier: MIT
 
 pub mod html;
 mod lines;

@@ -3,6 +3,7 @@
 //! One document holds everything a report shows: the machine, the allocators, and per workload each run and what the
 //! statistics made of the runs. Reports are drawn from this alone, so a number in a report is a number in the JSON.
 //! Times are in seconds, memory in bytes, unless a name says otherwise.
+// SPDX-License-Identifier: MIT
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

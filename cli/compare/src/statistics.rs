@@ -14,6 +14,7 @@
 //!    few rounds tell little of the noise, the interval is at least as wide as the baseline's own ratios (A/A) make
 //!    the mean with random signs. Its verdict takes a permutation test in place of the places: by exchanging the
 //!    allocator with the baseline at random within rounds, a mean as far from 1 comes about in fewer than 0.5 %.
+// SPDX-License-Identifier: MIT
 
 use crate::results::*;
 use std::collections::{BTreeMap, BTreeSet};

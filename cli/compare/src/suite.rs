@@ -3,6 +3,7 @@
 //! "{name}" in commands, setup, environment and needs stands for a variable: {suite} is the file's directory, {work} a
 //! scratch directory of the whole comparison, others come from --var. "{{name}}" is a literal "{name}". In `setup`,
 //! which is a shell's, names that are no variables are left alone, and so is "${name}".
+// SPDX-License-Identifier: MIT
 
 use crate::output::{self, Patterns};
 use crate::results::{Curve, Metric, Processes};

@@ -2,6 +2,7 @@
 //!
 //! Ratios are to the baseline, below 1 is better. "*" marks a difference that is not chance. Where the terminal is
 //! narrow, the columns that matter least are left out.
+// SPDX-License-Identifier: MIT
 
 use crate::results::*;
 use crate::statistics::{self, ROUNDS_FOR_VERDICT};

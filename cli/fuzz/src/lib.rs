@@ -3,6 +3,7 @@
 //!
 //!  1. Inputs follow from a seed, so a failure comes again; what fails names its seed and case.
 //!  2. HAKMEM_FUZZ_SECONDS lets each of the tests go on for so long, with other seeds: `./hak soak` does.
+// SPDX-License-Identifier: MIT
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,7 @@
 //! What a snapshot says could be saved, and how: one sentence each, with its figure.
 //!
 //! Said is what is worth it: at least 4 MiB and a twentieth of what is resident.
+// SPDX-License-Identifier: MIT
 
 use super::model::*;
 use hakmem_base::shown;

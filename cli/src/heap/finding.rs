@@ -2,6 +2,7 @@
 //!
 //! ELF headers and notes are read from the process's memory, so that files may be deleted, stripped or in another
 //! container. The note (owner "HAKMEM", type 1) holds the distance from its descriptor to `struct inspect`.
+// SPDX-License-Identifier: MIT
 
 use super::layout::word;
 use super::remote::{Area, Remote};

@@ -1,5 +1,6 @@
 //! The readers of a heap, on heaps that lie: every fact of the tables with every number that is likely to do harm, any
 //! words of records and tables, and memory without an end.
+// SPDX-License-Identifier: MIT
 
 use super::image::{facts_of_the_library, Memory};
 use super::reader::{Detail, Reader};

@@ -1,6 +1,7 @@
 //! A heap to try readers on: the tables and records of a process that is not there, in memory, every byte of which a
 //! test can change. Facts are those of the library: facts.txt
 //! holds its table as built for x86-64, as tests/heap/evil.c prints it.
+// SPDX-License-Identifier: MIT
 
 use super::finding::Found;
 use super::remote::{Image, Remote};

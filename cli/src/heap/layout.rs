@@ -7,6 +7,7 @@
 //!  3. What the tables lead to (records, pointers, counts of blocks) may be torn or a lie all the same: readers clamp it.
 //!
 //! The only layout known here is that of `struct inspect` and its two tables, version 1.
+// SPDX-License-Identifier: MIT
 
 use super::remote::Remote;
 use anyhow::{bail, ensure, Context, Result};
@@ -199,7 +200,7 @@ facts! {
             outbox_blocks = "outbox_entry.blocks" upto 4, ring_blocks = "ring.blocks" upto 4,
             ring_block_kib = "ring.block_kib" upto 4;
         arrays: list = "heap.list" of 8, outbox = "heap.outbox" of 1, ring = "heap.ring" of 8, pool = "heap.pool" of 1,
-            counters = "pool_client.counters" of 8;
+            counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
             outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
             counter_count = "COUNTER_COUNT" in 1..=512;
@@ -350,7 +351,7 @@ impl Layout {
             ("heap.ring", heap.ring.bytes as u64 >= heap.ring_classes * 8),
             ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),
             ("heap.pool", heap.pool.at as u64 + heap.counters.end() <= heap.heap_size),
-            ("pool_client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
+            ("client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
             ("ring.blocks", heap.ring_blocks.end().max(heap.ring_block_kib.end()) <= 4096),
             ("sizeof superslab_row", region.row_size >= SUPERSLABS_PER_ROW as u64 * region.superslab_size),
             ("profile_stack.callers", profile.callers.bytes as u64 >= profile.callers_most * 8),

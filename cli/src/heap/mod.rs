@@ -10,6 +10,7 @@
 //!
 //! The process runs on meanwhile, and may be hostile: every value may be torn, old or a lie. layout.rs checks the tables
 //! of facts, once; every walk is bounded, every index checked, and no table is read whole that the process sizes.
+// SPDX-License-Identifier: MIT
 
 pub mod advice;
 pub mod finding;

@@ -2,6 +2,7 @@
 //!
 //! All figures are bytes unless their name says otherwise. The target runs on while it is read: each figure is a recent
 //! one, and the terms of a sum are made to add up by the residency the kernel reports.
+// SPDX-License-Identifier: MIT
 
 use hakmem_base::proc::Pid;
 use serde::{Deserialize, Serialize};
@@ -46,19 +47,44 @@ pub struct Process {
     pub asleep: bool,
 }
 
-/// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Terms {
-    pub live: i64,
-    pub untouched_live: i64,
-    pub partly_used_slabs: i64,
-    pub thread_caches: i64,
-    pub empty_slots: i64,
-    pub huge_rounding: i64,
-    pub metadata: i64,
-    pub total: i64,
-    /// Rss of the region's mappings as smaps has it: `total` is to be within 2 % of it.
-    pub mapped_rss: i64,
+/// A term of the sum.
+pub struct Term {
+    /// As in JSON and metrics.
+    pub name: &'static str,
+    pub label: &'static str,
+    pub help: &'static str,
+    pub bytes: i64,
+}
+
+macro_rules! terms {
+    ($($name:ident, $label:literal, $help:literal;)*) => {
+        /// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
+        #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+        pub struct Terms {
+            $(pub $name: i64,)*
+            pub total: i64,
+            /// Rss of the region's mappings as smaps has it: `total` is to be within 2 % of it.
+            pub mapped_rss: i64,
+        }
+
+        impl Terms {
+            /// Those that add up to the total.
+            pub fn parts(&self) -> Vec<Term> {
+                vec![$(Term { name: stringify!($name), label: $label, help: $help, bytes: self.$name },)*]
+            }
+        }
+    };
+}
+
+// The table of the library, TERMS in src/stats.h: a test compares the two.
+terms! {
+    live, "live", "blocks the program holds, rounding included";
+    untouched_live, "untouched live", "of these, never touched: not resident";
+    partly_used_slabs, "partly used slabs", "free blocks beside live ones";
+    thread_caches, "thread caches", "free blocks in threads' lists, rings and inboxes";
+    empty_slots, "EMPTY slots", "free, kept for reuse";
+    huge_rounding, "huge-page rounding", "UNUSED slots that share a huge page with others";
+    metadata, "metadata", "slab records and tables";
 }
 
 /// A mapping, or several of the same name together, outside the region.
@@ -170,4 +196,22 @@ pub struct OptionValue {
     pub live: bool,
     pub values: String,
     pub help: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If it fails, the command and the library call a term by two names.
+    #[test]
+    fn terms_are_those_of_the_library() {
+        let header = include_str!("../../../src/stats.h");
+        let lines = header.lines().filter(|line| line.starts_with("X("));
+        let theirs: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let ours = Terms::default().parts();
+        assert_eq!(theirs.len(), ours.len());
+        for (theirs, Term { name, label, help, .. }) in theirs.iter().zip(ours) {
+            assert_eq!(theirs.trim_end_matches(" \\"), format!("X({name}, \"{label}\", \"{help}\")"));
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //!     userfaultfd or network file system keeps from its end blocks in the kernel, where nothing but that end stops it.
 //!  2. Work that only takes long ends by itself: each read asks `check` first, which fails when the time is over.
 //!  3. Of a process that is stuck no second thread is started: it has one at most, until its end.
+// SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
 use hakmem_base::proc::Pid;

@@ -2,6 +2,7 @@
 //!
 //! A snapshot is taken in this order: pool words, what the kernel says of mappings and pages, records, then heaps. What
 //! changes meanwhile shifts bytes from one term to another; each page is counted once.
+// SPDX-License-Identifier: MIT
 
 use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
 use super::model::*;
@@ -329,13 +330,7 @@ impl Reader {
         threads.sort_by_key(|heap| heap.number);
         let (mut terms, classes, superslabs, superslab_count) = census.into_parts();
         terms.metadata = metadata as i64;
-        terms.total = terms.live
-            + terms.untouched_live
-            + terms.partly_used_slabs
-            + terms.thread_caches
-            + terms.empty_slots
-            + terms.huge_rounding
-            + terms.metadata;
+        terms.total = terms.parts().iter().map(|term| term.bytes).sum();
         terms.mapped_rss = (data_rss + metadata) as i64;
         let rest = rest::rest(&self.remote, areas.iter().filter(|area| !is_ours(area) && !is_span_table(area)));
         let rss = terms.total.max(0) as u64 + rest.iter().map(|mapping| mapping.rss).sum::<u64>();

@@ -1,6 +1,7 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 //!
 //! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
+// SPDX-License-Identifier: MIT
 
 use super::patience;
 use anyhow::{bail, ensure, Result};

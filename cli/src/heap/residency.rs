@@ -4,6 +4,7 @@
 //!    which Rss leaves out, or shared with a forked process, which Rss counts: such pages count by the share of them that
 //!    makes the sum what smaps says.
 //! 2. Without pagemap (some containers) the slots that the pool calls resident share what smaps says.
+// SPDX-License-Identifier: MIT
 
 use super::patience;
 use super::remote::Remote;

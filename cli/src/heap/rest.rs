@@ -1,4 +1,5 @@
 //! What is resident and not the heap, by name.
+// SPDX-License-Identifier: MIT
 
 use super::model::Mapping;
 use super::remote::{Area, Remote};

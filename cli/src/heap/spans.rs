@@ -5,6 +5,7 @@
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
 //!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
 //!     of a class are read, and stand for all.
+// SPDX-License-Identifier: MIT
 
 pub use super::layout::SlabFacts;
 use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};

@@ -3,6 +3,7 @@
 //! A purge is done by each thread at the end of its next slow path, and by the purger, which then also empties what
 //! sleeping threads hold back. A parked purger waits for its word to change: the word is written, and its wait
 //! interrupted, as by a debugger that attaches for a moment, so that the kernel looks at the word again.
+// SPDX-License-Identifier: MIT
 
 use super::layout::{word, Field, Layout, TableFacts};
 use super::model::OptionValue;

@@ -1,4 +1,5 @@
 //! A process that runs HAKMEM, as the commands see it. Whatever it does, each question is answered within a time.
+// SPDX-License-Identifier: MIT
 
 use super::model::*;
 use super::patience::{self, within};

@@ -4,6 +4,7 @@
 //!    to the others: it is slow.
 //! 2. Its thread ends when the kernel lets it. Until then nobody reads that process again, so that slow ones do not
 //!    gather threads from request to request.
+// SPDX-License-Identifier: MIT
 
 use anyhow::Result;
 use hakmem_base::proc::Pid;

@@ -3,6 +3,7 @@
 //! A class's colour follows from its tier and size alone, so that it stays while the heap changes: tiny from blue to
 //! green, mid from yellow to red, large violet, huge pink; the larger the block, the further along. Neighbouring classes
 //! differ in how light they are.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::model::{Class, Slot, State, Tier};
 

@@ -2,6 +2,7 @@
 //!
 //! It holds a `Picture` as JSON; map.js draws it, live.js fetches the next ones. The browser runs these scripts only,
 //! by their hashes, and the page asks nobody but its own server.
+// SPDX-License-Identifier: MIT
 
 use super::Picture;
 use crate::heap::model::Snapshot;

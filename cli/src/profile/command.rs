@@ -2,6 +2,7 @@
 //!
 //! A profile is a process, a file that `profile dump` wrote, or the file that a program wrote at its end; what is written is
 //! told by the name of the output.
+// SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
 use crate::heap::steer::parse_number;

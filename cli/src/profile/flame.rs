@@ -1,4 +1,5 @@
 //! Profiles in the formats of other tools: folded stacks, speedscope's JSON, and flame graphs drawn by inferno.
+// SPDX-License-Identifier: MIT
 
 use super::{tree, Metric, Profile};
 use anyhow::{ensure, Context, Result};

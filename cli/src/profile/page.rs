@@ -2,6 +2,7 @@
 //!
 //! The flame graph is drawn here; its script (flame.js) zooms, searches and changes the metric. Each frame of it carries its
 //! depth and its values, each number of a table its exact value (data-value).
+// SPDX-License-Identifier: MIT
 
 use super::sites::{changes, sites, Change, Site};
 use super::text::{

@@ -4,6 +4,7 @@
 //! them. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
 //! a numeric label "lifetime" in nanoseconds: the lower end of the range. What pprof has no field for is in comments.
 //! Profiles of others are read as far as they have these sample types.
+// SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
 use anyhow::{bail, ensure, Context, Result};

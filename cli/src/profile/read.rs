@@ -3,6 +3,7 @@
 //!
 //! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
 //! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
+// SPDX-License-Identifier: MIT
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
 use crate::heap::remote::{areas, Area};

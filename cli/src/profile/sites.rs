@@ -2,6 +2,7 @@
 //! container's.
 //!
 //! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
+// SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Profile, Stack, Totals};
 use serde::Serialize;

@@ -5,6 +5,7 @@
 //!    DIRECTORY; itself, if it was not stripped.
 //! 3. DWARF gives functions, inlined ones too, with file and line; else the symbol that covers the address gives the function.
 //!    An address that no symbol covers stays without a name, rather than get that of a neighbour.
+// SPDX-License-Identifier: MIT
 
 use super::{Frame, Module, Profile};
 use addr2line::{demangle_auto, Loader};

@@ -1,4 +1,5 @@
 //! Profiles on a terminal: the sites that matter most, and what changed between two profiles.
+// SPDX-License-Identifier: MIT
 
 use super::sites::{changes, sites, Change, Site};
 use super::{Frame, Lifetime, Metric, Profile};

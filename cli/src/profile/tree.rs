@@ -1,6 +1,7 @@
 //! Stacks that begin alike, brought together: what a flame graph draws.
 //!
 //! A node is a function as it was called by those above it; what it weighs includes all that it called.
+// SPDX-License-Identifier: MIT
 
 use super::{Metric, Profile, Stack};
 use std::collections::HashMap;

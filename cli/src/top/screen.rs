@@ -2,6 +2,7 @@
 //!
 //! From the top: the process, terms over time with their sizes, rates, classes beside threads' heaps, keys. What matters
 //! less is left out first where the terminal is small.
+// SPDX-License-Identifier: MIT
 
 use super::stack::Stack;
 use crate::heap::model::*;

@@ -1,4 +1,5 @@
 //! Terms over time, one on the other: a column a sample, the newest at the right, an eighth of a line exact.
+// SPDX-License-Identifier: MIT
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -5,6 +5,7 @@
 //! 2. A frame is drawn only when the terminal takes output. One that stops in the middle of a frame would hold the
 //!    command in that write, so that a second thread watches for the end, too: it gives the command a moment, then puts
 //!    the terminal's modes back and ends the process itself.
+// SPDX-License-Identifier: MIT
 
 use super::screen::Screen;
 use anyhow::{Context, Result};

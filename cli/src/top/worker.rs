@@ -1,4 +1,5 @@
 //! The thread of `top` that asks the process: it may take long, and the keys are not to wait for that.
+// SPDX-License-Identifier: MIT
 
 use crate::heap::{Snapshot, Target};
 use crate::purge;

@@ -2,6 +2,7 @@
 //!
 //! Every number of a table carries where it is in the JSON (data-path; one that starts with a dot goes on from that of
 //! what it is in) and its exact value (data-value), so that a test can compare them.
+// SPDX-License-Identifier: MIT
 
 mod workload;
 

@@ -1,4 +1,5 @@
 //! Charts of lines: memory over time, scaling and growth.
+// SPDX-License-Identifier: MIT
 
 use super::scale::Scale;
 use super::svg::{head, px, width_of, Area};

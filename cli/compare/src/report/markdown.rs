@@ -1,4 +1,5 @@
 //! The standing as text for docs/, with plots beside it: HAKMEM's place, its losses first, and issue 3's goals.
+// SPDX-License-Identifier: MIT
 
 mod goals;
 

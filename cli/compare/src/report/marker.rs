@@ -1,4 +1,5 @@
 //! How allocators look: told by colour and shape together, the same in every drawing.
+// SPDX-License-Identifier: MIT
 
 use std::fmt::Write;
 

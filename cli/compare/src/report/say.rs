@@ -1,4 +1,5 @@
 //! Numbers and findings as a person reads them.
+// SPDX-License-Identifier: MIT
 
 use super::{Measure, HAKMEM};
 use crate::results::*;

@@ -1,4 +1,5 @@
 //! Scales of axes, and their ticks.
+// SPDX-License-Identifier: MIT
 
 use super::svg::px;
 

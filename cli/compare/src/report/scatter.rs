@@ -1,4 +1,5 @@
 //! The scatter of time and memory: markers with crosses for intervals, the front, and names that do not overlap.
+// SPDX-License-Identifier: MIT
 
 use super::scale::{tick, Scale};
 use super::svg::{head, px, width_of, Area};

@@ -1,6 +1,7 @@
 //! Drawings in SVG: what all of them share, and strips of dots.
 //!
 //! Colours are classes (chart.css and marker.rs), so that a drawing follows the reader's light or dark.
+// SPDX-License-Identifier: MIT
 
 use super::marker::{markers, palette};
 use super::scale::{tick, Scale};

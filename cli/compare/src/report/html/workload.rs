@@ -1,4 +1,5 @@
 //! One workload's part of the page: dots with intervals beside their numbers, memory over time, and all numbers.
+// SPDX-License-Identifier: MIT
 
 use super::*;
 

@@ -1,4 +1,5 @@
 //! Issue 3's goals for HAKMEM, each with what was measured.
+// SPDX-License-Identifier: MIT
 
 use super::*;
 

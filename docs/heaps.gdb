@@ -1,0 +1,14 @@
+# What a hung program's heaps are doing: gdb -batch -p PID -x docs/heaps.gdb (a library with debug information; docs/hangs.md)
+# SPDX-License-Identifier: MIT
+set pagination off
+printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", presence_state.settlings, presence_state.gathered, hak_region_use.superslabs, hak_region_use.unmapped
+if presence_page
+  printf "purger: state %u (0 none, 1 runs, 2 parked, 3 called)\n", presence_page->purger
+end
+set $h = heap_newest_made
+while $h
+  printf "heap %u at %p: in_use %d, caches_busy %d, caches_flags %u, slabs owned %u, on loan %u, blocks in outbox %u\n", $h->number, $h, $h->in_use, $h->caches_busy, $h->caches_flags, $h->owned.slabs, $h->lent.slabs, $h->outbox_blocks
+  set $h = $h->next
+end
+thread apply all -q printf "thread %d has heap %p\n", $_thread, hak_heap
+thread apply all backtrace 12

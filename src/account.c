@@ -1,0 +1,33 @@
+/* See account.h. */
+/* SPDX-License-Identifier: MIT */
+#include "account.h"
+
+struct account hak_account;
+
+size_t account_settle(struct client *c) {
+    int64_t change = account_pair(c->active_delta, c->empty_delta);
+    c->active_delta = 0;
+    c->empty_delta = 0;
+    return account_empty_of(change != 0 ? rmw_add(&hak_account.slots, change) + change
+                                        : load_relaxed(&hak_account.slots));
+}
+
+bool account_add_resident(size_t slots, size_t max) {
+    int64_t pair = load_relaxed(&hak_account.slots);
+    do
+        if (slots > max || account_resident_of(pair) > (int64_t)(max - slots))
+            return false;
+    while (!PROVEN(add_resident, rmw_cas(&hak_account.slots, &pair, pair + account_pair((int64_t)slots, 0))));
+    return true;
+}
+
+void account_count_resident(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(slots, 0)); }
+
+void account_count_empty(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(0, slots)); }
+
+void account_count_cached(int change) { rmw_add(&hak_account.cached_superslabs, change); }
+
+size_t account_cached_superslabs(void) {
+    int64_t n = load_relaxed(&hak_account.cached_superslabs);
+    return n > 0 ? (size_t)n : 0;
+}

@@ -1,0 +1,85 @@
+/* What is resident: the totals of all heaps, and what one heap adds to them.
+ *
+ *  1. A heap's thread counts the slots that it takes and gives in its own struct client. account_settle adds these counts to
+ *     the totals; retain.c says when. Until then the totals lag by a few slots for each thread.
+ *  2. While a limit is set, slots are added to the totals before they become resident (account_add_resident), so that the
+ *     sum is exact.
+ *
+ * Any thread calls anything; nothing waits. A client belongs to its heap's thread. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ACCOUNT_H
+#define HAK_ACCOUNT_H
+
+#include "classes.h"
+#include "counters.h"
+
+/* Work that a thread found to be due, for the end of malloc's slow path (purger.h). */
+enum chore {
+    CHORE_PURGER = 1, /* start the purger */
+    CHORE_TRIM = 2,   /* look for pages that stayed free long */
+    CHORE_LIMITS = 4, /* see limits_take_due */
+    CHORE_SCAN = 8,   /* look at `scans` SuperSlabs for pages that stayed free */
+    CHORE_RINGS = 16, /* empty the rings: the heap has shrunk */
+    CHORE_TENSION =
+        32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
+};
+
+/* What is kept for each heap below the tiers. Touched by the heap's thread only, but for the counters, which all may read. */
+struct client {
+    struct counters counters;
+    uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
+    int32_t active_delta; /* slots taken, less slots given, since the last settling */
+    int32_t empty_delta;  /* change of EMPTY slots since then */
+    uint32_t unused_taken; /* UNUSED slots taken since then */
+    uint32_t scans;        /* SuperSlabs to look at for free pages, as the heap grows */
+    size_t grown_bytes;    /* growth inside slabs that does not make up a slot yet */
+    uint8_t chores;        /* enum chore */
+    bool is_purger;        /* what the purger settles is no sign of life */
+    bool in_start; /* the thread starts the purger: what libc allocates for that is not sampled, as the stack is deep */
+    bool in_callback; /* the thread is in the program's callback: no other call begins */
+};
+
+/* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums
+ * exact, and a reader of an older value only acts a little earlier or later. */
+struct account {
+    _Atomic int64_t slots;             /* ACTIVE, plus EMPTY << 32: one word, so that their sum is never torn */
+    _Atomic int64_t cached_superslabs; /* wholly empty and resident; below 0 for a moment while two threads count */
+    _Atomic uint32_t clock_ms;         /* os_now_ms() at the last settling */
+};
+extern HAK_HIDDEN struct account hak_account;
+
+HAK_INLINE int64_t account_pair(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
+/* What a pair holds. 0 for a number that is negative for a moment, while threads settle in another order than they took. */
+HAK_INLINE size_t account_active_of(int64_t pair) { return (int32_t)pair > 0 ? (size_t)(int32_t)pair : 0; }
+HAK_INLINE size_t account_empty_of(int64_t pair) {
+    int64_t n = (pair - (int32_t)pair) >> 32;
+    return n > 0 ? (size_t)n : 0;
+}
+HAK_INLINE int64_t account_resident_of(int64_t pair) { return (int32_t)pair + ((pair - (int32_t)pair) >> 32); }
+
+/* Slots by state, as of the last settlings and additions; resident are ACTIVE and EMPTY ones. */
+HAK_INLINE size_t account_active_slots(void) { return account_active_of(load_relaxed(&hak_account.slots)); }
+HAK_INLINE size_t account_empty_slots(void) { return account_empty_of(load_relaxed(&hak_account.slots)); }
+HAK_INLINE size_t account_resident_slots(void) {
+    int64_t n = account_resident_of(load_relaxed(&hak_account.slots));
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Adds what the client counted to the totals, and starts it anew. Returns the EMPTY slots there are then. */
+size_t account_settle(struct client *c);
+/* Counts `slots` that are to become resident. False: there would be more than `max`, and nothing is counted. */
+bool account_add_resident(size_t slots, size_t max);
+/* Counts them whatever the limits. Negative: slots that did not become resident after all. */
+void account_count_resident(ptrdiff_t slots);
+/* The number of EMPTY slots changes at once: nobody is refused what is being purged. */
+void account_count_empty(ptrdiff_t slots);
+
+/* SuperSlabs that are wholly empty and resident. */
+void account_count_cached(int change);
+size_t account_cached_superslabs(void);
+
+/* Milliseconds as of the last settling: cheap, and as old as that. */
+HAK_INLINE uint32_t account_clock_ms(void) { return load_relaxed(&hak_account.clock_ms); }
+HAK_INLINE void account_set_clock(uint32_t now_ms) { store_relaxed(&hak_account.clock_ms, now_ms); }
+
+#endif

@@ -1,0 +1,44 @@
+/* The state of a block that is not tiny: one byte, written by whoever holds the block. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_BLOCK_H
+#define HAK_BLOCK_H
+
+#include "profile.h"
+#include "region.h"
+
+/* The record that counts, from that of any slot of a mid span or of secure mode's. */
+HAK_INLINE struct slab *mid_first(const struct slab *part) {
+    return (struct slab *)(uintptr_t)(part - part->first_offset); /* NOLINT: records are addresses */
+}
+
+enum block_state {
+    BLOCK_FREE,
+    BLOCK_LIVE,
+    BLOCK_CACHED,
+    BLOCK_STATE = 3,   /* mask of these */
+    BLOCK_CLEAN = 4,   /* never handed out, zero */
+    BLOCK_PURGED = 16, /* free, and its pages were given back since, but for those it shares with blocks in use */
+    BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
+    BLOCK_TAKEN = 32,  /* cached, by a thread that did not free it */
+};
+
+/* A block's state in a slot that may begin another life meanwhile, in which these bytes are something else, and no atomics. */
+HAK_RACY static inline unsigned block_state_racy(const struct slab *s, unsigned i) {
+    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
+}
+/* Of a slab with one block. */
+static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
+    (void)p;
+    return &s->state[0];
+}
+
+/* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */
+HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
+    if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_SAMPLED)))
+        return false;
+    profile_remove(p);
+    store_relaxed(state, BLOCK_LIVE);
+    return true;
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* A tiny slab's inbox: blocks that threads other than its owner freed.
+ *
+ *  1. One word holds the number of blocks and the place of the newest; links lead to older ones, the last to the slab's
+ *     terminator. So a chain of any length goes in by one compare-and-swap, and all comes out by one exchange.
+ *  2. The inbox belongs to the slab and not to a heap: when the slab changes hands the inbox goes along.
+ *  3. Anybody may take its blocks. They count as out, so they can be handed out again without touching the slab.
+ *
+ * Pushing one, taking all: no ABA. A push pairs with the exchange, for the blocks' links. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_INBOX_H
+#define HAK_INBOX_H
+
+#include "links.h"
+
+/* The inbox word: blocks << 16 | offset of the newest in the slot. */
+HAK_INLINE uint64_t inbox_word(uint64_t blocks, uintptr_t newest) { return blocks << 16 | (newest & (SLOT_BYTES - 1)); }
+HAK_INLINE uint64_t inbox_blocks(uint64_t word) { return word >> 16; }
+HAK_INLINE uintptr_t inbox_newest(const struct slab *s, uint64_t word) {
+    return (uintptr_t)slab_address(s) + (word & (SLOT_BYTES - 1));
+}
+HAK_INLINE unsigned inbox_waiting(const struct slab *s) { return (unsigned)inbox_blocks(load_relaxed(&s->inbox)); }
+
+/* Puts a chain of `blocks` blocks into the inbox. Returns how many wait now. */
+uint64_t inbox_push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks);
+HAK_INLINE void inbox_push_one(struct slab *s, uintptr_t block) { inbox_push(s, block, block, 1); }
+/* Takes all blocks: a chain that ends in the slab's terminator, or the terminator alone. *blocks: how many. */
+uintptr_t inbox_take(struct slab *s, unsigned *blocks);
+
+#endif

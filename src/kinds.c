@@ -1,0 +1,47 @@
+/* The table of kinds, and the kind of slots in which no block begins. See kinds.h. */
+/* SPDX-License-Identifier: MIT */
+#include "kinds.h"
+#include "fail.h"
+
+const struct kind *const kinds[] = {
+#define ENTRY(number, row) [number] = &(row),
+    KINDS(ENTRY) NULL,
+#undef ENTRY
+};
+
+/* A large block has one record; the further slots' records are of this kind. */
+static void find(struct block *b, const void *p) {
+    (void)p;
+    b->why = "not a block: the heap has nothing there";
+    for (size_t slot = slot_of(b->slab), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
+        const struct slab *before = slab_of_slot(slot - back);
+        if (slab_kind(before) == KIND_LARGE && before->slots > back)
+            b->bytes = before->bytes;
+    }
+}
+
+static bool is_free(const struct block *b, const void *p) {
+    (void)b, (void)p;
+    return false;
+}
+
+static void free_nothing(struct heap *h, struct slab *s, void *p) {
+    struct block b = {s, 0, NULL};
+    (void)h;
+    find(&b, p);
+    fail_bad_pointer("free", p, b.why, b.bytes);
+}
+
+static void count_none(const struct slab *s, struct span_use *use) {
+    (void)s;
+    use->slots = 1;
+    use->is_in_pool = true;
+}
+
+const struct kind kind_free = {
+    .name = "free",
+    .free = free_nothing,
+    .find = find,
+    .is_free = is_free,
+    .count = count_none,
+};

@@ -1,0 +1,105 @@
+/* The kinds of slabs. The record of every slot names the kind of what lies there: an address leads to the record, the record to
+ * the kind, and the kind's row knows the rest.
+ *
+ *  1. A kind is one file, which ends with its row (`const struct kind`), and one line of KINDS below. No other file asks which
+ *     kinds there are: each calls what it needs through the row.
+ *  2. A function that a kind does without is NULL in its row; the comment says what happens then.
+ *  3. Which kind serves a request is alloc.c's choice, in kind_for.
+ *
+ * Rows are constant. Any thread may call any function, with its own heap. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_KINDS_H
+#define HAK_KINDS_H
+
+#include "region.h"
+
+struct ring_entry;
+
+// clang-format off
+/* X(number, row) */
+#define KINDS(X) \
+X(KIND_FREE,    kind_free)    /* the slot is the pool's, or not the first of its block */ \
+X(KIND_TINY,    kind_tiny) \
+X(KIND_MID,     kind_mid)     /* every slot of the span; first_offset leads to the record that counts */ \
+X(KIND_LARGE,   kind_large) \
+X(KIND_HUGE,    kind_huge) \
+X(KIND_SAMPLED, kind_sampled) /* a slot of the guard pool, one block */ \
+X(KIND_SECURE,  kind_secure)  /* secure mode: every slot of the span, as KIND_MID */ \
+X(KIND_GUARDED, kind_guarded) /* secure mode, large and huge: the slot the block begins in */
+// clang-format on
+
+enum slab_kind {
+#define NUMBER(number, row) number,
+    KINDS(NUMBER)
+#undef NUMBER
+        KIND_COUNT
+};
+
+/* What a kind knows of an address. */
+struct block {
+    struct slab *slab; /* of a span with several records: the one that counts. NULL: not in the region */
+    size_t bytes;      /* of the block the address is in; 0 if it is in none */
+    const char *why;   /* why it is not the start of a block; NULL: it is */
+};
+#define BLOCK_NEVER_HANDED_OUT "a block that was never handed out"
+
+/* What is known of a span for the statistics, while other threads may change it. */
+struct span_use {
+    size_t slots;        /* from the one that was asked about to the span's end */
+    size_t out_bytes;    /* the program's */
+    size_t cached_bytes; /* free, and kept by threads or on the way to their owner */
+    size_t listed_bytes; /* tiny: free, in the slab's own list */
+    unsigned tiny_class; /* TINY_CLASSES: not tiny */
+    bool is_in_pool;     /* on the way from or to the pool: nothing else is known */
+};
+
+struct kind {
+    const char *name; /* for the crash line */
+
+    /* Allocates. *zero: the block's bytes are known to be zero. NULL: no memory. */
+    void *(*malloc)(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+    /* Frees. `s` is the record of the slot p lies in. Reports what is not the start of a live block. */
+    void (*free)(struct heap *h, struct slab *s, void *p);
+    /* The same when there is no memory for a heap. NULL: free, with heap_afterlife. */
+    void (*free_without_heap)(struct slab *s, void *p);
+    /* Gives a live block another size in place. NULL, or false: that can't be done. */
+    bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);
+    size_t resize_from_bytes; /* realloc tries `resize` if both sizes are at least this */
+    /* Another block of `bytes`, to which the contents moved without being copied. NULL, or returns NULL: copy. */
+    void *(*move)(struct heap *h, struct slab *s, size_t bytes);
+
+    /* Fills in *b: b->slab is the record of the slot p lies in, and b->why says that p is inside a block. */
+    void (*find)(struct block *b, const void *p);
+    /* Is the block free that `find` found? */
+    bool (*is_free)(const struct block *b, const void *p);
+    /* May a block of `bytes` at p be freed as one of `told`? `exactly`: realloc has left no block larger than needed.
+     * NULL: the kind rounds sizes up, so any size that would get such a block is right, and realloc may leave a block as it
+     * is. */
+    bool (*size_fits)(const void *p, size_t told, size_t bytes, bool exactly);
+    /* The byte that tells whether the block is in the profile. NULL: blocks of the kind never are. */
+    _Atomic uint8_t *(*state)(struct slab *s, const void *p);
+
+    /* The thread ends: what the heap holds of the kind goes back. NULL: nothing, or only what rings hold. */
+    void (*empty)(struct heap *h);
+    /* Memory has run out: what is held back goes to the pool. NULL: nothing is. */
+    void (*release)(struct heap *h);
+    /* Blocks from a ring, whosever it was, go back; the entries are used up. NULL: the kind has no rings. */
+    void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
+    /* Gives back free pages inside slabs in use: all, or those that were free at the last call too. Returns how many.
+     * NULL: there are none. */
+    size_t (*trim)(struct heap *h, bool all);
+    /* The same for one slab on offer, if it has not been allocated from since the last call. */
+    size_t (*trim_slab)(struct heap *h, struct slab *s);
+
+    /* Fills in *use, which is zero, for the statistics. */
+    void (*count)(const struct slab *s, struct span_use *use);
+};
+
+#define ROW(number, row) extern const struct kind row;
+KINDS(ROW)
+#undef ROW
+extern const struct kind *const kinds[]; /* by number; NULL ends it */
+
+HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_kind(s)]; }
+
+#endif

@@ -1,0 +1,170 @@
+/* See outbox.h. */
+/* SPDX-License-Identifier: MIT */
+#include "outbox.h"
+#include "inbox.h"
+#include "log.h"
+#include "options.h"
+#include "presence.h"
+
+/* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
+ * atomics per 1,000 frees with an eighth, 60 with half. */
+#define BATCH_MOST 128
+#define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
+
+/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
+static bool adopt(struct heap *h, struct slab *s) {
+    if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+        return false;
+    count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+    slab_keep(h, s);
+    if (load_relaxed(&s->inbox) != 0)
+        slab_drain_inbox(h, s);
+    return true;
+}
+
+/* The same as a loan. */
+static bool borrow(struct heap *h, struct slab *s) {
+    if (load_acquire(&s->owner) != OWNER_NONE || !slab_borrow(h, s))
+        return false;
+    if (load_relaxed(&s->inbox) != 0)
+        slab_drain_inbox(h, s);
+    return true;
+}
+
+/* A chain was pushed into the inbox of a slab that has no owner, where `before` blocks waited. They stay there, for taking the
+ * slab over and letting go of it again takes more than what a few blocks are worth; until it is empty, then it goes back, or
+ * is worth using, then it is on offer. Whoever has adopted it since will see the inbox. */
+static void look_at_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t before, uint64_t waiting) {
+    uint32_t due = load_relaxed(&s->due);
+    if (waiting >= load_relaxed(&s->out)) {
+        if (!slab_adopt(h, s))
+            return;
+        count(&h->pool.counters, COUNT_slabs_adopted_by_free);
+        s->place = 0;
+        if (!slab_drain_inbox(h, s))
+            slab_let_go(h, s);
+    } else if (before < due && due <= waiting) {
+        superslab_offer(slot_of(s), c);
+    }
+}
+
+/* Blocks that wait in an inbox until others than the owner take them; who has the slab on loan may never look. */
+static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
+    bool on_loan = (uintptr_t)owner & OWNER_ON_LOAN;
+    return on_loan ? size_classes[c].reuse_at : size_classes[c].blocks * 3u / 4;
+}
+
+/* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
+enum more { MORE_NOT, MORE_LIKELY, MORE_AND_LOANS /* between caches_enter and caches_leave */ };
+
+/* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
+static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks, enum more more) {
+    count(&h->pool.counters, COUNT_outbox_batches);
+    bool wanted = more != MORE_NOT && slab_has_place(h);
+    if (wanted ? adopt(h, s) : more == MORE_AND_LOANS && borrow(h, s)) {
+        slab_free_chain(h, s, first, blocks);
+        return;
+    }
+    /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
+     * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
+    unsigned c = slab_class(s);
+    uint64_t waiting = inbox_push(s, first, last, blocks);
+    struct heap *owner = PROVEN(send_look, load_seq(&s->owner)); /* pairs with slab_let_go */
+    if (owner == h)
+        slab_drain_inbox(h, s);
+    else if (owner == OWNER_NONE && wanted)
+        adopt(h, s);
+    else if (owner == OWNER_NONE)
+        look_at_inbox(h, s, c, waiting - blocks, waiting);
+    else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
+        superslab_offer_inbox(slot_of(s), c);
+}
+
+static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum more more) {
+    if (e->slab == 0)
+        return;
+    struct slab *s = slab_of_slot(e->slab - 1);
+    uintptr_t slot = (uintptr_t)slab_address(s);
+    e->slab = 0;
+    from->outbox_blocks -= e->blocks;
+    send(h, s, slot + e->first, slot + e->last, e->blocks, more);
+}
+
+void outbox_send(struct heap *h, struct heap *from) {
+    for (unsigned i = 0; from->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
+        send_entry(h, from, &from->outbox[i], MORE_NOT);
+}
+
+void outbox_flush(struct heap *h) {
+    if (caches_enter(h))
+        outbox_send(h, h);
+    caches_leave(h);
+}
+
+static void drain_if_due(struct heap *h) {
+    if (++h->undrained_frees < min_size(option(OPT_DRAIN_INTERVAL), UINT32_MAX))
+        return;
+    h->undrained_frees = 0;
+    if (!option(OPT_DRAIN))
+        return;
+    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
+    count(&h->pool.counters, COUNT_drains);
+    if (caches_enter(h))
+        for (unsigned i = 0; h->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
+            send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? MORE_AND_LOANS : MORE_NOT);
+    caches_leave(h);
+}
+
+static void gather(struct heap *h, struct slab *s, uintptr_t block) {
+    uint32_t slot = (uint32_t)slot_of(s);
+    uint16_t offset = (uint16_t)(block & (SLOT_BYTES - 1));
+    struct outbox_entry *e = &h->outbox[slot % OUTBOX_ENTRIES];
+    if (e->slab == slot + 1) {
+        block_link(block, (uintptr_t)slab_address(s) + e->first);
+        e->first = offset;
+    } else {
+        send_entry(h, h, e, MORE_AND_LOANS);
+        block_link(block, slab_terminator(s));
+        e->first = e->last = offset, e->blocks = 0;
+        atomic_signal_fence(memory_order_seq_cst); /* readers, and a child forked here, meet a whole entry */
+        e->slab = slot + 1;
+    }
+    atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
+    e->blocks++;
+    if (h->outbox_blocks++ == 0)
+        presence_gathered();
+    unsigned most = size_classes[slab_class(s)].blocks / 2u;
+    if (e->blocks >= (most < BATCH_MOST ? most : BATCH_MOST))
+        send_entry(h, h, e, MORE_AND_LOANS);
+}
+
+/* What was gathered for a slab that is ours by now. */
+static void bring_home(struct heap *h, struct slab *s) {
+    struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
+    if (PROVEN(home_enter, caches_enter(h)) && h->outbox_blocks != 0 && e->slab == slot_of(s) + 1)
+        send_entry(h, h, e, MORE_LIKELY); /* before the block at hand, which keeps the slab alive */
+    caches_leave(h);
+}
+
+/* A thread that allocates owns what it frees into, a thread that is alone even all of it. */
+static bool adopts_at_once(struct heap *h) {
+    return presence_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
+}
+
+void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
+    if (slab_free_on_loan(h, s, block))
+        return;
+    h->bulk_frees += h->bulk_frees < UINT32_MAX;
+    if (adopts_at_once(h) && adopt(h, s)) {
+        bring_home(h, s);
+        slab_free(h, s, block);
+        return;
+    }
+    count(&h->pool.counters, COUNT_free_remote);
+    if (likely(PROVEN(gather_enter, caches_enter(h))))
+        gather(h, s, block);
+    else
+        send(h, s, block, block, 1, MORE_LIKELY);
+    caches_leave(h);
+    drain_if_due(h);
+}

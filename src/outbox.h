@@ -1,0 +1,24 @@
+/* Remote frees: blocks freed into a slab that another heap owns.
+ *
+ *  1. They gather in the heap's outbox, entries of one slab each, and travel as a batch: one compare-and-swap puts the whole
+ *     chain into the slab's inbox. An entry is sent when it is long enough, when another slab needs its place, at the
+ *     thread's end, every DRAIN_INTERVAL frees, and by the purger when the thread sleeps.
+ *  2. The owner empties the inbox when it refills. A sender that finds the slab without owner adopts it and empties the inbox
+ *     if that costs its heap no other slab, or has the slab on loan if it frees in bulk (slab.h). Otherwise the blocks wait in
+ *     the inbox until the slab is worth using, when it goes on offer, or until all its blocks are back. A thread that
+ *     allocates too, or is alone, adopts at its first free there, without a detour through the outbox.
+ *  3. Well-filled inboxes are on offer to whoever allocates the class, so a sleeping owner hoards nothing. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_OUTBOX_H
+#define HAK_OUTBOX_H
+
+#include "slab.h"
+
+/* Frees a block whose slab this heap does not own (it may have no owner). */
+void outbox_free(struct heap *h, struct slab *s, uintptr_t block);
+/* Sends everything. */
+void outbox_flush(struct heap *h);
+/* The same of another thread's heap, between caches_freeze and caches_thaw. */
+void outbox_send(struct heap *h, struct heap *from);
+
+#endif

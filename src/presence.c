@@ -1,0 +1,169 @@
+/* See presence.h. */
+/* SPDX-License-Identifier: MIT */
+#include "presence.h"
+#include "options.h"
+#include "os.h"
+#include "region.h"
+
+#define PURGER_AGAIN_MS 100       /* from one purger's end to the next one's start: a thread costs some 50 us … */
+#define PURGER_AGAIN_SETTLINGS 64 /* … but 32 MiB that were taken and given meanwhile cost far more */
+
+_Atomic(struct fork_page *) presence_page;
+
+/* Written by any thread. `clients`, `settlings` and `gathered` are sequentially consistent where they pair with the purger's
+ * word, see presence.h; all else is a hint that stands for itself, so relaxed accesses are enough. */
+static struct presence_state {
+    _Atomic int32_t clients;
+    _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
+    _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
+    _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
+    _Atomic uint32_t settlings;       /* while this number changes the program is not idle */
+    uint32_t settlings_seen;          /* by the purger, the only one to touch this */
+    _Atomic uint32_t ended_ms;        /* when the last purger ended; 0: none has yet */
+    _Atomic uint32_t ended_settlings; /* `settlings` then */
+} presence_state;
+
+/* Two threads may make it at once, without harm. */
+static void make_fork_page(void) {
+    void *page = region_commit_heap(REGION_FORK_PAGE);
+    if (page == NULL)
+        return;
+    if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
+        if (hak_region.window)
+            os_unmap(page, HEAP_BYTES); /* so that the next thread can try again */
+        return;
+    }
+    store_relaxed(&((struct fork_page *)page)->known, 1);
+    store_release(&presence_page, page);
+}
+
+/* In a new child: the other threads are not here. What ran between the fork and now counted on top of theirs. */
+static void notice_fork(void) {
+    struct fork_page *page = load_acquire(&presence_page);
+    if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0) {
+        store_relaxed(&presence_state.clients, 1);
+        store_relaxed(&presence_state.lost_threads, true);
+    }
+}
+
+bool presence_lost_threads(void) {
+    notice_fork();
+    return load_relaxed(&presence_state.lost_threads);
+}
+
+/* Pairs with presence_park: it sees what was settled before, or it is parked and we see that. */
+static void wake_parked(struct fork_page *page) {
+    uint32_t parked = PURGER_PARKED;
+    if (load_seq(&page->purger) == PURGER_PARKED && rmw_cas(&page->purger, &parked, PURGER_RUNS))
+        os_wake(&page->purger);
+}
+
+/* Pairs with presence_pause: it sees the number of clients, or its word has changed. */
+static void call_running(struct fork_page *page) {
+    uint32_t runs = PURGER_RUNS;
+    if (load_seq(&page->purger) == PURGER_RUNS && rmw_cas(&page->purger, &runs, PURGER_CALLED))
+        os_wake(&page->purger);
+}
+
+void presence_clients_changed(int by) {
+    notice_fork();
+    int32_t before = rmw_add(&presence_state.clients, by);
+    if (before >= 1 && by > 0 && load_relaxed(&presence_page) == NULL)
+        make_fork_page();
+    struct fork_page *page = load_acquire(&presence_page);
+    if (by > 0 || page == NULL)
+        return;
+    wake_parked(page);
+    if (before + by <= (int32_t)PURGER_ALONE_CLIENTS)
+        call_running(page);
+}
+
+unsigned presence_clients(void) {
+    int32_t n = load_seq(&presence_state.clients);
+    return n > 1 ? (unsigned)n : 1;
+}
+
+void presence_settled(void) { rmw_add(&presence_state.settlings, 1); }
+
+void presence_gathered(void) {
+    struct fork_page *page = load_acquire(&presence_page);
+    if (page == NULL || load_relaxed(&presence_state.gathered))
+        return;
+    store_seq(&presence_state.gathered, true); /* pairs with presence_park, as settlings do */
+    wake_parked(page);
+}
+
+bool presence_find_purger(bool *may_start) {
+    *may_start = false;
+    notice_fork();
+    struct fork_page *page = load_acquire(&presence_page);
+    if (page == NULL || option(OPT_PURGE) != PURGE_AUTO)
+        return false;
+    bool there = load_relaxed(&page->purger) != PURGER_NONE; /* then it has a heap, too */
+    if (!option(OPT_PURGER)) {
+        if (there)
+            wake_parked(page); /* it ends */
+        return false;
+    }
+    if (presence_clients() < PURGER_ALONE_CLIENTS + there)
+        return false;
+    wake_parked(page);
+    *may_start = !there;
+    return there;
+}
+
+bool presence_minds_sleepers(void) {
+    const struct fork_page *page = load_acquire(&presence_page);
+    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE && !load_relaxed(&presence_state.without_fences);
+}
+
+/* ---- the purger's side ---- */
+
+bool presence_claim_purger(void) {
+    struct fork_page *page = load_acquire(&presence_page);
+    uint32_t none = PURGER_NONE;
+    return page != NULL && presence_clients() >= PURGER_ALONE_CLIENTS && rmw_cas(&page->purger, &none, PURGER_RUNS);
+}
+
+void presence_release_purger(void) { store_release(&load_acquire(&presence_page)->purger, PURGER_NONE); }
+
+bool presence_purger_is_early(void) {
+    uint32_t ended = load_relaxed(&presence_state.ended_ms);
+    uint32_t since = load_relaxed(&presence_state.settlings) - load_relaxed(&presence_state.ended_settlings);
+    return ended != 0 && since < PURGER_AGAIN_SETTLINGS && os_age_ms(os_now_ms(), ended) < PURGER_AGAIN_MS;
+}
+
+void presence_purger_ended(void) {
+    store_relaxed(&presence_state.ended_settlings, load_relaxed(&presence_state.settlings));
+    store_relaxed(&presence_state.ended_ms, (uint32_t)max_size(os_now_ms(), 1));
+}
+
+bool presence_pause(unsigned ms) {
+    struct fork_page *page = load_acquire(&presence_page);
+    if (presence_clients() > PURGER_ALONE_CLIENTS)
+        os_wait(&page->purger, PURGER_RUNS, ms);
+    store_seq(&page->purger, PURGER_RUNS); /* pairs with call_running, as the load of the count does */
+    return presence_clients() > PURGER_ALONE_CLIENTS;
+}
+
+bool presence_park(void) {
+    struct fork_page *page = load_acquire(&presence_page);
+    store_seq(&page->purger, PURGER_PARKED);
+    while (load_seq(&presence_state.settlings) == presence_state.settlings_seen &&
+           !load_seq(&presence_state.gathered) && presence_clients() > PURGER_ALONE_CLIENTS &&
+           load_relaxed(&page->purger) == PURGER_PARKED)
+        os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
+    store_relaxed(&presence_state.gathered, false);
+    store_seq(&page->purger, PURGER_RUNS);
+    return presence_clients() > PURGER_ALONE_CLIENTS;
+}
+
+bool presence_has_news(void) { return load_relaxed(&presence_state.settlings) != presence_state.settlings_seen; }
+
+bool presence_tick_is_idle(void) {
+    uint32_t seen = presence_state.settlings_seen;
+    presence_state.settlings_seen = load_relaxed(&presence_state.settlings);
+    return presence_state.settlings_seen == seen;
+}
+
+void presence_cannot_fence(void) { store_relaxed(&presence_state.without_fences, true); }

@@ -1,0 +1,67 @@
+/* Who is there: how many threads have a heap, whether there is a purger, and whether this process is a fork's child.
+ *
+ *  1. The purger's state is a word on the fork page, which a fork's child finds zero however the child was made: a child
+ *     has one thread and no purger. The page is made when the program's second thread gets its heap.
+ *  2. The purger parks while it has nothing to do. Whoever settles, or begins to gather blocks, wakes it: both store first and
+ *     then read the word, while the purger stores the word and then reads what they store, so one of the two sees the other.
+ *  3. When all threads of the program but one have ended, the purger is called, and ends: that thread may want to be alone
+ *     in the process (unshare, setns).
+ *
+ * Any thread calls anything; only the purger waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_PRESENCE_H
+#define HAK_PRESENCE_H
+
+#include "base.h"
+
+struct fork_page {
+    _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */
+    _Atomic uint32_t purger; /* enum purger_state; the purger waits for it to change */
+};
+enum purger_state {
+    PURGER_NONE,
+    PURGER_RUNS,
+    PURGER_PARKED,
+    PURGER_CALLED, /* runs, and is to look at once */
+};
+extern HAK_HIDDEN _Atomic(struct fork_page *) presence_page; /* NULL until there is one */
+
+#define PURGER_ALONE_CLIENTS 2u /* the purger and one thread of the program */
+
+/* A thread gets its heap (1) or loses it (-1). */
+void presence_clients_changed(int by);
+/* How many threads have a heap: 1 in a program without threads. */
+unsigned presence_clients(void);
+/* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before others. */
+bool presence_lost_threads(void);
+
+/* Something was settled: the program is not idle. */
+void presence_settled(void);
+/* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty that. */
+void presence_gathered(void);
+/* Is there a purger to leave the purging to? If it is parked it wakes up. *may_start: there is none, and one may be started. */
+bool presence_find_purger(bool *may_start);
+/* Is there a purger that takes back what sleeping threads hold? It does not where it cannot fence them. */
+bool presence_minds_sleepers(void);
+
+/* ---- the purger's side ---- */
+
+/* There is a purger from now on; one caller wins. */
+bool presence_claim_purger(void);
+void presence_release_purger(void);
+/* Another purger ended a moment ago, and the heap has hardly changed since: the next one starts later, so that a program whose
+ * threads come and go does not start one with each. */
+bool presence_purger_is_early(void);
+void presence_purger_ended(void);
+/* Sleeps for so long, or until the purger is called. False: the purger is to end, as at most one thread of the program has a
+ * heap. */
+bool presence_pause(unsigned ms);
+/* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. False as above. */
+bool presence_park(void);
+/* Was anything settled since the purger's last tick? */
+bool presence_has_news(void);
+/* A tick begins: whether there was no news. */
+bool presence_tick_is_idle(void);
+void presence_cannot_fence(void);
+
+#endif

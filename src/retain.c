@@ -1,0 +1,276 @@
+/* See retain.h. */
+/* SPDX-License-Identifier: MIT */
+#include "retain.h"
+#include "limits.h"
+#include "options.h"
+#include "os.h"
+#include "presence.h"
+
+#define REGRET_MS 1000
+#define QUIET_MS 10000
+#define REGRETS_BEFORE_DOUBLING 3
+#define BOOST_MAX 6             /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
+#define THIN_BOOST 4            /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
+#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
+#define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
+#define ADVICE_CHANGES_MAX 64
+#define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
+#define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
+#define SCANS_PER_SLOT 4        /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
+#define SCANS_MAX 64            /* … and at most at once */
+#define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
+#define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
+#define SHRUNK_SLOTS 16         /* 1 MiB: rings are not emptied for less */
+#define DECAY_MS 1000           /* between two searches for what has become old */
+/* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
+#define FAR_OVER 4
+#define FAR_OVER_SLOTS 512
+
+/* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for itself,
+ * so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
+static struct retain_state {
+    /* What was purged and wanted back, apart for each kind of free memory: the end of one must not keep the other
+     * resident. */
+    struct retention {
+        _Atomic uint32_t last_regret_ms;
+        _Atomic uint32_t regretted_round; /* of purge_rounds: the one last regretted */
+        _Atomic uint32_t regrets, boost;  /* in a row; doublings of RETAIN_BYTES */
+        uint32_t boost_min;               /* constant */
+    } of[PURGED_KINDS];
+    _Atomic uint32_t last_decay_ms, last_trim_ms;
+    _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
+    _Atomic size_t shrink_peak; /* most slots in use since rings were last emptied, for shrank */
+    /* Huge pages. */
+    _Atomic uint32_t advice_changes; /* read-modify-writes */
+    _Atomic bool advising;
+    _Atomic bool touches_whole;       /* the program's larger blocks, when last looked at */
+    _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
+} retain_state = {.of = {[PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST}}, .touches_whole = true};
+
+/* ---- huge pages ---- */
+
+/* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so they must be few
+ * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
+static bool retain_wants_huge(size_t superslab) {
+    if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
+        return true;
+    int64_t held = (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD;
+    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 10 * held;
+}
+
+/* Does the program touch its larger blocks whole? Looks at a part of what it took a while ago, unless huge pages hide the
+ * answer: then the last answer holds. */
+static bool touches_whole(size_t superslab) {
+    enum { BACK = 8, SLOTS = 4, PAGES_MAX = SLOTS * SLOT_BYTES / 4096 };
+    unsigned char pages[PAGES_MAX];
+    size_t look = superslab - BACK, all = SLOTS * SLOT_BYTES / os_page_bytes(), resident = 0;
+    if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
+        return true;
+    if (superslab < BACK || load_relaxed(&superslab_at(look)->huge) == HUGE_WHOLE ||
+        (word_active(load_relaxed(&superslab_at(look)->word)) & low_bits(SLOTS)) != low_bits(SLOTS) ||
+        os_is_confined() || !os_resident(slot_address(look * SUPERSLAB_SLOTS), SLOTS * SLOT_BYTES, pages))
+        return load_relaxed(&retain_state.touches_whole);
+    for (size_t i = 0; i < all; i++)
+        resident += pages[i] & 1;
+    store_relaxed(&retain_state.touches_whole, resident >= all / 4 * 3);
+    return resident >= all / 4 * 3;
+}
+
+void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole) {
+    if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
+        return;
+    bool pay = !limits_near() && retain_wants_huge(first) && (touched_whole || touches_whole(first));
+    if (pay != load_relaxed(&retain_state.advising)) {
+        store_relaxed(&retain_state.advising, pay);
+        rmw_add(&retain_state.advice_changes, 1);
+    }
+    for (size_t i = 0; pay && i < n; i++)
+        store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
+    if (pay)
+        os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+}
+
+void retain_wanted_back(size_t superslab, bool touched_whole) {
+    struct superslab *ss = superslab_at(superslab);
+    uint8_t none = HUGE_NONE;
+    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= REGRET_MS)
+        store_relaxed(&retain_state.back_superslabs, 0);
+    else if (rmw_add(&retain_state.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS &&
+             option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() && load_relaxed(&ss->huge) == HUGE_NONE &&
+             (touched_whole || touches_whole(superslab)) && rmw_cas(&ss->huge, &none, HUGE_WHOLE))
+        os_advise(OS_HUGE, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+}
+
+/* ---- the bound ---- */
+
+static size_t boosted_slots(enum purged kind) {
+    return option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&retain_state.of[kind].boost);
+}
+
+/* EMPTY slots that may stay resident. */
+static size_t bound_slots(void) {
+    if (limits_near() && option(OPT_PURGE) != PURGE_NEVER)
+        return 0;
+    size_t live = account_active_slots();
+    size_t max = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
+    size_t bound = 0;
+    switch ((enum purge_mode)option(OPT_PURGE)) {
+    case PURGE_NEVER: return SIZE_MAX / 2;
+    case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
+    case PURGE_AUTO: bound = boosted_slots(PURGED_SLOTS) + live * option(OPT_RETAIN_PERCENT) / 100; break;
+    case PURGE_EAGER: break;
+    }
+    return min_size(bound, max);
+}
+
+/* If memory was `taken` that is not resident, and a recent purge gave such memory away, counts a regret. Else the bound may
+ * fall. */
+static void judge_last_purge(struct client *c, enum purged kind, bool taken, uint32_t now) {
+    struct retention *r = &retain_state.of[kind];
+    uint32_t round = load_relaxed(&hak_purge.rounds[kind].count);
+    if (!taken || round == load_relaxed(&r->regretted_round) ||
+        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= REGRET_MS) {
+        if (load_relaxed(&r->boost) > r->boost_min && os_age_ms(now, load_relaxed(&r->last_regret_ms)) > QUIET_MS) {
+            store_relaxed(&r->last_regret_ms, now);
+            store_relaxed(&r->boost, load_relaxed(&r->boost) - 1);
+            store_relaxed(&r->regrets, 0);
+        }
+        return;
+    }
+    store_relaxed(&r->regretted_round, round);
+    store_relaxed(&r->last_regret_ms, now);
+    count(&c->counters, COUNT_purge_regrets);
+    uint32_t seen = load_relaxed(&r->regrets) + 1;
+    store_relaxed(&r->regrets, seen);
+    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < BOOST_MAX)
+        store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
+}
+
+static void expect_quiet(void) {
+    for (unsigned kind = 0; kind < PURGED_KINDS; kind++)
+        store_relaxed(&retain_state.of[kind].boost, retain_state.of[kind].boost_min);
+}
+
+bool retain_may_keep(size_t slots) {
+    size_t bound = bound_slots();
+    if (option(OPT_PURGE) == PURGE_AUTO && bound != 0)
+        bound = max_size(bound, boosted_slots(PURGED_PAGES));
+    return slots + account_empty_slots() <= bound;
+}
+
+/* ---- settling ---- */
+
+/* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
+static void retain_request_scans(struct client *c, size_t slots) {
+    if (slots == 0 || account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+        return;
+    c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
+    c->chores |= CHORE_SCAN;
+}
+
+/* How far the number of slots in use exceeds its recent peak. Growth into EMPTY slots counts too: it costs no memory itself, but
+ * free pages gather inside partly used slabs meanwhile (45 MiB in `soak`, where mid slabs thin out). */
+static size_t growth_slots(void) {
+    size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
+    size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
+    if (now != seen)
+        store_relaxed(&retain_state.growth_peak, now);
+    return active > seen ? active - seen : 0;
+}
+
+bool retain_misses_pages(void) {
+    const struct retention *r = &retain_state.of[PURGED_PAGES];
+    return load_relaxed(&r->regrets) != 0 && os_age_ms(os_now_ms(), load_relaxed(&r->last_regret_ms)) <= QUIET_MS;
+}
+
+void retain_grew_inside(struct client *c, size_t bytes) {
+    c->grown_bytes += bytes;
+    size_t slots = c->grown_bytes / SLOT_BYTES;
+    if (slots == 0)
+        return;
+    c->grown_bytes %= SLOT_BYTES;
+    judge_last_purge(c, PURGED_PAGES, true, os_now_ms());
+    if (!retain_misses_pages())
+        retain_request_scans(c, slots);
+}
+
+/* Where no purger empties the rings of a thread that falls asleep: has the heap shrunk by half since they were last
+ * emptied? */
+static bool shrank(void) {
+    size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
+    bool half = active <= peak / 2 && peak - active >= SHRUNK_SLOTS;
+    if (active > peak || half)
+        store_relaxed(&retain_state.shrink_peak, active);
+    return half;
+}
+
+/* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting a
+ * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
+static bool has_purger(struct client *c, bool wanted) {
+    bool may_start, there = presence_find_purger(&may_start);
+    if (may_start && wanted)
+        c->chores |= CHORE_PURGER;
+    return there;
+}
+
+void retain_settle(struct client *c) {
+    uint32_t now = os_now_ms();
+    size_t empty = account_settle(c);
+    account_set_clock(now);
+    c->start = 0;
+    judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
+    judge_last_purge(c, PURGED_PAGES, false, now);
+    retain_request_scans(c, max_size(c->unused_taken, growth_slots()));
+    c->unused_taken = 0;
+    if (!c->is_purger)
+        presence_settled();
+    limits_check(c);
+    size_t bound = bound_slots();
+    bool over = empty > bound && !purge_was_refused(now);
+    bool purger = has_purger(c, over || account_active_slots() >= PURGER_FROM_SLOTS);
+    if (over && !(purger && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
+        purge_empty(c, bound - bound / 4);
+    if (account_cached_superslabs() > purge_cache_max())
+        purge_bound_cache(c, now);
+    if (!purger && shrank())
+        c->chores |= CHORE_RINGS;
+    if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
+        store_relaxed(&retain_state.last_decay_ms, now);
+        purge_decay(c, now);
+    }
+    uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
+    uint64_t trim_ms = option(OPT_DECAY_MS);
+    if (last_trim == 0 || os_age_ms(now, last_trim) >= (limits_near() ? min_size(trim_ms, NEAR_TRIM_MS) : trim_ms)) {
+        store_relaxed(&retain_state.last_trim_ms, now);
+        c->chores |= last_trim != 0 ? CHORE_TRIM : 0;
+    }
+}
+
+/* ---- the purger's side ---- */
+
+void retain_hand_over(struct client *c) {
+    expect_quiet();
+    retain_settle(c);
+    size_t bound = bound_slots();
+    if (account_empty_slots() > bound)
+        purge_empty(c, bound - bound / 4);
+    presence_purger_ended();
+}
+
+bool retain_tick(struct client *c, bool scarce, bool *idle) {
+    uint32_t now = os_now_ms();
+    *idle = presence_tick_is_idle();
+    account_set_clock(now);
+    if (*idle)
+        expect_quiet();
+    size_t bound = bound_slots();
+    if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
+        bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
+    bool over = account_empty_slots() > bound && !purge_was_refused(now);
+    if (over)
+        purge_empty(c, bound - bound / 4);
+    if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
+        purge_huge_rounding(c);
+    purge_decay(c, now);
+    return over || !*idle;
+}

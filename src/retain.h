@@ -1,0 +1,46 @@
+/* What stays resident without being used, and when that is judged: the policy over purge.h.
+ *
+ *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
+ *     use, so that a program that frees everything shrinks as it frees, without another call.
+ *  2. If purged memory is wanted back within a second, three times running, the bound's fixed part doubles (and again each
+ *     time); after ten quiet seconds it halves.
+ *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
+ *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
+ *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
+ *     at the next slow malloc.
+ *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for.
+ *
+ * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_RETAIN_H
+#define HAK_RETAIN_H
+
+#include "purge.h"
+
+/* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
+void retain_settle(struct client *c);
+
+/* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
+void retain_grew_inside(struct client *c, size_t bytes);
+/* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
+bool retain_may_keep(size_t slots);
+/* Were purged pages inside slabs wanted back within a second, ten seconds ago at most? Then the program swings, and the same
+ * will happen again. */
+bool retain_misses_pages(void);
+
+/* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, and the
+ * program touches what it asks for: certainly if `touched_whole`, as small blocks are; else that is looked at. */
+void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole);
+/* A SuperSlab without memory is taken. If it was purged a moment ago, and several before it were too, asks for huge pages: what
+ * was in use will be so again, and faults and purges cost a third. */
+void retain_wanted_back(size_t superslab, bool touched_whole);
+
+/* ---- the purger's side ---- */
+
+/* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they are
+ * also enough when memory is `scarce`. Returns false when there is nothing more to do. */
+bool retain_tick(struct client *c, bool scarce, bool *idle);
+/* The last thing the purger does: from now on the program's one thread gives back what it frees by itself. */
+void retain_hand_over(struct client *c);
+
+#endif

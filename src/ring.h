@@ -1,0 +1,141 @@
+/* Rings: for each mid class and large size a heap keeps an array of free blocks, the newest on top. malloc takes the newest, free
+ * puts one on top; neither touches the block.
+ *
+ * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
+ *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
+ *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
+ *     When it runs empty again its cap is twice what it was before the phase.
+ *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks beyond
+ *     the new cap go back.
+ *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If the ring holds as many blocks as at
+ *     the last check it is not in use, and half of them go back.
+ *  5. A ring has room for what its option allowed when it was made. Once the option allows more, the thread's rings are
+ *     all made anew, each at its next use: this happens only when the option is raised, and leaves no gaps.
+ *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation
+ *     from a ring takes the slow path and lowers the caps.
+ *
+ * A ring is its heap's thread's, between caches_enter and caches_leave (heap.h). */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_RING_H
+#define HAK_RING_H
+
+#include "block.h"
+#include "fail.h"
+#include "kinds.h"
+#include "sample.h"
+
+enum { RING_BLOCKS_MOST = 128, RING_PIECE_BLOCKS = 24 };
+
+/* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
+struct ring_entry {
+    uintptr_t block;
+    _Atomic uint8_t *state;
+};
+
+/* A stack of them, newest on top. */
+struct ring {
+    uint16_t blocks;    /* held now */
+    uint16_t cap;       /* that it may hold; adapted on slow paths */
+    uint16_t room;      /* entries there are: as many as its option allowed when it was made */
+    uint16_t block_kib; /* size of a block, rounded up */
+    uint16_t seen;      /* blocks when it was last looked at */
+    uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
+    uint8_t spills;     /* times it ran full since it last ran empty */
+    uint8_t refilled;   /* it ran empty since it last ran full */
+    struct ring_entry entry[];
+};
+
+/* The kind of the blocks in a ring. */
+HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLASSES ? &kind_mid : &kind_large; }
+
+/* ---- a block in, a block out ---- */
+
+/* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
+HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
+    struct ring_entry e = {0, NULL};
+    if (likely(caches_enter(h))) {
+        struct ring *ring = h->ring[index];
+        if (likely(ring != NULL && ring->blocks != 0))
+            e = ring->entry[--ring->blocks];
+    }
+    caches_leave(h);
+    return e;
+}
+/* The same if the next block of so many bytes is not to be sampled: then it is counted. */
+HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
+    struct ring_entry e = {0, NULL};
+    struct ring *ring = h->ring[index];
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED | CACHES_TOLD);
+    if (unlikely(!mine))
+        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_TOLD) && ring != NULL && ring->blocks != 0 &&
+               sample_passes(h, bytes);
+    if (likely(mine && ring != NULL && ring->blocks != 0))
+        e = ring->entry[--ring->blocks];
+    caches_leave(h);
+    return e;
+}
+/* … and what becomes of it. *zero as everywhere here. */
+HAK_INLINE void *ring_hand_out(struct ring_entry e, bool *zero) {
+    *zero = load_relaxed(e.state) & BLOCK_CLEAN;
+    store_relaxed(e.state, BLOCK_LIVE);
+    return block_word(e.block);
+}
+/* Between caches_enter and caches_leave. */
+HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *state) {
+    if (unlikely(ring == NULL || ring->blocks >= ring->cap))
+        return false;
+    unsigned blocks = ring->blocks;
+    store_relaxed(state, BLOCK_CACHED);
+    ring->entry[blocks] = (struct ring_entry){block, state};
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose it, no more */
+    ring->blocks = (uint16_t)(blocks + 1);
+    return true;
+}
+HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {
+    bool done = caches_enter_unless(h, CACHES_FROZEN | CACHES_WATCHED) && ring_put(h->ring[index], block, state);
+    caches_leave(h);
+    return done;
+}
+
+/* Who freed a block that is not live. While the purger is at the rings it may have the block in its hands. */
+enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *state);
+
+/* ---- how much they hold ---- */
+
+/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use, and anew when its option
+ * was raised; NULL if the heap's memory is used up. */
+struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
+/* The ring ran full, or else empty: adapts its cap. */
+void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
+/* There was no block to be had from the ring, if there is one: adapts its cap. */
+void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
+/* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
+void rings_tell(void);
+void rings_heed(struct heap *h);
+/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
+struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
+/* Gives the oldest `n` blocks back. */
+void ring_spill(struct heap *h, unsigned index, unsigned n);
+/* Gives all blocks of all rings back. */
+void rings_empty(struct heap *h);
+/* The same where the rings hold `least_bytes` or more. Returns whether they did. */
+bool rings_empty_from(struct heap *h, size_t least_bytes);
+/* Empties the rings, which was a chore. A slow path that gave something back ends with rings_shrink. */
+HAK_COLD void rings_empty_as_due(struct heap *h);
+HAK_INLINE void rings_shrink(struct heap *h) {
+    if (unlikely(h->pool.chores & CHORE_RINGS))
+        rings_empty_as_due(h);
+}
+/* The thread ends: the rings' memory goes back, too. */
+void rings_forget(struct heap *h);
+
+/* ---- the purger's side ---- */
+
+/* A number that changes when the thread uses its rings or its outbox; 0: there is nothing in them. */
+uint32_t rings_use(const struct heap *h);
+/* The same of its slabs on loan. */
+uint32_t loans_use(const struct heap *h);
+/* Between caches_freeze and caches_thaw: takes the oldest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
+unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
+
+#endif

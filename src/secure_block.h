@@ -1,0 +1,92 @@
+/* What secure mode knows of a block, and what a heap has of its blocks. See secure.h. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_SECURE_BLOCK_H
+#define HAK_SECURE_BLOCK_H
+
+#include "canary.h"
+#include "links.h"
+#include "os.h"
+#include "secure_random.h"
+#include "spans.h"
+#include "zero.h"
+
+#define CANARY_BYTES 8
+
+/* ---- what a heap has ---- */
+
+struct secure_entry {
+    _Alignas(vector) uintptr_t block; /* 0: none */
+    _Atomic uint16_t *state;          /* as in struct secure_span */
+};
+/* In one piece, as they are read: of two stores a load of both would have to wait. */
+HAK_INLINE void secure_entry_copy(struct secure_entry *to, const struct secure_entry *from) {
+    *(vector *)(void *)to = *(const vector *)(const void *)from;
+}
+/* So that the child that a signal's handler forks meanwhile does not meet half of it. */
+HAK_INLINE void secure_entry_put(struct secure_entry *to, struct secure_entry e) {
+    *(vector *)(void *)to = (vector){e.block, (uintptr_t)e.state};
+}
+enum { SLACK_MOST = STATE_SLACK - 1 /* unused bytes of a block: a small one that is aligned to much */ };
+
+/* Of a class. All zero before its first use: no blocks, no room. */
+struct secure_cache {
+    uint16_t pool_blocks;
+    uint16_t pool_least; /* 1 at least: malloc leaves so many before it refills, to have something to choose from */
+    uint16_t pool_room;
+    uint16_t pool_full; /* a free that finds so many takes the slow way: pool_room, 0 until the quarantine is full */
+    uint16_t pool_next; /* of the pool, the one malloc hands out next */
+    uint8_t fifo_blocks;
+    uint8_t fifo_room;
+    uint8_t fifo_at;
+    uint8_t slabs_started; /* or more */
+    uint32_t block_bytes;
+    struct secure_entry *pool; /* behind it the quarantine, a ring */
+    struct secure_span *span;  /* claimed: blocks are taken from it */
+};
+
+/* At the end of a heap's memory; zero at first. The entries follow as classes are first used. */
+struct secure_heap {
+    _Alignas(vector) uint64_t random;
+    size_t used_bytes;   /* behind this */
+    uint32_t trims_seen; /* of secure.c's `trims` */
+    struct secure_cache cache[CLASSES];
+};
+_Static_assert(offsetof(struct secure_heap, random) == 0, "secure_random_state");
+HAK_INLINE struct secure_heap *secure_of(struct heap *h) {
+    return (struct secure_heap *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
+}
+
+/* ---- blocks ---- */
+
+HAK_INLINE bool state_is_live(uint16_t state) { return (uint16_t)(state - 1) < STATE_FREED - 1; }
+HAK_INLINE uint16_t state_of_size(size_t block_bytes, size_t bytes) {
+    return (uint16_t)(block_bytes - CANARY_BYTES - bytes + 1);
+}
+HAK_INLINE size_t secure_size_of_state(size_t block_bytes, uint16_t state) {
+    return block_bytes - CANARY_BYTES - ((state & STATE_SLACK) - 1u);
+}
+/* As a word of the eight bytes from `bytes` on: the byte at an address depends on the address modulo 8 alone, so that the
+ * canary behind the program's bytes and that at the block's end may overlap. */
+HAK_INLINE uint64_t secure_canary_at(uint64_t canary, size_t bytes) {
+    unsigned bits = (unsigned)bytes * 8 & 63;
+    return canary >> bits | canary << (-bits & 63);
+}
+/* Two of them: right behind what was asked for, and at the block's end, which is before the next block. */
+HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t bytes) {
+    uint64_t canary = canary_of(block), behind = secure_canary_at(canary, bytes);
+    *block_word(block + block_bytes - CANARY_BYTES) = canary; /* whole, for word_before */
+    memcpy((char *)block_word(block) + bytes, &behind, CANARY_BYTES);
+}
+
+/* Which operator made a block, if one did: it may be freed by that operator's counterpart, or as one of malloc's. */
+enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
+/* What an address is. */
+enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
+/* Whether a block of `bytes` may be freed as one of `told`: as it was asked for, or, by pvalloc, before rounding. */
+HAK_INLINE bool secure_size_fits(const void *p, size_t told, size_t bytes, bool exactly) {
+    (void)exactly;
+    size_t page = os_page_bytes();
+    return told == bytes || ((uintptr_t)p % page == 0 && told < bytes && round_up(told, page) == bytes);
+}
+
+#endif

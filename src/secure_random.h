@@ -1,0 +1,22 @@
+/* Secure mode's random numbers: a heap's own, seeded from the system's. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_SECURE_RANDOM_H
+#define HAK_SECURE_RANDOM_H
+
+#include "canary.h"
+#include "heap.h"
+
+/* The generator's state is the first word of what secure mode has at the end of a heap's memory. 0: not seeded yet. */
+HAK_INLINE uint64_t *secure_random_state(struct heap *h) {
+    return (uint64_t *)(void *)((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES);
+}
+/* Not for ciphers: fast. Of a heap that was seeded. */
+HAK_INLINE uint64_t secure_next_random(struct heap *h) {
+    uint64_t *state = secure_random_state(h);
+    *state += 0xa0761d6478bd642f;
+    return canary_fold(*state, *state ^ 0xe7037ed1a0b428db);
+}
+uint64_t secure_random(struct heap *h); /* of any */
+HAK_INLINE unsigned random_below(struct heap *h, unsigned n) { return (unsigned)((secure_random(h) >> 32) * n >> 32); }
+
+#endif

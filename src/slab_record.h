@@ -1,0 +1,39 @@
+/* What the record of a tiny slab says: who holds the slab, how many of its blocks are out, and how many are in its list. Counts
+ * follow from the countdown and the floor (slab.h); they are exact for the owner, a guess for others. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_SLAB_RECORD_H
+#define HAK_SLAB_RECORD_H
+
+#include "links.h"
+
+/* A slab of whose blocks at most such a share is out is thin; its blocks may lie together. With so few out, wherever they
+ * lie, most of its pages are free. */
+enum { THIN_SHARE = 8, THIN_BLOCKS = 6 };
+
+HAK_INLINE struct heap *slab_on_loan_to(struct heap *h) { return (struct heap *)((uintptr_t)h | OWNER_ON_LOAN); }
+/* Who owns it or has it on loan; NULL: nobody. */
+HAK_INLINE struct heap *slab_holder(const struct slab *s) {
+    return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);
+}
+
+/* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
+HAK_INLINE unsigned slab_used(const struct slab *s) {
+    return s->place & PLACE_CURRENT ? s->carved - s->purged_blocks : s->countdown + s->floor;
+}
+/* Of a slab that is not current: it is worth using. Else the countdown ends when it is. */
+HAK_INLINE bool slab_is_usable(const struct slab *s) {
+    return s->floor <= size_classes[slab_class(s)].blocks / THIN_SHARE;
+}
+/* Blocks on the slab's list. */
+HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
+
+/* After a change of carved or purged_pages. */
+HAK_INLINE void slab_set_hits(struct slab *s) {
+    __atomic_store_n(&s->hit_blocks, s->purged_pages == 0 ? s->carved : 0, __ATOMIC_RELAXED);
+}
+
+/* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was reported
+ * and the list is empty now. */
+HAK_INLINE bool slab_list_is_sound(struct slab *s) { return links_count(s, &s->list) == slab_listed(s); }
+
+#endif

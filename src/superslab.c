@@ -1,0 +1,394 @@
+/* See superslab.h. */
+/* SPDX-License-Identifier: MIT */
+#include "superslab.h"
+
+#define SEARCH_MISSES_MAX 16 /* members whose runs may fit but do not, before a set of longer runs is searched */
+
+/* ---- the word ---- */
+
+/* Bit i: a run of `n` slots free in `free` begins at i. */
+static uint32_t run_starts(uint32_t free, unsigned n) {
+    for (unsigned have = 1; have < n;) {
+        unsigned step = have < n - have ? have : n - have;
+        free &= free >> step;
+        have += step;
+    }
+    return free;
+}
+
+static uint32_t span_mask(unsigned start, unsigned slots) { return (uint32_t)(low_bits(slots) << start); }
+
+/* Bits of the sets SET_EMPTY… that a SuperSlab with this word belongs to. */
+static uint32_t sets_of(uint64_t w) {
+    uint32_t active = word_active(w), resident = word_resident(w);
+    if (active == 0)
+        return resident != 0 ? 1u << (SET_CACHED - SET_EMPTY) : 1u << (SET_CLEAN - SET_EMPTY);
+    uint32_t sets = (resident & ~active) != 0, free = ~active;
+    for (unsigned room = 0; free != 0; room++) { /* bit i of `free`: a run of 2^room free slots begins at i */
+        sets |= 1u << (SET_ROOM_1 - SET_EMPTY + room);
+        if (room == SET_ROOM_16 - SET_ROOM_1)
+            break;
+        free &= free >> (1u << room);
+    }
+    return sets;
+}
+
+/* ---- sets ---- */
+
+void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
+    if (word_is_cached(before) != word_is_cached(after))
+        account_count_cached(word_is_cached(after) ? 1 : -1);
+    for (uint32_t news = sets_of(after) & ~sets_of(before); news != 0; news &= news - 1)
+        bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
+}
+
+void superslab_check_hint(unsigned set, size_t superslab) {
+    uint32_t bit = 1u << (set - SET_EMPTY);
+    _Atomic uint64_t *word = &superslab_at(superslab)->word;
+    if (sets_of(load_relaxed(word)) & bit)
+        return;
+    bitset_remove(&hak_region.sets, set, superslab);
+    if (PROVEN(hint_look, sets_of(load_seq(word)) & bit))
+        bitset_add(&hak_region.sets, set, superslab);
+}
+
+/* ---- taking a span ---- */
+
+/* Where in the SuperSlab the span should begin: EMPTY slots before UNUSED ones, those of the same class before others,
+ * the lowest first. 32 when it does not fit. */
+static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct superslab_wish *wish) {
+    uint32_t aligned = wish->align >= SUPERSLAB_SLOTS ? 1 : UINT32_MAX / ((1u << wish->align) - 1);
+    uint32_t starts = run_starts(~word_active(w), wish->slots) & aligned;
+    if (starts == 0)
+        return SUPERSLAB_SLOTS;
+    uint32_t empty = run_starts(word_resident(w) & ~word_active(w), wish->slots) & aligned;
+    if (empty != 0 && wish->tag != 0 && wish->slots == 1)
+        for (uint32_t left = empty; left != 0; left &= left - 1)
+            if (load_relaxed(&ss->last_class[lowest_bit(left)]) == wish->tag)
+                return lowest_bit(left);
+    return lowest_bit(empty != 0 ? empty : starts);
+}
+
+/* Takes the span in this SuperSlab, which must be in use, or wholly free if `whole`. BITSET_NONE if it does not fit. */
+size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish) {
+    struct superslab *ss = superslab_at(superslab);
+    uint64_t w = load_acquire(&ss->word);
+    for (;;) {
+        if ((word_active(w) == 0) != whole)
+            return BITSET_NONE;
+        unsigned start = choose_start(ss, w, wish);
+        if (start == SUPERSLAB_SLOTS)
+            return BITSET_NONE;
+        uint32_t mask = span_mask(start, wish->slots);
+        uint64_t taken = w | word_of(mask, mask);
+        if (PROVEN(take, rmw_cas(&ss->word, &w, taken))) { /* pairs with the give that made the slots free: records */
+            wish->was_resident = word_resident(w) & mask;
+            if (whole)
+                superslab_changed(superslab, w, taken);
+            return superslab * SUPERSLAB_SLOTS + start;
+        }
+        count(&wish->client->counters, COUNT_pool_retries);
+        wish->client->start = (uint32_t)superslab + 1; /* until the next settling this heap looks elsewhere first */
+    }
+}
+
+/* Searches one set from `from` up, until `misses_max` members did not do. */
+static size_t search_from(unsigned set, size_t from, bool whole, struct superslab_wish *wish, size_t misses_max) {
+    size_t misses = 0;
+    for (size_t at = from; misses < misses_max; at++, misses++) {
+        at = bitset_find(&hak_region.sets, set, at);
+        if (at == BITSET_NONE)
+            break;
+        size_t slot = superslab_take(at, whole, wish);
+        if (slot != BITSET_NONE)
+            return slot;
+        superslab_check_hint(set, at);
+    }
+    return BITSET_NONE;
+}
+
+static size_t search(unsigned set, bool whole, struct superslab_wish *wish) {
+    uint32_t start = wish->client->start;
+    size_t slot = search_from(set, start, whole, wish, SIZE_MAX);
+    return slot == BITSET_NONE && start != 0 ? search_from(set, 0, whole, wish, SIZE_MAX) : slot;
+}
+
+size_t superslab_take_in_use(struct superslab_wish *wish) {
+    if (wish->slots == 1) {
+        size_t slot = search(SET_EMPTY, false, wish);
+        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, false, wish);
+    }
+    unsigned min = highest_bit(wish->slots); /* 2^min <= slots: members may just fit */
+    unsigned sure = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
+    size_t slot = min <= 4 ? search_from(SET_ROOM_1 + min, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
+    return slot == BITSET_NONE && sure <= 4 && sure != min ? search(SET_ROOM_1 + sure, false, wish) : slot;
+}
+
+size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish) { return search(set, true, wish); }
+
+bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident) {
+    unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
+    if (start + wanted > SUPERSLAB_SLOTS)
+        return false;
+    uint32_t mask = span_mask(start + slots, wanted - slots);
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    uint64_t w = load_acquire(&ss->word);
+    do {
+        if (word_active(w) & mask)
+            return false;
+    } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
+    *was_resident = word_resident(w) & mask;
+    return true;
+}
+
+/* ---- giving a span ---- */
+
+void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident) {
+    uint32_t mask = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), slots);
+    uint64_t gone = word_of(mask, mask & ~was_resident);
+    uint64_t before = rmw_and(&superslab_at(slot / SUPERSLAB_SLOTS)->word, ~gone);
+    superslab_changed(slot / SUPERSLAB_SLOTS, before, before & ~gone);
+}
+
+uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);
+    struct superslab *ss = superslab_at(superslab);
+    for (unsigned i = 0; tag != 0 && i < slots; i++)
+        store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
+    store_relaxed(&ss->changed_ms, account_clock_ms());
+    uint32_t span = span_mask(start, slots);
+    uint64_t mask = word_of(span, kept ? 0 : span);
+    uint64_t before =
+        PROVEN(give, rmw_and(&ss->word, ~mask)); /* pairs with superslab_take: the next taker sees our records */
+    HAK_ASSERT((before & mask) == mask);
+    superslab_changed(superslab, before, before & ~mask);
+    return before & ~mask;
+}
+
+/* ---- runs of whole SuperSlabs ---- */
+
+/* A SuperSlab is in these sets only after its first owner gave it back. One that region_take_superslabs is just handing out
+ * has a word of 0 too, and is not free. */
+static bool was_given_back(size_t superslab) {
+    return bitset_has(&hak_region.sets, SET_CLEAN, superslab) || bitset_has(&hak_region.sets, SET_CACHED, superslab);
+}
+
+void superslab_unclaim_run(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t before = rmw_and(&superslab_at(first + i)->word, ~(uint64_t)ALL_SLOTS);
+        superslab_changed(first + i, before, before & ~(uint64_t)ALL_SLOTS);
+    }
+}
+
+/* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
+ * how many are free from `first` on; n when claimed. */
+size_t superslab_claim_run(struct client *c, size_t first, size_t n) {
+    size_t limit = load_acquire(&hak_region_use.superslabs);
+    for (size_t i = 0; i < n; i++)
+        if (first + i >= limit || !was_given_back(first + i) ||
+            word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
+            return i;
+    for (size_t i = 0; i < n; i++) {
+        _Atomic uint64_t *word = &superslab_at(first + i)->word;
+        uint64_t w = load_relaxed(word);
+        while (word_active(w) == 0 && !rmw_cas(word, &w, w | ALL_SLOTS))
+            count(&c->counters, COUNT_pool_retries);
+        if (word_active(w) == 0) {
+            superslab_changed(first + i, w, w | ALL_SLOTS);
+            continue;
+        }
+        superslab_unclaim_run(first, i);
+        return i;
+    }
+    return n;
+}
+
+static size_t next_free(size_t from) {
+    if (from >= load_acquire(&hak_region_use.superslabs))
+        return BITSET_NONE; /* no row may exist for it yet */
+    size_t cached = bitset_find(&hak_region.sets, SET_CACHED, from);
+    size_t clean = bitset_find(&hak_region.sets, SET_CLEAN, from);
+    return min_size(cached, clean);
+}
+
+size_t superslab_claim_free_run(struct client *c, size_t n, size_t align) {
+    size_t base_number = hak_region.base / SUPERSLAB_BYTES;
+    for (size_t at = next_free(0); at != BITSET_NONE;) {
+        size_t first = round_up(at + base_number, align) - base_number;
+        size_t free = superslab_claim_run(c, first, n);
+        if (free == n)
+            return first;
+        superslab_check_hint(SET_CACHED, at);
+        superslab_check_hint(SET_CLEAN, at);
+        at = next_free(first + free + 1);
+    }
+    return BITSET_NONE;
+}
+
+size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached) {
+    size_t empty = 0;
+    *cached = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned slots = count_bits(word_resident(load_relaxed(&superslab_at(first + i)->word)));
+        empty += slots;
+        *cached += slots != 0;
+    }
+    return empty;
+}
+
+void superslab_occupy_run(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+}
+
+void superslab_begin_run(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        store_release(&superslab_at(first + i)->word, word_of(ALL_SLOTS, ALL_SLOTS));
+}
+
+void superslab_give_run(size_t first, size_t n, bool resident) {
+    uint64_t after = resident ? word_of(0, ALL_SLOTS) : 0;
+    for (size_t i = 0; i < n; i++) {
+        struct superslab *ss = superslab_at(first + i);
+        store_relaxed(&ss->changed_ms, account_clock_ms());
+        store_seq(&ss->word, after); /* ours alone until now; pairs with superslab_claim_run and superslab_take */
+        superslab_changed(first + i, word_of(ALL_SLOTS, ALL_SLOTS), after);
+    }
+}
+
+void superslab_give_new(size_t first, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        store_seq(&superslab_at(first + i)->word, 0);
+        superslab_changed(first + i, ALL_SLOTS, 0);
+    }
+}
+
+bool superslab_map_waiting(void) {
+    size_t superslab = region_map_unmapped();
+    if (superslab != BITSET_NONE)
+        superslab_give_new(superslab, 1);
+    return superslab != BITSET_NONE;
+}
+
+/* ---- slabs on offer ---- */
+
+void superslab_offer(size_t slot, unsigned class_id) {
+    /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid.c, offer). */
+    rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
+    bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
+}
+
+HAK_RACY uint32_t superslab_offers_in(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    uint32_t slots = 0;
+    if (load_relaxed(&ss->word) == 0)
+        return 0;
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) { /* eight bytes at a look: mostly there is none */
+        uint64_t eight = *(const volatile uint64_t *)(const volatile void *)&ss->offer[i];
+        while (eight != 0) {
+            unsigned at = lowest_bit(eight) / 8;
+            slots |= (uint32_t)1 << (i + at);
+            eight &= ~((uint64_t)UINT8_MAX << at * 8);
+        }
+    }
+    return slots;
+}
+
+/* The lowest slot of the SuperSlab on offer for the class, taken off; 32 if there is none. */
+static unsigned take_offer_in(struct superslab *ss, unsigned class_id) {
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
+        uint8_t tag = (uint8_t)(class_id + 1);
+        if (load_seq(&ss->offer[i]) == tag && rmw_cas(&ss->offer[i], &tag, 0))
+            return i;
+    }
+    return SUPERSLAB_SLOTS;
+}
+
+/* A slot of the SuperSlab that was on offer for the class a moment ago, if one is found so: eight bytes at a look. */
+HAK_RACY static unsigned guess_offer(struct superslab *ss, unsigned class_id) {
+    const uint64_t ones = UINT64_MAX / UINT8_MAX;
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) {
+        uint64_t differ = *(const volatile uint64_t *)(const volatile void *)&ss->offer[i] ^ ones * (class_id + 1);
+        uint64_t equal =
+            (differ - ones) & ~differ & ones << 7; /* the lowest bit is right, those above it need not be */
+        if (equal != 0)
+            return i + lowest_bit(equal) / 8;
+    }
+    return SUPERSLAB_SLOTS;
+}
+
+size_t superslab_take_offer(unsigned class_id) {
+    for (size_t at = 0;; at++) {
+        at = bitset_find(&hak_region.sets, class_id, at);
+        if (at == BITSET_NONE)
+            return BITSET_NONE;
+        struct superslab *ss = superslab_at(at);
+        unsigned slot = guess_offer(ss, class_id);
+        uint8_t tag = (uint8_t)(class_id + 1);
+        if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0))
+            slot = SUPERSLAB_SLOTS;
+        if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
+            bitset_remove(&hak_region.sets, class_id, at);
+            slot = take_offer_in(ss, class_id);
+            if (slot == SUPERSLAB_SLOTS)
+                continue;
+            bitset_add(&hak_region.sets, class_id, at);
+        }
+        return at * SUPERSLAB_SLOTS + slot;
+    }
+}
+
+void superslab_offer_inbox(size_t slot, unsigned class_id) {
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    uint32_t bit = 1u << slot % SUPERSLAB_SLOTS;
+    if (!(load_relaxed(&ss->inbox_mask) & bit))
+        rmw_or(&ss->inbox_mask, bit);
+    bitset_add(&hak_region.sets, SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
+}
+
+size_t superslab_take_inbox_offer(unsigned class_id) {
+    for (size_t at = 0;; at++) {
+        at = bitset_find(&hak_region.sets, SET_INBOX + class_id, at);
+        if (at == BITSET_NONE)
+            return BITSET_NONE;
+        struct superslab *ss = superslab_at(at);
+        uint32_t mask = load_relaxed(&ss->inbox_mask);
+        for (; mask != 0; mask &= mask - 1) {
+            unsigned i = lowest_bit(mask);
+            const struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + i);
+            if (slab_class(s) == class_id && (rmw_and(&ss->inbox_mask, ~(1u << i)) >> i & 1))
+                return at * SUPERSLAB_SLOTS + i;
+        }
+        bitset_remove(&hak_region.sets, SET_INBOX + class_id,
+                      at); /* a set bit of this class is added again by its pusher:
+                                                                      inboxes are looked at by their owner in any case */
+    }
+}
+
+/* ---- walks ---- */
+
+size_t superslab_next_active(size_t slot) {
+    size_t superslabs = load_acquire(&hak_region_use.superslabs);
+    for (size_t at = slot / SUPERSLAB_SLOTS; at < superslabs; at++) {
+        uint64_t w = load_relaxed(&superslab_at(at)->word);
+        uint32_t active = word_active(w) & word_resident(w); /* what is being purged or has no memory is not resident */
+        if (at == slot / SUPERSLAB_SLOTS)
+            active &= (uint32_t)(ALL_SLOTS << slot % SUPERSLAB_SLOTS);
+        if (active != 0)
+            return at * SUPERSLAB_SLOTS + lowest_bit(active);
+    }
+    return BITSET_NONE;
+}
+
+void superslab_count(struct superslab_totals *totals) {
+    *totals = (struct superslab_totals){0, 0, 0, 0};
+    size_t n = load_acquire(&hak_region_use.superslabs);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t w = load_relaxed(&superslab_at(i)->word);
+        totals->active_slots += count_bits(word_active(w) & word_resident(w));
+        totals->empty_slots += count_bits(word_resident(w) & ~word_active(w));
+        totals->superslabs += (word_active(w) & word_resident(w)) != 0;
+    }
+    totals->superslabs_peak = n;
+}

@@ -1,0 +1,108 @@
+/* SuperSlabs: the word that tells the state of 32 slots, the sets that lead to SuperSlabs, and the slabs on offer.
+ *
+ *  1. The truth about a SuperSlab is one 64-bit word: the low half has a bit for each ACTIVE slot, the high half one for each
+ *     resident slot. UNUSED slots have neither bit, EMPTY ones only the resident one. A span is taken or given by one
+ *     compare-and-swap on the word.
+ *  2. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
+ *     whoever finds that a member does not belong removes it and then reads the word again.
+ *  3. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
+ *
+ * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_SUPERSLAB_H
+#define HAK_SUPERSLAB_H
+
+#include "account.h"
+#include "region.h"
+
+#define ALL_SLOTS UINT32_MAX
+
+HAK_INLINE uint32_t word_active(uint64_t w) { return (uint32_t)w; }
+HAK_INLINE uint32_t word_resident(uint64_t w) { return (uint32_t)(w >> 32); }
+HAK_INLINE uint64_t word_of(uint32_t active, uint32_t resident) { return active | (uint64_t)resident << 32; }
+/* Wholly empty, and resident. */
+HAK_INLINE bool word_is_cached(uint64_t w) { return word_active(w) == 0 && word_resident(w) != 0; }
+
+/* ---- sets ---- */
+
+/* Called by whoever has changed the word: adds the SuperSlab to the sets it now belongs to, and counts the cached ones. */
+void superslab_changed(size_t superslab, uint64_t before, uint64_t after);
+/* Removes a member that does not belong to the set. */
+void superslab_check_hint(unsigned set, size_t superslab);
+
+/* ---- spans ---- */
+
+struct superslab_wish {
+    struct client *client;
+    unsigned slots, align, tag; /* see pool_take */
+    uint32_t was_resident;      /* out: those slots of the span that were EMPTY */
+};
+
+/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones in a set; from
+ * one SuperSlab, if it is in use, or wholly free where `whole`. */
+size_t superslab_take_in_use(struct superslab_wish *wish);
+size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish);
+size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
+/* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were EMPTY. */
+bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
+/* Undoes one of these: nobody has touched the span. */
+void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident);
+/* Gives a span, whose slots become EMPTY if `kept`, else UNUSED. Returns the word afterwards. */
+uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
+
+/* Is the slot's memory resident before it is touched, zero or not? */
+HAK_INLINE bool superslab_has_huge_page(size_t slot) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_WHOLE;
+}
+/* Was the slot ever part of a slab? */
+HAK_INLINE bool superslab_had_slab(size_t slot) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->last_class[slot % SUPERSLAB_SLOTS]) != 0;
+}
+
+/* ---- runs of whole SuperSlabs ---- */
+
+/* Claims a run of `n` wholly free SuperSlabs, the first at a multiple of `align` SuperSlabs. BITSET_NONE if there is none. */
+size_t superslab_claim_free_run(struct client *c, size_t n, size_t align);
+/* Claims just this run. Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
+size_t superslab_claim_run(struct client *c, size_t first, size_t n);
+void superslab_unclaim_run(size_t first, size_t n);
+/* Slots of a claimed run that were EMPTY; *cached: in so many SuperSlabs. */
+size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached);
+/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. */
+void superslab_occupy_run(size_t first, size_t n);
+void superslab_begin_run(size_t first, size_t n);
+/* Gives a run, whose slots become EMPTY if `resident`, else UNUSED. */
+void superslab_give_run(size_t first, size_t n, bool resident);
+/* SuperSlabs that nobody has had yet become available. */
+void superslab_give_new(size_t first, size_t n);
+/* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
+bool superslab_map_waiting(void);
+
+/* ---- slabs on offer ---- */
+
+/* Puts a slab with room on offer for `class_id`; its truth (owner, free blocks) is visible already. */
+void superslab_offer(size_t slot, unsigned class_id);
+HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
+    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS]) == class_id + 1;
+}
+/* The slots of a SuperSlab that are on offer, whatever their class. */
+uint32_t superslab_offers_in(size_t superslab);
+/* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
+size_t superslab_take_offer(unsigned class_id);
+/* The same for tiny slabs with a well-filled inbox. */
+void superslab_offer_inbox(size_t slot, unsigned class_id);
+size_t superslab_take_inbox_offer(unsigned class_id);
+
+/* ---- walks ---- */
+
+/* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that were never
+ * in use. */
+size_t superslab_next_active(size_t slot);
+
+struct superslab_totals {
+    size_t active_slots, empty_slots, superslabs, superslabs_peak;
+};
+/* Exact, by reading every word; `superslabs` counts those in use. */
+void superslab_count(struct superslab_totals *totals);
+
+#endif

@@ -1,0 +1,61 @@
+/* See thread.h. */
+/* SPDX-License-Identifier: MIT */
+#include "thread.h"
+#include "kinds.h"
+#include "os.h"
+#include "retain.h"
+#include "ring.h"
+
+static void empty_heap(struct heap *h) {
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->empty != NULL)
+            kinds[i]->empty(h);
+    rings_empty(h);
+    retain_settle(&h->pool);
+}
+
+/* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
+ * 0, too, and stores its values in the same place. */
+static void end_thread(void *value) {
+    struct heap *h = hak_heap;
+    (void)value;
+    if (h->number == HEAP_NONE)
+        return;
+    hak_heap = &heap_afterlife;
+    empty_heap(h);
+    rings_forget(h);
+    bool left = caches_enter(h) &&
+                (h->outbox_blocks != 0 || h->lent.slabs != 0); /* the purger may have been at the caches before */
+    caches_leave(h);
+    if (left)
+        empty_heap(h);
+    heap_put(h);
+}
+
+HAK_COLD static struct heap *enter_slowly(void) {
+    struct heap *h = heap_take();
+    if (h == NULL)
+        return NULL;
+    if (hak_heap == &heap_afterlife) {
+        count(&h->pool.counters, COUNT_afterlife_calls);
+        return h;
+    }
+    hak_heap = h;                          /* before the key: glibc may allocate for it */
+    if (!os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
+        hak_heap = &heap_before_birth;     /* this call borrows it; the next one tries again */
+    return h;
+}
+
+struct heap *thread_enter(void) {
+    struct heap *h = hak_heap;
+    if (unlikely(h->number == HEAP_NONE))
+        return enter_slowly();
+    return h;
+}
+
+void thread_leave(struct heap *h) {
+    if (likely(h == hak_heap || h == NULL))
+        return;
+    empty_heap(h);
+    heap_put(h);
+}
