@@ -149,7 +149,7 @@ fuzz() {
 }
 
 # fuzz_readers SECONDS: each reader of the command gets damaged input for so long.
-fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --bin hakmem -- any_ every_fact; }
+fuzz_readers() { HAKMEM_FUZZ_SECONDS=$1 in_cli test --workspace --exclude hakmem-proto --lib --bins -- any_ every_fact; }
 
 stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
@@ -226,7 +226,7 @@ stage_cli() {
   build_bench
   build_cli
   export HAKMEM_LIBRARY=$BENCH/libhakmem.so
-  step "tests of the command" in_cli test
+  step "tests of the command" in_cli test --workspace
   step "report in a browser" python3 "$ROOT/cli/tests/report_browser.py" "$TOOL"
   step "map and live page in a browser" python3 "$ROOT/cli/tests/map_browser.py" "$TOOL" "$HAKMEM_LIBRARY"
   step "heap profiles" python3 "$ROOT/cli/tests/profile_test.py" "$TOOL" "$HAKMEM_LIBRARY"

@@ -5,12 +5,12 @@
 
 use crate::heap::Target;
 use crate::options::Probe;
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::shown;
-use crate::{allocator, elf};
 use anyhow::Result;
 use clap::Args;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::shown;
+use hakmem_base::{elf, preload};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn first_line(path: impl AsRef<Path>) -> String {
 // ---- is it there ----
 
 fn of_library(named: Option<&Path>) -> Vec<Check> {
-    let library = match allocator::hakmem_preload(named) {
+    let library = match preload::hakmem_preload(named) {
         Ok(library) => library,
         Err(error) => {
             return vec![bad(

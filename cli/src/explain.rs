@@ -1,25 +1,25 @@
 //! `hakmem explain`: where the memory of a program is, as a sum that adds up, and what would save some.
 // SPDX-License-Identifier: MIT
 
-use crate::allocator;
 use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::{Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::shown;
-use crate::table::{self, count, size, Style};
 use anyhow::{bail, Result};
 use clap::Args;
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::shown;
+use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Of what is not the heap, named one by one.
+/// How many mappings outside the heap are named one by one.
 const REST_NAMED: usize = 5;
-/// Of the heap: a class with less is not listed.
-const CLASS_LEAST_SHARE: i64 = 100;
+/// A class with a smaller share of the heap is not listed.
+const CLASS_SHARE_MIN: i64 = 100;
 
 #[derive(Args)]
 pub struct Options {
@@ -56,7 +56,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         }
         return show(target.summary()?, "", Reach::Runs, options.json);
     }
-    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
     let when = match after {
         Some(after) => format!(" {} after its start", table::seconds(after.as_secs_f64())),
@@ -139,7 +139,7 @@ fn signed(bytes: i64) -> String {
 fn sum(snapshot: &Snapshot, style: Style) -> String {
     let rss = snapshot.process.rss.max(1) as i64;
     let row = |name: &str, bytes: i64, about: &str| {
-        // Of blocks that were never touched there may be any number.
+        // Blocks that were never touched may add up to more than RSS.
         let percent =
             if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
         (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
@@ -169,7 +169,7 @@ fn class_name(class: &Class) -> String {
 }
 
 fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
-    let least = snapshot.heap.total / CLASS_LEAST_SHARE;
+    let least = snapshot.heap.total / CLASS_SHARE_MIN;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
     let row = |class: &Class| {
         [

@@ -11,9 +11,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const HEAD_BYTES_MOST: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
-const CONNECTIONS_MOST: usize = 32;
+const CONNECTIONS_MAX: usize = 32;
 
 #[derive(Debug)]
 pub struct Request {
@@ -98,7 +98,7 @@ pub fn serve(listener: TcpListener, answer: impl Fn(&Request) -> Response + Send
         for stream in listener.incoming().flatten() {
             let answer = answer.clone();
             // The thread that listens holds one.
-            if Arc::strong_count(&answer) <= CONNECTIONS_MOST + 1 {
+            if Arc::strong_count(&answer) <= CONNECTIONS_MAX + 1 {
                 std::thread::spawn(move || talk(stream, port, &*answer));
             }
         }
@@ -127,7 +127,7 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
         let left = deadline.checked_duration_since(Instant::now())?;
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1)))).ok()?;
         let mut bytes = [0; 1];
-        if head.len() >= HEAD_BYTES_MOST || stream.read(&mut bytes).ok()? == 0 {
+        if head.len() >= HEAD_BYTES_MAX || stream.read(&mut bytes).ok()? == 0 {
             return None;
         }
         head.push(bytes[0]);

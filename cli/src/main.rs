@@ -1,8 +1,4 @@
-//! The `hakmem` command: `compare` measures a program under several allocators, `report` draws what was measured.
-//!
-//! `compare` goes: options (compare.rs) → allocators (allocator.rs, elf.rs) and workloads (suite.rs) → runs in
-//! interleaved rounds (measure.rs), each started and watched by launch.rs and proc.rs → medians, ratios and verdicts
-//! (statistics.rs) → one `results::Comparison`, which table.rs prints and report.rs draws.
+//! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
 //! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
@@ -12,45 +8,26 @@
 // They panic when nobody reads: print.rs does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod allocator;
-mod compare;
 mod doctor;
-mod elf;
 mod explain;
-mod files;
-#[cfg(test)]
-mod fuzz;
 mod heap;
 mod http;
-mod launch;
-mod machine;
 mod manual;
 mod map;
-mod measure;
 mod metrics;
 mod options;
-mod output;
 mod peak;
 mod picture;
-mod print;
-mod proc;
 mod profile;
-mod progress;
 mod purge;
-mod report;
-mod results;
 mod run;
-mod scratch;
-mod shown;
-mod signals;
-mod statistics;
-mod suite;
-mod table;
 mod top;
 mod view;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use hakmem_base::print;
+use hakmem_compare::{compare, report};
 use std::process::ExitCode;
 
 #[derive(Parser)]

@@ -1,12 +1,12 @@
 //! `hakmem completions` and `hakmem man`: made from the definition of the commands, so that they cannot fall behind.
 // SPDX-License-Identifier: MIT
 
-use crate::files;
-use crate::print;
-use crate::scratch;
 use anyhow::{Context, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
+use hakmem_base::files;
+use hakmem_base::print;
+use hakmem_base::scratch;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;

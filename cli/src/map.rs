@@ -6,13 +6,13 @@
 //!    width still 32 cells: it shows what most of them are.
 // SPDX-License-Identifier: MIT
 
-use crate::files;
 use crate::heap::model::*;
 use crate::picture::{self, page, Kind, SLOT_BYTES};
-use crate::print;
-use crate::report::say;
-use crate::table::Style;
 use anyhow::{Context, Result};
+use hakmem_base::files;
+use hakmem_base::print;
+use hakmem_base::say;
+use hakmem_base::table::Style;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -54,13 +54,13 @@ fn read(source: &str) -> Result<Snapshot> {
     if let Ok(pid) = source.parse() {
         return crate::heap::Target::attach(pid)?.snapshot();
     }
-    let text = crate::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;
+    let text = hakmem_base::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;
     serde_json::from_str(&text).with_context(|| format!("{source} is not what `hakmem map --json` writes"))
 }
 
 /// For the map: what remains of the terminal beside summary and legend. A pipe has 64.
 fn rows_of_stdout() -> usize {
-    crate::table::terminal_height().map_or(64, |height| height.saturating_sub(12).max(8))
+    hakmem_base::table::terminal_height().map_or(64, |height| height.saturating_sub(12).max(8))
 }
 
 // ---- cells ----
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn any_json_is_a_snapshot_or_none() {
         let sound = serde_json::to_string(&snapshot(2)).unwrap();
-        crate::fuzz::mutations("a snapshot", sound.as_bytes(), 500, |bytes| {
+        hakmem_fuzz::mutations("a snapshot", sound.as_bytes(), 500, |bytes| {
             let Ok(read) = serde_json::from_slice::<Snapshot>(bytes) else { return };
             std::hint::black_box((text(&read, PLAIN, 40), page::html(&read, None)));
         });

@@ -15,11 +15,11 @@ use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
 use crate::heap::{Snapshot, Target};
 use crate::http::{self, Request, Response};
-use crate::print;
-use crate::proc::{self, Pid, Watched};
-use crate::shown;
 use anyhow::{ensure, Result};
 use clap::Args;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid, Watched};
+use hakmem_base::shown;
 use readers::{Outcome, Readers};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -147,7 +147,7 @@ impl Page {
     }
 }
 
-/// Of the program, without directories.
+/// The program's name, without directories.
 fn name_of(snapshot: &Snapshot) -> &str {
     let name = snapshot.process.command.split_whitespace().next().unwrap_or_default();
     name.rsplit('/').next().unwrap_or_default()

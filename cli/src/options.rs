@@ -1,14 +1,14 @@
 //! `hakmem options` and `hakmem set`: the options of a running program, by the library's own table.
 // SPDX-License-Identifier: MIT
 
-use crate::allocator;
 use crate::heap::{OptionValue, Target};
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::shown;
-use crate::table::{self, Style};
 use anyhow::{Context, Result};
 use clap::Args;
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::shown;
+use hakmem_base::table::{self, Style};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, Stdio};
@@ -42,7 +42,7 @@ pub struct Set {
 pub fn command(options: &Options) -> Result<ExitCode> {
     let values = match options.pid {
         Some(pid) => Target::attach(pid)?.read_options()?,
-        None => Probe::start(&allocator::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_options()?,
+        None => Probe::start(&preload::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_options()?,
     };
     if options.json {
         print::json(&values)?;
@@ -102,7 +102,7 @@ pub struct Probe(Child);
 
 impl Probe {
     pub fn start(library: &str) -> Result<Probe> {
-        let mut command = allocator::under(library, "cat");
+        let mut command = preload::under(library, "cat");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut probe = Probe(command.spawn().context("cat")?);
         // It is in its main function when it answers.

@@ -8,12 +8,12 @@
 //!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
 // SPDX-License-Identifier: MIT
 
-use crate::allocator;
 use crate::heap::{Snapshot, Target};
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::signals;
 use anyhow::{bail, Context, Result};
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::signals;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ const FREE: Duration = Duration::from_millis(200);
 
 pub struct Watched {
     pub snapshot: Snapshot,
-    /// Of the program's life at which it was taken; None: its end.
+    /// How long the program had run when the snapshot was taken; None: its end.
     pub after: Option<Duration>,
     /// What was left when the program had ended.
     pub end: Option<Snapshot>,
@@ -51,12 +51,12 @@ struct Watch {
 
 /// `quiet`: what the program prints goes to stderr.
 pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], quiet: bool) -> Result<Watched> {
-    let mut command = allocator::under(library, &program[0]);
+    let mut command = preload::under(library, &program[0]);
     command.args(&program[1..]).envs(environment.iter().cloned());
     if quiet {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    let blocked = signals::Blocked::new();
+    let blocked = signals::block();
     let mask = *blocked.before();
     // SAFETY: system calls, and nothing else between fork and exec.
     unsafe {

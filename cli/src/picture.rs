@@ -12,8 +12,8 @@ pub mod page;
 pub use look::{Colour, Kind};
 
 use crate::heap::model::*;
-use crate::report::say;
-use crate::shown;
+use hakmem_base::say;
+use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@ mod symbols;
 pub mod text;
 mod tree;
 
-use crate::shown;
+use hakmem_base::shown;
 use serde::Serialize;
 use std::ops::AddAssign;
 
@@ -76,7 +76,7 @@ impl Metric {
 
     /// As a person reads it.
     pub fn text(self, value: u64) -> String {
-        use crate::report::say;
+        use hakmem_base::say;
         if self.is_space() {
             say::bytes(value as f64)
         } else {
@@ -168,7 +168,7 @@ pub fn add_lifetimes(sum: &mut Vec<Lifetime>, more: &[Lifetime]) {
 pub struct Profile {
     pub command: String,
     pub pid: u64,
-    /// Of the reading, in nanoseconds since 1970.
+    /// When the profile was read, in nanoseconds since 1970.
     pub time_ns: i64,
     /// For how long allocations had been sampled; 0: not known.
     pub duration_ns: i64,
@@ -235,7 +235,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Style;
+    use hakmem_base::table::Style;
 
     /// In every form there is.
     pub fn show(profile: &Profile) {

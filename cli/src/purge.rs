@@ -8,10 +8,10 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::{steer::Purged, Target};
-use crate::print;
-use crate::proc::{self, Pid};
 use anyhow::Result;
 use clap::Args;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -7,19 +7,20 @@
 //! What the program prints is its own; the summary goes to stderr. The status is the program's.
 // SPDX-License-Identifier: MIT
 
-use crate::allocator;
 use crate::explain;
-use crate::files;
 use crate::heap::advice::{advice, Reach};
 use crate::heap::{Class, Snapshot};
 use crate::peak::{self, Watched};
 use crate::picture;
-use crate::print;
-use crate::profile::{self, page, read, text, Metric, Profile};
-use crate::report::svg::escape;
-use crate::scratch;
-use crate::table::{self, count, size, Style};
+use crate::profile::{self, read, text, Metric, Profile};
 use anyhow::Result;
+use hakmem_base::files;
+use hakmem_base::page;
+use hakmem_base::preload;
+use hakmem_base::print;
+use hakmem_base::scratch;
+use hakmem_base::table::{self, count, size, Style};
+use maud::{html, PreEscaped};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ pub struct Options {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    let library = allocator::hakmem_preload(options.hakmem.as_deref())?;
+    let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let place = options.profile.as_ref().map(|_| scratch::directory("run")).transpose()?;
     let mut environment = Vec::new();
     if let (Some(bytes), Some(place)) = (&options.profile, &place) {
@@ -74,7 +75,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(watched.code))
 }
 
-fn read_profile(directory: &Path, pid: crate::proc::Pid) -> Result<Profile> {
+fn read_profile(directory: &Path, pid: hakmem_base::proc::Pid) -> Result<Profile> {
     read::file(&directory.join(pid.to_string()), &[PathBuf::from("/usr/lib/debug")])
 }
 
@@ -131,21 +132,34 @@ fn summary_json(watched: &Watched, profile: Option<&Profile>) -> serde_json::Val
 /// The pages of `hakmem map` and `hakmem flame` as they are, each in a frame of its own.
 fn report(watched: &Watched, profile: Option<&Profile>) -> String {
     let plain = Style { color: false, width: usize::MAX };
-    let frame = |title: &str, page: String| {
-        format!("<h2>{title}</h2>\n<iframe title=\"{title}\" srcdoc=\"{}\"></iframe>\n", escape(&page))
-    };
     let name = picture::name(&watched.snapshot.process);
-    let mut body = format!("<h1>{}</h1>\n<pre>{}</pre>\n", escape(&name), escape(&summary(watched, None, plain)));
-    body += &frame("The heap at its peak", picture::page::html(&watched.snapshot, None));
-    if let Some(profile) = profile {
-        body += &frame("Held at the end, by where it was allocated", page::profile(profile, Metric::InuseSpace));
-    }
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}: memory</title>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">\n\
-         <style>body {{ font: 15px system-ui, sans-serif; margin: 1rem; }} pre {{ overflow-x: auto; }}\n\
-         iframe {{ width: 100%; height: 90vh; border: 1px solid #8888; }}</style></head>\n<body>\n{body}</body></html>\n",
-        escape(&name)
-    )
+    let frame = |title: &str, page: String| html! { h2 { (title) } iframe title=(title) srcdoc=(page) {} };
+    let whole = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { (name) ": memory" }
+                (page::window())
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (name) }
+                pre { (summary(watched, None, plain)) }
+                (frame("The heap at its peak", picture::page::html(&watched.snapshot, None)))
+                @if let Some(profile) = profile {
+                    (frame(
+                        "Held at the end, by where it was allocated",
+                        profile::page::profile(profile, Metric::InuseSpace),
+                    ))
+                }
+            }
+        }
+        "\n"
+    };
+    page::shown(whole)
 }
+
+const STYLE: &str = "body { font: 15px system-ui, sans-serif; margin: 1rem; } pre { overflow-x: auto; }
+iframe { width: 100%; height: 90vh; border: 1px solid #8888; }";

@@ -13,10 +13,10 @@ mod terminal;
 mod worker;
 
 use crate::heap::Target;
-use crate::print;
-use crate::proc::{self, Pid, Watched};
-use crate::signals;
 use anyhow::{ensure, Result};
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid, Watched};
+use hakmem_base::signals;
 use ratatui::backend::TestBackend;
 use screen::{Action, Screen};
 use std::io::IsTerminal;
@@ -50,12 +50,12 @@ fn interval(text: &str) -> Result<f64, String> {
 /// How long the end of the process, or a new size of the terminal, may wait for the next frame.
 const FRAME: Duration = Duration::from_millis(200);
 
-/// Of a frame that is printed.
+/// Columns and lines of a frame that is printed.
 const ONCE: (u16, u16) = (110, 40);
 
 pub fn command(options: &Options) -> Result<ExitCode> {
     // Before any thread starts: one that does not block a signal would be ended by it.
-    let _blocked = (!options.once).then(signals::Blocked::new);
+    let _blocked = (!options.once).then(signals::block);
     let target = Target::attach(options.pid)?;
     let process = Watched::new(options.pid)?;
     let interval = Duration::from_secs_f64(options.interval);

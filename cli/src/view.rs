@@ -8,11 +8,11 @@
 use crate::heap::Target;
 use crate::http::{self, Request, Response};
 use crate::picture::page;
-use crate::print;
-use crate::proc::{self, Pid, Watched};
 use crate::purge;
-use crate::signals::{self, Event};
 use anyhow::{Context, Result};
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid, Watched};
+use hakmem_base::signals::{self, Event};
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ struct View {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    let _blocked = signals::Blocked::new();
+    let _blocked = signals::block();
     let target = Target::attach(options.pid)?;
     let process = Watched::new(options.pid)?;
     target.snapshot()?;

@@ -91,7 +91,7 @@ fn compare(arguments: &[&str]) -> Result {
 }
 
 impl Result {
-    /// Of the first workload.
+    /// An allocator's result in the first workload.
     fn of(&self, allocator: &str) -> &Value {
         let results = self.json["workloads"][0]["results"].as_array().unwrap_or_else(|| panic!("{}", self.stderr));
         results.iter().find(|result| result["allocator"] == allocator).unwrap()

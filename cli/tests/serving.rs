@@ -176,7 +176,7 @@ fn a_run_names_what_leaked() {
 // ---- their end ----
 
 /// The signals that end a command, and how it ends then: by itself, or by the signal.
-/// Of a shell's background, or of nohup, programs inherit that they ignore signals; this one does not.
+/// Programs that a shell or nohup starts in the background inherit ignored signals; this one does not.
 fn heeds_signals(command: &mut Command) -> &mut Command {
     let heed = || {
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {

@@ -4,12 +4,13 @@
 // SPDX-License-Identifier: MIT
 
 use super::model::*;
-use crate::shown;
-use crate::table::{count, size};
+use hakmem_base::shown;
+use hakmem_base::table::{count, size};
 use serde::Serialize;
 
-const LEAST: u64 = 4 << 20;
-const LEAST_SHARE: u64 = 20;
+/// What advice must save to be given: so many bytes, and one part in so many of the RSS.
+const WORTH_BYTES_MIN: u64 = 4 << 20;
+const WORTH_SHARE: u64 = 20;
 /// Classes that are named one by one.
 const CLASSES_NAMED: usize = 3;
 /// The one it allocates from, and the one it carves.
@@ -32,7 +33,7 @@ pub enum Reach {
 
 /// The largest first; empty: nothing is wrong.
 pub fn advice(snapshot: &Snapshot, reach: Reach) -> Vec<Advice> {
-    let worth = LEAST.max(snapshot.process.rss / LEAST_SHARE);
+    let worth = WORTH_BYTES_MIN.max(snapshot.process.rss / WORTH_SHARE);
     let mut all = fragmented(snapshot, worth, reach);
     let terms = &snapshot.heap;
     let figures: [(i64, &dyn Fn(u64) -> String); 4] = [
@@ -129,7 +130,7 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
         return format!("{text}: each of the {} threads holds a slab of it. Fewer threads need less", count(threads));
     }
     let mut rest = "it";
-    if class.free_pages >= LEAST {
+    if class.free_pages >= WORTH_BYTES_MIN {
         rest = "the rest";
         text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }

@@ -6,8 +6,8 @@
 
 use super::layout::word;
 use super::remote::{Area, Remote};
-use crate::elf;
 use anyhow::{bail, Result};
+use hakmem_base::elf;
 use std::path::Path;
 
 const HEADER_BYTES: usize = 64;
@@ -15,8 +15,8 @@ const PROGRAM_HEADER_BYTES: usize = 56;
 const PT_LOAD: u64 = 1;
 const PT_NOTE: u64 = 4;
 /// Bytes of notes, and tables of them in a file: there are two or three, of some hundred bytes.
-const NOTES_BYTES_MOST: u64 = 1 << 20;
-const NOTES_MOST: usize = 16;
+const NOTES_BYTES_MAX: u64 = 1 << 20;
+const NOTES_MAX: usize = 16;
 const ELF32: u8 = 1;
 
 /// An ELF file in memory that has the note.
@@ -54,12 +54,12 @@ fn inspect_of(remote: &Remote, start: u64) -> Option<u64> {
     let headers: Vec<&[u8]> = headers.chunks_exact(size).collect();
     let first = headers.iter().find(|header| quarter(header, 0) == PT_LOAD && word(header, 8) == 0)?;
     let bias = start.wrapping_sub(word(first, 16));
-    let notes = headers.iter().filter(|header| quarter(header, 0) == PT_NOTE).take(NOTES_MOST);
+    let notes = headers.iter().filter(|header| quarter(header, 0) == PT_NOTE).take(NOTES_MAX);
     notes.filter_map(|note| in_notes(remote, bias.wrapping_add(word(note, 16)), word(note, 40), word(note, 48))).next()
 }
 
 fn in_notes(remote: &Remote, at: u64, bytes: u64, align: u64) -> Option<u64> {
-    let notes = remote.read_vec(at, bytes.min(NOTES_BYTES_MOST) as usize).ok()?;
+    let notes = remote.read_vec(at, bytes.min(NOTES_BYTES_MAX) as usize).ok()?;
     let align = if align == 8 { 8 } else { 4 };
     let mut place = 0;
     while place + 12 <= notes.len() {

@@ -5,9 +5,9 @@
 use super::image::{facts_of_the_library, Memory};
 use super::reader::{Detail, Reader};
 use super::{advice, patience};
-use crate::fuzz::{bounded, cases, is_long as fuzz_is_long, Random, NUMBERS};
 use crate::picture::page;
-use crate::table::Style;
+use hakmem_base::table::Style;
+use hakmem_fuzz::{bounded, cases, is_long as fuzz_is_long, Random, NUMBERS};
 use std::time::{Duration, Instant};
 
 /// All that commands ask of a process, and what they show. How many of the questions were answered.
@@ -57,7 +57,7 @@ fn a_sound_heap_is_read_whole() {
 fn every_fact_may_be_a_lie() {
     let memory = Memory::sound();
     let facts = facts_of_the_library();
-    // Of each fact some lies, all of them where there is time.
+    // Some lies about each fact, and all of them where there is time.
     let (mut refused, part) = (0, if fuzz_is_long() { 1 } else { 7 });
     for (number, (name, value, bytes)) in facts.iter().enumerate() {
         let (value_at, bytes_at) = Memory::fact(number);
@@ -104,7 +104,7 @@ fn any_word_may_be_any_number() {
             let at = start + 8 * random.below(words) as u64;
             let lie = match random.below(4) {
                 0 => random.choose(&addresses).wrapping_add(random.choose(&NUMBERS) & 0xffff),
-                1 => random.next(),
+                1 => random.number(),
                 _ => random.choose(&NUMBERS),
             };
             let bytes = [1, 2, 4, 8][random.below(4)];

@@ -10,8 +10,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::remote::Remote;
-use crate::proc::Pid;
 use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::proc::Pid;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
@@ -22,11 +22,11 @@ const FACT_NAME: usize = 40;
 const FACT_BYTES: usize = 56;
 const PLACE_NAME: usize = 24;
 const PLACE_BYTES: usize = 32;
-const ENTRIES_MOST: usize = 4096;
-/// Of any struct: the largest, `struct superslab_row`, has 9 KiB.
-const STRUCT_MOST: u64 = 64 << 10;
+const ENTRIES_MAX: usize = 4096;
+/// The largest struct that is believed. The largest there is, `struct superslab_row`, has 9 KiB.
+const STRUCT_MAX: u64 = 64 << 10;
 /// No address of a process is above: five levels of page tables.
-const ADDRESS_MOST: u64 = 1 << 57;
+const ADDRESS_MAX: u64 = 1 << 57;
 /// SuperSlabs in a row of the table.
 pub const SUPERSLABS_PER_ROW: usize = 64;
 
@@ -38,7 +38,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Of the struct that begins at the start of `record`. 0 if the record is cut short.
+    /// The field of the struct at the start of `record`; 0 if the record is cut short.
     pub fn of(self, record: &[u8]) -> u64 {
         let Some(bytes) = record.get(self.at..self.at + self.bytes.min(8)) else {
             return 0;
@@ -48,7 +48,7 @@ impl Field {
         u64::from_le_bytes(whole)
     }
 
-    /// Of an array of numbers of `width` bytes each.
+    /// An element of the field, which is an array of numbers of `width` bytes each.
     pub fn element(self, record: &[u8], index: usize, width: usize) -> u64 {
         Field { at: self.at + index * width, bytes: width }.of(record)
     }
@@ -105,8 +105,8 @@ impl Told {
         let (at, bytes) = self.fact(name)?;
         let whole = format!("sizeof {}", name.split('.').next().unwrap_or(name));
         let size = match self.facts.contains_key(&whole) {
-            true => self.constant(&whole, 1..=STRUCT_MOST)?,
-            false => STRUCT_MOST,
+            true => self.constant(&whole, 1..=STRUCT_MAX)?,
+            false => STRUCT_MAX,
         };
         let inside = at.checked_add(bytes).is_some_and(|end| bytes > 0 && end <= size);
         ensure!(inside, self.wrong(name, format_args!("is {bytes} bytes at {at}, in a struct of {size}")));
@@ -133,7 +133,7 @@ impl Told {
         let (pid, version) = (self.pid, &self.version);
         let missing = || format!("PID {pid}: HAKMEM {version} does not tell where {name} is: update this command");
         let at = *self.places.get(name).with_context(missing)?;
-        ensure!((1..ADDRESS_MOST).contains(&at), self.wrong(name, format_args!("is at {at:#x}")));
+        ensure!((1..ADDRESS_MAX).contains(&at), self.wrong(name, format_args!("is at {at:#x}")));
         Ok(at)
     }
 }
@@ -180,7 +180,7 @@ facts! {
             span_slots = "slab.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
         arrays: state = "slab.state" of 1;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
-            secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MOST,
+            secure_states = "SPAN_STATES_LINE" in 1..=255, secure_lines = "SPAN_LINES" in 1..=STRUCT_MAX,
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
@@ -201,7 +201,7 @@ facts! {
             ring_block_kib = "ring.block_kib" upto 4;
         arrays: list = "heap.list" of 8, outbox = "heap.outbox" of 1, ring = "heap.ring" of 8, pool = "heap.pool" of 1,
             counters = "client.counters" of 8;
-        constants: heap_size = "sizeof heap" in 1..=STRUCT_MOST, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
+        constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
             outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
             counter_count = "COUNTER_COUNT" in 1..=512;
     }
@@ -214,13 +214,13 @@ facts! {
             superslabs_max = "region.superslabs_max" upto 8, superslabs = "region_use.superslabs" upto 8,
             word = "superslab.word" upto 8, huge = "superslab.huge" upto 4;
         arrays: ;
-        constants: region_size = "sizeof region" in 1..=STRUCT_MOST, use_size = "sizeof region_use" in 1..=STRUCT_MOST,
-            superslab_size = "sizeof superslab" in 1..=1024, row_size = "sizeof superslab_row" in 1..=STRUCT_MOST;
+        constants: region_size = "sizeof region" in 1..=STRUCT_MAX, use_size = "sizeof region_use" in 1..=STRUCT_MAX,
+            superslab_size = "sizeof superslab" in 1..=1024, row_size = "sizeof superslab_row" in 1..=STRUCT_MAX;
     }
 }
 
 facts! {
-    /// Of size classes, options and what steers the process.
+    /// Size classes, options, and what steers the process.
     TableFacts {
         numbers: class_bytes = "size_class.block_bytes" upto 4, class_blocks = "size_class.blocks" upto 4,
             class_slots = "size_class.slots" upto 4, option_name = "option_entry.name" upto 8,
@@ -241,7 +241,7 @@ facts! {
 }
 
 facts! {
-    /// Of the heap profile (src/profile.h).
+    /// The heap profile (src/profile.h).
     ProfileFacts {
         numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, stacks_used = "profile.stacks_used" upto 8,
@@ -301,12 +301,12 @@ fn is_version(text: &str) -> bool {
 impl Layout {
     pub fn read(remote: &Remote, inspect: u64) -> Result<Layout> {
         let pid = remote.pid;
-        ensure!(inspect < ADDRESS_MOST, "PID {pid}: its HAKMEM's tables are damaged");
+        ensure!(inspect < ADDRESS_MAX, "PID {pid}: its HAKMEM's tables are damaged");
         let head = remote.read_vec(inspect, INSPECT_BYTES)?;
         ensure!(head.starts_with(MAGIC), "PID {pid}: its HAKMEM's tables are overwritten");
         let number = |at| Field { at, bytes: 4 }.of(&head) as usize;
         let (tables, facts, places) = (number(16) as u32, number(20), number(24));
-        ensure!(facts <= ENTRIES_MOST && places <= ENTRIES_MOST, "PID {pid}: its HAKMEM's tables are damaged");
+        ensure!(facts <= ENTRIES_MAX && places <= ENTRIES_MAX, "PID {pid}: its HAKMEM's tables are damaged");
         let (facts_at, places_at) = (word(&head, 32), word(&head, 40));
         let places = read_places(remote, places_at, places);
         let version = places.as_ref().ok().and_then(|places| remote.text(*places.get("version")?).ok());

@@ -4,7 +4,7 @@
 //! one, and the terms of a sum are made to add up by the residency the kernel reports.
 // SPDX-License-Identifier: MIT
 
-use crate::proc::Pid;
+use hakmem_base::proc::Pid;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Snapshot {
 pub struct Process {
     pub pid: Pid,
     pub command: String,
-    /// Of the library in it.
+    /// The library's version.
     pub version: String,
     pub threads: u64,
     pub rss: u64,
@@ -157,7 +157,7 @@ pub enum State {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slot {
     pub state: State,
-    /// Of ACTIVE slots.
+    /// Known of ACTIVE slots only.
     pub tier: Option<Tier>,
     pub block_bytes: u64,
     /// Blocks in the slab this slot belongs to, and how many are with the program or in caches.

@@ -6,8 +6,8 @@
 //!  3. Of a process that is stuck no second thread is started: it has one at most, until its end.
 // SPDX-License-Identifier: MIT
 
-use crate::proc::Pid;
 use anyhow::{Context, Result};
+use hakmem_base::proc::Pid;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{sync_channel, RecvTimeoutError};

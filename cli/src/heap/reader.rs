@@ -10,21 +10,21 @@ use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
 use super::spans::{Census, Region, SizeClass};
 use super::{finding, patience, rest, steer};
-use crate::proc::{self, Pid};
 use anyhow::{ensure, Context, Result};
+use hakmem_base::proc::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 
-const HEAPS_MOST: usize = 1 << 17;
+const HEAPS_MAX: usize = 1 << 17;
 /// A heap of 1 TiB.
-const SUPERSLABS_MOST: u64 = 1 << 19;
-/// Of which a picture is kept, at a KiB and a half each: a heap of 128 GiB.
-const PICTURE_MOST: usize = 1 << 16;
+const SUPERSLABS_MAX: u64 = 1 << 19;
+/// SuperSlabs whose picture is kept, at a KiB and a half each: a heap of 128 GiB.
+const PICTURE_MAX: usize = 1 << 16;
 /// Rows of the table of SuperSlabs read by one call.
 const ROWS: u64 = 64;
 /// Blocks in a ring, and KiB of a block: far above what there is.
-const RING_MOST: u64 = 1 << 16;
+const RING_MAX: u64 = 1 << 16;
 /// At a program whose start is not over: the dynamic linker needs some milliseconds.
 const ATTEMPTS: usize = 20;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
@@ -88,7 +88,7 @@ impl Reader {
         if found.is_empty() {
             return Ok(None);
         }
-        // Of several copies the one that has a heap.
+        // If there are several copies, take the one that has a heap.
         let mut opened: Vec<Result<Reader>> = found.iter().map(|found| Reader::open(remote, found)).collect();
         let serving = opened.iter().position(|reader| reader.as_ref().is_ok_and(Reader::is_serving));
         let chosen = opened.swap_remove(serving.unwrap_or(0));
@@ -116,7 +116,7 @@ impl Reader {
         self.remote.pid
     }
 
-    /// Of the library.
+    /// The library's version.
     pub fn version(&self) -> &str {
         &self.layout.version
     }
@@ -158,7 +158,7 @@ impl Reader {
         let ends = [(region.slabs, records), (region.rows, facts.row_size)];
         let fits = ends.iter().all(|&(at, each)| superslabs.checked_mul(each).is_some_and(|all| at < u64::MAX - all));
         ensure!(whole.is_some() && fits, "PID {pid}: its heap is where no memory can be");
-        ensure!(superslabs <= SUPERSLABS_MOST, "PID {pid}: its heap has {superslabs} SuperSlabs, too many to be read");
+        ensure!(superslabs <= SUPERSLABS_MAX, "PID {pid}: its heap has {superslabs} SuperSlabs, too many to be read");
         Ok(region)
     }
 
@@ -193,7 +193,7 @@ impl Reader {
         let facts = &self.layout.heap;
         let mut address = self.remote.number(self.layout.places.heap_newest)?;
         let mut seen = HashSet::new();
-        while address != 0 && seen.len() < HEAPS_MOST && seen.insert(address) {
+        while address != 0 && seen.len() < HEAPS_MAX && seen.insert(address) {
             let heap = self.remote.read_vec(address, facts.heap_size as usize)?;
             look(address, &heap)?;
             address = facts.next.of(&heap);
@@ -252,7 +252,7 @@ impl Reader {
         if self.remote.read_pieces(&pieces, &mut heads).is_err() {
             return 0; // they have just gone back with the thread
         }
-        let ring = |ring: &[u8]| blocks.of(ring).min(RING_MOST) * kib.of(ring).min(RING_MOST) * 1024;
+        let ring = |ring: &[u8]| blocks.of(ring).min(RING_MAX) * kib.of(ring).min(RING_MAX) * 1024;
         heads.chunks_exact(bytes).map(ring).sum()
     }
 
@@ -278,7 +278,7 @@ impl Reader {
         class.or_else(rounded).unwrap_or(bytes)
     }
 
-    /// Of secure mode's blocks; empty without it.
+    /// Where the table of secure mode's blocks is; empty without secure mode.
     fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
         let begin = self.remote.number(self.layout.places.span_table)?;
         let row = self.layout.slab.secure_lines * self.layout.slab.secure_line;
@@ -318,7 +318,7 @@ impl Reader {
             self.add_counters(&mut counters, heap);
             Ok(())
         })?;
-        let picture = if detail == Detail::Slots { PICTURE_MOST } else { 0 };
+        let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };
         let census = Census::new(&self.remote, facts, &self.sizes, region, &residency, &words, &numbers);
         let mut census = census.with_picture(picture);
         census.count_slots()?;

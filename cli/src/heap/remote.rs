@@ -1,23 +1,24 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 //!
-//! No read takes more memory than READ_MOST, or begins when the time for this process is over (patience.rs).
+//! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 // SPDX-License-Identifier: MIT
 
 use super::patience;
-use crate::proc::{self, kilobytes, Pid};
 use anyhow::{bail, ensure, Result};
+use hakmem_base::proc::{self, kilobytes, Pid};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 
 /// Ranges in one call: the kernel's IOV_MAX.
-const PIECES_MOST: usize = 1024;
+const PIECES_MAX: usize = 1024;
 /// By one call: the largest table is read in parts of a MiB.
-const READ_MOST: usize = 16 << 20;
-/// Of mappings, names included. The kernel's limit of 65,530 mappings with names of usual length is far below.
-const AREAS_MOST: usize = 64 << 20;
-/// Of a line of maps: a path, in which some characters take four.
-const LINE_MOST: u64 = 64 << 10;
+const READ_MAX: usize = 16 << 20;
+/// The most memory that mappings take, names included. The kernel's limit of 65,530 mappings with names of usual
+/// length is far below.
+const AREAS_MAX: usize = 64 << 20;
+/// The longest line of maps: a path, in which some characters take four bytes.
+const LINE_MAX: u64 = 64 << 10;
 
 /// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
 #[derive(Debug)]
@@ -77,10 +78,8 @@ impl Remote {
         }
     }
 
-    /// A zombie, or gone.
     pub fn has_ended(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+        proc::has_ended(self.pid)
     }
 
     fn ended(&self) -> anyhow::Error {
@@ -117,7 +116,7 @@ impl Remote {
     }
 
     pub fn read_vec(&self, address: u64, length: usize) -> Result<Vec<u8>> {
-        ensure!(length <= READ_MOST, "PID {}: one of its tables has {length} bytes, too many to be read", self.pid);
+        ensure!(length <= READ_MAX, "PID {}: one of its tables has {length} bytes, too many to be read", self.pid);
         let mut bytes = vec![0; length];
         self.read(address, &mut bytes)?;
         Ok(bytes)
@@ -136,7 +135,7 @@ impl Remote {
         if let Some(image) = self.image {
             return self.read_image(image, pieces, buffer);
         }
-        for some in pieces.chunks(PIECES_MOST) {
+        for some in pieces.chunks(PIECES_MAX) {
             let remote: Vec<_> = some.iter().map(|&(at, length)| piece(at as usize, length)).collect();
             let wanted = some.iter().map(|&(_, length)| length).sum::<usize>();
             let (now, later) = buffer.split_at_mut(wanted);
@@ -244,7 +243,7 @@ pub struct Area {
     /// Path, "[stack]" and the like, or nothing.
     pub name: String,
     pub rss: u64,
-    /// Of that in huge pages.
+    /// How much of `rss` is in huge pages.
     pub huge: u64,
 }
 
@@ -279,7 +278,7 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
     let (mut all, mut bytes, mut line) = (Vec::<Area>::new(), 0, Vec::new());
     loop {
         line.clear();
-        if text.by_ref().take(LINE_MOST).read_until(b'\n', &mut line)? == 0 {
+        if text.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
             return Ok(all);
         }
         let line = String::from_utf8_lossy(&line);
@@ -295,7 +294,7 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
             }
         } else if let Some(area) = Area::parse(line) {
             bytes += size_of::<Area>() + area.name.len() + area.access.len();
-            ensure!(bytes <= AREAS_MOST, "its mappings are too many to be read");
+            ensure!(bytes <= AREAS_MAX, "its mappings are too many to be read");
             all.push(area);
         }
     }
@@ -352,7 +351,7 @@ mod tests {
     fn any_text_is_a_list_of_mappings() {
         let text = "7f00-7f10 rw-p 0000a000 fd:01 77                         /usr/lib/a b.so (deleted)\nSize: 4 kB\n\
             Rss:                  12 kB\nAnonHugePages:         8 kB\nVmFlags: rd\n7f10-7f20 ---p 00000000 00:00 0 \n";
-        crate::fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
+        hakmem_fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
             let all = areas(bytes).unwrap();
             assert!(all.iter().all(|area| area.start <= area.end));
             super::super::rest::rest(&Remote::of(Pid::MAX), all.iter());
@@ -361,6 +360,6 @@ mod tests {
         let long = vec![b'1'; 1 << 20];
         assert!(areas(&long[..]).unwrap().is_empty());
         let line = format!("1000-2000 rw-p 0 00:00 1 /{}\n", "x".repeat(4000));
-        crate::fuzz::bounded(&"many mappings", || assert!(areas(line.repeat(30_000).as_bytes()).is_err()));
+        hakmem_fuzz::bounded(&"many mappings", || assert!(areas(line.repeat(30_000).as_bytes()).is_err()));
     }
 }

@@ -9,6 +9,7 @@
 use super::patience;
 use super::remote::Remote;
 use anyhow::Result;
+use hakmem_base::proc;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -17,7 +18,7 @@ const ALONE: u64 = 1 << 56;
 /// SuperSlabs read by one call.
 const CHUNK: usize = 64;
 
-/// Of one SuperSlab. Slots are numbered from 0 in it.
+/// The pages of one SuperSlab, whose slots are numbered from 0.
 #[derive(Debug, Clone)]
 struct Pages {
     /// Bit i: page i is present.
@@ -28,7 +29,7 @@ struct Pages {
 
 /// What is asked for.
 pub struct Wanted<'a> {
-    /// Of SuperSlab 0.
+    /// Where SuperSlab 0 begins.
     pub base: u64,
     pub superslab_bytes: u64,
     pub superslab_slots: usize,
@@ -56,7 +57,7 @@ impl Residency {
             superslabs: vec![None; wanted.slots.len()],
             guess: None,
             weight: 0.0,
-            page_bytes: unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64,
+            page_bytes: proc::page_bytes(),
             slot_bytes: wanted.superslab_bytes / wanted.superslab_slots as u64,
             slots: wanted.superslab_slots,
         };
@@ -175,7 +176,7 @@ impl Residency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc::Pid;
+    use hakmem_base::proc::Pid;
 
     const SUPERSLAB: usize = 2 << 20;
     const PAGE: usize = 4096;

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// The guard that glibc lays below a thread's stack, at most.
-const STACK_GUARD_MOST: u64 = 64 << 10;
+const STACK_GUARD_MAX: u64 = 64 << 10;
 /// The most names listed, and the most characters of each; further files are added up as one.
-const NAMES_MOST: usize = 4096;
-const NAME_MOST: usize = 256;
+const NAMES_MAX: usize = 4096;
+const NAME_MAX: usize = 256;
 const OTHERS: &str = "other mappings";
 /// Threads whose stacks are looked for.
-const THREADS_MOST: usize = 10_000;
+const THREADS_MAX: usize = 10_000;
 
 /// Mappings of one name together, the largest first; those of which nothing is resident left out.
 pub fn rest<'a>(remote: &Remote, areas: impl Iterator<Item = &'a Area>) -> Vec<Mapping> {
@@ -24,8 +24,8 @@ pub fn rest<'a>(remote: &Remote, areas: impl Iterator<Item = &'a Area>) -> Vec<M
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for (i, area) in areas.iter().enumerate() {
         let before = i.checked_sub(1).map(|before| areas[before]);
-        let mut name: String = name(area, before, &pointers, &executable).chars().take(NAME_MOST).collect();
-        if sums.len() >= NAMES_MOST && !sums.contains_key(&name) {
+        let mut name: String = name(area, before, &pointers, &executable).chars().take(NAME_MAX).collect();
+        if sums.len() >= NAMES_MAX && !sums.contains_key(&name) {
             name = OTHERS.to_string();
         }
         let sum = sums.entry(name).or_default();
@@ -41,7 +41,7 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
     let touching = before.filter(|before| before.end == area.start);
     let is_stack = || {
         let guarded = touching.is_some_and(|before| {
-            before.access.starts_with("---") && before.is_anonymous() && before.end - before.start <= STACK_GUARD_MOST
+            before.access.starts_with("---") && before.is_anonymous() && before.end - before.start <= STACK_GUARD_MAX
         });
         guarded || pointers.iter().any(|pointer| (area.start..area.end).contains(pointer))
     };
@@ -62,14 +62,14 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
     }
 }
 
-/// Of the threads that sleep in the kernel; it does not tell those of others.
+/// The stack pointers of threads that sleep in the kernel; the kernel does not tell those of others.
 fn stack_pointers(remote: &Remote) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", remote.pid)).into_iter().flatten().flatten();
     let pointer = |text: String| {
         let word = text.split_whitespace().rev().nth(1)?;
         u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
     };
-    tasks.take(THREADS_MOST).filter_map(|task| pointer(fs::read_to_string(task.path().join("syscall")).ok()?)).collect()
+    tasks.take(THREADS_MAX).filter_map(|task| pointer(fs::read_to_string(task.path().join("syscall")).ok()?)).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use anyhow::{ensure, Context, Result};
 /// Records read by one call.
 const CHUNK: u64 = 256;
 /// In the table of samples: eight times as many as now.
-const SAMPLES_MOST: u64 = 1 << 20;
+const SAMPLES_MAX: u64 = 1 << 20;
 
 fn totals(facts: &ProfileFacts, record: &[u8], at: Field) -> Totals {
     let total = at.slice(record);
@@ -27,8 +27,8 @@ fn stack(facts: &ProfileFacts, record: &[u8]) -> SampledStack {
     }
 }
 
-/// Of live samples: fewer say nothing.
-const SAMPLES_LEAST: usize = 30;
+/// Fewer live samples than this say nothing.
+const SAMPLES_MIN: usize = 30;
 
 impl Reader {
     /// A number in `struct profile`.
@@ -56,7 +56,7 @@ impl Reader {
         }
         let count = facts.least_samples * ((1 << levels.min(16)) - 1);
         let (mut blocks, mut asked, mut live) = (0.0, 0.0, 0);
-        self.each_record(samples, facts.sample_size, count.min(SAMPLES_MOST), |sample| {
+        self.each_record(samples, facts.sample_size, count.min(SAMPLES_MAX), |sample| {
             if facts.sample_address.of(sample) > 1 {
                 let (weight, bytes) = (facts.sample_objects.of(sample) as f64, facts.sample_bytes.of(sample));
                 blocks += weight * self.block_bytes_for(bytes) as f64;
@@ -65,7 +65,7 @@ impl Reader {
             }
         })?;
         let share = 1.0 - asked / blocks;
-        Ok((live >= SAMPLES_LEAST && (0.0..=1.0).contains(&share)).then_some(share))
+        Ok((live >= SAMPLES_MIN && (0.0..=1.0).contains(&share)).then_some(share))
     }
 
     /// What was sampled so far.

@@ -498,7 +498,7 @@ mod tests {
     use super::super::layout::Field;
     use super::super::residency::Wanted;
     use super::*;
-    use crate::proc::Pid;
+    use hakmem_base::proc::Pid;
 
     const SLOT: usize = 64 << 10;
     const SUPERSLAB: usize = 32 * SLOT;

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// A thread that is asked to stop does so at once, unless the kernel has it.
 const WAIT_FOR_STOP: Duration = Duration::from_secs(1);
-/// Of a text in the library's tables.
-const TEXT_MOST: usize = 1024;
+/// The longest text in the library's tables.
+const TEXT_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -49,7 +49,7 @@ pub fn entries(remote: &Remote, layout: &Layout) -> Result<Vec<OptionEntry>> {
 /// A text of the library's own: no other has control characters.
 pub fn table_text(remote: &Remote, at: u64) -> Result<String> {
     let text = remote.text(at)?;
-    let plain = text.len() <= TEXT_MOST && !text.contains(char::is_control);
+    let plain = text.len() <= TEXT_MAX && !text.contains(char::is_control);
     ensure!(plain, "PID {}: its HAKMEM's tables are damaged: a text in them is none", remote.pid);
     Ok(text)
 }

@@ -5,9 +5,9 @@ use super::model::*;
 use super::patience::{self, within};
 use super::reader::{Detail, Reader};
 use super::steer::Purged;
-use crate::proc::Pid;
 use crate::profile::Sampled;
 use anyhow::{ensure, Result};
+use hakmem_base::proc::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ impl Target {
         self.reader.pid()
     }
 
-    /// Of the library.
+    /// The library's version.
     pub fn version(&self) -> &str {
         self.reader.version()
     }

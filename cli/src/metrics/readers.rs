@@ -6,8 +6,8 @@
 //!    gather threads from request to request.
 // SPDX-License-Identifier: MIT
 
-use crate::proc::Pid;
 use anyhow::Result;
+use hakmem_base::proc::Pid;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

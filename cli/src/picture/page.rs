@@ -6,48 +6,126 @@
 
 use super::Picture;
 use crate::heap::model::Snapshot;
-use crate::report::html::{SCRIPT as TABLES, SCRIPT_HASH as TABLES_HASH, STYLE as REPORT_STYLE};
-use crate::report::svg::{self, escape};
-use crate::shown;
+use hakmem_base::page::{boxed, Page, Script, TABLES};
+use hakmem_base::shown;
+use maud::{html, Markup, PreEscaped};
 
 const STYLE: &str = include_str!("../../assets/map.css");
-const MAP: &str = include_str!("../../assets/map.js");
-const LIVE: &str = include_str!("../../assets/live.js");
-const BODY: &str = include_str!("../../assets/map.html");
-
-/// Of map.js and live.js. If one is another's, the browser refuses the script and names the right one.
-const MAP_HASH: &str = "sha256-Mw/IMHeympOD4pHydR6S2ixxT9GGSMYlwvaYNrYwBq0=";
-const LIVE_HASH: &str = "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=";
+const MAP: Script =
+    Script { source: include_str!("../../assets/map.js"), hash: "sha256-Mw/IMHeympOD4pHydR6S2ixxT9GGSMYlwvaYNrYwBq0=" };
+const LIVE: Script = Script {
+    source: include_str!("../../assets/live.js"),
+    hash: "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=",
+};
 
 /// `token`: of the live page, which its requests carry.
 pub fn html(snapshot: &Snapshot, token: Option<&str>) -> String {
     let picture = Picture::new(snapshot);
     // So that no text in it can end the element it is in.
     let data = shown::json(serde_json::to_string(&picture).unwrap_or_default()).replace('<', "\\u003c");
-    let (hashes, connect, live, script) = match token {
-        Some(_) => (format!("'{MAP_HASH}' '{TABLES_HASH}' '{LIVE_HASH}'"), "'self'", "", LIVE),
-        None => (format!("'{MAP_HASH}' '{TABLES_HASH}'"), "'none'", "hidden", ""),
-    };
-    let live_script = if script.is_empty() { String::new() } else { format!("<script>{script}</script>") };
-    format!(
-        r#"<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; connect-src {connect}; base-uri 'none';
-form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">
-<meta name="token" content="{}"><link rel="icon" href="data:,">
-<title>{}</title>
-<style>{}{REPORT_STYLE}{STYLE}</style></head>
-<body>{}
-<script id="data" type="application/json">{data}</script>
-<script>{TABLES}</script><script>{MAP}</script>{live_script}</body></html>
-"#,
-        escape(token.unwrap_or_default()),
-        escape(&format!("{} ({}): heap", super::name(picture.process), picture.process.pid)),
-        svg::STYLE,
-        BODY.replace("LIVE", live).replace("HEADLINE", &escape(&picture.headline)),
+    let live = token.is_some();
+    let scripts = [TABLES, MAP, LIVE];
+    Page {
+        title: &format!("{} ({}): heap", super::name(picture.process), picture.process.pid),
+        styles: &[STYLE],
+        scripts: if live { &scripts } else { &scripts[..2] },
+        policy: match live {
+            true => "img-src data:; connect-src 'self'; ",
+            false => "img-src data:; connect-src 'none'; ",
+        },
+        head: html! {
+            meta name="referrer" content="no-referrer";
+            meta name="token" content=(token.unwrap_or_default());
+            link rel="icon" href="data:,";
+        },
+        body: html! {
+            (header(&picture.headline, live))
+            main { (parts(live)) }
+            script id="data" type="application/json" { (PreEscaped(data)) }
+        },
+    }
+    .text()
+}
+
+fn header(headline: &str, live: bool) -> Markup {
+    html! {
+        header {
+            p class="eyebrow" { "hakmem: a map of the heap" }
+            h1 id="headline" { (headline) }
+            p class="lead soft" id="lead" {}
+            noscript {
+                p class="lead" { "The map is drawn by the page's own script, which this browser does not run." }
+            }
+            div id="live" hidden[!live] {
+                span id="status" role="status" { "Live" } button type="button" id="pause" { "Pause" } " "
+                button type="button" id="purge" title="Asks the process to give back what it can" { "Purge" } " "
+                span class="soft" id="said" role="status" {}
+            }
+        }
+    }
+}
+
+/// What map.js and live.js fill.
+fn parts(live: bool) -> Markup {
+    html! {
+        section {
+            h2 { "What is resident" }
+            div class="bar" id="bar" aria-hidden="true" {}
+            ul class="legend" id="terms" aria-label="Terms" {}
+        }
+        section hidden[!live] {
+            h2 { "Over time" }
+            svg class="wave" id="wave" viewBox="0 0 1000 200" preserveAspectRatio="none" role="img"
+                aria-label="The terms over time, one on the other" {}
+            div class="axis" { span id="since" {} span id="most" {} }
+            h3 { "Slow paths a second" }
+            div id="rates" {}
+        }
+        section {
+            h2 { "Map" }
+            p class="note" {
+                "Each tile is a SuperSlab of 2 MiB, each cell one of its 32 slots of 64 KiB, coloured by class and filled as \
+                 far as its blocks are used. EMPTY slots are free and still resident, UNUSED ones were purged or never used. \
+                 Point at a slot, tap it, or use the arrow keys; pick classes to see where they are."
+            }
+            ul class="chips" id="chips" aria-label="Slots by class" {}
+            div class="map" {
+                canvas id="map" tabindex="0" role="application" aria-label="Slots; arrow keys move" aria-describedby="tip" {}
+                div id="cursor" hidden {}
+                div id="tip" role="status" hidden {}
+            }
+        }
+        section {
+            h2 { "Classes" }
+            (table("Classes", "classes", Some("wide"), "resident",
+                &["class", "slabs", "live blocks", "cached", "free", "live", "cached", "free", "resident", "free pages"]))
+        }
+        section class="pair" {
+            div {
+                h2 { "Threads' heaps" }
+                (table("Heaps", "heaps", None, "", &["heap", "is", "slabs owned", "cached"]))
+            }
+            div { h2 { "Not the heap" } (table("Not the heap", "rest", None, "resident", &["mapping", "resident"])) }
+        }
+    }
+}
+
+/// Without rows yet. `falling`: the column by which it is sorted.
+fn table(label: &str, id: &str, width: Option<&str>, falling: &str, titles: &[&str]) -> Markup {
+    boxed(
+        label,
+        html! {
+            table class={ @if let Some(width) = width { (width) " " } "sortable" } id=(id) {
+                thead {
+                    tr {
+                        @for title in titles {
+                            th scope="col" aria-sort=[(*title == falling).then_some("descending")] { (title) }
+                        }
+                    }
+                }
+                tbody {}
+            }
+        },
     )
 }
 

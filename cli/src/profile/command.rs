@@ -5,13 +5,13 @@
 // SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
-use crate::files;
 use crate::heap::steer::parse_number;
-use crate::print;
-use crate::proc::{self, Pid};
-use crate::report::say;
-use crate::table::Style;
 use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::files;
+use hakmem_base::print;
+use hakmem_base::proc::{self, Pid};
+use hakmem_base::say;
+use hakmem_base::table::Style;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MIT
 
 use super::{tree, Metric, Profile};
-use crate::shown;
 use anyhow::{ensure, Context, Result};
+use hakmem_base::shown;
 use inferno::flamegraph::{self, color::BasicPalette, Palette};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
-/// Of a stack in a graph, whose tools add up all of them.
-const SUM_MOST: u64 = 1 << 44;
+/// The largest weight of a stack in a graph: the tools that draw it add up all stacks.
+const SUM_MAX: u64 = 1 << 44;
 
 /// One line a stack: its functions, the outmost first, between semicolons, and a number.
 pub fn folded(profile: &Profile, metric: Metric) -> String {
@@ -19,7 +19,7 @@ pub fn folded(profile: &Profile, metric: Metric) -> String {
         if value > 0 {
             let names: Vec<String> = tree::names(profile, stack).into_iter().map(|name| safe(&name.0)).collect();
             let sum = lines.entry(names.join(";")).or_default();
-            *sum = sum.saturating_add(value).min(SUM_MOST);
+            *sum = sum.saturating_add(value).min(SUM_MAX);
         }
     }
     lines

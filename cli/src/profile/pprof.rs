@@ -7,134 +7,20 @@
 // SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
-use crate::shown;
 use anyhow::{bail, ensure, Context, Result};
 use flate2::{read::MultiGzDecoder, write::GzEncoder, Compression};
+use hakmem_base::shown;
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 
-/// profile.proto, as far as it is used.
-mod proto {
-    use prost::Message;
-
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Profile {
-        #[prost(message, repeated, tag = "1")]
-        pub sample_type: Vec<ValueType>,
-        #[prost(message, repeated, tag = "2")]
-        pub sample: Vec<Sample>,
-        #[prost(message, repeated, tag = "3")]
-        pub mapping: Vec<Mapping>,
-        #[prost(message, repeated, tag = "4")]
-        pub location: Vec<Location>,
-        #[prost(message, repeated, tag = "5")]
-        pub function: Vec<Function>,
-        #[prost(string, repeated, tag = "6")]
-        pub string_table: Vec<String>,
-        #[prost(int64, tag = "9")]
-        pub time_nanos: i64,
-        #[prost(int64, tag = "10")]
-        pub duration_nanos: i64,
-        #[prost(message, optional, tag = "11")]
-        pub period_type: Option<ValueType>,
-        #[prost(int64, tag = "12")]
-        pub period: i64,
-        #[prost(int64, repeated, tag = "13")]
-        pub comment: Vec<i64>,
-        #[prost(int64, tag = "14")]
-        pub default_sample_type: i64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub struct ValueType {
-        #[prost(int64, tag = "1")]
-        pub r#type: i64,
-        #[prost(int64, tag = "2")]
-        pub unit: i64,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Sample {
-        #[prost(uint64, repeated, tag = "1")]
-        pub location_id: Vec<u64>,
-        #[prost(int64, repeated, tag = "2")]
-        pub value: Vec<i64>,
-        #[prost(message, repeated, tag = "3")]
-        pub label: Vec<Label>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub struct Label {
-        #[prost(int64, tag = "1")]
-        pub key: i64,
-        #[prost(int64, tag = "3")]
-        pub num: i64,
-        #[prost(int64, tag = "4")]
-        pub num_unit: i64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub struct Mapping {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
-        #[prost(uint64, tag = "2")]
-        pub memory_start: u64,
-        #[prost(uint64, tag = "3")]
-        pub memory_limit: u64,
-        #[prost(uint64, tag = "4")]
-        pub file_offset: u64,
-        #[prost(int64, tag = "5")]
-        pub filename: i64,
-        #[prost(int64, tag = "6")]
-        pub build_id: i64,
-        #[prost(bool, tag = "7")]
-        pub has_functions: bool,
-        #[prost(bool, tag = "8")]
-        pub has_filenames: bool,
-        #[prost(bool, tag = "9")]
-        pub has_line_numbers: bool,
-        #[prost(bool, tag = "10")]
-        pub has_inline_frames: bool,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Location {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
-        #[prost(uint64, tag = "2")]
-        pub mapping_id: u64,
-        #[prost(uint64, tag = "3")]
-        pub address: u64,
-        #[prost(message, repeated, tag = "4")]
-        pub line: Vec<Line>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub struct Line {
-        #[prost(uint64, tag = "1")]
-        pub function_id: u64,
-        #[prost(int64, tag = "2")]
-        pub line: i64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub struct Function {
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
-        #[prost(int64, tag = "2")]
-        pub name: i64,
-        #[prost(int64, tag = "3")]
-        pub system_name: i64,
-        #[prost(int64, tag = "4")]
-        pub filename: i64,
-    }
-}
+#[rustfmt::skip] // as prost-build writes it, from profile.proto
+mod proto;
 
 /// In the order they are written.
 const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
-/// Of an unpacked profile: what a few KiB can unpack to has no other end.
-const PLAIN_MOST: u64 = 64 << 20;
+/// The largest unpacked profile: a few KiB could unpack to any size.
+const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
 
 pub fn is_pprof(bytes: &[u8]) -> bool {
@@ -271,8 +157,8 @@ fn locations(profile: &Profile, tables: &mut Tables) -> Vec<proto::Location> {
 
 pub fn read(bytes: &[u8]) -> Result<Profile> {
     let mut plain = Vec::new();
-    MultiGzDecoder::new(bytes).take(PLAIN_MOST + 1).read_to_end(&mut plain).context("is damaged")?;
-    ensure!(plain.len() as u64 <= PLAIN_MOST, "is too large: it unpacks to more than {} MiB", PLAIN_MOST >> 20);
+    MultiGzDecoder::new(bytes).take(PLAIN_MAX + 1).read_to_end(&mut plain).context("is damaged")?;
+    ensure!(plain.len() as u64 <= PLAIN_MAX, "is too large: it unpacks to more than {} MiB", PLAIN_MAX >> 20);
     decode(&proto::Profile::decode(plain.as_slice()).context("is not a pprof profile")?)
 }
 
@@ -430,14 +316,14 @@ mod tests {
     #[test]
     fn any_bytes_are_a_profile_or_none() {
         let sound = encode(&example()).encode_to_vec();
-        crate::fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
+        hakmem_fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
             let decoded = proto::Profile::decode(bytes).map_err(anyhow::Error::from);
             if let Ok(profile) = decoded.and_then(|profile| decode(&profile)) {
                 crate::profile::tests::show(&profile);
             }
         });
         let packed = write(&example()).unwrap();
-        crate::fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
+        hakmem_fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
     }
 
     /// Else a file of a MiB takes a GiB of memory, and one of a GiB all.
@@ -447,7 +333,7 @@ mod tests {
         let zeros = vec![0; 1 << 20];
         (0..66).for_each(|_| packed.write_all(&zeros).unwrap());
         let packed = packed.finish().unwrap();
-        let said = crate::fuzz::bounded(&"a bomb", || read(&packed).unwrap_err().to_string());
+        let said = hakmem_fuzz::bounded(&"a bomb", || read(&packed).unwrap_err().to_string());
         assert!(said.contains("too large"), "{said}");
     }
 }

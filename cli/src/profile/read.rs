@@ -6,11 +6,11 @@
 // SPDX-License-Identifier: MIT
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
-use crate::files;
 use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
-use crate::proc::Pid;
 use anyhow::{ensure, Context, Result};
+use hakmem_base::files;
+use hakmem_base::proc::Pid;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// For the names of one process: gigabytes of DWARF take minutes.
 const NAMING: Duration = Duration::from_secs(600);
-/// Of a file with a profile.
-const FILE_MOST: u64 = 256 << 20;
+/// The largest file with a profile that is read.
+const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 const OBJECT: u64 = 65536;
@@ -228,7 +228,7 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
 }
 
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
-    let bytes = files::read(path, FILE_MOST).context("cannot be read")?;
+    let bytes = files::read(path, FILE_MAX).context("cannot be read")?;
     let is_there = |module: &Module| Some(PathBuf::from(&module.path)).filter(|path| path.exists());
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
@@ -292,7 +292,7 @@ mod tests {
     /// Else a file that somebody sent ends the command, or keeps it.
     #[test]
     fn any_text_is_a_profile_or_none() {
-        crate::fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
+        hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             sites::cut_allocator(&mut profile);
             drop_unused(&mut profile);

@@ -49,11 +49,11 @@ fn is_wrapper(frame: &Frame) -> bool {
 }
 
 /// Wrappers are that near the top.
-const WRAPPERS_MOST: usize = 6;
+const WRAPPERS_MAX: usize = 6;
 
 /// Which frame of a stack is the site.
 fn site_of(frames: &[Frame]) -> usize {
-    let top = frames.len().min(WRAPPERS_MOST);
+    let top = frames.len().min(WRAPPERS_MAX);
     let first = frames[..top].iter().rposition(is_wrapper).map_or(0, |at| at + 1);
     let found = frames.iter().skip(first).position(|frame| !is_container(frame)).map(|at| at + first);
     found.unwrap_or(0)
@@ -87,7 +87,7 @@ fn is_allocator(function: &str) -> bool {
         "__libc_calloc",
         "__libc_realloc",
     ];
-    /// Of HAKMEM, where it is linked into the program or goes by another name.
+    /// HAKMEM's own functions, for programs that link it or load it under another name.
     const OWN: [&str; 8] = [
         "profile_add",
         "take_sampled",

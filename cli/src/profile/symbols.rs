@@ -8,14 +8,14 @@
 // SPDX-License-Identifier: MIT
 
 use super::{Frame, Module, Profile};
-use crate::files;
 use addr2line::{demangle_auto, Loader};
+use hakmem_base::files;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// Of a file with symbols.
-const FILE_MOST: u64 = 2 << 30;
+/// The largest file with symbols that is read.
+const FILE_MAX: u64 = 2 << 30;
 
 /// Names what has no name yet. `file_of` says where the file of a module is now.
 pub fn name(profile: &mut Profile, file_of: &dyn Fn(&Module) -> Option<PathBuf>, directories: &[PathBuf]) {
@@ -82,7 +82,7 @@ fn text_path(bytes: &[u8]) -> PathBuf {
 fn debug_file(file: &object::File, path: &Path, directories: &[PathBuf]) -> Option<(PathBuf, Vec<u8>)> {
     let id = build_id(file);
     let fits_id = |bytes: &Vec<u8>| object::File::parse(&**bytes).is_ok_and(|debug| build_id(&debug) == id);
-    let read = |path: PathBuf| Some((files::read_regular(&path, FILE_MOST).ok()?, path));
+    let read = |path: PathBuf| Some((files::read_regular(&path, FILE_MAX).ok()?, path));
     for directory in directories {
         let found = by_build_id(directory, &id).and_then(read).filter(|(bytes, _)| fits_id(bytes));
         if let Some((bytes, path)) = found {
@@ -135,7 +135,7 @@ fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
 impl Names {
     /// `path` can be opened, `mapped` is its name in the process.
     fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
-        let bytes = files::read_regular(path, FILE_MOST).ok()?;
+        let bytes = files::read_regular(path, FILE_MAX).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments = file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect();
         let mut all = Vec::new();

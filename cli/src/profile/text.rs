@@ -3,9 +3,9 @@
 
 use super::sites::{changes, sites, Change, Site};
 use super::{Frame, Lifetime, Metric, Profile};
-use crate::report::say;
-use crate::shown;
-use crate::table::Style;
+use hakmem_base::say;
+use hakmem_base::shown;
+use hakmem_base::table::Style;
 use std::fmt::Write;
 
 /// "file.cc:12", or nothing.

@@ -7,8 +7,8 @@
 use super::stack::Stack;
 use crate::heap::model::*;
 use crate::picture::{self, Kind, Part, Rate};
-use crate::report::say;
-use crate::shown;
+use hakmem_base::say;
+use hakmem_base::shown;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Samples that are kept: no terminal is wider.
-const SAMPLES_MOST: usize = 1000;
+const SAMPLES_MAX: usize = 1000;
 
 pub enum Action {
     None,
@@ -110,7 +110,7 @@ impl Screen {
         }
         self.counts = counts;
         self.parts.push(picture::parts(&snapshot).iter().map(|part| part.bytes).collect());
-        if self.parts.len() > SAMPLES_MOST {
+        if self.parts.len() > SAMPLES_MAX {
             self.parts.remove(0);
         }
         self.last = Some(snapshot);
@@ -276,7 +276,7 @@ impl Screen {
         }
     }
 
-    /// Of a table of so many lines, those that are shown, and its title.
+    /// The lines of a table that are shown, out of `lines`, and the table's title.
     fn shown(&self, what: &str, lines: usize) -> (Range<usize>, String) {
         let room = self.room.get();
         let from = self.scrolled.min(lines.saturating_sub(room));

@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::screen::Screen;
-use crate::signals;
 use anyhow::{Context, Result};
+use hakmem_base::signals;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::DefaultTerminal;
 use std::io::{Error, ErrorKind};
@@ -108,7 +108,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Of a terminal that is gone nothing is left to restore.
+        // If the terminal is gone, nothing is left to restore.
         let _ = self.screen.show_cursor();
         let _ = ratatui::try_restore();
     }

@@ -1,0 +1,240 @@
+//! Files that the command reads, never more than so much of them, and those that it writes: made anew, never through a link that somebody left at their place.
+//!
+//!  1. `write` makes a new file beside the place and renames it. What was at the place is replaced and never written
+//!     to: a link goes, its target stays. A reader sees the old file or the whole new one.
+//!  2. What is no regular file (a FIFO, a terminal, /dev/stdout) is written to as it is. Links are followed below /dev
+//!     and /proc alone, where only the system makes them. `-` is stdout.
+// SPDX-License-Identifier: MIT
+
+use crate::print;
+use anyhow::{Context, Result};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path};
+
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    if print::is_stdout(path) {
+        return print::bytes(bytes.as_ref());
+    }
+    let found = existing(path).and_then(|there| match there {
+        There::Special => special(path)?.write_all(bytes.as_ref()),
+        There::Nothing => replace(path, None, bytes.as_ref()),
+        There::File(old) => replace(path, Some(&old), bytes.as_ref()),
+    });
+    match found {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(print::Closed.into()),
+        found => found.with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+/// For what a text may have: the largest suite and the largest result that there are have some MiB.
+const TEXT_MAX: u64 = 256 << 20;
+
+/// Reads the whole file. A file of more than `most` bytes is refused (FileTooLarge).
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    read_from(File::open(path)?, most)
+}
+
+pub fn read_text(path: &Path) -> Result<String, Error> {
+    String::from_utf8(read(path, TEXT_MAX)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
+}
+
+/// A file that another process names: it may have put a FIFO or a device there.
+pub fn open_regular(path: &Path) -> Result<File, Error> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+pub fn read_regular(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    read_from(open_regular(path)?, most)
+}
+
+fn read_from(file: File, most: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(Error::new(ErrorKind::FileTooLarge, format!("it has more than {} MiB", most >> 20))),
+        false => Ok(bytes),
+    }
+}
+
+/// Fails where a file could not be written, before anything takes its time to find what goes into it.
+pub fn ensure_place(path: &Path) -> Result<()> {
+    if print::is_stdout(path) {
+        return Ok(());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let there = fs::metadata(directory).and_then(|found| match found.is_dir() {
+        true => existing(path).map(|_| ()),
+        false => Err(Error::from_raw_os_error(libc::ENOTDIR)),
+    });
+    there.with_context(|| format!("cannot write {}", path.display()))
+}
+
+enum There {
+    Nothing,
+    /// A regular file.
+    File(Metadata),
+    /// What is written to as it is.
+    Special,
+}
+
+/// Does only the system make what has this name?
+fn is_of_system(path: &Path) -> bool {
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    plain && (path.starts_with("/dev") || path.starts_with("/proc")) && !path.starts_with("/dev/shm")
+}
+
+fn existing(path: &Path) -> Result<There, Error> {
+    if is_of_system(path) {
+        return Ok(There::Special);
+    }
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(There::Nothing),
+        found => found?,
+    };
+    let kind = found.file_type();
+    if kind.is_dir() {
+        return Err(Error::from_raw_os_error(libc::EISDIR));
+    }
+    if kind.is_symlink() {
+        return Ok(There::Nothing);
+    }
+    if found.is_file() {
+        return Ok(There::File(found));
+    }
+    // SAFETY: it has no arguments and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    if (kind.is_fifo() || kind.is_char_device()) && (found.uid() == own || found.uid() == 0) {
+        return Ok(There::Special);
+    }
+    Err(Error::other("a special file of another user is at this place"))
+}
+
+/// Nothing is cut: what a shell has redirected may hold something already.
+fn special(path: &Path) -> Result<File, Error> {
+    let follow = if is_of_system(path) { 0 } else { libc::O_NOFOLLOW };
+    OpenOptions::new().append(true).custom_flags(follow | libc::O_NOCTTY).open(path)
+}
+
+fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> Result<(), Error> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = Permissions::from_mode(0o666); // less the umask
+    let made = tempfile::Builder::new().prefix(".hakmem-").rand_bytes(16).permissions(mode).tempfile_in(directory);
+    let mut new = match (made, old) {
+        (Err(error), Some(old)) if error.kind() == ErrorKind::PermissionDenied => return rewrite(path, old, bytes),
+        (made, _) => made?,
+    };
+    // SAFETY: as above.
+    if let Some(old) = old.filter(|old| old.uid() == unsafe { libc::geteuid() }) {
+        new.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+    }
+    new.write_all(bytes)?;
+    new.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The directory takes no new files: the old one is written again if it is what it was.
+fn rewrite(path: &Path, old: &Metadata, bytes: &[u8]) -> Result<(), Error> {
+    let mut file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let now = file.metadata()?;
+    if !now.is_file() || (now.dev(), now.ino(), now.nlink()) != (old.dev(), old.ino(), 1) {
+        return Err(Error::other("the file was exchanged, or has other names"));
+    }
+    file.set_len(0)?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Else somebody's link in a common directory makes root overwrite any file.
+    #[test]
+    fn a_link_is_replaced_and_its_target_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, path) = (place.path().join("target"), place.path().join("page.html"));
+        fs::write(&target, "precious").unwrap();
+        for to in [target.clone(), place.path().join("nowhere")] {
+            let _ = fs::remove_file(&path);
+            symlink(&to, &path).unwrap();
+            write(&path, "new").unwrap();
+            assert!(fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(
+                (fs::read_to_string(&path).unwrap(), fs::read_to_string(&target).unwrap()),
+                ("new".into(), "precious".into())
+            );
+        }
+        assert!(!place.path().join("nowhere").exists());
+        let other = place.path().join("other");
+        fs::hard_link(&target, &other).unwrap();
+        write(&other, "new").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "another name of a file is not the file");
+    }
+
+    /// Else the next file is written without the care that this one takes.
+    #[test]
+    fn all_files_are_written_here() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut places = ["src", "base/src", "compare/src"].map(|place| workspace.join(place)).to_vec();
+        let mut read = 0;
+        let is_allowed = |place: &Path| place.ends_with("files.rs") || place.ends_with("scratch.rs");
+        while let Some(place) = places.pop() {
+            if place.is_dir() {
+                places.extend(fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = fs::read_to_string(&place).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let writing =
+                ["fs::write(", "File::create", ".create(true)", "create_new(", "fs::copy", "fs::rename", "temp_dir()"];
+            let found = writing.iter().find(|call| code.contains(**call));
+            assert!(found.is_none() || is_allowed(&place), "{}: {found:?}", place.display());
+            read += 1;
+        }
+        assert!(read > 60, "{read} files");
+    }
+
+    /// Else a user's own report cannot be written again, or a failure leaves half of one.
+    #[test]
+    fn files_of_ones_own_are_written_again() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a");
+        write(&path, "one, which is longer").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        write(&path, "two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(write(place.path(), "x").unwrap_err().to_string().contains("cannot write"));
+        assert!(write(&place.path().join("none/x"), "x").is_err());
+    }
+
+    /// Else `--html >(gzip)` and /dev/stdout are gone.
+    #[test]
+    fn pipes_are_written_to() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("fifo");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends with a NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read_to_string(path).unwrap()
+        });
+        write(&path, "through").unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        let (mut end, other) = std::io::pipe().unwrap();
+        use std::os::fd::AsRawFd;
+        write(Path::new(&format!("/dev/fd/{}", other.as_raw_fd())), "through").unwrap();
+        drop(other);
+        let mut text = String::new();
+        end.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
+    }
+}

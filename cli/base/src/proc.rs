@@ -1,0 +1,331 @@
+//! What /proc says about a process: memory, faults, mapped files, children.
+//!
+//! statm costs a few microseconds whatever the size of the process; smaps_rollup walks its page tables. No file is read
+//! beyond 64 MiB, and none is expected to be UTF-8: a process chooses its name and the names of what it maps. (The crate
+//! procfs is not used: it adds 18 CPU seconds to a build, and reads command lines and mappings of any length.)
+// SPDX-License-Identifier: MIT
+
+use anyhow::{ensure, Result};
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+pub type Pid = libc::pid_t;
+
+pub fn page_bytes() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+}
+
+/// For maps: the kernel's limit of 65,530 mappings with names of usual length is far below.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// A file of /proc, as far as it can be read.
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The number behind "KEY:" in a text of lines "KEY: NUMBER kB", in bytes.
+pub fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A process's statm, kept open for reading it often.
+pub struct Statm(fs::File);
+
+impl Statm {
+    pub fn open(pid: Pid) -> Option<Statm> {
+        fs::File::open(format!("/proc/{pid}/statm")).ok().map(Statm)
+    }
+
+    /// Resident bytes; None if the process or its address space is gone.
+    pub fn rss(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let pages: u64 = std::str::from_utf8(&text[..length]).ok()?.split(' ').nth(1)?.parse().ok()?;
+        (pages > 0).then_some(pages.saturating_mul(page_bytes()))
+    }
+}
+
+/// A process to which something is to happen only while it runs: another that has got its number is not it.
+pub struct Watched {
+    pub pid: Pid,
+    descriptor: OwnedFd,
+}
+
+impl Watched {
+    pub fn new(pid: Pid) -> Result<Watched> {
+        ensure!(exists(pid), "no process {pid}");
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int;
+        ensure!(descriptor >= 0, "PID {pid} cannot be watched: {}", std::io::Error::last_os_error());
+        Ok(Watched { pid, descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
+    }
+
+    /// Also while nobody has waited for it.
+    pub fn has_ended(&self) -> bool {
+        self.ends_within(0)
+    }
+
+    /// Until it has ended.
+    pub fn wait(&self) {
+        while !self.ends_within(-1) {}
+    }
+
+    fn ends_within(&self, timeout_ms: i32) -> bool {
+        let mut poll = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        unsafe { libc::poll(&mut poll, 1, timeout_ms) > 0 }
+    }
+}
+
+/// Resident bytes and their peak, of a process whose main thread may have ended before the others.
+pub fn rss_and_peak(pid: Pid) -> Option<(u64, u64)> {
+    let read = |path: String| {
+        let text = text(path)?;
+        Some((kilobytes(&text, "VmRSS")?, kilobytes(&text, "VmHWM")?))
+    };
+    read(format!("/proc/{pid}/status")).or_else(|| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        tasks.flatten().find_map(|task| read(format!("{}/status", task.path().display())))
+    })
+}
+
+/// Resident bytes, counted page by page: the counters behind `rss_and_peak` may be off by some pages a thread.
+pub fn rss_exact(pid: Pid) -> Option<u64> {
+    let rollup = text(format!("/proc/{pid}/smaps_rollup"));
+    rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(rss_and_peak(pid)?.0))
+}
+
+/// Resident bytes, those that several processes share divided among them.
+pub fn pss(pid: Pid) -> Option<u64> {
+    kilobytes(&text(format!("/proc/{pid}/smaps_rollup"))?, "Pss")
+}
+
+/// What /proc/PID/stat says of a process or a thread, as far as it is used.
+struct Stat {
+    /// 'R' runs or wants to, 'Z' and 'X' have ended.
+    state: char,
+    parent: Pid,
+    flags: u64,
+    minor_faults: u64,
+    threads: u64,
+    /// Since the machine started.
+    started_ticks: u64,
+}
+
+impl Stat {
+    /// The name in brackets may hold anything, brackets too.
+    fn parse(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        Some(Stat {
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            flags: number(6)?,
+            minor_faults: number(7)?,
+            threads: number(17)?,
+            started_ticks: number(19)?,
+        })
+    }
+
+    fn read(path: impl AsRef<Path>) -> Option<Stat> {
+        Stat::parse(&text(path)?)
+    }
+
+    fn of(pid: Pid) -> Option<Stat> {
+        Stat::read(format!("/proc/{pid}/stat"))
+    }
+}
+
+pub fn minor_faults(pid: Pid) -> u64 {
+    Stat::of(pid).map_or(0, |stat| stat.minor_faults)
+}
+
+/// A zombie, or gone.
+pub fn has_ended(pid: Pid) -> bool {
+    Stat::of(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
+}
+
+/// What is known about a process besides its memory.
+pub struct About {
+    pub command: String,
+    pub threads: u64,
+    pub rss_peak: u64,
+    pub age_ms: u64,
+}
+
+/// How much of a command line is read: a process can point it at any part of its memory.
+const COMMAND_MAX: u64 = 4096;
+
+/// Its words with spaces between them, the first 4 KiB.
+fn command_line(pid: Pid) -> String {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/cmdline"));
+    let _ = file.and_then(|file| file.take(COMMAND_MAX).read_to_end(&mut bytes)); // what is read of it stays
+    let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    words.join(" ").trim().to_string()
+}
+
+pub fn about(pid: Pid) -> Option<About> {
+    let stat = Stat::of(pid)?;
+    let command = command_line(pid);
+    let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let started = stat.started_ticks as f64 / ticks;
+    Some(About {
+        command: if command.is_empty() { name(pid) } else { command },
+        threads: stat.threads,
+        rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
+        age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
+    })
+}
+
+/// Does no thread of it run, or want to?
+pub fn is_asleep(pid: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut all = tasks.filter_map(|task| Stat::read(task.path().join("stat")));
+    all.all(|stat| stat.state != 'R')
+}
+
+/// The PID that an option names.
+pub fn pid(text: &str) -> Result<Pid, String> {
+    text.parse().ok().filter(|&pid| pid > 0).ok_or("a PID is a number above 0".to_string())
+}
+
+pub fn exists(pid: Pid) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// As the kernel knows it: 15 bytes at most.
+pub fn name(pid: Pid) -> String {
+    text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
+}
+
+/// Is it a thread of the kernel?
+pub fn is_of_kernel(pid: Pid) -> bool {
+    const PF_KTHREAD: u64 = 0x20_0000;
+    Stat::of(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+}
+
+/// CPU time of the main thread so far, in seconds.
+pub fn cpu(pid: Pid) -> f64 {
+    let text = text(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) * 1e-9
+}
+
+/// The files that are mapped, each once.
+pub fn mapped_files(pid: Pid) -> Vec<String> {
+    let text = text(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut files: Vec<String> = text.lines().filter_map(|line| Some(line[line.find('/')?..].to_string())).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// All processes below `root`, `root` itself not included.
+pub fn descendants(root: Pid) -> Vec<Pid> {
+    let mut parents = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else {
+            continue;
+        };
+        if let Some(stat) = Stat::of(pid) {
+            parents.insert(pid, stat.parent);
+        }
+    }
+    let below = |mut pid: Pid| {
+        for _ in 0..parents.len() {
+            match parents.get(&pid) {
+                Some(&parent) if parent == root => return true,
+                Some(&parent) => pid = parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    parents.keys().copied().filter(|&pid| below(pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_is_found() {
+        let me = std::process::id() as Pid;
+        let (rss_now, peak) = rss_and_peak(me).unwrap();
+        assert!(Statm::open(me).unwrap().rss().unwrap() > 0 && rss_now > 0 && peak >= rss_now);
+        assert!(pss(me).unwrap() > 0);
+        assert!(minor_faults(me) > 0 && cpu(me) < 3600.0);
+    }
+
+    #[test]
+    fn numbers_in_kilobytes() {
+        let text = "Rss:     12 kB\nPss_Dirty:  3 kB\nPss:   5 kB\n";
+        assert_eq!(kilobytes(text, "Pss"), Some(5 * 1024));
+        assert_eq!(kilobytes(text, "VmHWM"), None);
+    }
+
+    /// Else a program that calls itself so is another's child, or never ends.
+    #[test]
+    fn a_name_in_brackets_may_hold_brackets() {
+        let numbers = (0..40).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+        let stat = Stat::parse(&format!("7 (x) Z 1 (y) R {numbers}")).unwrap();
+        assert_eq!((stat.state, stat.parent, stat.flags, stat.minor_faults), ('R', 0, 5, 6));
+        assert_eq!((stat.threads, stat.started_ticks), (16, 18));
+        assert!(Stat::parse("7 (x").is_none() && Stat::parse("7 (x) R 1").is_none());
+    }
+
+    /// Else a program hides by a name that is no UTF-8: it seems to have ended, and its memory to be unknown.
+    #[test]
+    fn a_name_need_not_be_utf8() {
+        use std::os::unix::ffi::OsStrExt;
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        let mut child = std::process::Command::new(program).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as Pid;
+        while rss_and_peak(pid).is_none() || name(pid) != "\u{fffd}\u{fffd}" {
+            std::thread::yield_now();
+        }
+        assert!(!has_ended(pid) && !is_of_kernel(pid));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(has_ended(pid));
+    }
+
+    #[test]
+    fn an_end_is_seen_before_anybody_waits() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let watched = Watched::new(child.id() as Pid).unwrap();
+        assert!(!watched.has_ended());
+        drop(child.stdin.take());
+        while !watched.has_ended() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(watched.has_ended());
+    }
+
+    #[test]
+    fn a_grandchild_is_a_descendant() {
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 30 & echo; wait"]).spawn().unwrap();
+        let me = std::process::id() as Pid;
+        let child = shell.id() as Pid;
+        while descendants(child).is_empty() {
+            std::thread::yield_now();
+        }
+        let all = descendants(me);
+        let grandchild = descendants(child)[0];
+        assert!(all.contains(&child) && all.contains(&grandchild));
+        unsafe { libc::kill(grandchild, libc::SIGKILL) };
+        shell.wait().unwrap();
+    }
+}

@@ -1,0 +1,21 @@
+//! `compare` measures a program under several allocators, `report` draws what was measured.
+//!
+//! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
+//! rounds (measure.rs), each started and watched by launch.rs → medians, ratios and verdicts (statistics.rs) → one
+//! `results::Comparison`, which terminal.rs prints and report.rs draws.
+// SPDX-License-Identifier: MIT
+
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+mod allocator;
+pub mod compare;
+pub mod launch;
+mod machine;
+mod measure;
+mod output;
+mod progress;
+pub mod report;
+pub mod results;
+mod statistics;
+mod suite;
+mod terminal;

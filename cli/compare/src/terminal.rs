@@ -1,0 +1,309 @@
+//! The comparison on a terminal: a table per workload, what it means in sentences, and the standing.
+//!
+//! Ratios are to the baseline, below 1 is better. "*" marks a difference that is not chance. Where the terminal is
+//! narrow, the columns that matter least are left out.
+// SPDX-License-Identifier: MIT
+
+use crate::results::*;
+use crate::statistics::{self, ROUNDS_FOR_VERDICT};
+use hakmem_base::table::{amount, bytes, cell_of, seconds, table, Cell, Color, Column, Style};
+
+fn interval(ratio: &Ratio) -> String {
+    let mark = if ratio.verdict == Verdict::Same { "" } else { "*" };
+    format!("{:.2}{mark} [{:.2}–{:.2}]", ratio.median, ratio.low, ratio.high)
+}
+
+/// Differences as percentages, without decimals above 10.
+fn percent(difference: f64) -> String {
+    let percent = difference.abs() * 100.0;
+    if percent >= 9.95 {
+        format!("{percent:.0}")
+    } else {
+        format!("{percent:.1}").trim_end_matches(".0").to_string()
+    }
+}
+
+fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {
+    match ratio.map(|ratio| ratio.verdict) {
+        Some(Verdict::Better) => Cell::new(text).fg(Color::Green),
+        Some(Verdict::Worse) => Cell::new(text).fg(Color::Red),
+        _ => Cell::new(text),
+    }
+}
+
+/// The name of a baseline as it stands in a title.
+fn over(baseline: &str) -> String {
+    format!("÷ {baseline}")
+}
+
+/// One workload: its table, the A/A line, failures.
+pub fn workload(workload: &Workload, baseline: &str, style: Style) -> String {
+    let measured: Vec<(&WorkloadResult, &Summary)> =
+        workload.results.iter().filter_map(|result| Some((result, result.summary.as_ref()?))).collect();
+    let mut text = format!("{}  ({})", title(workload), plural(workload.rounds, "round"));
+    if !measured.is_empty() {
+        text += &format!("\n{}", table(workload_columns(workload, &measured, baseline), style));
+    }
+    if let Some(line) = again_line(workload, baseline) {
+        text += &format!("\n{line}");
+    }
+    if measured.iter().all(|(result, _)| result.allocator != baseline) {
+        text += &format!("\nNothing can be compared: {baseline}, the baseline, fails.");
+    }
+    for result in workload.results.iter().chain(&workload.again) {
+        for failure in &result.failures {
+            text += &format!("\n{}: {failure}", result.allocator);
+        }
+    }
+    text
+}
+
+fn title(workload: &Workload) -> String {
+    match workload.group.as_str() {
+        "" => workload.name.clone(),
+        group => format!("{group}: {}", workload.name),
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 {
+        format!("1 {word}")
+    } else {
+        format!("{count} {word}s")
+    }
+}
+
+type Measured<'a> = [(&'a WorkloadResult, &'a Summary)];
+
+fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) -> Vec<Column> {
+    let cells = |text: &dyn Fn(&Summary) -> String| measured.iter().map(|(_, one)| Cell::new(text(one))).collect();
+    let ratios = |pick: &dyn Fn(&Ratios) -> Ratio, short: bool| {
+        let cell = |summary: &Summary| match summary.ratios.as_ref().map(pick) {
+            Some(ratio) if short => {
+                let mark = if ratio.verdict == Verdict::Same { "" } else { "*" };
+                ratio_cell(format!("{:.2}{mark}", ratio.median), Some(&ratio))
+            }
+            Some(ratio) => ratio_cell(interval(&ratio), Some(&ratio)),
+            None => Cell::new("1"),
+        };
+        measured
+            .iter()
+            .map(|(result, one)| if result.allocator == baseline { Cell::new("1") } else { cell(one) })
+            .collect()
+    };
+    let time = match &workload.metric {
+        Some(metric) => Column::new(&metric.name, 0, cells(&|one| one.metric.map_or("-".into(), |m| amount(m.median)))),
+        None => Column::new("time", 0, cells(&|one| seconds(one.wall_s.median))),
+    };
+    let names = measured.iter().map(|(result, _)| cell_of(&result.allocator)).collect();
+    let mut columns = vec![
+        Column::new("allocator", 0, names),
+        time,
+        Column::new(format!("time {}", over(baseline)), 0, ratios(&|ratios| ratios.time, false)),
+        Column::new("CPU", 3, cells(&|one| seconds(one.cpu_s.median))),
+        Column::new("peak RSS", 0, cells(&|one| bytes(one.peak_rss_bytes.median))),
+        Column::new(over(baseline), 1, ratios(&|ratios| ratios.peak_rss, true)),
+        Column::new("average", 4, cells(&|one| bytes(one.average_rss_bytes.median))),
+        Column::new(over(baseline), 4, ratios(&|ratios| ratios.average_rss, true)),
+        Column::new("faults", 5, cells(&|one| amount(one.minor_faults.median))),
+    ];
+    let names = measured.iter().flat_map(|(_, one)| one.values.keys()).collect::<std::collections::BTreeSet<_>>();
+    for name in names {
+        let value = |one: &Summary| one.values.get(name).map_or("-".into(), |spread| amount(spread.median));
+        columns.push(Column::new(name, 6, cells(&value)));
+    }
+    columns
+}
+
+/// What the baseline shows against itself.
+fn again_line(workload: &Workload, baseline: &str) -> Option<String> {
+    let ratios = workload.again.as_ref()?.summary.as_ref()?.ratios.as_ref()?;
+    let reach = |ratio: &Ratio| percent(statistics::reach(ratio) - 1.0);
+    let mut line = format!(
+        "A/A: {baseline} against itself: time {}, so within ±{} % means nothing here; peak RSS ±{} %.",
+        interval(&ratios.time),
+        reach(&ratios.time),
+        reach(&ratios.peak_rss)
+    );
+    if workload.rounds < ROUNDS_FOR_VERDICT {
+        line += &format!(" A verdict takes {ROUNDS_FOR_VERDICT} rounds.");
+    }
+    Some(line)
+}
+
+/// What was measured of all workloads together.
+pub fn standing(comparison: &Comparison, style: Style) -> String {
+    let mut groups: Vec<&str> = comparison.standing.iter().map(|standing| standing.group.as_str()).collect();
+    groups.sort();
+    groups.dedup();
+    // With one group, it is the whole.
+    if groups.len() == 2 && comparison.workloads.iter().all(|workload| workload.group == groups[1]) {
+        groups.pop();
+    }
+    let tables = groups.iter().map(|group| standing_of(comparison, group, style));
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+fn standing_of(comparison: &Comparison, group: &str, style: Style) -> String {
+    let mut rows: Vec<&Standing> = comparison.standing.iter().filter(|standing| standing.group == group).collect();
+    rows.sort_by(|one, other| one.time.median.total_cmp(&other.time.median));
+    let pick = |pick: &dyn Fn(&Standing) -> Cell| rows.iter().map(|standing| pick(standing)).collect();
+    let ratios = |ratio: &dyn Fn(&Standing) -> Ratio| {
+        pick(&|standing| ratio_cell(interval(&ratio(standing)), Some(&ratio(standing))))
+    };
+    let columns = vec![
+        Column::new("allocator", 0, pick(&|standing| cell_of(&standing.allocator))),
+        Column::new("time", 0, ratios(&|standing| standing.time)),
+        Column::new("peak RSS", 0, ratios(&|standing| standing.peak_rss)),
+        Column::new("average RSS", 1, ratios(&|standing| standing.average_rss)),
+        Column::new("workloads", 2, pick(&|standing| Cell::new(standing.workloads))),
+    ];
+    let name = if group.is_empty() { "All workloads" } else { group };
+    let mut text = format!(
+        "{name}: geometric means of ratios to {}, fastest first\n{}",
+        comparison.baseline,
+        table(columns, style)
+    );
+    if let Some(again) = comparison.standing_again.iter().find(|again| again.group == group) {
+        let (time, peak) = (interval(&again.time), interval(&again.peak_rss));
+        text += &format!("\nA/A: {} against itself: time {time}, peak RSS {peak}.", comparison.baseline);
+    }
+    text
+}
+
+// ---- sentences ----
+
+/// The name as it begins or ends a sentence.
+fn spoken(name: &str) -> String {
+    match name {
+        "hakmem" => "HAKMEM".to_string(),
+        "system" => "the system allocator".to_string(),
+        name => name.to_string(),
+    }
+}
+
+/// "7 % faster (5–9 %)", "2.3 times as large (2.1–2.4)": what a verdict says.
+fn judgement(ratio: &Ratio, better: &str, worse: &str) -> String {
+    let (one, other) = (percent(1.0 - ratio.low), percent(1.0 - ratio.high));
+    let range = |from: String, to: String| {
+        if from == to {
+            String::new()
+        } else {
+            format!(" ({from}–{to} %)")
+        }
+    };
+    match ratio.verdict {
+        Verdict::Better => format!("{} % {better}{}", percent(1.0 - ratio.median), range(other, one)),
+        _ if ratio.median < 2.0 => format!("{} % {worse}{}", percent(ratio.median - 1.0), range(one, other)),
+        _ => {
+            let factor = |factor: f64| {
+                if factor < 10.0 {
+                    format!("{factor:.1}")
+                } else {
+                    format!("{factor:.0}")
+                }
+            };
+            let (low, high) = (factor(ratio.low), factor(ratio.high));
+            let range = if low == high { String::new() } else { format!(" ({low}–{high})") };
+            format!("{} times {worse}{range}", factor(ratio.median))
+                .replace("times slower", "times as slow")
+                .replace("times larger", "times as large")
+        }
+    }
+}
+
+/// One sentence per allocator: what it is compared with the baseline.
+pub fn sentences(workload: &Workload, baseline: &str) -> Vec<String> {
+    let again = workload.again.as_ref().and_then(|again| again.summary.as_ref()?.ratios.as_ref());
+    let sentence = |result: &WorkloadResult| {
+        let ratios = result.summary.as_ref()?.ratios.as_ref()?;
+        Some(sentence(&spoken(&result.allocator), &spoken(baseline), ratios, again, workload.rounds))
+    };
+    workload.results.iter().filter(|result| result.allocator != baseline).filter_map(sentence).collect()
+}
+
+fn sentence(name: &str, baseline: &str, ratios: &Ratios, again: Option<&Ratios>, rounds: usize) -> String {
+    let capital = |text: &str| match text.strip_prefix("the ") {
+        Some(rest) => format!("The {rest}"),
+        None => text.to_string(),
+    };
+    if rounds < ROUNDS_FOR_VERDICT {
+        let rounds = plural(rounds, "round");
+        return format!("{} and {baseline}: {rounds} cannot tell a difference from chance.", capital(name));
+    }
+    let (time, peak) = (&ratios.time, &ratios.peak_rss);
+    let parts: Vec<String> = [(time, "faster", "slower"), (peak, "smaller", "larger")]
+        .into_iter()
+        .filter(|(ratio, ..)| ratio.verdict != Verdict::Same)
+        .map(|(ratio, better, worse)| judgement(ratio, better, worse))
+        .collect();
+    let within = |pick: &dyn Fn(&Ratios) -> Ratio, own: &Ratio| {
+        let reach = again.map_or(1.0, |again| statistics::reach(&pick(again)));
+        format!("A/A ±{} %, measured {:.2} [{:.2}–{:.2}]", percent(reach - 1.0), own.median, own.low, own.high)
+    };
+    let mut text = match parts.is_empty() {
+        true => format!("{} and {baseline}:", capital(name)),
+        false => {
+            let as_large = parts.iter().any(|part| part.contains(" times as "));
+            format!(
+                "{} is {} {} {baseline} here.",
+                capital(name),
+                parts.join(" and "),
+                if as_large { "compared with" } else { "than" }
+            )
+        }
+    };
+    if time.verdict == Verdict::Same {
+        let within = within(&|ratios| ratios.time, time);
+        text += &format!(" No difference in time that this machine can show ({within}).");
+    }
+    if peak.verdict == Verdict::Same {
+        let equal = if (peak.median - 1.0).abs() < 0.0005 { "The same peak memory." } else { "" };
+        match equal {
+            "" => text += &format!(" None in peak memory either way ({}).", within(&|ratios| ratios.peak_rss, peak)),
+            equal => text += &format!(" {equal}"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_short() {
+        assert_eq!([percent(0.071), percent(-0.12), percent(0.05)], ["7.1", "12", "5"]);
+    }
+
+    fn ratio(median: f64, low: f64, high: f64, verdict: Verdict) -> Ratio {
+        Ratio { median, low, high, verdict }
+    }
+
+    fn ratios(time: Ratio, peak_rss: Ratio) -> Ratios {
+        Ratios { time, cpu: time, peak_rss, average_rss: peak_rss, minor_faults: peak_rss, values: Default::default() }
+    }
+
+    #[test]
+    fn sentences_say_what_is_known() {
+        let again = ratios(ratio(1.0, 0.97, 1.04, Verdict::Same), ratio(1.0, 1.0, 1.0, Verdict::Same));
+        let say =
+            |time, peak, rounds| sentence("HAKMEM", "the system allocator", &ratios(time, peak), Some(&again), rounds);
+        let faster = ratio(0.93, 0.91, 0.95, Verdict::Better);
+        let smaller = ratio(0.88, 0.88, 0.88, Verdict::Better);
+        assert_eq!(
+            say(faster, smaller, 5),
+            "HAKMEM is 7 % faster (5–9 %) and 12 % smaller than the system allocator here."
+        );
+        let same = ratio(1.01, 0.96, 1.03, Verdict::Same);
+        let text = say(same, ratio(2.5, 2.4, 2.6, Verdict::Worse), 5);
+        assert!(
+            text.starts_with("HAKMEM is 2.5 times as large (2.4–2.6) compared with the system allocator"),
+            "{text}"
+        );
+        assert!(text.contains("No difference in time that this machine can show (A/A ±4 %"), "{text}");
+        let text = say(same, ratio(1.0, 1.0, 1.0, Verdict::Same), 5);
+        assert!(text.starts_with("HAKMEM and the system allocator: No difference"), "{text}");
+        assert!(say(faster, smaller, 3).contains("3 rounds cannot tell"), "{text}");
+    }
+}
