@@ -99,6 +99,39 @@ TEST(Alone, OfBlocksThatAreHardlyTouchedHardlyAnythingIsResident) {
     }
 }
 
+long faults() {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* 40 MiB come and go. They are given back each time, but from the second time on not page by page. Only in a process of its
+ * own: which addresses get huge pages depends on what the heap was before, and the other tests want small ones. */
+TEST(Alone, MemoryThatComesAndGoesIsInHugePages) {
+    if (testing::UnitTest::GetInstance()->test_to_run_count() != 1)
+        GTEST_SKIP() << "is a test of its own";
+    constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
+    bool granted = huge_pages_are_granted();
+    std::mt19937 random(4);
+    Array<char *> blocks(kTotal / kBytes);
+    size_t before = process_rss_bytes();
+    long again = 0;
+    for (int round = 0; round < 6; round++) {
+        long begin = faults();
+        for (size_t i = 0; i < kTotal / kBytes; i++)
+            blocks.add(filled(kBytes));
+        again += round != 0 ? faults() - begin : 0;
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    if (granted)
+        EXPECT_LE(again, 5 * static_cast<long>(kTotal) / sysconf(_SC_PAGESIZE) * 2 / 3) << heap_stats_text();
+    hak_trim();
+    EXPECT_LE(process_rss_bytes(), before + 4 * kMiB) << heap_stats_text();
+}
+
 TEST(Alone, ThreeMiBStayWhenAllOfEverySizeIsFreed) {
     constexpr size_t kBytes = 100 * kMiB;
     std::mt19937 random(1);
@@ -144,19 +177,22 @@ void keep_one_in_twenty(size_t bytes, double times) {
         S.free(block);
 }
 
-/* Runs each size in a child: memory that one size just gave back and the next wants at once would be retained. */
-TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
-    for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}}) {
-        pid_t child = fork();
-        if (child == 0) {
-            keep_one_in_twenty(bytes, bytes <= kKiB ? 2.2 : 2.6);
-            fflush(stdout);
-            _exit(HasFailure());
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes << " bytes";
+/* In a child: what another test has given back and this one wants at once would be retained. */
+template <typename Body> void in_child(Body body) {
+    pid_t child = fork();
+    if (child == 0) {
+        body();
+        fflush(stdout);
+        _exit(testing::Test::HasFailure());
     }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
+}
+
+TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
+    for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}})
+        in_child([bytes] { keep_one_in_twenty(bytes, bytes <= kKiB ? 2.2 : 2.6); });
 }
 
 /* Memory that is wanted back at once, again and again, is not given back each time. */
@@ -179,36 +215,6 @@ TEST(Alone, ThinSlabsThatFillAgainStay) {
     EXPECT_LE(counter("trimmed_pages") + counter("purged_slots") - early, 100) << heap_stats_text();
     for (char *block : blocks)
         S.free(block);
-}
-
-long faults() {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_minflt;
-}
-
-/* 40 MiB come and go. They are given back each time, but from the second time on not page by page. */
-TEST(Alone, MemoryThatComesAndGoesIsInHugePages) {
-    constexpr size_t kBytes = 1500, kTotal = 40 * kMiB;
-    bool granted = huge_pages_are_granted();
-    std::mt19937 random(4);
-    Array<char *> blocks(kTotal / kBytes);
-    size_t before = process_rss_bytes();
-    long again = 0;
-    for (int round = 0; round < 6; round++) {
-        long begin = faults();
-        for (size_t i = 0; i < kTotal / kBytes; i++)
-            blocks.add(filled(kBytes));
-        again += round != 0 ? faults() - begin : 0;
-        std::shuffle(blocks.begin(), blocks.end(), random);
-        for (char *block : blocks)
-            S.free(block);
-        blocks.clear();
-    }
-    if (granted)
-        EXPECT_LE(again, 5 * static_cast<long>(kTotal) / sysconf(_SC_PAGESIZE) * 2 / 3) << heap_stats_text();
-    hak_trim();
-    EXPECT_LE(process_rss_bytes(), before + 4 * kMiB) << heap_stats_text();
 }
 
 } // namespace
