@@ -102,6 +102,19 @@ fn real_programs_are_explained() {
     }
 }
 
+/// Else a program that was started a moment ago is taken for one under glibc's malloc: it has not loaded the library yet.
+#[test]
+fn a_program_that_has_just_started_is_waited_for() {
+    let Some(library) = library() else { return };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 0.1; LD_PRELOAD=\"$0\" exec sqlite3 -batch :memory:"]).arg(&library);
+    let mut program = shell.env_remove("LD_PRELOAD").stdin(Stdio::piped()).spawn().unwrap();
+    let explained = hakmem(&["explain", &program.id().to_string()]);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
+}
+
 /// Else the user of the commonest server has no answer.
 #[test]
 fn redis_is_explained() {

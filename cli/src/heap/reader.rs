@@ -56,15 +56,17 @@ fn is_starting(pid: Pid) -> bool {
 }
 
 impl Reader {
-    /// Finds HAKMEM in the process.
+    /// Finds HAKMEM in the process. One that has just started may not have loaded it yet.
     pub fn attach(pid: Pid) -> Result<Reader> {
-        match Reader::attach_if(pid)? {
-            Some(reader) => Ok(reader),
-            None => {
-                let remote = Remote::open(pid)?;
-                match finding::other_malloc(&remote, &remote.mappings(false)?)? {}
+        for _ in 0..ATTEMPTS {
+            match Reader::attach_if(pid)? {
+                Some(reader) => return Ok(reader),
+                None if is_starting(pid) => std::thread::sleep(BETWEEN_ATTEMPTS),
+                None => break,
             }
         }
+        let remote = Remote::open(pid)?;
+        match finding::other_malloc(&remote, &remote.mappings(false)?)? {}
     }
 
     /// None: it is not there. Whose malloc is there instead takes longer to find.
