@@ -109,7 +109,7 @@ static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
 
 /* ---- sampling ---- */
 
-static void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
+HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
     bool added = profile_add(p, bytes, chance, h->sample.callers);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     struct slab *s = slab_at_offset(region_offset(p));
@@ -156,7 +156,7 @@ static void resample(struct heap *h, struct slab *s, const void *p, size_t bytes
 
 /* ---- the ways in ---- */
 
-static void *allocate(size_t bytes, size_t alignment, bool *zero) {
+HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
     struct heap *h = thread_enter();
