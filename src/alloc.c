@@ -6,7 +6,7 @@
 #include "alloc.h"
 #include "block.h"
 #include "fail.h"
-#include "guard.h"
+#include "guard_sample.h"
 #include "inspect.h"
 #include "kinds.h"
 #include "lookup.h"
@@ -78,8 +78,8 @@ HAK_INLINE void do_chores(struct heap *h) {
     chores_check(h);
     if (is_asked(h))
         give_back_as_asked(h);
-    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_TOLD))
-        rings_heed(h);
+    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_STALE))
+        rings_apply_options(h);
 }
 
 /* Apart from the ring's hit, which thus saves no registers. */
@@ -96,7 +96,7 @@ static bool is_small(size_t bytes, size_t alignment) {
 /* The choice of kind. */
 static const struct kind *kind_for(size_t bytes, size_t alignment) {
     if (option(OPT_SECURE))
-        return &kind_secure;
+        return &kind_secure_small;
     if (is_small(bytes, alignment))
         return bytes <= TINY_BYTES_MAX ? &kind_tiny : &kind_mid;
     bool large = bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB);
@@ -114,7 +114,7 @@ HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double c
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     struct slab *s = slab_at_offset(region_offset(p));
     if (added)
-        store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE | BLOCK_SAMPLED);
+        store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE | BLOCK_PROFILED);
 }
 
 /* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */

@@ -15,11 +15,11 @@ enum block_state {
     BLOCK_FREE,
     BLOCK_LIVE,
     BLOCK_CACHED,
-    BLOCK_STATE = 3,   /* mask of these */
-    BLOCK_CLEAN = 4,   /* never handed out, zero */
-    BLOCK_PURGED = 16, /* free, and its pages were given back since, but for those it shares with blocks in use */
-    BLOCK_SAMPLED = 8, /* live, and in the profile: so that no free of it is a hit */
-    BLOCK_TAKEN = 32,  /* cached, by a thread that did not free it */
+    BLOCK_STATE = 3,    /* mask of these */
+    BLOCK_CLEAN = 4,    /* never handed out, zero */
+    BLOCK_PURGED = 16,  /* free, and its pages were given back since, but for those it shares with blocks in use */
+    BLOCK_PROFILED = 8, /* live, and in the profile: so that no free of it is a hit */
+    BLOCK_TAKEN = 32,   /* cached, by a thread that did not free it */
 };
 
 /* A block's state in a slot that may begin another life meanwhile, in which these bytes are something else, and no atomics. */
@@ -34,7 +34,7 @@ static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
 
 /* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */
 HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
-    if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_SAMPLED)))
+    if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_PROFILED)))
         return false;
     profile_remove(p);
     store_relaxed(state, BLOCK_LIVE);

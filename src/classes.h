@@ -113,8 +113,8 @@ enum {
     MID_TABLE(CLASS_ENUM) CLASSES,
 #undef CLASS_ENUM
     MID_CLASSES = CLASSES - TINY_CLASSES,
-    LARGE_SLOTS_MAX = 16,      /* slots of the largest large block */
-    LARGE_CLASS = CLASSES - 1, /* in records of large and huge blocks: no class, only no tiny one */
+    LARGE_SLOTS_MAX = 16,     /* slots of the largest large block */
+    CLASS_NONE = CLASSES - 1, /* in records of large and huge blocks: no class, only no tiny one */
     RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */
 };
 #define TINY_BYTES_MAX (1 * KIB)

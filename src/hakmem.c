@@ -44,7 +44,7 @@ size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return opt
 int hak_option_set(const char *name, const char *value) {
     int answer = option_set(name, value);
     if (answer == 0) {
-        rings_tell();
+        rings_mark_stale();
         limits_option_set();
     }
     return answer;

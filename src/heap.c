@@ -100,7 +100,7 @@ static struct heap *make_heap(void) {
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     store_relaxed(&h->in_use, true);
     h->undrained_frees = UINT32_MAX - 1; /* the first remote free drains */
-    store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLED : 0);
+    store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0);
     struct heap *head = load_relaxed(&heap_newest_made);
     do
         h->next = head;

@@ -70,10 +70,10 @@ struct heap {
     uint32_t releases;        /* slabs given back: some are verified */
     uint32_t undrained_frees; /* remote frees since the outbox was drained */
     uint32_t bulk_frees;      /* the same since the last refill of a list */
-    uint8_t slabs_of_class[TINY_CLASSES];       /* started so far, up to 255: how hot the class is */
-    uint8_t looks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
-    uint8_t looks_left[TINY_CLASSES];           /* of these */
-    uint8_t returns[TINY_CLASSES];              /* slabs that came back by own frees, less those kept for it */
+    uint8_t slabs_of_class[TINY_CLASSES];        /* started so far, up to 255: how hot the class is */
+    uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
+    uint8_t checks_left[TINY_CLASSES];           /* of these */
+    uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     uint32_t outbox_blocks; /* in all entries */
     struct slab_lists lent; /* on loan to the heap; see slab.h */
@@ -122,10 +122,10 @@ extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
  * or the purger sees busy and leaves. A child that is forked meanwhile finds its rings frozen, and does without them until
  * it has a purger of its own. */
 enum caches_flag {
-    CACHES_FROZEN = 1,  /* the purger is at them: the thread does without meanwhile */
-    CACHES_SAMPLED = 2, /* allocations are being sampled, or shall be: none is a hit of a ring */
-    CACHES_TOLD = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
-    CACHES_WATCHED = 8, /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
+    CACHES_FROZEN = 1,   /* the purger is at them: the thread does without meanwhile */
+    CACHES_SAMPLING = 2, /* allocations are being sampled, or shall be: none is a hit of a ring */
+    CACHES_STALE = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
+    CACHES_WATCHED = 8,  /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
 };
 HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     store_relaxed(&h->caches_busy, true);

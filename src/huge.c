@@ -73,7 +73,7 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
     set_bytes(s, bytes, zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
-    store_relaxed(&s->class_id, LARGE_CLASS);
+    store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_HUGE);
     count(&h->pool.counters, COUNT_huge_runs);
     return s;

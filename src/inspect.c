@@ -9,7 +9,7 @@
 #include "profile.h"
 #include "ring.h"
 #include "secure_block.h"
-#include "spans.h"
+#include "secure_span.h"
 
 // clang-format off
 /* F(struct, field) */
@@ -19,7 +19,7 @@ F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
-F(slab, purged_pages) F(slab, purged_blocks) F(slab, guarded_state) F(slab, lead_bytes) F(slab, span_slots) \
+F(slab, purged_pages) F(slab, purged_blocks) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
@@ -40,7 +40,7 @@ F(profile_total, estimated_bytes) F(profile_total, estimated_objects)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
-C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE) C(KIND_GUARDED) \
+C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE_SMALL) C(KIND_SECURE_LARGE) \
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \

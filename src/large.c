@@ -57,7 +57,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     s->bytes = slots * SLOT_BYTES;
     set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
-    store_relaxed(&s->class_id, LARGE_CLASS);
+    store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_LARGE);
     return slab_address(s);
 }

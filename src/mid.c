@@ -397,7 +397,7 @@ static void mid_find(struct block *b, const void *p) {
     if (i >= c->blocks)
         return;
     b->why = NULL;
-    if (unlikely(load_relaxed(&b->slab->state[i]) == (BLOCK_LIVE | BLOCK_SAMPLED)))
+    if (unlikely(load_relaxed(&b->slab->state[i]) == (BLOCK_LIVE | BLOCK_PROFILED)))
         b->bytes = unsampled_bytes(p, b->bytes);
 }
 

@@ -55,14 +55,14 @@ static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
-enum prospect { NO_MORE, MORE_LIKELY, MORE_AND_LOANS /* between caches_enter and caches_leave */ };
+enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW /* between caches_enter and caches_leave */ };
 
 /* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
 static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks,
                  enum prospect prospect) {
     count(&h->pool.counters, COUNT_outbox_batches);
     bool wanted = prospect != NO_MORE && slab_has_place(h);
-    if (wanted ? adopt(h, s) : prospect == MORE_AND_LOANS && borrow(h, s)) {
+    if (wanted ? adopt(h, s) : prospect == EXPECT_MORE_AND_BORROW && borrow(h, s)) {
         slab_free_chain(h, s, first, blocks);
         return;
     }
@@ -112,7 +112,7 @@ static void drain_if_due(struct heap *h) {
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
         for (unsigned i = 0; h->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
-            send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? MORE_AND_LOANS : NO_MORE);
+            send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? EXPECT_MORE_AND_BORROW : NO_MORE);
     caches_leave(h);
 }
 
@@ -124,7 +124,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
         block_link(block, (uintptr_t)slab_address(s) + e->first);
         e->first = offset;
     } else {
-        send_entry(h, h, e, MORE_AND_LOANS);
+        send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
         block_link(block, slab_terminator(s));
         e->first = e->last = offset, e->blocks = 0;
         atomic_signal_fence(memory_order_seq_cst); /* readers, and a child forked here, meet a whole entry */
@@ -136,14 +136,14 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
         presence_gathered();
     unsigned most = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (most < BATCH_MAX ? most : BATCH_MAX))
-        send_entry(h, h, e, MORE_AND_LOANS);
+        send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
 }
 
 /* What was gathered for a slab that is ours by now. */
 static void bring_home(struct heap *h, struct slab *s) {
     struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
     if (PROVEN(home_enter, caches_enter(h)) && h->outbox_blocks != 0 && e->slab == slot_of(s) + 1)
-        send_entry(h, h, e, MORE_LIKELY); /* before the block at hand, which keeps the slab alive */
+        send_entry(h, h, e, EXPECT_MORE); /* before the block at hand, which keeps the slab alive */
     caches_leave(h);
 }
 
@@ -165,7 +165,7 @@ void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
     if (likely(PROVEN(gather_enter, caches_enter(h))))
         gather(h, s, block);
     else
-        send(h, s, block, block, 1, MORE_LIKELY);
+        send(h, s, block, block, 1, EXPECT_MORE);
     caches_leave(h);
     drain_if_due(h);
 }

@@ -63,7 +63,7 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
         if (slot == BITSET_NONE)
             return BITSET_NONE;
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
-        c->chores |= from_cache ? 0 : CHORE_TENSION;
+        c->chores |= from_cache ? 0 : CHORE_DRAIN_CACHES;
     }
     if (!admit(c, slots, count_bits(wish.was_resident))) {
         PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
@@ -162,7 +162,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     while (free == BITSET_NONE && n == 1 && superslab_map_waiting())
         free = take_free_run(c, n, align, zero);
     if (free != BITSET_NONE) {
-        c->chores |= *zero ? CHORE_TENSION : 0;
+        c->chores |= *zero ? CHORE_DRAIN_CACHES : 0;
         log_run(free, !*zero);
         return free;
     }
@@ -177,7 +177,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     superslab_give_new(first + n, got + whole - (first + n));
     superslab_begin_run(first, n);
     retain_consider_huge_pages(first, n, false);
-    c->chores |= CHORE_TENSION;
+    c->chores |= CHORE_DRAIN_CACHES;
     log_run(first, false);
     *zero = true;
     return first;

@@ -210,7 +210,7 @@ void chores_do(struct heap *h) {
         purger_start(h);
     if (chores & CHORE_RINGS)
         rings_empty_as_due(h);
-    if (chores & CHORE_TENSION)
+    if (chores & CHORE_DRAIN_CACHES)
         drain_caches(h);
     if (chores & CHORE_TRIM)
         purger_trim(h, false);

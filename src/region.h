@@ -97,18 +97,18 @@ struct slab {
             uint16_t trimmed_at;    /* blocks listed when it was last looked at for free pages */
             bool tail_resident;     /* what is not carved yet may be resident */
             bool own_frees; /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
-            uint32_t look_after;  /* while current: what the countdown began with */
+            uint32_t check_after; /* while current: what the countdown began with */
             _Atomic uint32_t out; /* as its last owner left it, for those who free into it then: blocks out … */
             _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
         };
-        struct {                           /* guarded */
-            _Atomic uint8_t guarded_state; /* enum block_state: whoever makes it free goes on */
-            size_t lead_bytes;             /* of the span, before the block; constant while the block lives */
-            size_t span_slots;             /* all of it; constant while the block lives */
-            bool is_huge;                  /* huge pages were asked for */
-            bool has_guards;               /* of those the rest of the span is inaccessible; constant likewise */
-            uint16_t kept_pages;           /* freed, and resident in the quarantine; of whoever holds the block */
-            uint16_t maker;                /* enum secure_maker; of whoever holds the block */
+        struct {                                /* guarded */
+            _Atomic uint8_t secure_large_state; /* enum block_state: whoever makes it free goes on */
+            size_t lead_bytes;                  /* of the span, before the block; constant while the block lives */
+            size_t span_slots;                  /* all of it; constant while the block lives */
+            bool is_huge;                       /* huge pages were asked for */
+            bool has_guards;                    /* of those the rest of the span is inaccessible; constant likewise */
+            uint16_t kept_pages;                /* freed, and resident in the quarantine; of whoever holds the block */
+            uint16_t maker;                     /* enum secure_maker; of whoever holds the block */
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
@@ -151,7 +151,7 @@ struct superslab {
     bool has_guards;             /* secure mode: constant while cut into its spans */
     _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
     char unused[36];
-    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see spans.c */
+    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 

@@ -223,16 +223,16 @@ void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes) {
     caches_leave(h);
 }
 
-void rings_tell(void) {
+void rings_mark_stale(void) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        rmw_or(&h->caches_flags, CACHES_TOLD);
+        rmw_or(&h->caches_flags, CACHES_STALE);
 }
 
-void rings_heed(struct heap *h) {
+void rings_apply_options(struct heap *h) {
     size_t most_kib = ring_bytes_of_thread() / KIB;
     bool mine = caches_enter(h);
     if (mine)
-        rmw_and(&h->caches_flags, (uint8_t)~CACHES_TOLD);
+        rmw_and(&h->caches_flags, (uint8_t)~CACHES_STALE);
     for (unsigned i = 0; mine && i < RING_CLASSES; i++)
         if (h->ring[i] != NULL)
             ring_lower(h, i, ring_most(i, h->ring[i]->block_kib * KIB));

@@ -65,9 +65,9 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
-    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLED | CACHES_TOLD);
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLING | CACHES_STALE);
     if (unlikely(!mine))
-        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_TOLD) && ring != NULL && ring->blocks != 0 &&
+        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_STALE) && ring != NULL && ring->blocks != 0 &&
                sample_passes(h, bytes);
     if (likely(mine && ring != NULL && ring->blocks != 0))
         e = ring->entry[--ring->blocks];
@@ -110,8 +110,8 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
 /* There was no block to be had from the ring, if there is one: adapts its cap. */
 void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
-void rings_tell(void);
-void rings_heed(struct heap *h);
+void rings_mark_stale(void);
+void rings_apply_options(struct heap *h);
 /* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */

@@ -142,7 +142,7 @@ void sample_take_back(struct heap *h, unsigned c) {
 /* Makes all heaps' rings take the slow path. Without the flag, a ring that is neither empty nor full has none. */
 static void tell_all(void) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        rmw_or(&h->caches_flags, CACHES_SAMPLED);
+        rmw_or(&h->caches_flags, CACHES_SAMPLING);
 }
 
 /* Sets up the heap's sampling from what the profile and the options want now. */
@@ -164,7 +164,7 @@ static void begin_anew(struct heap *h) {
         often += 1 / r->guard_mean_bytes;
     if (often == 0 || option(OPT_SECURE)) {
         r->mean_bytes = 0, r->bytes_left = 0;
-        rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLED);
+        rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLING);
         return;
     }
     r->mean_bytes = 1 / often;
@@ -175,7 +175,7 @@ static void begin_anew(struct heap *h) {
         r->tiny[c].left = draw_blocks(r, c);
         sample_cut(h, c, SAMPLE_UNCOUNTED);
     }
-    rmw_or(&h->caches_flags, CACHES_SAMPLED);
+    rmw_or(&h->caches_flags, CACHES_SAMPLING);
     if (rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted)
         tell_all();
 }

@@ -29,7 +29,7 @@ void sample_switch(uint64_t mean_bytes);
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */
 HAK_INLINE bool sample_wanted(const struct heap *h) {
     return load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted ||
-           load_relaxed(&h->caches_flags) & CACHES_SAMPLED;
+           load_relaxed(&h->caches_flags) & CACHES_SAMPLING;
 }
 /* sample_due counts an allocation of `bytes` and tells whether it is sampled. tiny_class: TINY_CLASSES if not tiny. */
 struct sample {

@@ -1,6 +1,6 @@
 /* Secure mode's small blocks. See secure.h.
  *
- *  1. Spans come from spans.c, which puts guards between them.
+ *  1. Spans come from secure_span.c, which puts guards between them.
  *  2. A slab is a span cut into blocks of one class. Its blocks are described in a table apart from them, between
  *     guards: one bit says whether a block is free and held by no thread, 16 bits hold its state.
  *  3. Free memory is zero: free clears the block, malloc checks that it still is zero. So a write after free is
@@ -15,7 +15,6 @@
 #include "secure.h"
 #include "block.h"
 #include "fail.h"
-#include "guarded.h"
 #include "kinds.h"
 #include "options.h"
 #include "os.h"
@@ -23,8 +22,9 @@
 #include "ring.h"
 #include "search.h"
 #include "secure_damage.h"
+#include "secure_large.h"
 #include "secure_slab.h"
-#include "spans.h"
+#include "secure_span.h"
 #include "thread.h"
 
 #define TINY_FIFO 64
@@ -47,12 +47,12 @@ static void make_cache(struct heap *h, unsigned c) {
     struct secure_heap *sh = secure_of(h);
     struct secure_cache *cache = &sh->cache[c];
     size_t bytes = block_bytes_of(c);
-    unsigned pool_most = c == ZERO_CLASS ? ZERO_POOL : c < TINY_CLASSES ? TINY_POOL : MID_POOL;
+    unsigned stash_max = c == ZERO_CLASS ? ZERO_POOL : c < TINY_CLASSES ? TINY_POOL : MID_POOL;
     unsigned fifo_most = c == ZERO_CLASS ? ZERO_FIFO : c < TINY_CLASSES ? TINY_FIFO : MID_FIFO;
     secure_random(h); /* it is seeded from now on */
     cache->pool = (struct secure_entry *)(void *)((char *)(sh + 1) + sh->used_bytes);
-    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), pool_most);
-    cache->pool_least = (uint16_t)max_size(cache->pool_room / 8u, 1);
+    cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), stash_max);
+    cache->stash_min = (uint16_t)max_size(cache->pool_room / 8u, 1);
     cache->fifo_room = (uint8_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), fifo_most);
     cache->block_bytes = (uint32_t)bytes;
     sh->used_bytes += ((size_t)cache->pool_room + cache->fifo_room) * sizeof(struct secure_entry);
@@ -111,9 +111,9 @@ static void secure_empty(struct heap *h) {
         struct secure_cache *cache = &secure_of(h)->cache[c];
         if (cache->pool_room == 0)
             continue;
-        unsigned n = cache->pool_blocks;
+        unsigned n = cache->stash_blocks;
         unsigned waiting = cache->fifo_blocks;
-        cache->pool_blocks = cache->pool_next = cache->pool_full = 0;
+        cache->stash_blocks = cache->pool_next = cache->pool_full = 0;
         cache->fifo_blocks = cache->fifo_at = 0;
         secure_slab_return(h, cache->pool, n);
         secure_slab_return(h, cache->pool + cache->pool_room, waiting);
@@ -163,9 +163,9 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
     }
     if (cache->span == NULL)
         return false;
-    n = secure_slab_take(h, cache->span, c, n, &cache->pool[cache->pool_blocks]);
+    n = secure_slab_take(h, cache->span, c, n, &cache->pool[cache->stash_blocks]);
     atomic_signal_fence(memory_order_seq_cst); /* as in secure_next */
-    cache->pool_blocks = (uint16_t)(cache->pool_blocks + n);
+    cache->stash_blocks = (uint16_t)(cache->stash_blocks + n);
     if (n == 0)
         cache->span = NULL;
     return true;
@@ -175,12 +175,12 @@ HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsi
 HAK_INLINE void add_to_quarantine(struct secure_cache *cache, struct secure_entry e) {
     unsigned at = cache->fifo_at;
     struct secure_entry *place = &cache->pool[cache->pool_room + at];
-    secure_entry_copy(&cache->pool[cache->pool_blocks], place);
+    secure_entry_copy(&cache->pool[cache->stash_blocks], place);
     secure_entry_put(place, e);
     at++;
     cache->fifo_at = (uint8_t)(at == cache->fifo_room ? 0 : at);
     atomic_signal_fence(memory_order_seq_cst); /* as in secure_next */
-    cache->pool_blocks++;
+    cache->stash_blocks++;
 }
 
 /* For a full pool, a quarantine with room, or a class that this heap has not used yet. */
@@ -194,18 +194,18 @@ HAK_NOINLINE static void quarantine_slowly(struct heap *h, unsigned c, struct se
         cache->pool_full = cache->fifo_blocks == cache->fifo_room ? cache->pool_room : 0;
         return;
     }
-    unsigned n = cache->pool_blocks / 2u, kept = cache->pool_blocks - n;
+    unsigned n = cache->stash_blocks / 2u, kept = cache->stash_blocks - n;
     if (n != 0)
         cache->pool_next = (uint16_t)random_below(h, kept);
     atomic_signal_fence(memory_order_seq_cst); /* as in secure_next: the next block is one of those that stay */
-    cache->pool_blocks = (uint16_t)kept;
-    secure_slab_return(h, cache->pool + cache->pool_blocks, n);
+    cache->stash_blocks = (uint16_t)kept;
+    secure_slab_return(h, cache->pool + cache->stash_blocks, n);
     add_to_quarantine(cache, e);
 }
 
 HAK_INLINE void quarantine(struct heap *h, unsigned c, struct secure_entry e) {
     struct secure_cache *cache = &secure_of(h)->cache[c];
-    if (likely(cache->pool_blocks < cache->pool_full))
+    if (likely(cache->stash_blocks < cache->pool_full))
         add_to_quarantine(cache, e);
     else
         quarantine_slowly(h, c, e);
@@ -234,15 +234,15 @@ static unsigned class_for(size_t bytes, size_t alignment) {
 static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     *zero = true;
     if (unlikely(bytes > MID_BYTES_MAX - CANARY_BYTES || alignment > SLOT_BYTES))
-        return guarded_malloc(h, bytes, alignment);
+        return secure_large_malloc(h, bytes, alignment);
     unsigned c = class_for(bytes, alignment);
     if (unlikely(block_bytes_of(c) - bytes > SLACK_MAX))
-        return guarded_malloc(h, bytes, alignment);
+        return secure_large_malloc(h, bytes, alignment);
     struct secure_cache *cache = cache_of(h, c);
     for (;;) {
-        if (cache->pool_blocks <= cache->pool_least && !refill(h, cache, c) && cache->pool_blocks == 0)
+        if (cache->stash_blocks <= cache->stash_min && !refill(h, cache, c) && cache->stash_blocks == 0)
             return NULL;
-        if (unlikely(cache->pool_blocks == 0))
+        if (unlikely(cache->stash_blocks == 0))
             continue;
         struct secure_entry e = secure_next(h, cache);
         void *p = c == ZERO_CLASS ? hand_out_empty(e) : any_hand_out(e, block_bytes_of(c), bytes, nothing);
@@ -371,7 +371,7 @@ static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t byt
 
 void secure_set_maker(void *p, enum secure_maker maker) {
     struct slab *part = slab_at_offset(region_offset(p)), *s = mid_first(part);
-    if (slab_kind(part) == KIND_GUARDED) {
+    if (slab_kind(part) == KIND_SECURE_LARGE) {
         part->maker = (uint16_t)maker;
         return;
     }
@@ -383,9 +383,9 @@ enum secure_maker secure_maker_of(const void *p) {
     size_t bytes;
     struct slab *part = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
     enum slab_kind kind = part != NULL ? (enum slab_kind)slab_kind(part) : KIND_FREE;
-    if (kind == KIND_GUARDED && guarded_find(part, p, &bytes) == SECURE_LIVE)
+    if (kind == KIND_SECURE_LARGE && secure_large_find(part, p, &bytes) == SECURE_LIVE)
         return (enum secure_maker)part->maker;
-    if (kind != KIND_SECURE || secure_find_state(part, p, &bytes) != SECURE_LIVE)
+    if (kind != KIND_SECURE_SMALL || secure_find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
     const struct slab *s = mid_first(part);
     return (enum secure_maker)(load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p))) &
@@ -397,11 +397,11 @@ enum secure_maker secure_maker_of(const void *p) {
 static size_t secure_trim(struct heap *h, bool all) {
     if (!option(OPT_SECURE))
         return 0;
-    size_t pages = guarded_purge(h);
+    size_t pages = secure_large_purge(h);
     if (all) {
         rmw_add(&trims, 1);
         empty_if_wanted(h);
-        guarded_empty(h);
+        secure_large_empty(h);
     }
     for (size_t at = 0; (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
@@ -435,7 +435,7 @@ void secure_check_at_exit(void) {
         const struct secure_cache *cache = &secure_of(h)->cache[c];
         if (cache->pool == NULL) /* never used */
             continue;
-        check_entries(cache->pool, cache->pool_blocks, block_bytes_of(c));
+        check_entries(cache->pool, cache->stash_blocks, block_bytes_of(c));
         check_entries(cache->pool + cache->pool_room, cache->fifo_blocks, block_bytes_of(c));
     }
     bool alone = presence_clients() == 1 && !presence_lost_threads();
@@ -486,7 +486,7 @@ static bool secure_is_free(const struct block *b, const void *p) {
     return secure_find_state(b->slab, p, &bytes) == SECURE_FREED;
 }
 
-const struct kind kind_secure = {
+const struct kind kind_secure_small = {
     .name = "a secure slab",
     .malloc = secure_malloc,
     .free = secure_free,

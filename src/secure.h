@@ -3,8 +3,8 @@
  *  secure.c         blocks up to 64 KiB, the canary's 8 bytes included: the heaps' pools and quarantines
  *  secure_slab.c    slabs of such blocks, between guard slots; no thread owns a slab
  *  secure_damage.c  finds and reports overflows and writes after free
- *  spans.c          the spans that these slabs are cut from
- *  guarded.c        all larger blocks, each between guard pages
+ *  secure_span.c          the spans that these slabs are cut from
+ *  secure_large.c        all larger blocks, each between guard pages
  *
  * Both tiers keep each block's requested size outside the block: malloc_usable_size returns it, the canary begins right
  * behind it, and a sized free must name it. They also keep which operator made the block. The heaps' lists and rings
@@ -24,12 +24,12 @@ HAK_INLINE struct secure_cache *secure_cache_for(struct heap *h, size_t bytes) {
     unsigned c = likely(units <= TINY_BYTES_MAX / 16) ? tiny_class_table[units * 2] : mid_class_table[(units - 1) / 8];
     return &secure_of(h)->cache[c];
 }
-HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache->pool_blocks > cache->pool_least; }
+HAK_INLINE bool secure_has_next(const struct secure_cache *cache) { return cache->stash_blocks > cache->stash_min; }
 /* Takes the block that the previous call chose and prefetched, and chooses the next one. */
 HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *cache) {
-    unsigned left = cache->pool_blocks - 1u, next = (unsigned)((secure_next_random(h) >> 32) * left >> 32);
+    unsigned left = cache->stash_blocks - 1u, next = (unsigned)((secure_next_random(h) >> 32) * left >> 32);
     struct secure_entry *pool = cache->pool, *chosen = &pool[cache->pool_next], e = *chosen;
-    cache->pool_blocks = (uint16_t)left;
+    cache->stash_blocks = (uint16_t)left;
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     secure_entry_copy(chosen, &pool[left]);
     cache->pool_next = (uint16_t)next;

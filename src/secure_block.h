@@ -7,7 +7,7 @@
 #include "links.h"
 #include "os.h"
 #include "secure_random.h"
-#include "spans.h"
+#include "secure_span.h"
 #include "zero.h"
 
 #define CANARY_BYTES 8
@@ -31,8 +31,8 @@ enum { SLACK_MAX = STATE_SLACK - 1 /* unused bytes of a block: a small one that 
 
 /* A heap's free blocks of one class. All zero before its first use: no blocks, no room. */
 struct secure_cache {
-    uint16_t pool_blocks;
-    uint16_t pool_least; /* at least 1: malloc refills when no more than these are left, so it always has a choice */
+    uint16_t stash_blocks;
+    uint16_t stash_min; /* at least 1: malloc refills when no more than these are left, so it always has a choice */
     uint16_t pool_room;
     uint16_t pool_full; /* at this many blocks free is slow: pool_room, or 0 until the quarantine is full */
     uint16_t pool_next; /* index of the block that malloc hands out next */

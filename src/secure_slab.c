@@ -11,7 +11,7 @@
 #include "presence.h"
 #include "search.h"
 #include "secure_damage.h"
-#include "spans.h"
+#include "secure_span.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 
@@ -51,7 +51,7 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
         store_relaxed(span_free(span, i / 64), low_bits(blocks - i));
     store_relaxed(&span->class_id, (uint8_t)c);
     store_relaxed(&span->claimed, true);
-    set_kind(s, KIND_SECURE);
+    set_kind(s, KIND_SECURE_SMALL);
     store_release(&span->held, taken + 1);
     count(&h->pool.counters, COUNT_slabs_started);
     return span;
@@ -174,7 +174,7 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
 void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n) {
     while (n != 0) {
         struct slab *s = slab_of_block(entries[0].block);
-        unsigned all = n, blocks = slab_kind(s) == KIND_SECURE ? set_free(s, entries, &n) : 0;
+        unsigned all = n, blocks = slab_kind(s) == KIND_SECURE_SMALL ? set_free(s, entries, &n) : 0;
         if (likely(n < all)) {
             let_go_of(h, s, slab_class(s), blocks);
             continue;

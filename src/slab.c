@@ -13,12 +13,12 @@
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 /* `latency`: with 16 and slabs of any number of blocks P99.99 of free was 5-9 us, and 0.5-0.9 us before there were looks. */
-#define LOOK_FREES_A_BLOCK 64
-#define LOOK_BLOCKS_MAX 512
-#define LOOK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
-#define THIN_OF_BLOCKS_MAX 384     /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
-#define CREDIT_MAX 512             /* slabs, 32 MiB */
-#define ADOPTIONS_A_BLOCK 2        /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define CHECK_FREES_A_BLOCK 64
+#define CHECK_BLOCKS_MAX 512
+#define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
+#define THIN_OF_BLOCKS_MAX 384      /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
+#define CREDIT_MAX 512              /* slabs, 32 MiB */
+#define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
 #define GIVE_WAY 4            /* slabs with room, each time that others are seen to look for some of the class */
@@ -123,21 +123,21 @@ static bool check_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))
         return false;
-    if (size_classes[c].blocks > LOOK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
-        slab_check_after(h, s, LOOK_LATER_FREES);
+    if (size_classes[c].blocks > CHECK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
+        slab_check_after(h, s, CHECK_LATER_FREES);
         sample_refilled(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
     unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
     bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
-    if (empty && h->looks_left[c] == 0) {
-        h->looks_before_release[c] = (uint8_t)min_size(h->looks_before_release[c] * 2u + 1, UINT8_MAX);
-        h->looks_left[c] = h->looks_before_release[c];
+    if (empty && h->checks_left[c] == 0) {
+        h->checks_before_release[c] = (uint8_t)min_size(h->checks_before_release[c] * 2u + 1, UINT8_MAX);
+        h->checks_left[c] = h->checks_before_release[c];
         slab_leave_current(h, c);
         return true;
     }
-    h->looks_left[c] = (uint8_t)(h->looks_left[c] - empty);
-    slab_check_after(h, s, out != 0 && out <= s->look_after / 2 ? out : out + LOOK_FREES_A_BLOCK * listed);
+    h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
+    slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + CHECK_FREES_A_BLOCK * listed);
     sample_refilled(h, c, listed);
     return false;
 }

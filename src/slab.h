@@ -38,7 +38,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s);
 void slab_make_current(struct heap *h, struct slab *s);
 /* Of a current slab: looks whether it is empty after so many frees. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
-    s->look_after = s->countdown = (uint32_t)max_size(frees, 1);
+    s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
     h->sample.tiny[slab_class(s)].deferred = 0;
 }
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;

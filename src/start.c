@@ -3,7 +3,7 @@
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
-#include "guard.h"
+#include "guard_sample.h"
 #include "heap.h"
 #include "kinds.h"
 #include "limits.h"

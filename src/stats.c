@@ -10,7 +10,7 @@
 #include "options.h"
 #include "os.h"
 #include "scratch.h"
-#include "spans.h"
+#include "secure_span.h"
 
 #include <string.h>
 

@@ -356,14 +356,14 @@ static void tiny_empty(struct heap *h) {
         slab_let_go(h, slab_of_slot(h->owned.first - 1));
     slab_return_loans(h);
     h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
-    memset(h->looks_before_release, 0, sizeof h->looks_before_release);
-    memset(h->looks_left, 0, sizeof h->looks_left);
+    memset(h->checks_before_release, 0, sizeof h->checks_before_release);
+    memset(h->checks_left, 0, sizeof h->checks_left);
     memset(h->returns, 0, sizeof h->returns);
 }
 
 /* ---- whole free pages inside partly used slabs ---- */
 
-HAK_RACY static unsigned racy_used(const struct slab *s) { return slab_used(s); }
+HAK_RACY static unsigned slab_used_estimate(const struct slab *s) { return slab_used(s); }
 
 /* `max_out`: a slab with more blocks out has hardly a free page. */
 static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
@@ -378,7 +378,7 @@ static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsign
     }
     if (ours)
         return s->place & PLACE_OWNED ? pages_trim(s, all) : 0;
-    if (racy_used(s) > (uint64_t)max_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
+    if (slab_used_estimate(s) > (uint64_t)max_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
         return 0;
     s->place = 0;
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))

@@ -26,7 +26,7 @@
 
 #include "../../src/heap.h"
 #include "../../src/options.h"
-#include "../../src/spans.h"
+#include "../../src/secure_span.h"
 
 static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;
@@ -279,7 +279,7 @@ static size_t span_slots(size_t slot) {
     case KIND_MID:
     case KIND_LARGE: return s->slots;
     case KIND_HUGE: return huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
-    case KIND_SECURE: return 1;
+    case KIND_SECURE_SMALL: return 1;
     default: return 0;
     }
 }

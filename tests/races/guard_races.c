@@ -1,7 +1,7 @@
 /* The pool of guarded samples: two threads compete for a block of it. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "guard.h"
+#include "guard_sample.h"
 
 static uint64_t *block[2];
 
@@ -17,7 +17,7 @@ static void put(unsigned i) {
     if (block[i] == NULL)
         return;
     race_expect(kit_is_open(block[i]) && *block[i] == i + 1);
-    kind_sampled.free(kit_heap[0], slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
+    kind_guard_page.free(kit_heap[0], slab_at_offset((uintptr_t)block[i] - hak_region.base), block[i]);
 }
 
 static void guard_0(void) { get(0); }
@@ -40,7 +40,7 @@ static void guard_check(void) {
         const struct slab *s = slab_of_slot(slot);
         bool is_live = slot == live[0] || slot == live[1];
         race_expect(!is_live || guard_is_live(s));
-        race_expect(kit_is_open(slot_address(slot)) == (slab_kind(s) != KIND_SAMPLED || is_live));
+        race_expect(kit_is_open(slot_address(slot)) == (slab_kind(s) != KIND_GUARD_PAGE || is_live));
     }
 }
 

@@ -28,11 +28,11 @@ static uint64_t random_for(unsigned n, unsigned wanted) {
 
 static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment) {
     bool zero;
-    return kind_secure.malloc(h, bytes, alignment, &zero);
+    return kind_secure_small.malloc(h, bytes, alignment, &zero);
 }
 static void give_back(struct heap *h, void *p) {
-    kind_secure.free(h, slab_of(p), p);
-    kind_secure.empty(h);
+    kind_secure_small.free(h, slab_of(p), p);
+    kind_secure_small.empty(h);
 }
 
 /* Fills SuperSlab 0. Returns the number of its blocks. */
@@ -50,9 +50,9 @@ static unsigned full_setup(void) {
     for (unsigned i = 0; i < n; i++) {
         kept[i] = secure_malloc(kit_heap[i + 1 < n ? 0 : 1], BYTES, 8);
         if (i + 2 == n)
-            kind_secure.empty(kit_heap[0]);
+            kind_secure_small.empty(kit_heap[0]);
     }
-    kind_secure.empty(kit_heap[1]);
+    kind_secure_small.empty(kit_heap[1]);
     kit_is_settled = true;
     return n;
 }
@@ -67,7 +67,7 @@ static void spans_setup(void) {
     block = secure_malloc(kit_heap[1], BYTES, 8);
     superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
     race_expect(superslab != first && span_index(slot_of(slab_of(block)), 0) == 2);
-    kind_secure.empty(kit_heap[1]);
+    kind_secure_small.empty(kit_heap[1]);
     struct slab *gone = slab_of(kept[0]);
     for (unsigned i = 0; i < n; i++)
         if (slab_of(kept[i]) == gone)
@@ -81,7 +81,7 @@ static void spans_setup(void) {
 /* ---- spans: one block comes back while another thread takes from the slab, gives all of it back, and has the
  * SuperSlab cut into spans of another size, where it starts and ends the slab with the same span number ---- */
 
-static void spans_0(void) { kind_secure.free_without_heap(slab_of(block), block); }
+static void spans_0(void) { kind_secure_small.free_without_heap(slab_of(block), block); }
 static void spans_1(void) {
     struct heap *h = kit_heap[2];
     give_back(h, secure_malloc(h, BYTES, 8));
@@ -138,16 +138,16 @@ static void offer_setup(void) {
     block = kept[n - 1];
     for (unsigned i = 0; i + 1 < n; i++)
         if (slab_of(kept[i]) == slab_of(block))
-            kind_secure.free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
+            kind_secure_small.free(kit_heap[held++ < 5 ? 2 : 3], slab_of(kept[i]), kept[i]);
     race_expect(held == 7 && load_relaxed(&slab_of(block)->secure->held) == 9);
     race_expect(!superslab_is_offered(slot_of(slab_of(block)), slab_class(slab_of(block))));
     race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
 }
 static void offer_1(void) {
-    kind_secure.empty(kit_heap[2]);
-    kind_secure.empty(kit_heap[3]);
+    kind_secure_small.empty(kit_heap[2]);
+    kind_secure_small.empty(kit_heap[3]);
     third = secure_malloc(kit_heap[2], THIRD_BYTES, 8);
-    kind_secure.empty(kit_heap[2]);
+    kind_secure_small.empty(kit_heap[2]);
 }
 static void offer_check(void) {
     spans_check();

@@ -126,7 +126,7 @@ void inside_record_list(void *block) {
 void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
     s->secure = NULL;
-    store_relaxed(&s->kind, KIND_SECURE);
+    store_relaxed(&s->kind, KIND_SECURE_SMALL);
 }
 
 static int index_in(const struct slab *s, uintptr_t block) {

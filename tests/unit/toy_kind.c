@@ -37,7 +37,7 @@ static void *toy_take(struct heap *h, size_t bytes, size_t alignment, bool *zero
             return NULL;
         s = slab_of_slot(slot);
         s->bytes = SLOT_BYTES;
-        store_relaxed(&s->class_id, LARGE_CLASS);
+        store_relaxed(&s->class_id, CLASS_NONE);
     }
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->kind, KIND_TOY);

@@ -176,7 +176,7 @@ facts! {
             blocks = "slab.blocks" upto 4, class_id = "slab.class_id" upto 4, kind = "slab.kind" upto 4,
             slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
             inbox = "slab.inbox" upto 8, secure = "slab.secure" upto 8, purged_blocks = "slab.purged_blocks" upto 4,
-            guarded_state = "slab.guarded_state" upto 4, lead_bytes = "slab.lead_bytes" upto 8,
+            secure_large_state = "slab.secure_large_state" upto 4, lead_bytes = "slab.lead_bytes" upto 8,
             span_slots = "slab.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
         arrays: state = "slab.state" of 1;
         constants: slab_size = "sizeof slab" in 1..=4096, secure_line = "SPAN_LINE_BYTES" in 128..=65536,
@@ -184,7 +184,7 @@ facts! {
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
-            kind_huge = "KIND_HUGE" in BYTE, kind_secure = "KIND_SECURE" in BYTE, kind_guarded = "KIND_GUARDED" in BYTE,
+            kind_huge = "KIND_HUGE" in BYTE, kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
             on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE, block_live = "BLOCK_LIVE" in BYTE,
             block_cached = "BLOCK_CACHED" in BYTE, block_state = "BLOCK_STATE" in BYTE,
             state_freed = "STATE_FREED" in 0..=0xffff, state_slack = "STATE_SLACK" in 0..=0xffff,

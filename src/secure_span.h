@@ -10,8 +10,8 @@
  *
  * Any thread may call any function; nothing waits. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_SPANS_H
-#define HAK_SPANS_H
+#ifndef HAK_SECURE_SPAN_H
+#define HAK_SECURE_SPAN_H
 
 #include "heap.h"
 

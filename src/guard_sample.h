@@ -9,8 +9,8 @@
  *
  * The holder of a slot's block touches the slot's entry; `state` passes it on. Reports read it while it may change. */
 /* SPDX-License-Identifier: MIT */
-#ifndef HAK_GUARD_H
-#define HAK_GUARD_H
+#ifndef HAK_GUARD_SAMPLE_H
+#define HAK_GUARD_SAMPLE_H
 
 #include "heap.h"
 

@@ -1,6 +1,6 @@
-/* See guard.h. */
+/* See guard_sample.h. */
 /* SPDX-License-Identifier: MIT */
-#include "guard.h"
+#include "guard_sample.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
@@ -100,7 +100,7 @@ static void set_records(size_t slot, enum slab_kind kind) {
         struct slab *s = slab_of_slot(slot + i);
         s->bytes = 0;
         store_relaxed(&s->state[0], BLOCK_FREE);
-        store_relaxed(&s->class_id, LARGE_CLASS);
+        store_relaxed(&s->class_id, CLASS_NONE);
         store_relaxed(&s->kind, (uint8_t)kind);
     }
 }
@@ -113,7 +113,7 @@ static bool take_pool(struct heap *h) {
     if (slot == BITSET_NONE)
         return false;
     char *at = slot_address(slot);
-    set_records(slot, KIND_SAMPLED);
+    set_records(slot, KIND_GUARD_PAGE);
     fail_explain(report_stacks);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
@@ -238,7 +238,7 @@ HAK_RACY static void guard_count(const struct slab *s, struct span_use *use) {
     use->out_bytes = block_state_racy(s, 0) == BLOCK_LIVE ? *(const volatile size_t *)&s->bytes : 0;
 }
 
-const struct kind kind_sampled = {
+const struct kind kind_guard_page = {
     .name = "a sampled block",
     .free = guard_free,
     .find = guard_find,

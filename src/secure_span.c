@@ -1,6 +1,6 @@
-/* See spans.h. */
+/* See secure_span.h. */
 /* SPDX-License-Identifier: MIT */
-#include "spans.h"
+#include "secure_span.h"
 #include "limits.h"
 #include "options.h"
 #include "os.h"

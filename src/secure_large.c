@@ -12,7 +12,7 @@
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 /* SPDX-License-Identifier: MIT */
-#include "guarded.h"
+#include "secure_large.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
@@ -44,7 +44,7 @@ static struct {
     _Atomic int64_t kept_pages; /* of blocks in quarantine that are resident */
     _Atomic int64_t waiting_slots; /* slots of freed blocks that are not back in the pool yet */
     _Atomic uint32_t guards;       /* blocks with guards */
-} guarded_all;
+} secure_large_all;
 
 static size_t committed_bytes(size_t bytes) { return round_up(max_size(bytes, 1), os_page_bytes()); }
 static char *block_of(const struct slab *s) { return slab_address(s) + s->lead_bytes % SLOT_BYTES; }
@@ -106,14 +106,14 @@ static bool is_shut(const struct slab *s) {
 
 static void lose_guards(struct slab *s) {
     s->has_guards = false;
-    rmw_add(&guarded_all.guards, (uint32_t)-1);
+    rmw_add(&secure_large_all.guards, (uint32_t)-1);
 }
 
 /* Adds guard pages, unless there are too many already or the kernel has no mappings left. */
 static void guard(struct slab *s, bool shut) {
     char *begin = span_begin(s), *block = block_of(s), *behind = block + committed_bytes(s->bytes);
     s->has_guards = true;
-    bool room = rmw_add(&guarded_all.guards, 1) < GUARDS_MAX;
+    bool room = rmw_add(&secure_large_all.guards, 1) < GUARDS_MAX;
     if (!room ||
         (!shut && (!os_forbid(begin, (size_t)(block - begin)) || !os_forbid(behind, (size_t)(span_end(s) - behind)))))
         lose_guards(s);
@@ -128,7 +128,8 @@ static char *open_part(const struct slab *s, size_t *bytes) {
 /* Whether programs seem to touch blocks of about this size whole. */
 static bool are_touched(size_t bytes) {
     return bytes <= POPULATE_BYTES_MAX &&
-           load_relaxed(&guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MAX / 2 && option(OPT_POPULATE);
+           load_relaxed(&secure_large_all.touched[bytes > KEEP_BLOCK_BYTES_MAX]) > TOUCHED_MAX / 2 &&
+           option(OPT_POPULATE);
 }
 
 /* Makes the block accessible and zero, and the span around it inaccessible. `zero`: the whole span is zero already. */
@@ -179,8 +180,8 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
         return NULL;
     }
     put_canary(s);
-    store_relaxed(&s->guarded_state, BLOCK_LIVE);
-    store_relaxed(&s->kind, KIND_GUARDED);
+    store_relaxed(&s->secure_large_state, BLOCK_LIVE);
+    store_relaxed(&s->kind, KIND_SECURE_LARGE);
     return block_of(s);
 }
 
@@ -190,7 +191,7 @@ static bool huge_pages_pay(size_t bytes) {
            !limits_set() && !hak_region.window;
 }
 
-void *guarded_malloc(struct heap *h, size_t bytes, size_t alignment) {
+void *secure_large_malloc(struct heap *h, size_t bytes, size_t alignment) {
     if (huge_pages_pay(bytes)) {
         void *p = begin_block(h, bytes, max_size(alignment, SUPERSLAB_BYTES), true);
         if (p != NULL)
@@ -215,7 +216,7 @@ static size_t written_pages(const char *begin, size_t bytes) {
         for (written -= step - 1; written < end && !memory_is_zero(at + written * page, page);)
             written++;
     written = min_size(written, n);
-    _Atomic int32_t *of_size = &guarded_all.touched[bytes > KEEP_BLOCK_BYTES_MAX];
+    _Atomic int32_t *of_size = &secure_large_all.touched[bytes > KEEP_BLOCK_BYTES_MAX];
     int32_t before = load_relaxed(of_size);
     bool whole = written >= n - n / 4;
     if (before != (whole ? TOUCHED_MAX : 0))
@@ -225,9 +226,9 @@ static size_t written_pages(const char *begin, size_t bytes) {
 
 /* Whether this many more unused pages may stay resident: in all, at most as many as are in use, plus KEEP_BYTES. */
 static bool may_keep(size_t pages) {
-    size_t slots = spans_resident_bound((size_t)load_relaxed(&guarded_all.waiting_slots), 1);
+    size_t slots = spans_resident_bound((size_t)load_relaxed(&secure_large_all.waiting_slots), 1);
     size_t most = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
-    return load_relaxed(&guarded_all.kept_pages) + (int64_t)pages <= (int64_t)most;
+    return load_relaxed(&secure_large_all.kept_pages) + (int64_t)pages <= (int64_t)most;
 }
 
 /* Clears what was written in a freed block, if that may stay resident, and purges the rest. Not without guards: then
@@ -241,7 +242,7 @@ static bool keep(struct slab *s, char *begin, size_t bytes) {
     memset(begin, 0, written_bytes);
     if (written_bytes < bytes && !os_advise(OS_PURGE, begin + written_bytes, bytes - written_bytes))
         return false;
-    rmw_add(&guarded_all.kept_pages, (int64_t)written);
+    rmw_add(&secure_large_all.kept_pages, (int64_t)written);
     s->kept_pages = (uint16_t)written;
     return true;
 }
@@ -257,13 +258,13 @@ static void shut_block(struct slab *s) {
     bool forbidden = os_forbid(begin, bytes);
     set_shut(s, forbidden && zero);
     if (zero && s->kept_pages == 0)
-        store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
+        store_relaxed(&s->secure_large_state, BLOCK_FREE | BLOCK_CLEAN);
     if (s->has_guards)
         lose_guards(s);
 }
 
 static void stop_keeping(struct slab *s) {
-    rmw_add(&guarded_all.kept_pages, -(int64_t)s->kept_pages);
+    rmw_add(&secure_large_all.kept_pages, -(int64_t)s->kept_pages);
     s->kept_pages = 0;
 }
 
@@ -271,24 +272,26 @@ static void stop_keeping(struct slab *s) {
 static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
-    rmw_add(&guarded_all.waiting_slots, -(int64_t)s->span_slots);
-    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots, !(load_relaxed(&s->guarded_state) & BLOCK_CLEAN));
+    rmw_add(&secure_large_all.waiting_slots, -(int64_t)s->span_slots);
+    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots,
+         !(load_relaxed(&s->secure_large_state) & BLOCK_CLEAN));
 }
 
 static struct slab *quarantine(struct heap *h, struct slab *s) {
     if (s->bytes > QUARANTINE_BLOCK_BYTES_MAX)
         return s;
     uint64_t dice = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
-    s = rmw_swap(&guarded_all.random[dice % QUARANTINE_PLACES], s);
+    s = rmw_swap(&secure_large_all.random[dice % QUARANTINE_PLACES], s);
     if (s == NULL)
         return NULL;
-    uint32_t place = rmw_add(&guarded_all.ring_at, 1) % QUARANTINE_PLACES;
-    return rmw_swap(&guarded_all.ring[place], s);
+    uint32_t place = rmw_add(&secure_large_all.ring_at, 1) % QUARANTINE_PLACES;
+    return rmw_swap(&secure_large_all.ring[place], s);
 }
 
-void guarded_empty(struct heap *h) {
+void secure_large_empty(struct heap *h) {
     for (unsigned i = 0; i < QUARANTINE_PLACES; i++) {
-        struct slab *random = rmw_swap(&guarded_all.random[i], NULL), *oldest = rmw_swap(&guarded_all.ring[i], NULL);
+        struct slab *random = rmw_swap(&secure_large_all.random[i], NULL),
+                    *oldest = rmw_swap(&secure_large_all.ring[i], NULL);
         if (random != NULL)
             release(h, random);
         if (oldest != NULL)
@@ -305,33 +308,33 @@ static size_t purge_place(struct heap *h, _Atomic(struct slab *) *place) {
     if (s->kept_pages != 0 && os_advise(OS_PURGE, block_of(s), committed_bytes(s->bytes))) {
         pages = s->kept_pages;
         stop_keeping(s);
-        store_relaxed(&s->guarded_state, BLOCK_FREE | BLOCK_CLEAN);
+        store_relaxed(&s->secure_large_state, BLOCK_FREE | BLOCK_CLEAN);
     }
     if (!rmw_cas(place, &none, s))
         release(h, s);
     return pages;
 }
 
-size_t guarded_purge(struct heap *h) {
+size_t secure_large_purge(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; i < QUARANTINE_PLACES; i++)
-        pages += purge_place(h, &guarded_all.random[i]) + purge_place(h, &guarded_all.ring[i]);
+        pages += purge_place(h, &secure_large_all.random[i]) + purge_place(h, &secure_large_all.ring[i]);
     return pages;
 }
 
-static void guarded_free(struct heap *h, struct slab *s, void *p) {
+static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
         fail_bad_pointer("free", p, "inside a block", s->bytes);
         return;
     }
-    if (unlikely(!rmw_cas(&s->guarded_state, &live, BLOCK_FREE))) {
+    if (unlikely(!rmw_cas(&s->secure_large_state, &live, BLOCK_FREE))) {
         fail_double_free(p, s->bytes, search_only_freer());
         return;
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
-    rmw_add(&guarded_all.waiting_slots, (int64_t)s->span_slots);
+    rmw_add(&secure_large_all.waiting_slots, (int64_t)s->span_slots);
     shut_block(s);
     s = quarantine(h, s);
     if (s != NULL)
@@ -357,7 +360,7 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     return false;
 }
 
-static bool guarded_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
+static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     char *block = block_of(s);
     size_t room = (size_t)(span_end(s) - block) - os_page_bytes();
@@ -388,42 +391,42 @@ static bool guarded_resize(struct heap *h, struct slab *s, void *p, size_t bytes
     return true;
 }
 
-enum secure_state guarded_find(struct slab *s, const void *p, size_t *bytes) {
+enum secure_state secure_large_find(struct slab *s, const void *p, size_t *bytes) {
     *bytes = s->bytes;
     if ((const char *)p != block_of(s))
         return SECURE_NO_BLOCK;
-    return load_relaxed(&s->guarded_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
+    return load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? SECURE_LIVE : SECURE_FREED;
 }
 
-static void guarded_find_block(struct block *b, const void *p) {
-    if (guarded_find(b->slab, p, &b->bytes) != SECURE_NO_BLOCK)
+static void secure_large_find_block(struct block *b, const void *p) {
+    if (secure_large_find(b->slab, p, &b->bytes) != SECURE_NO_BLOCK)
         b->why = NULL;
 }
 
-static bool guarded_is_free(const struct block *b, const void *p) {
+static bool secure_large_is_free(const struct block *b, const void *p) {
     size_t bytes;
-    return guarded_find(b->slab, p, &bytes) == SECURE_FREED;
+    return secure_large_find(b->slab, p, &bytes) == SECURE_FREED;
 }
 
-HAK_RACY static void guarded_count(const struct slab *s, struct span_use *use) {
+HAK_RACY static void secure_large_count(const struct slab *s, struct span_use *use) {
     size_t bytes = *(const volatile size_t *)&s->bytes;
     use->slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    use->out_bytes = load_relaxed(&s->guarded_state) == BLOCK_LIVE ? bytes : 0;
+    use->out_bytes = load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? bytes : 0;
 }
 
-static void guarded_release(struct heap *h) {
+static void secure_large_release(struct heap *h) {
     if (option(OPT_SECURE))
-        guarded_empty(h);
+        secure_large_empty(h);
 }
 
-const struct kind kind_guarded = {
+const struct kind kind_secure_large = {
     .name = "a guarded block",
-    .free = guarded_free,
-    .resize = guarded_resize,
+    .free = secure_large_free,
+    .resize = secure_large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
-    .find = guarded_find_block,
-    .is_free = guarded_is_free,
+    .find = secure_large_find_block,
+    .is_free = secure_large_is_free,
     .size_fits = secure_size_fits,
-    .release = guarded_release,
-    .count = guarded_count,
+    .release = secure_large_release,
+    .count = secure_large_count,
 };
