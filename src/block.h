@@ -3,7 +3,7 @@
 #ifndef HAK_BLOCK_H
 #define HAK_BLOCK_H
 
-#include "profile.h"
+#include "observe/profile.h"
 #include "region.h"
 
 /* The record that counts, from that of any slot of a mid span or of secure mode's. */

@@ -5,9 +5,9 @@
 #include "limits.h"
 #include "options.h"
 #include "ring.h"
-#include "sample.h"
+#include "observe/sample.h"
 #include "start.h"
-#include "stats.h"
+#include "observe/stats.h"
 
 #include <errno.h>
 

@@ -14,7 +14,7 @@
 #define HAK_HEAP_H
 
 #include "pool.h"
-#include "profile.h"
+#include "observe/profile.h"
 
 enum { OUTBOX_ENTRIES = 128 };
 struct ring; /* ring.h */

@@ -5,7 +5,7 @@
 #include "options.h"
 #include "os.h"
 #include "start.h"
-#include "stats.h"
+#include "observe/stats.h"
 #include "text.h"
 
 #include <errno.h>

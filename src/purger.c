@@ -1,13 +1,13 @@
 /* See purger.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
-#include "inspect.h"
+#include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
 #include "os.h"
 #include "outbox.h"
 #include "presence.h"
-#include "profile.h"
+#include "observe/profile.h"
 #include "purge.h"
 #include "retain.h"
 #include "ring.h"

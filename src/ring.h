@@ -22,7 +22,7 @@
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
-#include "sample.h"
+#include "observe/sample.h"
 
 enum { RING_BLOCKS_MAX = 128, RING_PIECE_BLOCKS = 24 };
 

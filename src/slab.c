@@ -9,7 +9,7 @@
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"
-#include "sample.h"
+#include "observe/sample.h"
 
 #define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
 /* `latency`: with 16 and slabs of any number of blocks P99.99 of free was 5-9 us, and 0.5-0.9 us before there were looks. */

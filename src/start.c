@@ -3,7 +3,7 @@
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
-#include "guard_sample.h"
+#include "observe/guard_sample.h"
 #include "heap.h"
 #include "kinds.h"
 #include "limits.h"
@@ -11,9 +11,9 @@
 #include "options.h"
 #include "os.h"
 #include "presence.h"
-#include "sample.h"
-#include "secure.h"
-#include "stats.h"
+#include "observe/sample.h"
+#include "secure/secure.h"
+#include "observe/stats.h"
 #include "tiny.h"
 
 static const char *what_lies_at(const void *p) {

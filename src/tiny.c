@@ -19,7 +19,7 @@
 #include "outbox.h"
 #include "pages.h"
 #include "retain.h"
-#include "sample.h"
+#include "observe/sample.h"
 #include "search.h"
 
 #include <string.h>

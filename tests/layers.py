@@ -23,7 +23,7 @@ def table_rows(tour):
 
 
 def breaches(root):
-    files = sorted(path for path in (root / "src").iterdir() if path.suffix in (".c", ".cc", ".h"))
+    files = sorted(path for path in (root / "src").rglob("*") if path.suffix in (".c", ".cc", ".h"))
     stems = {path.stem for path in files}
     layer, last = {}, 0
     for number, names in table_rows(root / "docs" / "tour.md"):
@@ -39,13 +39,13 @@ def breaches(root):
                 layer[name] = number
     for path in files:
         if path.stem not in layer:
-            yield f"src/{path.name}: is in no layer of docs/tour.md"
+            yield f"{path.relative_to(root)}: is in no layer of docs/tour.md"
     for path in files:
         for line, text in enumerate(path.read_text().splitlines(), 1):
             include = re.match(r'\s*#\s*include\s+"([^"]+)"', text)
             of, own = layer.get(pathlib.Path(include.group(1)).stem) if include else None, layer.get(path.stem)
             if of and own and of > own and (root / "src" / include.group(1)).exists():
-                yield f"src/{path.name}:{line}: of layer {own} includes {include.group(1)} of layer {of}"
+                yield f"{path.relative_to(root)}:{line}: of layer {own} includes {include.group(1)} of layer {of}"
 
 
 def main():

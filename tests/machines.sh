@@ -173,7 +173,7 @@ musl_workloads() {
 
 musl_clang() {
   find "$ROOT/src" -name '*.c' -print0 | xargs -0 -n 1 clang -fsyntax-only -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Werror \
-    -nostdinc -isystem "$(clang -print-resource-dir)/include" -isystem "$MUSL" -I"$ROOT/include"
+    -nostdinc -isystem "$(clang -print-resource-dir)/include" -isystem "$MUSL" -iquote "$ROOT/src" -I"$ROOT/include"
 }
 
 # ---- the steps ----

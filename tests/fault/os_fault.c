@@ -25,8 +25,9 @@
 #include <unistd.h>
 
 #include "../../src/heap.h"
+#include "../../src/kinds.h"
 #include "../../src/options.h"
-#include "../../src/secure_span.h"
+#include "../../src/secure/secure_span.h"
 
 static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;

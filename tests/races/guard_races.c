@@ -1,7 +1,7 @@
 /* The pool of guarded samples: two threads compete for a block of it. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "guard_sample.h"
+#include "observe/guard_sample.h"
 
 static uint64_t *block[2];
 

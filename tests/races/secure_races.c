@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "options.h"
-#include "secure.h"
+#include "secure/secure.h"
 
 enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot and of two */
 

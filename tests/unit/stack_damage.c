@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cfi.h"
+#include "observe/cfi.h"
 
 static uint64_t state;
 static uint64_t random_number(void) {

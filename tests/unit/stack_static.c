@@ -2,7 +2,7 @@
  * other unwinder to compare with, so every function records its own return address. If it fails, profiles of such
  * programs are empty. */
 /* SPDX-License-Identifier: MIT */
-#include "stack.h"
+#include "observe/stack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

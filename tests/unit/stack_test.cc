@@ -16,7 +16,7 @@
 #include "stack_shapes.h"
 
 extern "C" {
-#include "stack.h"
+#include "observe/stack.h"
 }
 
 namespace {

@@ -1,4 +1,4 @@
-//! Where things lie in the library of another process: the tables of `struct inspect` (src/inspect.h), checked.
+//! Where things lie in the library of another process: the tables of `struct inspect` (src/observe/inspect.h), checked.
 //!
 //!  1. The process may lie: whoever runs it wrote these tables. `Layout::read` is the one place that believes them, after
 //!     it has checked each fact by its kind: a field lies within its struct, an array has the elements it is read for, a
@@ -241,7 +241,7 @@ facts! {
 }
 
 facts! {
-    /// The heap profile (src/profile.h).
+    /// The heap profile (src/observe/profile.h).
     ProfileFacts {
         numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, stacks_used = "profile.stacks_used" upto 8,

@@ -1,9 +1,9 @@
 //! The heap of another process: found, read and steered from outside, without its help.
 //!
-//!  1. finding.rs finds the ELF note that src/inspect.h describes, among what the process has mapped.
+//!  1. finding.rs finds the ELF note that src/observe/inspect.h describes, among what the process has mapped.
 //!  2. layout.rs reads where the fields of the C structs lie, so that nothing here knows their layout.
 //!  3. reader.rs takes a `Snapshot` (model.rs): all slab records in bulk, with the kernel's word on which pages are
-//!     resident (residency.rs), counted as src/stats.c does (spans.rs); what is resident besides is named by rest.rs.
+//!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
 //!  6. target.rs is what the commands see. It limits the time of each question (patience.rs).

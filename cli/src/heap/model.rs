@@ -76,7 +76,7 @@ macro_rules! terms {
     };
 }
 
-// The table of the library, TERMS in src/stats.h: a test compares the two.
+// The table of the library, TERMS in src/observe/stats.h: a test compares the two.
 terms! {
     live, "live", "blocks the program holds, rounding included";
     untouched_live, "untouched live", "of these, never touched: not resident";
@@ -205,7 +205,7 @@ mod tests {
     /// If it fails, the command and the library call a term by two names.
     #[test]
     fn terms_are_those_of_the_library() {
-        let header = include_str!("../../../src/stats.h");
+        let header = include_str!("../../../src/observe/stats.h");
         let lines = header.lines().filter(|line| line.starts_with("X("));
         let theirs: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let ours = Terms::default().parts();

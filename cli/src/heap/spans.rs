@@ -1,4 +1,4 @@
-//! From slab records to the terms of the sum: the same counting as in src/stats.c, class by class.
+//! From slab records to the terms of the sum: the same counting as in src/observe/stats.c, class by class.
 //!
 //!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span is
 //!     split into live, cached and free. EMPTY ones are a term; what is resident of UNUSED ones is huge-page rounding.

@@ -24,7 +24,7 @@ const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 const OBJECT: u64 = 65536;
 
-/// The library's tables (src/profile.h).
+/// The library's tables (src/observe/profile.h).
 #[derive(Debug, Default)]
 pub struct Sampled {
     /// Mean bytes between samples; 0: there are none any more.

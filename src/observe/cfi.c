@@ -1,6 +1,6 @@
 /* The unwind tables: see cfi.h. The format is that of the Linux Standard Base (.eh_frame) and DWARF 5, chapter 6.4. */
 /* SPDX-License-Identifier: MIT */
-#include "cfi.h"
+#include "observe/cfi.h"
 
 #include <string.h>
 

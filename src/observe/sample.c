@@ -1,6 +1,6 @@
 /* See sample.h. */
 /* SPDX-License-Identifier: MIT */
-#include "sample.h"
+#include "observe/sample.h"
 #include "options.h"
 #include "os.h"
 

@@ -3,7 +3,7 @@
 #ifndef HAK_SECURE_LARGE_H
 #define HAK_SECURE_LARGE_H
 
-#include "secure_block.h"
+#include "secure/secure_block.h"
 
 void *secure_large_malloc(struct heap *h, size_t bytes, size_t alignment);
 /* What p is; *bytes: the size that was asked for. */

@@ -1,15 +1,15 @@
 /* The tables that inspect.h describes. */
 /* SPDX-License-Identifier: MIT */
-#include "inspect.h"
+#include "observe/inspect.h"
 #include "block.h"
 #include "hakmem.h"
 #include "kinds.h"
 #include "options.h"
 #include "presence.h"
-#include "profile.h"
+#include "observe/profile.h"
 #include "ring.h"
-#include "secure_block.h"
-#include "secure_span.h"
+#include "secure/secure_block.h"
+#include "secure/secure_span.h"
 
 // clang-format off
 /* F(struct, field) */

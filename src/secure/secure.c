@@ -12,7 +12,7 @@
  * The holder of a block writes its state. If two threads free a block at the same moment, the error is reported later,
  * when the block returns to its slab, or is handed out, for the second time. */
 /* SPDX-License-Identifier: MIT */
-#include "secure.h"
+#include "secure/secure.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
@@ -21,10 +21,10 @@
 #include "presence.h"
 #include "ring.h"
 #include "search.h"
-#include "secure_damage.h"
-#include "secure_large.h"
-#include "secure_slab.h"
-#include "secure_span.h"
+#include "secure/secure_damage.h"
+#include "secure/secure_large.h"
+#include "secure/secure_slab.h"
+#include "secure/secure_span.h"
 #include "thread.h"
 
 #define TINY_FIFO 64

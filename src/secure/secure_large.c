@@ -12,7 +12,7 @@
  *
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 /* SPDX-License-Identifier: MIT */
-#include "secure_large.h"
+#include "secure/secure_large.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
@@ -21,7 +21,7 @@
 #include "os.h"
 #include "ring.h"
 #include "search.h"
-#include "zero.h"
+#include "secure/zero.h"
 
 #include <string.h>
 

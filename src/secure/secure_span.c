@@ -1,10 +1,10 @@
 /* See secure_span.h. */
 /* SPDX-License-Identifier: MIT */
-#include "secure_span.h"
+#include "secure/secure_span.h"
 #include "limits.h"
 #include "options.h"
 #include "os.h"
-#include "secure_random.h"
+#include "secure/secure_random.h"
 
 #include <string.h>
 

@@ -3,15 +3,15 @@
  * A thread raises `held`, which reserves blocks, before it clears their bits, and lowers `held` after it has set bits.
  * The thread that brings the last block back sets `held` to 0 in the same compare-and-swap, and gives the span back. */
 /* SPDX-License-Identifier: MIT */
-#include "secure_slab.h"
+#include "secure/secure_slab.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
 #include "os.h"
 #include "presence.h"
 #include "search.h"
-#include "secure_damage.h"
-#include "secure_span.h"
+#include "secure/secure_damage.h"
+#include "secure/secure_span.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 

@@ -1,6 +1,6 @@
 /* Damage to secure mode's blocks. See secure_damage.h. */
 /* SPDX-License-Identifier: MIT */
-#include "secure_damage.h"
+#include "secure/secure_damage.h"
 #include "fail.h"
 #include "presence.h"
 

@@ -10,7 +10,7 @@
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
-#include "profile.h"
+#include "observe/profile.h"
 #include "scratch.h"
 #include "text.h"
 

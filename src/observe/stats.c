@@ -1,6 +1,6 @@
 /* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
 /* SPDX-License-Identifier: MIT */
-#include "stats.h"
+#include "observe/stats.h"
 #include "hakmem.h"
 #include "heap.h"
 #include "inbox.h"
@@ -10,7 +10,7 @@
 #include "options.h"
 #include "os.h"
 #include "scratch.h"
-#include "secure_span.h"
+#include "secure/secure_span.h"
 
 #include <string.h>
 

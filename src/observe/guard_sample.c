@@ -1,13 +1,13 @@
 /* See guard_sample.h. */
 /* SPDX-License-Identifier: MIT */
-#include "guard_sample.h"
+#include "observe/guard_sample.h"
 #include "block.h"
 #include "fail.h"
 #include "kinds.h"
 #include "options.h"
 #include "os.h"
-#include "profile.h"
-#include "stack.h"
+#include "observe/profile.h"
+#include "observe/stack.h"
 #include "text.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };

@@ -1,7 +1,7 @@
 /* The probes themselves: see probes.h. The macros of systemtap's sys/sdt.h, of which we keep a copy, write the
  * notes. */
 /* SPDX-License-Identifier: MIT */
-#include "probes.h"
+#include "observe/probes.h"
 
 #define _SDT_HAS_SEMAPHORES 1 /* NOLINT(bugprone-reserved-identifier): sdt.h asks for it */
 #define STAP_SDT_ARG_CONSTRAINT r

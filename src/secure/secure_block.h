@@ -6,9 +6,9 @@
 #include "canary.h"
 #include "links.h"
 #include "os.h"
-#include "secure_random.h"
-#include "secure_span.h"
-#include "zero.h"
+#include "secure/secure_random.h"
+#include "secure/secure_span.h"
+#include "secure/zero.h"
 
 #define CANARY_BYTES 8
 

@@ -4,7 +4,7 @@
 #ifndef HAK_SECURE_DAMAGE_H
 #define HAK_SECURE_DAMAGE_H
 
-#include "secure_block.h"
+#include "secure/secure_block.h"
 
 HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
     return block_index(part->divisor, (uint32_t)(block - part->start));

@@ -9,9 +9,9 @@
  * All threads share the cache by relaxed loads and stores: an entry of which two threads wrote one half each does not
  * match its key. The key includes the module's identity, because a library may be loaded where another one was. */
 /* SPDX-License-Identifier: MIT */
-#include "stack.h"
+#include "observe/stack.h"
 
-#include "cfi.h"
+#include "observe/cfi.h"
 
 enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12 };
 

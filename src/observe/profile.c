@@ -1,9 +1,9 @@
 /* See profile.h. */
 /* SPDX-License-Identifier: MIT */
-#include "profile.h"
+#include "observe/profile.h"
 #include "os.h"
-#include "probes.h"
-#include "stack.h"
+#include "observe/probes.h"
+#include "observe/stack.h"
 
 #include <string.h>
 

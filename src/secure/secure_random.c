@@ -1,6 +1,6 @@
 /* See secure_random.h. */
 /* SPDX-License-Identifier: MIT */
-#include "secure_random.h"
+#include "secure/secure_random.h"
 #include "os.h"
 
 uint64_t secure_random(struct heap *h) {

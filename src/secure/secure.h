@@ -14,7 +14,7 @@
 #ifndef HAK_SECURE_H
 #define HAK_SECURE_H
 
-#include "secure_block.h"
+#include "secure/secure_block.h"
 
 /* ---- the hit path of malloc ----
  * For sizes that fit into a block of a class. All that is not simple is left to secure_hand_out and secure_malloc. */

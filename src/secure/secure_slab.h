@@ -4,7 +4,7 @@
 #ifndef HAK_SECURE_SLAB_H
 #define HAK_SECURE_SLAB_H
 
-#include "secure_block.h"
+#include "secure/secure_block.h"
 
 /* Starts a slab and reserves `taken` of its blocks for the caller. NULL: there is no memory. */
 struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken);
