@@ -40,7 +40,7 @@ static void *no_memory(struct heap *h) {
 }
 
 /* What is held back goes to the pool, in the hope that a second try succeeds. */
-static void collect(struct heap *h) {
+static void alloc_empty_caches(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->release != NULL)
             kinds[i]->release(h);
@@ -50,7 +50,7 @@ static void collect(struct heap *h) {
 
 /* All that can be given back. Returns how many bytes were. */
 static size_t give_back(struct heap *h) {
-    collect(h);
+    alloc_empty_caches(h);
     size_t pages = 0;
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
@@ -166,7 +166,7 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
     void *p = NULL;
     for (unsigned tries = 0; tries < 2 && p == NULL; tries++) {
         if (unlikely(tries != 0))
-            collect(h);
+            alloc_empty_caches(h);
         bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
         p = samples ? take_sampled(h, bytes, alignment, zero) : kind->malloc(h, bytes, alignment, zero);
     }

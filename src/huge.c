@@ -39,7 +39,7 @@ static struct canaries canaries_of(const struct slab *s) {
                              room >= (size_t)2 * CANARY_TAIL_BYTES ? run - CANARY_TAIL_BYTES : 0};
 }
 
-static void set_bytes(struct slab *s, size_t asked, bool zero) {
+static void huge_set_bytes(struct slab *s, size_t asked, bool zero) {
     s->bytes = round_up(asked, os_page_bytes());
     s->slack_bytes = (uint32_t)(s->bytes - asked);
     struct canaries c = canaries_of(s);
@@ -71,7 +71,7 @@ static void clear_canaries(const struct slab *s, char *block) {
 
 static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, bool zero) {
     struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS);
-    set_bytes(s, bytes, zero);
+    huge_set_bytes(s, bytes, zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_HUGE);
@@ -157,7 +157,7 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
         count(&h->pool.counters, COUNT_huge_grown_in_place);
     }
     clear_canaries(s, slab_address(s));
-    set_bytes(s, bytes, false);
+    huge_set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give_run(&h->pool, first_superslab(s) + wanted, have - wanted, true);
     return true;

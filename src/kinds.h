@@ -18,14 +18,14 @@ struct ring_entry;
 // clang-format off
 /* X(number, row) */
 #define KINDS(X) \
-X(KIND_FREE,    kind_free)    /* the slot is the pool's, or not the first of its block */ \
-X(KIND_TINY,    kind_tiny) \
-X(KIND_MID,     kind_mid)     /* every slot of the span; first_offset leads to the record that counts */ \
-X(KIND_LARGE,   kind_large) \
-X(KIND_HUGE,    kind_huge) \
-X(KIND_GUARD_PAGE, kind_guard_page) /* a slot of the guard pool, one block */ \
-X(KIND_SECURE_SMALL,  kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
-X(KIND_SECURE_LARGE, kind_secure_large) /* secure mode, large and huge: the slot the block begins in */
+X(KIND_FREE,         kind_free)          /* the slot is the pool's, or not the first of its block */ \
+X(KIND_TINY,         kind_tiny) \
+X(KIND_MID,          kind_mid)           /* every slot of the span; first_offset leads to the record that counts */ \
+X(KIND_LARGE,        kind_large) \
+X(KIND_HUGE,         kind_huge) \
+X(KIND_GUARD_PAGE,   kind_guard_page)    /* a slot of the guard pool, one block */ \
+X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
+X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */
 // clang-format on
 
 enum slab_kind {

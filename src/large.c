@@ -13,7 +13,7 @@
 #include "kinds.h"
 #include "ring.h"
 
-static void set_bytes(struct slab *s, size_t asked, bool zero) {
+static void large_set_bytes(struct slab *s, size_t asked, bool zero) {
     s->slack_bytes = (uint32_t)(s->bytes - asked);
     if (!zero)
         canary_put(s, slab_address(s) + asked, s->slack_bytes);
@@ -42,7 +42,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
         if (cached.block != 0) {
-            set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
+            large_set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
             return ring_hand_out(cached, zero);
         }
         ring_ran_empty(h, ring_of_slots(slots), slots * SLOT_BYTES);
@@ -55,7 +55,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
     s->bytes = slots * SLOT_BYTES;
-    set_bytes(s, bytes, *zero);
+    large_set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_LARGE);
@@ -99,7 +99,7 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
     memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
     s->bytes = wanted * SLOT_BYTES;
-    set_bytes(s, bytes, false);
+    large_set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
     return true;

@@ -5,7 +5,7 @@
 #include "search.h"
 
 /* Does not tell whether the block is free. */
-static struct block find(const void *p) {
+static struct block lookup_find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
     if (!region_has(p))
         return b;
@@ -16,7 +16,7 @@ static struct block find(const void *p) {
 }
 
 struct block lookup_live(const void *p, const char *call) {
-    struct block b = find(p);
+    struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer(call, p, b.why, b.bytes);
     else if (!kind_of(b.slab)->is_free(&b, p))
@@ -27,7 +27,7 @@ struct block lookup_live(const void *p, const char *call) {
 }
 
 bool lookup_for_free(void *p) {
-    struct block b = find(p);
+    struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
     else if (slab_kind(b.slab) != KIND_TINY || kind_tiny.is_free(&b, p))

@@ -35,7 +35,7 @@ unsigned mid_block_at(const struct slab *s, const void *p) {
 
 /* ---- slabs ---- */
 
-static void set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
+static void mid_set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
     for (unsigned i = 0; i < slots; i++) {
         s[i].first_offset = (uint8_t)i;
         store_relaxed(&s[i].kind, (uint8_t)kind);
@@ -43,7 +43,7 @@ static void set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
 }
 
 /* The slab may have begun a next life meanwhile, whose offer this one covers: then that is made again. */
-static void offer(struct slab *s) {
+static void mid_offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
@@ -52,7 +52,7 @@ static void offer(struct slab *s) {
 }
 
 /* A new slab; its lowest `taken` blocks are the caller's. */
-static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
+static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     bool zero;
     unsigned slots = size_classes[c].slots;
     size_t slot = pool_take(&h->pool, slots, 1, c + 1, &zero);
@@ -70,10 +70,10 @@ static struct slab *start_slab(struct heap *h, unsigned c, unsigned taken) {
         store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
     store_relaxed(&s->kept_thin, false);
-    set_kind(s, slots, KIND_MID);
+    mid_set_kind(s, slots, KIND_MID);
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
-    store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with take_bits */
+    store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with mid_take_bits */
     if (rest != 0)
         superslab_offer(slot, c);
     return s;
@@ -102,16 +102,16 @@ HAK_INLINE bool forget_thin(struct slab *s) {
 }
 
 /* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is gone. */
-static unsigned return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     for (;;) {
         uint64_t all = all_blocks(slab_class(s));
         uint64_t before =
-            PROVEN(give_back, rmw_or(&s->free_blocks, mask)); /* pairs with take_bits, for the state bytes */
+            PROVEN(give_back, rmw_or(&s->free_blocks, mask)); /* pairs with mid_take_bits, for the state bytes */
         HAK_ASSERT((before & mask) == 0);
         if ((before | mask) != all || !PROVEN(retire, rmw_cas(&s->free_blocks, &all, 0))) {
             /* An offer that came late from the slot's former life may have overwritten ours: look. */
             if (before == 0 || !superslab_is_offered(slot_of(s), slab_class(s)))
-                offer(s);
+                mid_offer(s);
             return count_bits(all & ~(before | mask));
         }
         /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
@@ -123,13 +123,13 @@ static unsigned return_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     unsigned c = slab_class(s), slots = s->slots;
     count(&h->pool.counters, COUNT_mid_retired);
     forget_thin(s);
-    set_kind(s, slots, KIND_FREE);
+    mid_set_kind(s, slots, KIND_FREE);
     pool_give(&h->pool, slot_of(s), slots, c + 1);
     return 0;
 }
 
 /* Up to `most` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
-static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned most) {
+static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned most) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
     do {
         if (w == 0)
@@ -139,13 +139,13 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
             taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
     if (PROVEN(take_class, slab_class(s) != c)) { /* holding blocks of it, we can tell: it has become another slab */
-        return_blocks(h, s, taken);
+        mid_return_blocks(h, s, taken);
         return 0;
     }
     store_relaxed(&s->idle_passes, 0);
     forget_thin(s);
     if (w != taken)
-        offer(s);
+        mid_offer(s);
     return taken;
 }
 
@@ -153,7 +153,7 @@ static uint64_t take_bits(struct heap *h, struct slab *s, unsigned c, unsigned m
 
 /* Of these free blocks, those that may be resident. Of blocks that are not ours, in a slab that may be none any more, this is a
  * guess; then whoever has the record now may be writing it. */
-HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
+HAK_RACY static uint64_t mid_resident_blocks(const struct slab *s, uint64_t blocks) {
     const volatile uint8_t *state = (const volatile uint8_t *)(const volatile void *)s->state;
     for (uint64_t left = blocks; left != 0; left &= left - 1)
         if (state[lowest_bit(left)] & (BLOCK_CLEAN | BLOCK_PURGED))
@@ -164,12 +164,12 @@ HAK_RACY static uint64_t resident_of(const struct slab *s, uint64_t blocks) {
 /* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
  * ours. */
 static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
-    if (!all && count_bits(resident_of(s, load_relaxed(&s->free_blocks))) < min_blocks)
+    if (!all && count_bits(mid_resident_blocks(s, load_relaxed(&s->free_blocks))) < min_blocks)
         return 0;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
         return 0;
-    uint64_t resident = all ? ours : resident_of(s, ours);
+    uint64_t resident = all ? ours : mid_resident_blocks(s, ours);
     size_t page = os_page_bytes(), trimmed = 0;
     unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
@@ -185,7 +185,7 @@ static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_
         }
         left &= ~run;
     }
-    return_blocks(h, s, ours);
+    mid_return_blocks(h, s, ours);
     return trimmed;
 }
 
@@ -219,7 +219,7 @@ static void heed_bound(struct heap *h) {
 
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
  * once more is retained than may be. */
-static void became_thin(struct heap *h, struct slab *s) {
+static void mid_became_thin(struct heap *h, struct slab *s) {
     if (presence_clients() != 1 || rmw_swap(&s->kept_thin, true))
         return;
     rmw_add(&kept_thin.slots, s->slots);
@@ -232,9 +232,9 @@ static void became_thin(struct heap *h, struct slab *s) {
 /* Frees blocks that were in use or in a ring. */
 static void free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     unsigned thin = (unsigned)max_size(s->blocks / THIN_SHARE_MID, THIN_BLOCKS_MIN);
-    unsigned out = return_blocks(h, s, mask);
+    unsigned out = mid_return_blocks(h, s, mask);
     if (unlikely(out != 0 && out <= thin && out + count_bits(mask) > thin))
-        became_thin(h, s);
+        mid_became_thin(h, s);
 }
 
 /* ---- rings ---- */
@@ -259,7 +259,7 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
 
 /* The lowest of the blocks becomes `*block` if there is none yet, the others go into the ring, if there are others. Returns how
  * many had been purged. */
-static unsigned hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, uintptr_t *block) {
+static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, uintptr_t *block) {
     unsigned purged = 0;
     if (*block == 0 && taken != 0) {
         unsigned first = lowest_bit(taken);
@@ -271,7 +271,7 @@ static unsigned hand_out(struct heap *h, struct ring *ring, struct slab *s, uint
 }
 
 /* One block for the caller at least, more into the ring if there is one. */
-static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
+static uintptr_t mid_refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned want = 1;
     if (ring != NULL) {
         ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes, false);
@@ -282,16 +282,16 @@ static uintptr_t refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned purged = 0;
     for (size_t slot; want != 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
-        uint64_t taken = take_bits(h, s, c, want);
+        uint64_t taken = mid_take_bits(h, s, c, want);
         want -= count_bits(taken);
-        purged += hand_out(h, ring, s, taken, &block);
+        purged += mid_hand_out(h, ring, s, taken, &block);
     }
     if (block == 0) {
         want = (unsigned)min_size(want, size_classes[c].blocks);
-        struct slab *s = start_slab(h, c, want);
+        struct slab *s = mid_start_slab(h, c, want);
         if (s == NULL)
             return 0;
-        hand_out(h, ring, s, low_bits(want), &block);
+        mid_hand_out(h, ring, s, low_bits(want), &block);
     }
     if (purged != 0)
         retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
@@ -324,7 +324,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
         caches_leave(h);
         return ring_hand_out(e, zero);
     }
-    uintptr_t block = refill(h, ring, c);
+    uintptr_t block = mid_refill(h, ring, c);
     caches_leave(h);
     if (block == 0)
         return NULL;

@@ -210,7 +210,7 @@ static bool is_zero(const char *at, size_t bytes) {
  * stays moved. Which that is it does not tell, but `to` was zero: what is not zero there now is to go back. By copying,
  * since another move may be refused, too. The pages that were moved keep the access they had in `from`, as do those of
  * `from`: the program may have made them read-only. */
-static void put_back(char *from, char *to, size_t bytes) {
+static void os_move_back(char *from, char *to, size_t bytes) {
     const size_t page = os_page_bytes();
     for (size_t piece = 0, end; piece < bytes; piece = end) {
         bool any = false;
@@ -261,7 +261,7 @@ enum os_moved os_move(void *from, void *to, size_t bytes) {
         if (invalid && !is_known)
             store_relaxed(&os_state.move, MOVE_LACKS);
         fill_holes(to, bytes);
-        put_back(from, to, bytes);
+        os_move_back(from, to, bytes);
         return OS_MOVED_NOTHING;
     }
     /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu, which knows no seccomp, it succeeds there,

@@ -129,9 +129,9 @@ static bool reserve(size_t bytes) {
 static bool open_window_of(unsigned log2) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
-    uint64_t dice = os_random();
-    for (unsigned bits = 46; bits >= 36; bits--, dice = dice >> 7 | dice << 57) {
-        uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (dice & low_bits(bits - 2)), SUPERSLAB_BYTES);
+    uint64_t random = os_random();
+    for (unsigned bits = 46; bits >= 36; bits--, random = random >> 7 | random << 57) {
+        uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (random & low_bits(bits - 2)), SUPERSLAB_BYTES);
         void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
         if (os_map(OS_RESERVE, table, mapped) != table)
             continue;

@@ -38,7 +38,7 @@ static uintptr_t pop(struct heap *h, unsigned c) {
 }
 
 /* The list becomes the heap's; `blocks` it has, SAMPLE_UNCOUNTED will do. */
-static uintptr_t hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
+static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
     h->list[c] = list;
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
@@ -72,7 +72,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
         s->place &= (uint8_t)~PLACE_FRESH;
     }
     slab_refilled(h, end - first, false);
-    return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_by_carving);
+    return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_by_carving);
 }
 
 /* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
@@ -86,20 +86,20 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
     retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
-    return hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
+    return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
 
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (!is_terminator(h->list[c]))
-        return hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
+        return tiny_hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
     unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);
         s->own_frees = false;
         if (!is_terminator(list))
-            return hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
+            return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
     return s->purged_pages != 0 ? take_purged(h, c, s) : 0;
 }
@@ -161,7 +161,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         if (slab_class(s) == c) {       /* its blocks are in our hands, so it can't change any more */
             slab_give_up_current(h, c); /* what is freed into that one must not get among these */
             slab_wanted(c);
-            return hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
+            return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
@@ -177,7 +177,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     return 0;
 }
 
-static struct slab *start_slab(struct heap *h, unsigned c) {
+static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     bool zero;
     size_t slot = pool_take(&h->pool, 1, 1, c + 1, &zero);
     if (slot == BITSET_NONE)
@@ -277,7 +277,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
         return block;
     fresh = h->fresh[c];
     if (fresh == NULL)
-        fresh = start_slab(h, c);
+        fresh = tiny_start_slab(h, c);
     if (fresh == NULL)
         return use_not_yet_due(h, c);
     if (h->current[c] != fresh)

@@ -306,7 +306,7 @@ static void other_instruction(struct machine *m, struct reader *r, uint64_t op) 
 }
 
 /* Runs the program until the location passes the address. False: an instruction is unknown or cut off. */
-static bool run(struct machine *m, struct reader program, uintptr_t address) {
+static bool cfi_run(struct machine *m, struct reader program, uintptr_t address) {
     while (program.at < program.end && !program.is_bad) {
         uint64_t op = read_bytes(&program, 1);
         switch (op & ~(uint64_t)OPERAND) {
@@ -343,7 +343,7 @@ bool cfi_find(const struct os_module *module, uintptr_t address, struct cfi *cfi
     memset(&first, 0, sizeof first);
     struct machine m; /* `remembered` is not cleared: it is large */
     m.common = &common, m.first = m.row = &first, m.base = fde, m.location = begin, m.depth = 0;
-    if (!run(&m, common.program, UINTPTR_MAX))
+    if (!cfi_run(&m, common.program, UINTPTR_MAX))
         return false;
     cfi->row = first;
     m.row = &cfi->row;
@@ -351,7 +351,7 @@ bool cfi_find(const struct os_module *module, uintptr_t address, struct cfi *cfi
     cfi->base = fde;
     cfi->return_register = common.return_register;
     cfi->is_interrupted = common.is_interrupted;
-    return run(&m, r, address);
+    return cfi_run(&m, r, address);
 }
 
 /* ---- expressions ---- */
@@ -387,7 +387,7 @@ static bool binary(uint64_t op, uintptr_t a, uintptr_t b, uintptr_t *value) {
 }
 
 /* Runs an operation that only pushes a value. False: it is not such an operation. */
-static bool push(uint64_t op, struct reader *r, const uintptr_t *registers, uintptr_t *value) {
+static bool cfi_push(uint64_t op, struct reader *r, const uintptr_t *registers, uintptr_t *value) {
     static const uint8_t forms[] = {FORM_U2, FORM_S2, FORM_U4, FORM_S4, FORM_U8, FORM_S8};
     if (op >= OP_LITERAL && op < OP_LITERAL + 32)
         *value = op - OP_LITERAL;
@@ -437,7 +437,7 @@ bool cfi_expression(const uint8_t *expression, const uintptr_t *registers, uintp
     unsigned depth = 1;
     while (r.at < r.end && depth > 0 && depth < EXPRESSION_DEPTH) {
         uint64_t op = read_bytes(&r, 1);
-        if (push(op, &r, registers, &stack[depth]))
+        if (cfi_push(op, &r, registers, &stack[depth]))
             depth++;
         else
             depth = operate(op, &r, stack, depth);

@@ -95,7 +95,7 @@ HAK_RACY void guard_report(const void *address, const char *how) {
 
 /* ---- the pool ---- */
 
-static void set_records(size_t slot, enum slab_kind kind) {
+static void guard_set_records(size_t slot, enum slab_kind kind) {
     for (unsigned i = 0; i < GUARD_SLOTS; i++) {
         struct slab *s = slab_of_slot(slot + i);
         s->bytes = 0;
@@ -113,20 +113,20 @@ static bool take_pool(struct heap *h) {
     if (slot == BITSET_NONE)
         return false;
     char *at = slot_address(slot);
-    set_records(slot, KIND_GUARD_PAGE);
+    guard_set_records(slot, KIND_GUARD_PAGE);
     fail_explain(report_stacks);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
     if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1)))
         return true;
-    set_records(slot, KIND_FREE);
+    guard_set_records(slot, KIND_FREE);
     if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
         pool_give(&h->pool, slot, GUARD_SLOTS, 0);
     return none != 0; /* then another thread was faster */
 }
 
 /* Claims the slot that was freed longest ago, never used ones first; NULL: all are live. */
-static struct guard_slot *claim(void) {
+static struct guard_slot *guard_claim_slot(void) {
     for (;;) {
         struct guard_slot *oldest = NULL;
         uint32_t now = load_relaxed(&guard_pool.frees), age = 0, state = GUARD_UNUSED;
@@ -166,7 +166,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     if (round_up(bytes, max_size(page, alignment)) + 2 * max_size(page, alignment) > SLOT_BYTES ||
         (load_acquire(&guard_pool.first_slot) == 0 && !take_pool(h)))
         return NULL;
-    struct guard_slot *slot = claim();
+    struct guard_slot *slot = guard_claim_slot();
     count(&h->pool.counters, slot != NULL ? COUNT_guarded : COUNT_guard_full);
     if (slot == NULL)
         return NULL;

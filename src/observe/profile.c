@@ -115,7 +115,7 @@ static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     return &hak_profile.samples[first + (mix_bits(address >> 4) + i % PROBES) % size];
 }
 
-static struct profile_sample *claim(uintptr_t address) {
+static struct profile_sample *profile_claim(uintptr_t address) {
     for (unsigned i = 0; i < PROBES * PROFILE_LEVELS; i++) {
         struct profile_sample *sample = place_of(address, i);
         uintptr_t unused = 0;
@@ -130,7 +130,7 @@ static struct profile_sample *claim(uintptr_t address) {
     return NULL;
 }
 
-static struct profile_sample *find(const void *p) {
+static struct profile_sample *profile_find(const void *p) {
     unsigned places = load_acquire(&hak_profile.stacks) != NULL ? PROBES * load_acquire(&hak_profile.levels_used) : 0;
     for (unsigned i = 0; i < places; i++) {
         struct profile_sample *sample = place_of((uintptr_t)p, i);
@@ -149,7 +149,7 @@ static void add_to(struct profile_total *total, const struct profile_sample *sam
 
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers) {
     struct profile_stack *stacks = tables();
-    struct profile_sample *sample = stacks != NULL ? claim((uintptr_t)p) : NULL;
+    struct profile_sample *sample = stacks != NULL ? profile_claim((uintptr_t)p) : NULL;
     if (sample == NULL) {
         rmw_add(&hak_profile.dropped, 1);
         return false;
@@ -168,7 +168,7 @@ bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers)
 }
 
 void profile_remove(const void *p) {
-    struct profile_sample *sample = find(p);
+    struct profile_sample *sample = profile_find(p);
     if (sample == NULL)
         return;
     struct profile_stack *stack = &load_acquire(&hak_profile.stacks)[sample->stack];
@@ -181,6 +181,6 @@ void profile_remove(const void *p) {
 }
 
 size_t profile_bytes(const void *p) {
-    const struct profile_sample *sample = find(p);
+    const struct profile_sample *sample = profile_find(p);
     return sample != NULL ? sample->bytes : SIZE_MAX;
 }

@@ -52,7 +52,7 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
 }
 
 /* Splits what is resident in a span: `out` bytes belong to the program, `cached` to threads. */
-static void add_span(struct heap_report *r, size_t resident, size_t out, size_t cached) {
+static void stats_add_span(struct heap_report *r, size_t resident, size_t out, size_t cached) {
     if (out + cached > resident) /* what is in caches is taken to be the untouched part, as far as it goes */
         cached -= min_size(cached, out + cached - resident);
     size_t wanted = out + cached;
@@ -92,7 +92,7 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
         r->empty_slots += (int64_t)resident;
         return slots;
     }
-    add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
+    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
     if (use.tiny_class < TINY_CLASSES) {
         r->tiny_live[use.tiny_class] += use.out_bytes;
         r->tiny_free[use.tiny_class] += use.listed_bytes;
@@ -144,7 +144,7 @@ HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
         r->metadata += (int64_t)resident_in(&r->pages, h, HEAP_BYTES);
 }
 
-static void collect(struct heap_report *r) {
+static void stats_collect(struct heap_report *r) {
     memset(r, 0, offsetof(struct heap_report, pages));
     if (!region_init())
         return;
@@ -172,7 +172,7 @@ _Static_assert(sizeof(struct heap_report) <= SCRATCH_BYTES, "a report fits");
 struct heap_report *stats_begin(void) {
     struct heap_report *r = scratch_take();
     if (r != NULL)
-        collect(r);
+        stats_collect(r);
     else
         text_line("hakmem: no memory for a report");
     return r;

@@ -142,7 +142,7 @@ static void populate(struct secure_cache *cache, unsigned c) {
 }
 
 /* Adds blocks to the pool. Returns false if there is no memory. */
-HAK_NOINLINE static bool refill(struct heap *h, struct secure_cache *cache, unsigned c) {
+HAK_NOINLINE static bool secure_refill(struct heap *h, struct secure_cache *cache, unsigned c) {
     unsigned want = cache->pool_room / 2u;
     empty_if_wanted(h);
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
@@ -240,7 +240,7 @@ static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment, bool 
         return secure_large_malloc(h, bytes, alignment);
     struct secure_cache *cache = cache_of(h, c);
     for (;;) {
-        if (cache->stash_blocks <= cache->stash_min && !refill(h, cache, c) && cache->stash_blocks == 0)
+        if (cache->stash_blocks <= cache->stash_min && !secure_refill(h, cache, c) && cache->stash_blocks == 0)
             return NULL;
         if (unlikely(cache->stash_blocks == 0))
             continue;

@@ -69,7 +69,7 @@ static bool has_canary(const struct slab *s) {
 
 static bool is_run(size_t span_slots) { return span_slots > SUPERSLAB_SLOTS; }
 
-static size_t take(struct heap *h, size_t *slots, size_t alignment, bool *zero) {
+static size_t secure_large_take(struct heap *h, size_t *slots, size_t alignment, bool *zero) {
     if (!is_run(*slots))
         return pool_take(&h->pool, (unsigned)*slots, (unsigned)max_size(alignment / SLOT_BYTES, 1), 0, zero);
     size_t superslabs = (*slots + SUPERSLAB_SLOTS - 1) / SUPERSLAB_SLOTS;
@@ -78,7 +78,7 @@ static size_t take(struct heap *h, size_t *slots, size_t alignment, bool *zero) 
     return first != BITSET_NONE ? first * SUPERSLAB_SLOTS : BITSET_NONE;
 }
 
-static void give(struct heap *h, size_t slot, size_t slots, bool resident) {
+static void secure_large_give(struct heap *h, size_t slot, size_t slots, bool resident) {
     if (is_run(slots))
         pool_give_run(&h->pool, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
     else if (resident)
@@ -165,7 +165,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     size_t page = os_page_bytes(), lead = alignment <= page ? page : round_up(alignment, SLOT_BYTES);
     size_t slots = (lead + committed_bytes(bytes) + page + SLOT_BYTES - 1) / SLOT_BYTES;
     bool zero;
-    size_t slot = take(h, &slots, alignment, &zero);
+    size_t slot = secure_large_take(h, &slots, alignment, &zero);
     if (slot == BITSET_NONE)
         return NULL;
     count(&h->pool.counters, COUNT_large_spans);
@@ -176,7 +176,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     s->is_huge = huge && !superslab_has_huge_page(slot);
     s->maker = MADE_BY_MALLOC;
     if (!open_block(s, zero)) {
-        give(h, slot, slots, true);
+        secure_large_give(h, slot, slots, true);
         return NULL;
     }
     put_canary(s);
@@ -273,15 +273,15 @@ static void release(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
     stop_keeping(s);
     rmw_add(&secure_large_all.waiting_slots, -(int64_t)s->span_slots);
-    give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots,
-         !(load_relaxed(&s->secure_large_state) & BLOCK_CLEAN));
+    secure_large_give(h, slot_of(s) - s->lead_bytes / SLOT_BYTES, s->span_slots,
+                      !(load_relaxed(&s->secure_large_state) & BLOCK_CLEAN));
 }
 
-static struct slab *quarantine(struct heap *h, struct slab *s) {
+static struct slab *secure_large_quarantine(struct heap *h, struct slab *s) {
     if (s->bytes > QUARANTINE_BLOCK_BYTES_MAX)
         return s;
-    uint64_t dice = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
-    s = rmw_swap(&secure_large_all.random[dice % QUARANTINE_PLACES], s);
+    uint64_t random = h->number != HEAP_NONE ? secure_random(h) : (uintptr_t)s / SLOT_BYTES;
+    s = rmw_swap(&secure_large_all.random[random % QUARANTINE_PLACES], s);
     if (s == NULL)
         return NULL;
     uint32_t place = rmw_add(&secure_large_all.ring_at, 1) % QUARANTINE_PLACES;
@@ -336,7 +336,7 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
         fail_damage("overflow", p, s->bytes);
     rmw_add(&secure_large_all.waiting_slots, (int64_t)s->span_slots);
     shut_block(s);
-    s = quarantine(h, s);
+    s = secure_large_quarantine(h, s);
     if (s != NULL)
         release(h, s);
     rings_shrink(h);

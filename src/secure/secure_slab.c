@@ -15,13 +15,13 @@
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 
-static void set_kind(struct slab *s, enum slab_kind kind) {
+static void secure_slab_set_kind(struct slab *s, enum slab_kind kind) {
     for (unsigned i = 0; i < s->slots; i++)
         store_relaxed(&s[i].kind, (uint8_t)kind);
 }
 
 /* Writes all that free has to know into the record of every slot. */
-static void set_records(struct slab *s, struct secure_span *span, unsigned c) {
+static void secure_slab_set_records(struct slab *s, struct secure_span *span, unsigned c) {
     for (unsigned i = 0; i < 1u << order_of_class(c); i++) {
         s[i].start = (uintptr_t)slab_address(s);
         s[i].block_bytes = (uint32_t)block_bytes_of(c);
@@ -41,7 +41,7 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
         return NULL;
     struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order));
     struct slab *s = slab_of_slot(slot);
-    set_records(s, span, c);
+    secure_slab_set_records(s, span, c);
     if (c == ZERO_CLASS)
         span_shut(slot, order);
     for (unsigned i = 0; i < span->used; i += 64)
@@ -51,7 +51,7 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
         store_relaxed(span_free(span, i / 64), low_bits(blocks - i));
     store_relaxed(&span->class_id, (uint8_t)c);
     store_relaxed(&span->claimed, true);
-    set_kind(s, KIND_SECURE_SMALL);
+    secure_slab_set_kind(s, KIND_SECURE_SMALL);
     store_release(&span->held, taken + 1);
     count(&h->pool.counters, COUNT_slabs_started);
     return span;
@@ -59,7 +59,7 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
 
 /* As in mid.c: another thread may have reused the slot for a slab of another class meanwhile. Our offer would then hide
  * that slab's offer, so we offer again. */
-static void offer(struct slab *s) {
+static void secure_slab_offer(struct slab *s) {
     unsigned c;
     do {
         c = slab_class(s);
@@ -81,13 +81,13 @@ static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
     while (!PROVEN(let_go_held, rmw_cas(&span->held, &held, left == 1 ? 0 : left))); /* pairs with reserve */
     if (left == 1) {
         store_relaxed(&span->claimed, false);
-        set_kind(s, KIND_FREE);
+        secure_slab_set_kind(s, KIND_FREE);
         count(&h->pool.counters, COUNT_slabs_emptied);
         (c == ZERO_CLASS ? span_give_shut : span_give)(h, slot_of(s), order_of_class(c));
         return;
     }
     if (!load_seq(&span->claimed))
-        offer(s);
+        secure_slab_offer(s);
 }
 
 unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want) {
@@ -189,7 +189,7 @@ void secure_slab_unclaim(struct secure_span *span, unsigned c) {
     store_seq(&span->claimed, false); /* pairs with let_go_of: one of the two offers the slab */
     uint32_t held = load_seq(&span->held);
     if (held != 0 && held - 1 < blocks_of(c) && load_relaxed(&span->class_id) == c)
-        offer(span_slab(span, c));
+        secure_slab_offer(span_slab(span, c));
 }
 
 unsigned secure_slab_take_all(struct heap *h, struct secure_span *span, unsigned c,

@@ -83,7 +83,7 @@ static unsigned random_bit(struct heap *h, uint64_t bits) {
     return lowest_bit(bits);
 }
 
-static void add_span(size_t superslab, uint64_t bits, unsigned order) {
+static void secure_span_add(size_t superslab, uint64_t bits, unsigned order) {
     rmw_or(&superslab_at(superslab)->secure, bits);
     bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
 }
@@ -114,7 +114,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
         if (resident != 0)
             rmw_add(&spans_all.resident_slots, -((int64_t)1 << order));
         else if (!open_span(slot, order)) {
-            add_span(superslab, bit, order);
+            secure_span_add(superslab, bit, order);
             return BITSET_NONE;
         }
         return slot;
@@ -163,7 +163,7 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
     }
     account_count_resident(-guard_slots(order));
-    add_span(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
+    secure_span_add(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return superslab;
 }
 
@@ -234,14 +234,14 @@ static bool stays_resident(unsigned order) {
 }
 
 /* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. */
-static void give(struct heap *h, size_t slot, unsigned order, bool shut) {
+static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
     if (!shut && stays_resident(order))
         bit |= bit << 16;
     else
         close_span(slot, order);
-    add_span(superslab, bit, order);
+    secure_span_add(superslab, bit, order);
     size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
     if (another == superslab)
         another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
@@ -249,8 +249,8 @@ static void give(struct heap *h, size_t slot, unsigned order, bool shut) {
         give_superslab(h, superslab, order);
 }
 
-void span_give(struct heap *h, size_t slot, unsigned order) { give(h, slot, order, false); }
-void span_give_shut(struct heap *h, size_t slot, unsigned order) { give(h, slot, order, true); }
+void span_give(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, false); }
+void span_give_shut(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, true); }
 
 void span_shut(size_t slot, unsigned order) { os_forbid(slot_address(slot), SLOT_BYTES << order); }
 
@@ -272,7 +272,7 @@ size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
                     rmw_add(&spans_all.resident_slots, -((int64_t)1 << order));
                     slots += (size_t)1 << order;
                 }
-                add_span(at, purge ? bit : bit | bit << 16, order);
+                secure_span_add(at, purge ? bit : bit | bit << 16, order);
                 w = load_acquire(word);
             }
         }
