@@ -146,7 +146,8 @@ impl Builder {
             self.set(record, "superslab.word", 0xffff_ffff_00ff_ffff);
             for slot in 0..slots {
                 let record = SLABS_AT + (superslab * slots + slot) * size;
-                let kind = ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"][(slot % 5) as usize];
+                let kind = ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"]
+                    [(slot % 5) as usize];
                 self.set(record, "slab.kind", self.constant(kind));
                 self.set(record, "slab.owner", HEAPS_AT);
                 self.set(record, "slab.slots", 1);

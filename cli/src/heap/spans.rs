@@ -512,13 +512,15 @@ mod tests {
         let (slot_bytes, superslab_bytes, superslab_slots, tiny_classes) = (SLOT as u64, SUPERSLAB as u64, 32, 1);
         let constants =
             SlabFacts { slot_bytes, superslab_bytes, superslab_slots, tiny_classes, ..SlabFacts::default() };
-        let kinds = SlabFacts { kind_tiny: 1, kind_mid: 2, kind_large: 3, kind_huge: 4, kind_secure_small: 5, ..constants };
+        let kinds =
+            SlabFacts { kind_tiny: 1, kind_mid: 2, kind_large: 3, kind_huge: 4, kind_secure_small: 5, ..constants };
         let counts = SlabFacts { kind: at(0, 1), class_id: at(1, 1), slots: at(2, 1), place: at(3, 1), ..kinds };
         let counts =
             SlabFacts { countdown: at(4, 4), block_bytes: at(4, 4), list: at(8, 8), bytes: at(8, 8), ..counts };
         let counts = SlabFacts { inbox: at(16, 8), secure: at(24, 8), floor: at(32, 2), blocks: at(36, 4), ..counts };
         let counts = SlabFacts { carved: at(40, 4), purged_blocks: at(44, 2), state: at(64, 64), ..counts };
-        let guarded = SlabFacts { kind_secure_large: 6, secure_large_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
+        let guarded =
+            SlabFacts { kind_secure_large: 6, secure_large_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
         SlabFacts { span_slots: at(80, 8), secure_lines: 2, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
     }
 
