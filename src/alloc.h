@@ -16,7 +16,7 @@
 #include "links.h"
 
 void *alloc_slow(size_t bytes);
-void alloc_free_slow(void *p);                  /* NULL, bad, or in a slab with purged pages */
+void alloc_free_slow(void *p);                  /* NULL, bad, looks free, or in a slab with purged pages */
 void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
 /* The same for C++'s operators: secure mode, in which nothing is a hit, knows which of them made a block. */

@@ -1,8 +1,8 @@
 /* The kinds of slabs. The record of every slot names the kind of what lies there: an address leads to the record, the record to
  * the kind, and the kind's row knows the rest.
  *
- *  1. A kind is one file, which ends with its row (`const struct kind`), and one line of KINDS below. No other file asks which
- *     kinds there are: each calls what it needs through the row.
+ *  1. A kind is one file, which ends with its row (`const struct kind`), and one line of KINDS below. Other files
+ *     call what they need through the row; the few that name a kind have a short cut for it.
  *  2. A function that a kind does without is NULL in its row; the comment says what happens then.
  *  3. Which kind serves a request is alloc.c's choice, in kind_for.
  *

@@ -114,8 +114,9 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
                 mid_offer(s);
             return count_bits(all & ~(before | mask));
         }
-        /* What was free is ours. But another thread may have retired the slab since our fetch-or, and then this is its next
-         * life, of which it need not be all. */
+        /* All free blocks are ours. But between our fetch-or and this swap another thread may have given the slab back and
+         * started one of another class here. Then `all` is the old class's mask, and we hold only a part of the new slab: it
+         * goes back. */
         if (PROVEN(retire_class, all_blocks(slab_class(s)) == all))
             break;
         mask = all;

@@ -25,8 +25,8 @@
 #define LOAN_FROM_FREES 16384 /* beside allocations slabs are better on offer: with 1,024 `soak` was 5 % larger */
 #define VERIFY_FIRST 64       /* slabs that a heap gives back are looked at block by block … */
 #define VERIFY_EVERY 16       /* … then one in so many */
-/* Of a class, and so the slabs that wait in vain when others come to free what this heap allocates. Replacing blocks of
- * 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
+/* A heap keeps at most so many full slabs of a class for its own frees. If other threads turn out to free their blocks, these
+ * slabs wait in vain. Replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
 #define RETURNS_MAX 8
 
 /* ---- the two lists ---- */

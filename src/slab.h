@@ -1,11 +1,11 @@
-/* Who owns a tiny slab, and what its countdown means.
+/* Who owns a tiny slab, and what its countdown means. Only the owner touches its list and counts.
  *
- *  1. A slab is cut into blocks of one class; `countdown + floor` of them are out: with the program, in a heap's list, in
- *     an outbox or in the slab's inbox. Only the owner touches its list and counts. While the slab is current nothing is
- *     counted: the heap's list is all that is free of it, so when that has run out, all blocks are out.
- *  2. A slab whose blocks are all out is let go: owner NONE; or kept, by a heap that frees what it allocates. floor is then
- *     blocks - reuse_at, so that the countdown ends at the reuse_at-th free, when the slab is worth using again. After that
- *     floor is where the slab is thin: an eighth of its blocks is out, then THIN_BLOCKS of them; last it is 0.
+ *  1. A block is out if it is not in the slab's own list: with the program, in a heap's list, in an outbox or in the inbox. Of a
+ *     slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are in the heap's
+ *     list; its countdown only counts the frees until the next check.
+ *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the countdown
+ *     ends, floor is: blocks - reuse_at, and the slab is usable again; or an eighth of the blocks, and it is thin; or
+ *     THIN_BLOCKS, thin once more; or 0, and it is empty.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
  *     has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on
  *     its class's list once it is usable.

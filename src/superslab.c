@@ -274,7 +274,7 @@ bool superslab_map_waiting(void) {
 /* ---- slabs on offer ---- */
 
 void superslab_offer(size_t slot, unsigned class_id) {
-    /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid.c, offer). */
+    /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid_offer). */
     rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
     bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
 }
@@ -360,9 +360,9 @@ size_t superslab_take_inbox_offer(unsigned class_id) {
             if (slab_class(s) == class_id && (rmw_and(&ss->inbox_mask, ~(1u << i)) >> i & 1))
                 return at * SUPERSLAB_SLOTS + i;
         }
-        bitset_remove(&hak_region.sets, SET_INBOX + class_id,
-                      at); /* a set bit of this class is added again by its pusher:
-                                                                      inboxes are looked at by their owner in any case */
+        /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the same, the
+         * owner of the slab still empties the inbox. */
+        bitset_remove(&hak_region.sets, SET_INBOX + class_id, at);
     }
 }
 
