@@ -208,8 +208,8 @@ static void trim_thin(struct heap *h, struct slab *s) {
 static void heed_bound(struct heap *h) {
     for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
         struct slab *oldest = oldest_thin();
-        bool keep =
-            oldest != NULL && (retain_may_keep((size_t)load_relaxed(&kept_thin.slots)) || retain_misses_pages());
+        size_t thin_slots = (size_t)load_relaxed(&kept_thin.slots) + h->thin_slabs; /* of mid and of tiny slabs */
+        bool keep = oldest != NULL && (retain_may_keep(thin_slots) || retain_misses_pages());
         if (keep && next - first < KEPT_THIN_MAX)
             return;
         store_relaxed(&kept_thin.first, first + 1);

@@ -190,7 +190,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         return;
     c->grown_bytes %= SLOT_BYTES;
     judge_last_purge(c, PURGED_PAGES, true, os_now_ms());
-    if (!retain_misses_pages())
+    if (presence_clients() > 1 || !retain_misses_pages()) /* one thread would trim what it is about to fill again */
         retain_request_scans(c, slots);
 }
 
