@@ -24,7 +24,8 @@ enum chore {
         32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
 };
 
-/* What is kept for each heap below the tiers. Touched by the heap's thread only, but for the counters, which all may read. */
+/* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may read
+ * the counters. */
 struct client {
     struct counters counters;
     uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */

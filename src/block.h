@@ -17,7 +17,7 @@ enum block_state {
     BLOCK_CACHED,
     BLOCK_STATE = 3,    /* mask of these */
     BLOCK_CLEAN = 4,    /* never handed out, zero */
-    BLOCK_PURGED = 16,  /* free, and its pages were given back since, but for those it shares with blocks in use */
+    BLOCK_PURGED = 16,  /* free, and its pages were given back, except those it shares with blocks in use */
     BLOCK_PROFILED = 8, /* live, and in the profile: so that no free of it is a hit */
     BLOCK_TAKEN = 32,   /* cached, by a thread that did not free it */
 };

@@ -39,6 +39,6 @@ HAK_INLINE bool canary_is_intact(const struct slab *s, const char *at, size_t by
     return likely(((found[0] ^ canary) | (found[1] ^ canary) | (found[2] ^ canary) | (found[3] ^ canary)) == 0) ||
            (found[0] | found[1] | found[2] | found[3]) == 0;
 }
-_Static_assert(CANARY_TAIL_BYTES == 4 * sizeof(uint64_t), "so many words");
+_Static_assert(CANARY_TAIL_BYTES == 4 * sizeof(uint64_t), "a canary is four words");
 
 #endif

@@ -16,7 +16,7 @@
 #define SUPERSLAB_SLOTS 32u
 
 // clang-format off
-/* X(from, to, slots, lost): requests of `from` to `to` bytes get blocks of `to` bytes, cut from a span of so many slots. `lost`:
+/* X(from, to, slots, lost): requests of `from` to `to` bytes get blocks of `to` bytes, cut from a span of `slots` slots. `lost`:
  * percent of the span that is of no use when all requests are of `from` bytes: rounding, and the tail that holds no block, which
  * is never touched. classes.c checks all of it. Mid: the smallest span that holds at least 8 blocks with at most 1/16 of it as
  * tail. */

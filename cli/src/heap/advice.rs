@@ -8,7 +8,7 @@ use hakmem_base::shown;
 use hakmem_base::table::{count, size};
 use serde::Serialize;
 
-/// What advice must save to be given: so many bytes, and one part in so many of the RSS.
+/// Advice is given only if it saves at least WORTH_BYTES_MIN bytes and a WORTH_SHARE-th of the RSS.
 const WORTH_BYTES_MIN: u64 = 4 << 20;
 const WORTH_SHARE: u64 = 20;
 /// Classes that are named one by one.

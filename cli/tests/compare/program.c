@@ -1,7 +1,7 @@
 /* program MODE ARGS…: programs of many kinds for the tests of `hakmem compare`.
  *
  *   work N             allocates and frees N blocks, prints a checksum, a throughput and a second number
- *   touch MIB READS    touches so much memory, and ends when the parent has made so many reads more
+ *   touch MIB READS    touches MIB of memory, and ends after the parent has made READS more reads
  *   thread MIB         the main thread ends; another one touches the memory after that
  *   tree MIB           two child processes each touch so much, and end when the parent has looked
  *   orphan FILE        a child outlives it, which writes its number to FILE
