@@ -162,32 +162,77 @@ HAK_RACY static uint64_t mid_resident_blocks(const struct slab *s, uint64_t bloc
     return blocks;
 }
 
-/* Purges the free blocks of one slab, neighbours together: all, or if enough of them may be resident. Meanwhile they are
- * ours. */
-static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
+/* Free blocks of a few slabs, whose pages are purged together. Meanwhile the blocks are ours. */
+#define PURGED_TOGETHER 4
+struct mid_purge {
+    unsigned slabs, ranges;
+    struct mid_purged {
+        struct slab *slab;
+        uint64_t ours, within; /* all free blocks; those in runs that are purged */
+        size_t pages;
+    } of[PURGED_TOGETHER];
+    struct os_range range[OS_RANGES_MAX];
+    bool refused;
+};
+
+static void purge_ranges(struct mid_purge *purge) {
+    if (purge->ranges != 0)
+        purge->refused |= !os_purge(purge->range, purge->ranges);
+    purge->ranges = 0;
+}
+
+/* Takes the free blocks of a slab, neighbours together: all, or if enough of them may be resident. */
+static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigned min_blocks) {
     if (!all && count_bits(mid_resident_blocks(s, load_relaxed(&s->free_blocks))) < min_blocks)
-        return 0;
+        return;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
-        return 0;
+        return;
     uint64_t resident = all ? ours : mid_resident_blocks(s, ours);
-    size_t page = os_page_bytes(), trimmed = 0;
+    struct mid_purged *of = &purge->of[purge->slabs++];
+    *of = (struct mid_purged){s, ours, 0, 0};
+    size_t page = os_page_bytes();
     unsigned c = slab_class(s);
     for (uint64_t left = ours; left != 0;) {
         unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
         uint64_t run = low_bits(n) << first;
         uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
-        void *at = (void *)begin; /* NOLINT: slabs are addresses */
-        if ((resident & run) != 0 && begin < end && os_advise(OS_PURGE, at, end - begin)) {
-            trimmed += (end - begin) / page;
-            for (unsigned i = first; !all && i < first + n; i++)
-                store_relaxed(&s->state[i], load_relaxed(&s->state[i]) | BLOCK_PURGED);
+        if ((resident & run) != 0 && begin < end) {
+            if (purge->ranges == OS_RANGES_MAX)
+                purge_ranges(purge);
+            purge->range[purge->ranges++] =
+                (struct os_range){(void *)begin, end - begin}; /* NOLINT: slabs are addresses */
+            of->pages += (end - begin) / page;
+            of->within |= all ? 0 : run;
         }
         left &= ~run;
     }
-    mid_return_blocks(h, s, ours);
-    return trimmed;
+}
+
+/* Purges them and gives the blocks back. Returns the number of pages. */
+static size_t purge_finish(struct heap *h, struct mid_purge *purge, bool shrank) {
+    size_t pages = 0;
+    purge_ranges(purge);
+    for (unsigned i = 0; i < purge->slabs; i++) {
+        struct mid_purged *of = &purge->of[i];
+        for (uint64_t left = purge->refused ? 0 : of->within; left != 0; left &= left - 1) {
+            _Atomic uint8_t *state = &of->slab->state[lowest_bit(left)];
+            store_relaxed(state, load_relaxed(state) | BLOCK_PURGED);
+        }
+        size_t slot = slot_of(of->slab);
+        mid_return_blocks(h, of->slab, of->ours);
+        if (!purge->refused && of->pages != 0 && shrank)
+            purge_shrank_inside(&h->pool, slot, of->pages);
+        pages += purge->refused ? 0 : of->pages;
+    }
+    return pages;
+}
+
+static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
+    struct mid_purge purge = {.slabs = 0};
+    purge_add(&purge, s, all, min_blocks);
+    return purge_finish(h, &purge, false);
 }
 
 /* The slab of the oldest entry; NULL if it was filled again since, or is another slab. */
@@ -197,25 +242,21 @@ static struct slab *oldest_thin(void) {
     return s != NULL && slab_kind(s) == KIND_MID && load_relaxed(&s->kept_thin) ? s : NULL;
 }
 
-static void trim_thin(struct heap *h, struct slab *s) {
-    size_t slot = slot_of(s), pages = forget_thin(s) ? purge_free(h, s, false, 1) : 0;
-    if (pages != 0)
-        purge_shrank_inside(&h->pool, slot, pages);
-}
-
-/* Entries that are not needed leave, the oldest first, and while more is retained than may be so do slabs' free pages; not if
- * the program wanted such pages back lately. */
+/* Entries that are not needed leave, the oldest first, and once more is retained than may be so do the free pages of a few slabs;
+ * not if the program wanted such pages back lately. */
 static void heed_bound(struct heap *h) {
+    struct mid_purge purge = {.slabs = 0};
     for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
         struct slab *oldest = oldest_thin();
         size_t thin_slots = (size_t)load_relaxed(&kept_thin.slots) + h->thin_slabs; /* of mid and of tiny slabs */
-        bool keep = oldest != NULL && (retain_may_keep(thin_slots) || retain_misses_pages());
-        if (keep && next - first < KEPT_THIN_MAX)
-            return;
+        bool keep = oldest != NULL && purge.slabs == 0 && (retain_may_keep(thin_slots) || retain_misses_pages());
+        if ((keep && next - first < KEPT_THIN_MAX) || purge.slabs == PURGED_TOGETHER)
+            break;
         store_relaxed(&kept_thin.first, first + 1);
-        if (oldest != NULL && !keep)
-            trim_thin(h, oldest);
+        if (oldest != NULL && !keep && forget_thin(oldest))
+            purge_add(&purge, oldest, false, 1);
     }
+    purge_finish(h, &purge, true);
 }
 
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,

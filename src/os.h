@@ -43,6 +43,14 @@ bool os_freeze(void *address, size_t bytes); /* read-only */
  * of the reservation, or of the part of it in which nothing was committed yet. */
 bool os_commit_first(void *address, size_t bytes, size_t rest_bytes);
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
+/* OS_PURGE of several ranges, with one call where the kernel has such a call (Linux 6.15): that costs little more than half, as
+ * the kernel also tells the other processors once instead of once for each range. A part: as OS_PURGE. */
+struct os_range { /* laid out as struct iovec */
+    void *address;
+    size_t bytes;
+};
+#define OS_RANGES_MAX 8 /* 4 ranges save 15 to 25 %, 8 save 35 %, 64 save 45 %; callers have them on their stacks */
+bool os_purge(const struct os_range *ranges, unsigned n);
 /* Moves the pages of `from` to `to`, which must read as zero. All or nothing, wherever the kernel stops; but after
  * nothing, any page of `to` may no longer be mapped, or have memory. */
 enum os_moved {
@@ -55,7 +63,8 @@ bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail, as no
 /* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. */
 bool os_resident(void *address, size_t bytes, unsigned char *pages);
 /* The process, or this thread, has put itself into a sandbox (seccomp) since the library started. Its filter may end the
- * program at any call that it was not made for: no file is opened then, no thread started, no other thread fenced. */
+ * program at any call that it was not made for: no file is opened then, no thread started, no other thread fenced, and
+ * madvise is called for each range. */
 bool os_is_confined(void);
 /* Before main, once: looks up what os_start_thread needs, with calls that take the dynamic linker's locks. */
 void os_find_threads(void);

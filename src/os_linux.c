@@ -29,6 +29,7 @@ enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page 
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
 enum { SEGMENTS_MAX = 64, NOTE_BYTES_MAX = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
+enum { PROCESS_MADVISE = 440, PIDFD_THIS = -10000 }; /* of Linux 5.10 and 6.15: newer than many headers */
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
 #ifndef PR_SET_PTRACER
@@ -63,6 +64,7 @@ static struct os_state {
     /* Any thread. */
     _Atomic size_t page_bytes;                  /* 0: not asked yet */
     _Atomic bool was_confined;                  /* some thread was found in a sandbox, which is for good */
+    _Atomic bool lacks_process_madvise;         /* the kernel has none, or not for the process itself */
     _Atomic uint8_t move;                       /* enum move_support */
     _Atomic uint32_t exit_key;                  /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
     _Atomic uintptr_t readable[READABLE_PAGES]; /* pages that could be read: hints */
@@ -153,7 +155,7 @@ bool os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
 }
 
 /* A system call without libc's wrapper: errno as the wrapper would leave it. The values are numbers and addresses. */
-static long ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L); }
+static long ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
 
 /* The same, for calls of which only the result matters: errno stays. */
 static long call(long number, long a, long b, long c) {
@@ -175,7 +177,7 @@ bool os_is_mapped(void *address, size_t bytes) {
 static bool can_read(uintptr_t address) {
     enum { NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
     int saved = errno;
-    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, address, 0L, (long)MASK_BYTES);
+    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, address, 0L, (long)MASK_BYTES, 0L);
     bool readable = errno == EINVAL;
     errno = saved;
     return readable;
@@ -237,6 +239,31 @@ bool os_is_confined(void) {
     if (!load_relaxed(&os_state.was_confined) && os_state.seccomp_at_start == 0 && seccomp_mode() > 0)
         store_relaxed(&os_state.was_confined, true);
     return load_relaxed(&os_state.was_confined);
+}
+
+/* All ranges with one call. PIDFD_SELF came with Linux 6.15, two versions after this advice on the process itself. No filter
+ * of seccomp is asked, as it may end the program. EINVAL says only that a range is locked, or the like. */
+static bool purge_at_once(const struct os_range *ranges, unsigned n) {
+    if (n < 2 || load_relaxed(&os_state.lacks_process_madvise) || os_state.seccomp_at_start != 0 || os_is_confined())
+        return false;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < n; i++)
+        bytes += ranges[i].bytes;
+    int saved = errno;
+    long got = syscall(PROCESS_MADVISE, (long)PIDFD_THIS, (long)ranges, (long)n, (long)MADV_DONTNEED, 0L);
+    if (got < 0 && (errno == ENOSYS || errno == EBADF || errno == EPERM))
+        store_relaxed(&os_state.lacks_process_madvise, true);
+    errno = saved;
+    return got == (long)bytes;
+}
+
+bool os_purge(const struct os_range *ranges, unsigned n) {
+    if (purge_at_once(ranges, n))
+        return true;
+    bool done = true;
+    for (unsigned i = 0; i < n; i++)
+        done &= os_advise(OS_PURGE, ranges[i].address, ranges[i].bytes);
+    return done;
 }
 
 static bool emulator_has(void *page) {
@@ -391,10 +418,10 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     int saved = errno;
     bool ends = ms != OS_WITHOUT_END;
-    long got = syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L);
+    long got = syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L, 0L);
     if (got != 0 && ends && errno != ETIMEDOUT && errno != EAGAIN && errno != EINTR)
-        syscall(SYS_nanosleep, (long)&time, 0L, 0L,
-                0L); /* it was refused: whoever waits again and again must not spin */
+        /* it was refused: whoever waits again and again must not spin */
+        syscall(SYS_nanosleep, (long)&time, 0L, 0L, 0L, 0L);
     errno = saved;
 }
 void os_wake(_Atomic uint32_t *word) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
@@ -597,7 +624,7 @@ size_t os_write(int fd, const char *text, size_t bytes) {
 
 static int open_file(const char *path, int flags) {
     int saved = errno;
-    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L);
+    int fd = (int)syscall(SYS_openat, (long)AT_FDCWD, (long)path, (long)(flags | O_CLOEXEC), 0600L, 0L);
     errno = saved;
     return fd;
 }
@@ -618,7 +645,7 @@ static bool is_own(int fd, const char *path, int flags) {
     struct stat s;
     uid_t user = (uid_t)call(SYS_geteuid, 0, 0, 0);
     int saved = errno;
-    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags) == 0;
+    bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0;
     errno = saved;
     return known && (s.st_uid == user || s.st_uid == 0) && (!S_ISREG(s.st_mode) || s.st_nlink == 1);
 }

@@ -142,10 +142,23 @@ static bool map_list(struct slab *s, struct slab_map *map) {
     return true;
 }
 
+/* Not inlined, as trim's frame is large already. */
+HAK_NOINLINE static bool purge_pages(const struct slab *s, uint32_t pages) {
+    struct os_range range[SLOT_BYTES / 4096 / 2];
+    size_t page = os_page_bytes();
+    unsigned ranges = 0;
+    while (pages != 0) {
+        unsigned start = lowest_bit(pages), n = lowest_bit(~(uint64_t)(pages >> start));
+        range[ranges++] = (struct os_range){slab_address(s) + start * page, n * page};
+        pages &= ~(uint32_t)(low_bits(n) << start);
+    }
+    return os_purge(range, ranges);
+}
+
 /* Not inlined: its map is large, and its callers go on to the pool. `runs`: pages without a free neighbour are not worth a call. */
 HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs) {
     struct slab_map map;
-    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
+    size_t bytes = size_classes[slab_class(s)].block_bytes;
     if (!pages_trim_pays(s, all) || !map_list(s, &map))
         return 0;
     store_relaxed(&s->idle_passes, 2);
@@ -160,14 +173,8 @@ HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs) {
         unlist_pages(s, &map, pages, bytes);
     s->trimmed_at = (uint16_t)slab_listed(s);
     s->tail_resident = false;
-    size_t trimmed = 0;
-    for (uint32_t left = pages | tail; left != 0;) {
-        unsigned start = lowest_bit(left), n = lowest_bit(~(uint64_t)(left >> start));
-        if (os_advise(OS_PURGE, slab_address(s) + start * page, n * page))
-            trimmed += n; /* refused: the blocks are linked again when they are wanted, all the same */
-        left &= ~(uint32_t)(low_bits(n) << start);
-    }
-    return trimmed;
+    /* refused: the blocks are linked again when they are wanted, all the same */
+    return purge_pages(s, pages | tail) ? count_bits(pages | tail) : 0;
 }
 
 size_t pages_trim(struct slab *s, bool all) { return trim(s, all, false); }

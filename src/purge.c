@@ -5,7 +5,7 @@
 #include "os.h"
 
 #define REFUSED_MS 1000        /* after a purge that the system refused none is tried for so long */
-#define RUN_SUPERSLABS 64      /* purged by one call at most */
+#define RUN_SUPERSLABS 32      /* purged by one call at most */
 #define ADVISED_ALONE_MAX 4096 /* mappings, of some 65,000 */
 
 struct purge hak_purge;
@@ -85,16 +85,39 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     return count_bits(empty);
 }
 
-/* Purges claimed slots of a SuperSlab in use, run by run. */
-static size_t purge_slots(struct client *c, size_t superslab, struct claim claim) {
+/* Runs of claimed slots in SuperSlabs in use, which one call purges. */
+struct batch {
+    unsigned runs;
+    struct claimed_run {
+        uint32_t superslab, slots, empty;
+    } run[OS_RANGES_MAX];
+    struct os_range range[OS_RANGES_MAX];
+};
+
+static size_t purge_batch(struct client *c, struct batch *batch) {
+    size_t purged = 0;
+    if (batch->runs == 0)
+        return 0;
+    bool done = os_purge(batch->range, batch->runs);
+    count(&c->counters, COUNT_purge_calls);
+    for (unsigned i = 0; i < batch->runs; i++)
+        purged += release_claimed(c, batch->run[i].superslab, batch->run[i].slots, batch->run[i].empty, done);
+    batch->runs = 0;
+    return purged;
+}
+
+/* Returns how many slots were purged to make room. */
+static size_t add_to_batch(struct client *c, struct batch *batch, size_t superslab, struct claim claim) {
     size_t purged = 0;
     for (uint32_t left = claim.slots; left != 0;) {
         unsigned start = lowest_bit(left);
         unsigned slots = lowest_bit(~((uint64_t)left >> start));
         uint32_t run = (uint32_t)(low_bits(slots) << start);
-        bool done = os_advise(OS_PURGE, slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES);
-        count(&c->counters, COUNT_purge_calls);
-        purged += release_claimed(c, superslab, run, run & claim.empty, done);
+        if (batch->runs == OS_RANGES_MAX)
+            purged += purge_batch(c, batch);
+        batch->run[batch->runs] = (struct claimed_run){(uint32_t)superslab, run, run & claim.empty};
+        batch->range[batch->runs++] =
+            (struct os_range){slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES};
         left &= ~run;
     }
     return purged;
@@ -102,13 +125,14 @@ static size_t purge_slots(struct client *c, size_t superslab, struct claim claim
 
 /* Purges the SuperSlab's EMPTY slots. If it is wholly free, its wholly free neighbours below go with it in one call, until
  * `max_slots` are reached; the counter `why` counts all of them. */
-static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, bool unused, enum counter why) {
+static size_t purge_superslab(struct client *c, struct batch *batch, size_t last, size_t max_slots, bool unused,
+                              enum counter why) {
     struct claim claim = claim_free(last, unused);
     uint32_t empty[RUN_SUPERSLABS] = {claim.empty}; /* of those that are wholly claimed */
     if (claim.slots == 0)
         return 0;
     if (!claim.whole)
-        return purge_slots(c, last, claim);
+        return add_to_batch(c, batch, last, claim);
     size_t n = 1, purged = count_bits(claim.empty), below = 0;
     for (; n < RUN_SUPERSLABS && n <= last && purged < max_slots; n++) {
         if (word_active(load_relaxed(&superslab_at(last - n)->word)) != 0)
@@ -117,7 +141,7 @@ static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, b
         if (claim.slots == 0)
             break;
         if (!claim.whole) { /* taken into use just now */
-            below = purge_slots(c, last - n, claim);
+            below = add_to_batch(c, batch, last - n, claim);
             break;
         }
         empty[n] = claim.empty;
@@ -138,10 +162,12 @@ static size_t purge_superslab(struct client *c, size_t last, size_t max_slots, b
 
 void purge_huge_rounding(struct client *c) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
+    struct batch batch = {.runs = 0};
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
             word_active(load_relaxed(&superslab_at(i)->word)) != 0)
-            purge_superslab(c, i, 1, true, COUNT_cache_evicted_bytes);
+            purge_superslab(c, &batch, i, 1, true, COUNT_cache_evicted_bytes);
+    purge_batch(c, &batch);
 }
 
 /* A walk over the wholly empty SuperSlabs that are resident. */
@@ -172,6 +198,7 @@ static size_t next_cached(struct cache_walk *walk, uint32_t now) {
 
 size_t purge_empty(struct client *c, size_t keep_slots) {
     size_t purged = 0;
+    struct batch batch = {.runs = 0};
     uint32_t now = os_now_ms();
     note_round(PURGED_SLOTS, now);
     for (unsigned pass = 0; pass < 2; pass++) {
@@ -182,13 +209,13 @@ size_t purge_empty(struct client *c, size_t keep_slots) {
                BITSET_NONE) {
             size_t empty = account_empty_slots(); /* up to 7 for each thread are not counted yet */
             if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused(now))
-                return purged;
+                return purged + purge_batch(c, &batch);
             size_t max = keep_slots != 0 ? empty - keep_slots : SIZE_MAX;
-            purged += purge_superslab(c, at, max, false, COUNT_cache_evicted_bytes);
+            purged += purge_superslab(c, &batch, at, max, false, COUNT_cache_evicted_bytes);
             superslab_check_hint(set, at);
         }
     }
-    return purged;
+    return purged + purge_batch(c, &batch);
 }
 
 size_t purge_cache_max(void) {
@@ -197,6 +224,7 @@ size_t purge_cache_max(void) {
 
 void purge_bound_cache(struct client *c, uint32_t now) {
     struct cache_walk walk = {0, 0};
+    struct batch batch = {.runs = 0};
     size_t oldest, cached;
     while ((cached = account_cached_superslabs()) != 0 && (oldest = next_cached(&walk, now)) != BITSET_NONE) {
         enum counter why;
@@ -209,7 +237,9 @@ void purge_bound_cache(struct client *c, uint32_t now) {
         else
             return;
         size_t excess = cached > purge_cache_max() ? (cached - purge_cache_max()) * SUPERSLAB_SLOTS : 1;
-        size_t purged = purge_was_refused(now) ? 0 : purge_superslab(c, oldest, excess, false, why);
+        size_t purged = purge_was_refused(now)
+                            ? 0
+                            : purge_superslab(c, &batch, oldest, excess, false, why) + purge_batch(c, &batch);
         superslab_check_hint(SET_CACHED, oldest);
         if (purged == 0)
             return; /* refused, or taken into use: the next settling looks again */
@@ -218,12 +248,14 @@ void purge_bound_cache(struct client *c, uint32_t now) {
 
 void purge_decay(struct client *c, uint32_t now) {
     purge_bound_cache(c, now);
+    struct batch batch = {.runs = 0};
     uint64_t slot_age = option(OPT_DECAY_MS);
     size_t at = load_acquire(&hak_region_use.superslabs);
     while (option(OPT_PURGE) != PURGE_NEVER &&
            (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE) {
         if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > slot_age)
-            purge_superslab(c, at, 1, false, COUNT_cache_evicted_bytes);
+            purge_superslab(c, &batch, at, 1, false, COUNT_cache_evicted_bytes);
         superslab_check_hint(SET_EMPTY, at);
     }
+    purge_batch(c, &batch);
 }

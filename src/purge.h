@@ -2,7 +2,7 @@
  *
  *  1. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
  *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, several with one call; then EMPTY slots,
- *     the highest address first.
+ *     the highest address first, several runs with one call where the kernel has such a call.
  *  2. Wholly empty SuperSlabs are bounded by count, bytes and age in every mode: when one more becomes empty, and as time
  *     passes. A reserve is kept that age does not take.
  *  3. SuperSlabs with huge pages: when some slots are purged the other free slots go with them, as one touch made all of them

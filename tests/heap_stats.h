@@ -23,6 +23,8 @@ inline std::string heap_stats_text() {
 
 inline Json heap_stats() { return JsonReader::read(heap_stats_text()); }
 
+inline long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
+
 inline size_t heap_rss_bytes() {
     Json stats = heap_stats();
     return static_cast<size_t>(stats["rss_bytes"]["total"].number);

@@ -103,10 +103,8 @@ void double_free_of_what_a_former_slab_had(size_t size) {
     }
 }
 
-size_t counter(const char *name) { return static_cast<size_t>(heap_stats()["counters"][name].number); }
-
 void await_more(const char *name) {
-    for (size_t before = counter(name); counter(name) == before;)
+    for (long before = counter(name); counter(name) == before;)
         sched_yield();
 }
 

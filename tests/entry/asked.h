@@ -135,7 +135,8 @@ constexpr Call kCalls[] = {
     /* Calls that only the library makes. */
     {SYS_clock_gettime, "clock_gettime", When::kAnyTime, -1, 0, "where the kernel's page in user space cannot answer"},
     {SYS_prctl, "prctl", When::kAnyTime, 0, kGetSeccomp,
-     "is there a sandbox? Asked before a purger is started, before mincore, and at the first huge move"},
+     "is there a sandbox? Asked before a purger is started, before mincore and process_madvise, and at the first huge "
+     "move"},
     {SYS_gettid, "gettid", When::kSamples, -1, 0, "which thread allocated; abort needs it, too"},
     {SYS_rt_sigprocmask, "rt_sigprocmask", When::kSamples, -1, 0,
      "can a place on the stack be read? With an action that there is not, so it changes nothing"},

@@ -125,6 +125,15 @@ static int gate_madvise(void *address, size_t bytes, int advice) {
     return failed();
 }
 
+/* Some of the ranges, and then the error, or how much was done. */
+static long gate_process_madvise(const struct os_range *ranges, unsigned n) {
+    size_t done = 0;
+    unsigned most = plan.part == FAULT_NONE_DONE ? 0 : plan.part == FAULT_MOST_DONE ? n - 1 : n / 2;
+    for (unsigned i = 0; i < most; i++)
+        done += madvise(ranges[i].address, ranges[i].bytes, MADV_DONTNEED) == 0 ? ranges[i].bytes : 0;
+    return done != 0 ? (long)done : failed();
+}
+
 static void *gate_mremap(void *from, size_t bytes, size_t new_bytes, int flags, void *to) {
     if (!fails(FAULT_mremap))
         return mremap(from, bytes, new_bytes, flags, to);
@@ -177,10 +186,12 @@ static int fault_of(long number) {
     }
 }
 
-static long gate_syscall(long number, long a, long b, long c, long d) {
+static long gate_syscall(long number, long a, long b, long c, long d, long e) {
     int call = fault_of(number);
-    if (number == SYS_futex && b == 128 && d != 0) {              /* a wait with a timeout takes no time */
-        const struct timespec *time = (const struct timespec *)d; /* NOLINT: an address */
+    if (number == PROCESS_MADVISE && fails(FAULT_madvise))
+        return gate_process_madvise((const struct os_range *)b, (unsigned)c); /* NOLINT: an address */
+    if (number == SYS_futex && b == 128 && d != 0) {                          /* a wait with a timeout takes no time */
+        const struct timespec *time = (const struct timespec *)d;             /* NOLINT: an address */
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         sched_yield();
         errno = ETIMEDOUT;
@@ -200,7 +211,7 @@ static long gate_syscall(long number, long a, long b, long c, long d) {
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         return sched_yield();
     }
-    return syscall(number, a, b, c, d, NULL, 0);
+    return syscall(number, a, b, c, d, e, 0);
 }
 
 static int gate_getrlimit(int which, struct rlimit *limit) {

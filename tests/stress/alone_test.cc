@@ -16,8 +16,6 @@ namespace {
 
 const Surface &S = subject();
 
-long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
-
 /* Arrays whose memory is not the allocator's and stays constant while a test runs. */
 template <typename T> class Array {
   public:

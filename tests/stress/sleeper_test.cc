@@ -58,8 +58,6 @@ size_t rss_at_goal(size_t (*rss_bytes)(), size_t goal) {
     return rss;
 }
 
-long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
-
 /* `keep_every`: one block in this many stays live; 0 for none. */
 void run_sleeper(size_t block_bytes, size_t keep_every) {
     size_t total = kSlabs * (kSlotBytes / block_bytes);

@@ -18,8 +18,6 @@ const Surface &S = subject();
 constexpr size_t kSlotBytes = 64 * kKiB;
 const size_t kBytes = 48 * kMiB / static_cast<size_t>(kShorter);
 
-long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
-
 /* How much these counters grow. */
 struct Work {
     long adopted = counter("slabs_adopted_by_free"), evicted = counter("slabs_evicted"),

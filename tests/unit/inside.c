@@ -253,6 +253,12 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
 }
 void inside_pool_settle(void *client) { retain_settle(client); }
 size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots); }
+int inside_purge_pages(char *const *pages, unsigned n) {
+    struct os_range range[OS_RANGES_MAX];
+    for (unsigned i = 0; i < n; i++)
+        range[i] = (struct os_range){pages[i], os_page_bytes()};
+    return os_purge(range, n);
+}
 struct inside_totals inside_pool_count(void) {
     struct superslab_totals t;
     superslab_count(&t);

@@ -130,6 +130,8 @@ void inside_pool_give_run(void *client, size_t first, size_t superslabs, int res
 int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted);
 void inside_pool_settle(void *client);
 size_t inside_pool_purge(void *client, size_t keep_slots);
+/* os_purge of these pages, one range each. False: a part was refused. */
+int inside_purge_pages(char *const *pages, unsigned n);
 struct inside_totals inside_pool_count(void);
 void inside_pool_decay(void *client, uint32_t ms); /* as if this many milliseconds had passed */
 size_t inside_pool_cached(void);                   /* SuperSlabs */

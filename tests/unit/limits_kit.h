@@ -41,11 +41,6 @@ inline void expect_exact() {
     EXPECT_EQ(inside_pool_resident_slots(), slots.active_slots + slots.empty_slots);
 }
 
-inline size_t counter(const char *name) {
-    Json stats = heap_stats();
-    return static_cast<size_t>(stats["counters"][name].number);
-}
-
 /* Blocks of one size, each written to; glibc allocates the list of them. */
 class Blocks {
   public:

@@ -40,8 +40,6 @@ std::string get(const char *name) {
     return value;
 }
 
-long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
-
 /* How much the counter grows. */
 template <typename Work> long growth(const char *name, Work work) {
     long before = counter(name);
