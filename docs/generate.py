@@ -37,7 +37,7 @@ def values(kind, lowest, highest, choices):
 
 def write_options():
     lines = ["# Options", "",
-             "`./hak doc` makes this page from the table in `src/options.h`. An option is an environment variable",
+             "`./hak doc` makes this page from the table in `src/base/options.h`. An option is an environment variable",
              "`HAKMEM_NAME`, a `NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`.",
              "", "- Sizes take k, m, g and t, and a fraction with these: 512m, 1.5g.",
              "- Switches (0 or 1) also take off, on, no, yes, false and true. The case of names and words does not matter.",
@@ -46,7 +46,7 @@ def write_options():
              "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other parameters",
              "  are accepted and ignored.", "",
              "| option | values | default | live | what it does |", "|---|---|---|---|---|"]
-    for name, kind, when, initial, lowest, highest, choices, text in table_lines("options.h", "OPTIONS"):
+    for name, kind, when, initial, lowest, highest, choices, text in table_lines("base/options.h", "OPTIONS"):
         choices = choices.strip('"')
         default = number(initial, kind)
         if kind == "CHOICE":
@@ -59,10 +59,10 @@ def write_options():
 
 def write_counters():
     lines = ["# Counters", "",
-             "`./hak doc` makes this page from the table in `src/counters.h`. Counters count events on slow paths only. Each",
+             "`./hak doc` makes this page from the table in `src/base/counters.h`. Counters count events on slow paths only. Each",
              "thread's heap has its own, and `HAKMEM_STATS`, `hak_stats_print` and `hak_stats_json` print their sums.", "",
              "| counter | what it counts |", "|---|---|"]
-    for name, text in table_lines("counters.h", "COUNTERS"):
+    for name, text in table_lines("base/counters.h", "COUNTERS"):
         lines.append(f"| {name} | {text.strip(chr(34))} |")
     (ROOT / "docs" / "counters.md").write_text("\n".join(lines) + "\n")
 

@@ -11,7 +11,7 @@
 #define HAK_ACCOUNT_H
 
 #include "classes.h"
-#include "counters.h"
+#include "base/counters.h"
 
 /* Work that a thread found to be due, for the end of malloc's slow path (purger.h). */
 enum chore {

@@ -9,7 +9,7 @@
 #ifndef HAK_CLASSES_H
 #define HAK_CLASSES_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define SLOT_BYTES (64 * KIB)
 #define SUPERSLAB_BYTES (2 * MIB)

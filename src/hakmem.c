@@ -3,7 +3,7 @@
 #include "hakmem.h"
 #include "alloc.h"
 #include "limits.h"
-#include "options.h"
+#include "base/options.h"
 #include "ring.h"
 #include "observe/sample.h"
 #include "start.h"

@@ -1,8 +1,8 @@
 /* See heap.h. */
 /* SPDX-License-Identifier: MIT */
 #include "heap.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "presence.h"
 #include "retain.h"
 

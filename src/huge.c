@@ -13,10 +13,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "block.h"
 #include "canary.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "purge.h"
 #include "ring.h"
 

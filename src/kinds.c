@@ -1,7 +1,7 @@
 /* The table of kinds, and the kind of slots in which no block begins. See kinds.h. */
 /* SPDX-License-Identifier: MIT */
 #include "kinds.h"
-#include "fail.h"
+#include "base/fail.h"
 
 const struct kind *const kinds[] = {
 #define ENTRY(number, row) [number] = &(row),

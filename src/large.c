@@ -9,7 +9,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "block.h"
 #include "canary.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
 #include "ring.h"
 

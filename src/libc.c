@@ -2,11 +2,11 @@
  * declared here, so that the library is the same on every libc: programs built elsewhere find all of them. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "start.h"
 #include "observe/stats.h"
-#include "text.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <pthread.h>

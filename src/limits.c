@@ -1,8 +1,8 @@
 /* See limits.h. */
 /* SPDX-License-Identifier: MIT */
 #include "limits.h"
-#include "cgroup.h"
-#include "os.h"
+#include "base/cgroup.h"
+#include "base/os.h"
 #include "presence.h"
 #include "purge.h"
 

@@ -17,7 +17,7 @@
 #define HAK_LIMITS_H
 
 #include "account.h"
-#include "options.h"
+#include "base/options.h"
 
 /* Is a limit set for which slots are counted one by one? */
 HAK_INLINE bool limits_set(void) { return (option(OPT_HARD_LIMIT) | option(OPT_SOFT_LIMIT)) != 0; }

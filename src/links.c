@@ -1,7 +1,7 @@
 /* See links.h. */
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
-#include "fail.h"
+#include "base/fail.h"
 
 unsigned links_count(const struct slab *s, uintptr_t *list) {
     unsigned n = 0, most = size_classes[slab_class(s)].blocks;

@@ -1,7 +1,7 @@
 /* See lookup.h. */
 /* SPDX-License-Identifier: MIT */
 #include "lookup.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "search.h"
 
 /* Does not tell whether the block is free. */

@@ -9,8 +9,8 @@
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "outbox.h"
 #include "inbox.h"
-#include "log.h"
-#include "options.h"
+#include "base/log.h"
+#include "base/options.h"
 #include "presence.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180

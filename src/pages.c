@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pages.h"
 #include "inbox.h"
-#include "os.h"
+#include "base/os.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
 #include "limits.h"
-#include "log.h"
+#include "base/log.h"
 #include "retain.h"
 
 #define SETTLE_SLOTS 8 /* slots that a client takes or gives before it settles: 512 KiB */

@@ -1,8 +1,8 @@
 /* See presence.h. */
 /* SPDX-License-Identifier: MIT */
 #include "presence.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "region.h"
 
 #define PURGER_AGAIN_MS 100       /* from one purger's end to the next one's start: a thread costs some 50 us … */

@@ -12,7 +12,7 @@
 #ifndef HAK_PRESENCE_H
 #define HAK_PRESENCE_H
 
-#include "base.h"
+#include "base/base.h"
 
 struct fork_page {
     _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */

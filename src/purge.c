@@ -1,8 +1,8 @@
 /* See purge.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purge.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 
 #define REFUSED_MS 1000        /* after a purge that the system refused none is tried for so long */
 #define RUN_SUPERSLABS 32      /* purged by one call at most */

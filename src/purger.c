@@ -4,7 +4,7 @@
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
-#include "os.h"
+#include "base/os.h"
 #include "outbox.h"
 #include "presence.h"
 #include "observe/profile.h"

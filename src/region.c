@@ -1,8 +1,8 @@
 /* Reserving, committing, and the addresses of everything. See region.h. */
 /* SPDX-License-Identifier: MIT */
 #include "region.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 
 #define GUARD_BYTES (64 * KIB)
 /* A step of the SuperSlabs' memory is a sixteenth of what there is, within these bounds. Under mlockall all of a step becomes

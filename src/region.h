@@ -16,7 +16,7 @@
 #ifndef HAK_REGION_H
 #define HAK_REGION_H
 
-#include "bitset.h"
+#include "base/bitset.h"
 #include "classes.h"
 
 struct heap;

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
 #include "limits.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "presence.h"
 
 #define REGRET_MS 1000

@@ -1,8 +1,8 @@
 /* See ring.h. */
 /* SPDX-License-Identifier: MIT */
 #include "ring.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "presence.h"
 #include "retain.h"
 #include "search.h"

@@ -20,7 +20,7 @@
 #define HAK_RING_H
 
 #include "block.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
 #include "observe/sample.h"
 

@@ -5,7 +5,7 @@
 #ifndef HAK_SEARCH_H
 #define HAK_SEARCH_H
 
-#include "fail.h"
+#include "base/fail.h"
 #include "heap.h"
 
 /* Searches every list that the block may be in. */

@@ -1,10 +1,10 @@
 /* See slab.h. */
 /* SPDX-License-Identifier: MIT */
 #include "slab.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "inbox.h"
 #include "kinds.h"
-#include "options.h"
+#include "base/options.h"
 #include "pages.h"
 #include "presence.h"
 #include "purge.h"

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "thread.h"
 #include "kinds.h"
-#include "os.h"
+#include "base/os.h"
 #include "retain.h"
 #include "ring.h"
 

@@ -10,12 +10,12 @@
  * Only the owning thread runs any of this on a slab. */
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "inbox.h"
 #include "kinds.h"
 #include "lookup.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "outbox.h"
 #include "pages.h"
 #include "retain.h"

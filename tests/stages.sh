@@ -88,8 +88,8 @@ FUZZERS=(operations damage options)
 
 # The words that the parser knows: names of options, and words their values may have.
 fuzz_dictionary() {
-  sed -n 's/^X(\([A-Z0-9_]*\), .*/"\1="/p' "$ROOT/src/options.h"
-  sed -n 's/^X([A-Z0-9_]*, *CHOICE, [^"]*"\([^"]*\)".*/\1/p' "$ROOT/src/options.h" | tr '|' '\n' | sed 's/.*/"&"/'
+  sed -n 's/^X(\([A-Z0-9_]*\), .*/"\1="/p' "$ROOT/src/base/options.h"
+  sed -n 's/^X([A-Z0-9_]*, *CHOICE, [^"]*"\([^"]*\)".*/\1/p' "$ROOT/src/base/options.h" | tr '|' '\n' | sed 's/.*/"&"/'
   printf '"%s"\n' HAKMEM_ , / k m g t ib . on off yes no true false 18446744073709551615
 }
 
@@ -117,7 +117,7 @@ fuzz_targets() {
   TARGET=fuzzers compile fuzz fuzz >"$ROOT/build/fuzz-build.log" 2>&1 || { cat "$ROOT/build/fuzz-build.log" && return 1; }
   for name in "${@:2}"; do
     step "fuzz $name" fuzz_target "$name" "$seconds"
-    if [[ $name == damage ]] && grep '^X(SECURE,' "$ROOT/src/options.h" >/dev/null; then
+    if [[ $name == damage ]] && grep '^X(SECURE,' "$ROOT/src/base/options.h" >/dev/null; then
       HAKMEM_SECURE=1 step "fuzz $name, secure mode" fuzz_target "$name" "$seconds"
     fi
   done

@@ -10,7 +10,7 @@
 #ifndef HAK_CFI_H
 #define HAK_CFI_H
 
-#include "os.h"
+#include "base/os.h"
 
 enum cfi_kind {
     CFI_SAME,                /* the caller has the same value */

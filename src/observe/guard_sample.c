@@ -2,13 +2,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "observe/guard_sample.h"
 #include "block.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "observe/profile.h"
 #include "observe/stack.h"
-#include "text.h"
+#include "base/text.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
 

@@ -4,7 +4,7 @@
 #include "block.h"
 #include "hakmem.h"
 #include "kinds.h"
-#include "options.h"
+#include "base/options.h"
 #include "presence.h"
 #include "observe/profile.h"
 #include "ring.h"

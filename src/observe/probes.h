@@ -12,7 +12,7 @@
 #ifndef HAK_PROBES_H
 #define HAK_PROBES_H
 
-#include "base.h"
+#include "base/base.h"
 
 /* The kernel writes them; their names follow the convention. */
 extern HAK_HIDDEN volatile unsigned short otel_memory_alloc_semaphore, otel_memory_free_semaphore;

@@ -1,7 +1,7 @@
 /* See profile.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/profile.h"
-#include "os.h"
+#include "base/os.h"
 #include "observe/probes.h"
 #include "observe/stack.h"
 

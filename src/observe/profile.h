@@ -12,7 +12,7 @@
 #ifndef HAK_PROFILE_H
 #define HAK_PROFILE_H
 
-#include "options.h"
+#include "base/options.h"
 
 enum {
     PROFILE_CALLERS = 64,

@@ -9,10 +9,10 @@
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
-#include "options.h"
+#include "base/options.h"
 #include "observe/profile.h"
-#include "scratch.h"
-#include "text.h"
+#include "base/scratch.h"
+#include "base/text.h"
 
 static void put_stack(struct text *t, const struct profile_stack *s) {
     const struct profile_total *totals[] = {&s->allocated, &s->freed};

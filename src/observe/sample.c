@@ -1,8 +1,8 @@
 /* See sample.h. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/sample.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 
 #define LEFT_MAX INT32_MAX
 #define RATE_BATCH 64

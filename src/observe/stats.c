@@ -6,10 +6,10 @@
 #include "inbox.h"
 #include "kinds.h"
 #include "links.h"
-#include "log.h"
-#include "options.h"
-#include "os.h"
-#include "scratch.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/os.h"
+#include "base/scratch.h"
 #include "secure/secure_span.h"
 
 #include <string.h>

@@ -14,10 +14,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure.h"
 #include "block.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "presence.h"
 #include "ring.h"
 #include "search.h"

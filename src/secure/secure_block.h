@@ -5,7 +5,7 @@
 
 #include "canary.h"
 #include "links.h"
-#include "os.h"
+#include "base/os.h"
 #include "secure/secure_random.h"
 #include "secure/secure_span.h"
 #include "secure/zero.h"

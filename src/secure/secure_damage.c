@@ -1,7 +1,7 @@
 /* Damage to secure mode's blocks. See secure_damage.h. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_damage.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "presence.h"
 
 /* ---- reports ---- */

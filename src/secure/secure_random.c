@@ -1,7 +1,7 @@
 /* See secure_random.h. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_random.h"
-#include "os.h"
+#include "base/os.h"
 
 uint64_t secure_random(struct heap *h) {
     uint64_t *state = secure_random_state(h);

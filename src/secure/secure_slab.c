@@ -5,9 +5,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_slab.h"
 #include "block.h"
-#include "fail.h"
+#include "base/fail.h"
 #include "kinds.h"
-#include "os.h"
+#include "base/os.h"
 #include "presence.h"
 #include "search.h"
 #include "secure/secure_damage.h"

@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_span.h"
 #include "limits.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "secure/secure_random.h"
 
 #include <string.h>

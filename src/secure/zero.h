@@ -14,7 +14,7 @@
 #ifndef HAK_ZERO_H
 #define HAK_ZERO_H
 
-#include "base.h"
+#include "base/base.h"
 
 #include <string.h>
 

@@ -26,7 +26,7 @@
 
 #include "../../src/heap.h"
 #include "../../src/kinds.h"
-#include "../../src/options.h"
+#include "../../src/base/options.h"
 #include "../../src/secure/secure_span.h"
 
 static struct fault_plan plan; /* constant while armed */
@@ -237,7 +237,7 @@ static int gate_clock_gettime(clockid_t which, struct timespec *now) {
 #define clock_gettime gate_clock_gettime
 #define os_find_threads find_ungated_threads
 void find_ungated_threads(void);
-#include "../../src/os_linux.c"
+#include "../../src/base/os_linux.c"
 
 #undef os_find_threads
 void os_find_threads(void) { os_state.start_thread = gate_pthread_create; }

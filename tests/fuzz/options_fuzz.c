@@ -2,7 +2,7 @@
  * legal value afterwards, and that value's text reads back as the same value. If it fails, a typing error in the
  * environment makes the allocator run with values it was not designed for. */
 /* SPDX-License-Identifier: MIT */
-#include "../../src/options.c"
+#include "../../src/base/options.c"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * functions whose names begin with __wrap_. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "options.h"
-#include "os.h"
+#include "base/options.h"
+#include "base/os.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "explore.h"
 
-#include "base.h"
+#include "base/base.h"
 
 #include <stdio.h>
 #include <string.h>

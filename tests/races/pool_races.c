@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
 #include "limits.h"
-#include "options.h"
+#include "base/options.h"
 #include "purge.h"
 #include "retain.h"
-#include "text.h"
+#include "base/text.h"
 
 #define LOSES "a slot is used twice, purged while in use, or lost"
 

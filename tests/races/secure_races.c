@@ -1,7 +1,7 @@
 /* Secure mode's slabs, which have no owner: the thread that gives the last block back gives the span back. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
-#include "options.h"
+#include "base/options.h"
 #include "secure/secure.h"
 
 enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot and of two */

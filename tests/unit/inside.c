@@ -11,11 +11,11 @@
 #include "ring.h"
 #include "thread.h"
 #include "slab.h"
-#include "bitset.h"
+#include "base/bitset.h"
 #include "classes.h"
-#include "options.h"
-#include "os.h"
-#include "cgroup.h"
+#include "base/options.h"
+#include "base/os.h"
+#include "base/cgroup.h"
 #include "heap.h"
 #include "inbox.h"
 #include "observe/inspect.h"
@@ -30,7 +30,7 @@
 #include "retain.h"
 #include "ring.h"
 #include "secure/secure.h"
-#include "text.h"
+#include "base/text.h"
 
 struct family {
     struct bitset_family bitset;

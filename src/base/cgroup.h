@@ -9,7 +9,7 @@
 #ifndef HAK_CGROUP_H
 #define HAK_CGROUP_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define CGROUP_NO_NUMBER UINT64_MAX /* there is no limit, or no such file */
 

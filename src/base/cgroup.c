@@ -1,9 +1,9 @@
 /* See cgroup.h. */
 /* SPDX-License-Identifier: MIT */
-#include "cgroup.h"
-#include "options.h"
-#include "os.h"
-#include "scratch.h"
+#include "base/cgroup.h"
+#include "base/options.h"
+#include "base/os.h"
+#include "base/scratch.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
 /* SPDX-License-Identifier: MIT */
-#include "os.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #ifndef HAK_OS_H
 #define HAK_OS_H
 
-#include "base.h"
+#include "base/base.h"
 
 enum os_map_kind {
     OS_RESERVE, /* address space only, no memory, no access, in no core dump: anywhere, or at exactly this address if it

@@ -5,7 +5,7 @@
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
 
-#include "base.h"
+#include "base/base.h"
 
 /* Who freed the block before, if that is known. */
 enum freer { FREER_UNKNOWN, FREER_THIS_THREAD, FREER_OTHER_THREAD };

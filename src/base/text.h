@@ -4,7 +4,7 @@
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
 
-#include "os.h"
+#include "base/os.h"
 
 struct text {
     char *buffer;  /* holds the text */

@@ -4,8 +4,8 @@
 #ifndef HAK_LOG_H
 #define HAK_LOG_H
 
-#include "options.h"
-#include "text.h"
+#include "base/options.h"
+#include "base/text.h"
 
 enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
 

@@ -5,8 +5,8 @@
  *
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
 /* SPDX-License-Identifier: MIT */
-#include "options.h"
-#include "text.h"
+#include "base/options.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

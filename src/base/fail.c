@@ -1,8 +1,8 @@
 /* See fail.h. */
 /* SPDX-License-Identifier: MIT */
-#include "fail.h"
-#include "options.h"
-#include "text.h"
+#include "base/fail.h"
+#include "base/options.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* See text.h. */
 /* SPDX-License-Identifier: MIT */
-#include "text.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #ifndef HAK_BITSET_H
 #define HAK_BITSET_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define BITSET_NONE ((size_t)-1)
 #define BITSET_LEVELS 4

@@ -7,7 +7,7 @@
 #ifndef HAK_SCRATCH_H
 #define HAK_SCRATCH_H
 
-#include "base.h"
+#include "base/base.h"
 
 #define SCRATCH_BYTES (8 * KIB)
 

@@ -1,6 +1,6 @@
 /* See log.h. */
 /* SPDX-License-Identifier: MIT */
-#include "log.h"
+#include "base/log.h"
 
 #include <string.h>
 

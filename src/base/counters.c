@@ -1,6 +1,6 @@
 /* The counters' names and explanations, from the table in counters.h. */
 /* SPDX-License-Identifier: MIT */
-#include "counters.h"
+#include "base/counters.h"
 
 // clang-format off
 const char *const counter_names[COUNTER_COUNT] = {

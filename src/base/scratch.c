@@ -1,7 +1,7 @@
 /* See scratch.h. */
 /* SPDX-License-Identifier: MIT */
-#include "scratch.h"
-#include "os.h"
+#include "base/scratch.h"
+#include "base/os.h"
 
 static struct scratch_state {
     _Alignas(HAK_LINE) char own[SCRATCH_BYTES];

@@ -6,7 +6,7 @@
 #ifndef HAK_COUNTERS_H
 #define HAK_COUNTERS_H
 
-#include "base.h"
+#include "base/base.h"
 
 // clang-format off
 /* X(name, help) */
