@@ -26,7 +26,7 @@ def read(report: str, folder: pathlib.Path) -> dict[pathlib.Path, dict[int, int]
         key, _, value = record.partition(":")
         if key == "SF":
             path = pathlib.Path(value).resolve()
-        elif key == "DA" and path.parent == folder:
+        elif key == "DA" and folder in path.parents:
             line, count = map(int, value.split(",")[:2])
             files[path][line] = files[path].get(line, 0) + count
     for path, lines in files.items():
