@@ -13,7 +13,6 @@
 #include "mid.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "outbox.h"
 #include "purge.h"
 #include "purger.h"
 #include "retain.h"

@@ -4,7 +4,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "presence.h"
-#include "retain.h"
 
 #include <string.h>
 

@@ -13,8 +13,9 @@
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
 
-#include "pool.h"
+#include "account.h"
 #include "observe/profile.h"
+#include "region.h"
 
 enum { OUTBOX_ENTRIES = 128 };
 struct ring; /* ring.h */

@@ -17,6 +17,7 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "pool.h"
 #include "purge.h"
 #include "ring.h"
 

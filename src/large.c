@@ -11,6 +11,7 @@
 #include "canary.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "pool.h"
 #include "ring.h"
 
 static void large_set_bytes(struct slab *s, size_t asked, bool zero) {

@@ -11,6 +11,7 @@
 #include "mid.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "pool.h"
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"

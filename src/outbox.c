@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "presence.h"
+#include "superslab.h"
 
 /* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
  * atomics per 1,000 frees with an eighth, 60 with half. */

@@ -6,6 +6,7 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "pages.h"
+#include "pool.h"
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"

@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "outbox.h"
 #include "pages.h"
+#include "pool.h"
 #include "retain.h"
 #include "observe/sample.h"
 #include "search.h"

@@ -6,6 +6,7 @@
  * The first call may come before libc has started, from the loader: what depends on the locale cannot be used then. */
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
+#include "base/os.h"
 #include "base/text.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #ifndef HAK_OPTIONS_H
 #define HAK_OPTIONS_H
 
-#include "classes.h"
+#include "base/base.h"
 
 enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT, OPTION_LIST };
 enum option_when { START, LIVE };

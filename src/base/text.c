@@ -1,6 +1,7 @@
 /* See text.h. */
 /* SPDX-License-Identifier: MIT */
 #include "base/text.h"
+#include "base/os.h"
 
 #include <stdarg.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef HAK_TEXT_H
 #define HAK_TEXT_H
 
-#include "base/os.h"
+#include "base/base.h"
 
 struct text {
     char *buffer;  /* holds the text */

@@ -6,7 +6,7 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "observe/profile.h"
+#include "pool.h"
 #include "observe/stack.h"
 #include "base/text.h"
 

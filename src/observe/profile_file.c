@@ -10,6 +10,7 @@
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
+#include "base/os.h"
 #include "observe/profile.h"
 #include "base/scratch.h"
 #include "base/text.h"

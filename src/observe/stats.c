@@ -3,14 +3,13 @@
 #include "observe/stats.h"
 #include "hakmem.h"
 #include "heap.h"
-#include "inbox.h"
 #include "kinds.h"
 #include "links.h"
-#include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/scratch.h"
 #include "secure/secure_span.h"
+#include "base/text.h"
 
 #include <string.h>
 

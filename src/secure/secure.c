@@ -25,6 +25,7 @@
 #include "secure/secure_large.h"
 #include "secure/secure_slab.h"
 #include "secure/secure_span.h"
+#include "superslab.h"
 #include "thread.h"
 
 #define TINY_FIFO 64

@@ -7,10 +7,20 @@
 #include "links.h"
 #include "base/os.h"
 #include "secure/secure_random.h"
-#include "secure/secure_span.h"
 #include "secure/zero.h"
 
+struct secure_span; /* secure_span.h */
+
 #define CANARY_BYTES 8
+
+/* The state of a block: 0 if it was never handed out. Else the unused bytes before the canary at the block's end, plus
+ * 1, with the operator that made the block and, once it was freed, STATE_FREED. */
+enum {
+    STATE_SLACK = 0x1fff, /* mask of the unused bytes */
+    STATE_BY_NEW = 0x2000,
+    STATE_BY_NEW_ARRAY = 0x4000,
+    STATE_FREED = 0x8000,
+};
 
 /* ---- what a heap has ---- */
 

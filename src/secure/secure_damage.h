@@ -5,6 +5,7 @@
 #define HAK_SECURE_DAMAGE_H
 
 #include "secure/secure_block.h"
+#include "secure/secure_span.h"
 
 HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
     return block_index(part->divisor, (uint32_t)(block - part->start));

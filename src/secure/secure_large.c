@@ -19,8 +19,10 @@
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "pool.h"
 #include "ring.h"
 #include "search.h"
+#include "secure/secure_span.h"
 #include "secure/zero.h"
 
 #include <string.h>

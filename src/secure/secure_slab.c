@@ -9,9 +9,9 @@
 #include "kinds.h"
 #include "base/os.h"
 #include "presence.h"
-#include "search.h"
 #include "secure/secure_damage.h"
 #include "secure/secure_span.h"
+#include "superslab.h"
 
 static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
 

@@ -5,6 +5,7 @@
 #define HAK_SECURE_SLAB_H
 
 #include "secure/secure_block.h"
+#include "secure/secure_span.h"
 
 /* Starts a slab and reserves `taken` of its blocks for the caller. NULL: there is no memory. */
 struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken);

@@ -4,6 +4,7 @@
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "pool.h"
 #include "secure/secure_random.h"
 
 #include <string.h>

@@ -17,14 +17,6 @@
 
 #define SPAN_BLOCKS_MAX 4096 /* of 16 bytes */
 #define SPANS_MAX 16         /* in a SuperSlab */
-/* The state of a block: 0 if it was never handed out. Else the unused bytes before the canary at the block's end, plus
- * 1, with the operator that made the block and, once it was freed, STATE_FREED. */
-enum {
-    STATE_SLACK = 0x1fff, /* mask of the unused bytes */
-    STATE_BY_NEW = 0x2000,
-    STATE_BY_NEW_ARRAY = 0x4000,
-    STATE_FREED = 0x8000,
-};
 
 /* The table's entry for a span and its slab; all zero before the first slab. The table has one row per SuperSlab,
  * divided into lines of SPAN_LINE_BYTES, and every span has 128 bytes in each line. The first line holds this struct,

@@ -28,6 +28,7 @@
 #include "../../src/kinds.h"
 #include "../../src/base/options.h"
 #include "../../src/secure/secure_span.h"
+#include "../../src/superslab.h"
 
 static struct fault_plan plan; /* constant while armed */
 static _Atomic bool armed;

@@ -8,6 +8,7 @@
 #include "kinds.h"
 #include "mid.h"
 #include "outbox.h"
+#include "pool.h"
 #include "search.h"
 #include "thread.h"
 #include "tiny.h"

@@ -3,6 +3,7 @@
 #include "kit.h"
 #include "base/options.h"
 #include "secure/secure.h"
+#include "secure/secure_span.h"
 
 enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot and of two */
 

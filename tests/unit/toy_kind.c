@@ -17,6 +17,7 @@ const struct kind *const kinds[] = {
 };
 
 #include "block.h"
+#include "pool.h"
 #include "thread.h"
 
 static _Atomic(struct slab *) kept; /* a freed block's record: its slot is ACTIVE still */
