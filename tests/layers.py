@@ -3,13 +3,18 @@
 
 Each row names files of src/ by their stems, in `code`: a module is NAME.h with NAME.c. Every file of src/ must be in
 exactly one row, every name must be that of a file, and a file may include only from its own row and from the rows above
-it, which are the lower layers. Prints one line for each breach; the status is 1 if there is any."""
+it, which are the lower layers. Modules may not include each other in a circle, even within a row. The number of layers is
+limited, and so are the floors (the longest chain of modules of which each includes the next) and the files of src/ itself,
+where the allocator is. Prints one line for each breach; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAYERS_MAX = 10
+FLOORS_MAX = 16
+ALLOCATOR_MAX = 30  # files .c
 
 
 def table_rows(tour):
@@ -20,6 +25,28 @@ def table_rows(tour):
     for row in rows:
         number, files = row.strip("|").split("|", 1)
         yield int(number), [name.split(".")[0] for name in re.findall(r"`([^`]+)`", files)]
+
+
+def includes(root, path):
+    """Yields the line and the name of each file of src/ that the file includes."""
+    for line, text in enumerate(path.read_text().splitlines(), 1):
+        include = re.match(r'\s*#\s*include\s+"([^"]+)"', text)
+        if include and (root / "src" / include.group(1)).exists():
+            yield line, include.group(1)
+
+
+def floors(below):
+    """Puts each module on a floor above all that it includes. Returns how many floors there are, and modules that have
+    none, as each includes the next and the last the first. below: what each module includes."""
+    left, count = dict(below), 0
+    while floor := [module for module in left if left[module].isdisjoint(left)]:
+        left = {module: left[module] for module in left.keys() - set(floor)}
+        count += 1
+    path, module = [], min(left, default=None)
+    while module not in path and left:
+        path.append(module)
+        module = min(left[module] & left.keys())
+    return count, path[path.index(module):] if left else []
 
 
 def breaches(root):
@@ -37,15 +64,26 @@ def breaches(root):
                 yield f"docs/tour.md: {name} is in layer {layer[name]} and in layer {number}"
             else:
                 layer[name] = number
+    if last > LAYERS_MAX:
+        yield f"docs/tour.md: {last} layers, more than {LAYERS_MAX}"
+    below = {stem: set() for stem in stems}
     for path in files:
-        if path.stem not in layer:
+        own = layer.get(path.stem)
+        if own is None:
             yield f"{path.relative_to(root)}: is in no layer of docs/tour.md"
-    for path in files:
-        for line, text in enumerate(path.read_text().splitlines(), 1):
-            include = re.match(r'\s*#\s*include\s+"([^"]+)"', text)
-            of, own = layer.get(pathlib.Path(include.group(1)).stem) if include else None, layer.get(path.stem)
-            if of and own and of > own and (root / "src" / include.group(1)).exists():
-                yield f"{path.relative_to(root)}:{line}: of layer {own} includes {include.group(1)} of layer {of}"
+        for line, name in includes(root, path):
+            stem = pathlib.Path(name).stem
+            below[path.stem] |= {stem} - {path.stem}
+            if own and layer.get(stem, 0) > own:
+                yield f"{path.relative_to(root)}:{line}: of layer {own} includes {name} of layer {layer[stem]}"
+    allocator = sum(path.parent == root / "src" and path.suffix == ".c" for path in files)
+    if allocator > ALLOCATOR_MAX:
+        yield f"src/: {allocator} files .c, more than {ALLOCATOR_MAX}: what is not the allocator has folders of its own"
+    count, circle = floors(below)
+    if count > FLOORS_MAX:
+        yield f"src/: {count} floors by includes, more than {FLOORS_MAX}"
+    if circle:
+        yield "src/: a circle: " + ", ".join(f"{a} includes {b}" for a, b in zip(circle, circle[1:] + circle[:1]))
 
 
 def main():

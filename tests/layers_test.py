@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs layers.py on small trees. If it fails, an upward include, or a file missing from the table, goes unnoticed."""
+"""Runs layers.py on small trees. If it fails, an upward include, a circle, or a file missing from the table, goes unnoticed."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import subprocess
@@ -34,7 +34,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.said(), [])
 
     def test_an_include_that_goes_up(self):
-        self.assertEqual(self.said(os_h='\n#  include "heap.h"\n'),
+        self.assertEqual(self.said(os_h='\n#  include "heap.h"\n', heap_h=""),
                          ["src/os.h:2: of layer 1 includes heap.h of layer 2"])
 
     def test_a_file_that_is_not_listed(self):
@@ -51,6 +51,30 @@ class Layers(unittest.TestCase):
 
     def test_a_layer_that_is_missing(self):
         self.assertEqual(self.said(TABLE.replace("| 2 |", "| 3 |")), ["docs/tour.md: layer 3 follows layer 1"])
+
+    def test_more_layers_than_allowed(self):
+        more = "".join(f"| {number} | |\n" for number in range(3, 12))
+        self.assertEqual(self.said(TABLE.replace("\n\nMore", "\n" + more + "\nMore")),
+                         ["docs/tour.md: 11 layers, more than 10"])
+
+    def test_more_files_than_allowed(self):
+        names = [f"m{number}" for number in range(29)]
+        table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
+        self.assertEqual(self.said(table, **{f"{name}_c": "" for name in names}),
+                         ["src/: 32 files .c, more than 30: what is not the allocator has folders of its own"])
+
+    def test_more_floors_than_allowed(self):
+        names = [f"m{number}" for number in range(17)]
+        table = TABLE.replace("`os`", "`os` " + " ".join(f"`{name}`" for name in names))
+        chain = {f"{name}_h": f'#include "{below}.h"' for name, below in zip(names[1:], names)}
+        self.assertEqual(self.said(table, m0_h="", **chain), ["src/: 17 floors by includes, more than 16"])
+
+    def test_a_circle_within_a_layer(self):
+        self.assertEqual(self.said(heap_c='#include "pool.h"\n', pool_h='#include "heap.h"\n'),
+                         ["src/: a circle: heap includes pool, pool includes heap"])
+        self.assertEqual(self.said(base_h='#include "text.h"\n', text_c='#include "os.h"\n', text_h="",
+                                   table=TABLE.replace("`os`", "`os` `text`")),
+                         ["src/: a circle: base includes text, text includes os, os includes base"])
 
     def test_no_table(self):
         self.assertEqual(len(self.said("")), len(FILES))
