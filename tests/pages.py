@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The pages of the documentation: links lead to a file that is there and to a heading in it, the files of src/, tests/ and docs/
-that are named in `code` are there, and the pages that promise to be short are. Prints one line for each breach."""
+that are named in `code` are there, and have the functions that a page says are in them, and the pages that promise to be short
+are. Prints one line for each breach."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -35,6 +36,10 @@ def breaches(page):
     for path in re.findall(r"`((?:src|tests|docs|bench|cli)/[\w./-]+)`", text):
         if "NAME" not in path and not (ROOT / path).exists():
             yield f"{name}: names {path}, which is not there"
+    for names, path in re.findall(r"((?:`\w+`(?:, | and )?)+)\s+in\s+`(src/[\w./]+)`", text):
+        for word in re.findall(r"\w+", names):
+            if word != "and" and not re.search(rf"\b{word}\(", (ROOT / path).read_text()):
+                yield f"{name}: {word} is not in {path}"
 
 
 def main():
