@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes options.md and counters.md from the tables in the sources: the one place where each is described."""
+"""Writes options.md and counters.md from the tables in the sources, the one place where each is described; and the terms of
+the sum of RSS, into README.md and for the command."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -67,6 +68,21 @@ def write_counters():
     (ROOT / "docs" / "counters.md").write_text("\n".join(lines) + "\n")
 
 
+def write_terms():
+    readme, rows = ROOT / "README.md", []
+    text = readme.read_text()
+    for name, label, meaning in table_lines("observe/stats.h", "TERMS"):
+        rows.append(f"    {name}, {label}, {meaning};")
+        text, found = re.subn(rf"^(\| `{name}` \|)[^|]*\|", rf"\1 {meaning[1:-1]} |", text, flags=re.MULTILINE)
+        if found != 1:
+            raise SystemExit(f"README.md: {found} rows of the term `{name}`")
+    readme.write_text(text)
+    lines = ["// `./hak doc` makes this file from the table in src/observe/stats.h.", "// SPDX-License-Identifier: MIT",
+             "terms! {", *rows, "}"]
+    (ROOT / "cli" / "src" / "heap" / "terms.rs").write_text("\n".join(lines) + "\n")
+
+
 if __name__ == "__main__":
     write_options()
     write_counters()
+    write_terms()

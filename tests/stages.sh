@@ -246,7 +246,7 @@ stage_install() {
 # Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
 # pages are up to date.
 stage_docs() {
-  local blocks block file
+  local blocks block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/terms.rs)
   python3 "$ROOT/tests/pages.py"
   build_library
   blocks=$(mktemp -d)
@@ -259,12 +259,12 @@ stage_docs() {
     echo "---- $(head -n 1 "$block")"
     (cd "$ROOT" && bash -euo pipefail -x "$block" </dev/null)
   done
-  for file in options counters reliability; do
-    cp "$ROOT/docs/$file.md" "$blocks"
+  for file in "${generated[@]}"; do
+    cp "$ROOT/$file" "$blocks"
   done
   doc
-  for file in options counters reliability; do
-    diff "$blocks/$file.md" "$ROOT/docs/$file.md"
+  for file in "${generated[@]}"; do
+    diff "$blocks/${file##*/}" "$ROOT/$file"
   done
   rm -r "$blocks"
 }

@@ -109,19 +109,16 @@ def table(medians, library):
 
 def standing(stats_path):
     """Prints where HAKMEM's memory was at the end of the program; the terms add up."""
-    terms = (("live", "live blocks"), ("partly_used_slabs", "free, in slabs partly used"),
-             ("thread_caches", "free, in thread caches"), ("empty_slots", "free, kept for reuse"),
-             ("huge_rounding", "unused parts of huge pages"), ("metadata", "HAKMEM's own records"))
     with open(stats_path, encoding="utf-8") as file:
         stats = json.load(file)
     rss = dict(stats["rss_bytes"])
-    rss["live"] -= abs(rss["untouched_live"])  # requested but never written to, so not resident
-    total = rss["total"]
+    rss["live"] += rss.pop("untouched_live")  # requested but never written to, so not resident
+    total = rss.pop("total")
     print(f"\nWhere the {total / MIB:.1f} MiB of HAKMEM's heap stand when the program ends "
           f"({stats['superslabs']} SuperSlabs of 2 MiB):\n")
-    for name, label in terms:
-        bar = "█" * round(40 * max(rss[name], 0) / total)
-        print(f"  {label:<27}{rss[name] / MIB:>8.1f} MiB {100 * rss[name] / total:>5.1f} %  {paint(36, bar)}")
+    for name, size in rss.items():
+        bar = "█" * round(40 * max(size, 0) / total)
+        print(f"  {name.replace('_', ' '):<27}{size / MIB:>8.1f} MiB {100 * size / total:>5.1f} %  {paint(36, bar)}")
 
 
 def conclusion(medians, library):

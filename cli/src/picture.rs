@@ -33,28 +33,32 @@ pub struct Part {
 pub fn parts(snapshot: &Snapshot) -> Vec<Part> {
     let heap = &snapshot.heap;
     let rest = snapshot.rest.iter().map(|mapping| mapping.rss as i64).fold(0, i64::saturating_add);
-    let table = [
-        (
-            "live",
-            "blocks the program holds, as far as it touched them",
-            heap.live.saturating_add(heap.untouched_live),
-            255.0,
-            0.14,
-        ),
-        ("partly used slabs", "free blocks in slabs that also have live ones", heap.partly_used_slabs, 65.0, 0.14),
-        ("thread caches", "free blocks in threads' lists, rings and outboxes", heap.thread_caches, 320.0, 0.14),
-        ("EMPTY", "free slots, still resident", heap.empty_slots, 255.0, 0.015),
-        ("huge rounding", "resident because huge pages are", heap.huge_rounding, 180.0, 0.1),
-        ("metadata", "the heap's own tables", heap.metadata, 25.0, 0.13),
-        ("not the heap", "stacks, files, other mappings", rest, 110.0, 0.03),
-    ];
-    let part = |(name, help, bytes, hue, chroma)| Part {
-        name,
-        help,
-        bytes: i64::max(bytes, 0) as u64,
-        colour: Colour::new(hue, chroma),
+    let rest = Term { name: "rest", label: "not the heap", help: "stacks, files, other mappings", bytes: rest };
+    let resident = |term: Term| match term.name {
+        "untouched_live" => None,
+        "live" => Some(Term { bytes: term.bytes.saturating_add(heap.untouched_live), ..term }),
+        _ => Some(term),
     };
-    table.map(part).to_vec()
+    let part = |term: Term| Part {
+        name: term.label,
+        help: term.help,
+        bytes: i64::max(term.bytes, 0) as u64,
+        colour: colour_of_term(term.name),
+    };
+    heap.parts().into_iter().filter_map(resident).chain([rest]).map(part).collect()
+}
+
+fn colour_of_term(name: &str) -> Colour {
+    let (hue, chroma) = match name {
+        "live" => (255.0, 0.14),
+        "partly_used_slabs" => (65.0, 0.14),
+        "thread_caches" => (320.0, 0.14),
+        "empty_slots" => (255.0, 0.015),
+        "huge_rounding" => (180.0, 0.1),
+        "metadata" => (25.0, 0.13),
+        _ => (110.0, 0.03),
+    };
+    Colour::new(hue, chroma)
 }
 
 /// Something that grows while slow paths are taken.

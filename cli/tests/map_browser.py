@@ -157,7 +157,7 @@ class Page(unittest.TestCase):
         terms = {text.rsplit(" ", 2)[0]: value for path, value, text in cells if path.startswith("parts")}
         heap = self.document["heap"]
         self.assertEqual(terms["live"], heap["live"] + heap["untouched_live"])
-        self.assertEqual(terms["EMPTY"], heap["empty_slots"])
+        self.assertEqual(terms["EMPTY slots"], heap["empty_slots"])
 
     def test_every_slot_is_drawn_in_its_colour(self):
         self.browser.open(self.page)

@@ -10,8 +10,8 @@
 
 // clang-format off
 /* X(name, label, help): the terms of the sum, in bytes. The name is what the report's field and the JSON's key are called; label
- * and help are the text's. Only untouched_live is negative, or 0: it is subtracted from what is live. The command has the
- * same table (cli/src/heap/model.rs), and a test that compares the two. */
+ * and help are the text's. Only untouched_live is negative, or 0: it is subtracted from what is live. `./hak doc` copies
+ * the table for the command and the README. */
 #define TERMS(X) \
 X(live,              "live",               "blocks the program holds, rounding included") \
 X(untouched_live,    "untouched live",     "of these, never touched: not resident") \

@@ -58,7 +58,7 @@ pub struct Term {
 
 macro_rules! terms {
     ($($name:ident, $label:literal, $help:literal;)*) => {
-        /// As in docs/design.md and hak_stats_print. `untouched_live` is negative: blocks the program holds but never touched.
+        /// As hak_stats_print has them. `untouched_live` is negative: blocks the program holds but never touched.
         #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
         pub struct Terms {
             $(pub $name: i64,)*
@@ -76,16 +76,7 @@ macro_rules! terms {
     };
 }
 
-// The table of the library, TERMS in src/observe/stats.h: a test compares the two.
-terms! {
-    live, "live", "blocks the program holds, rounding included";
-    untouched_live, "untouched live", "of these, never touched: not resident";
-    partly_used_slabs, "partly used slabs", "free blocks beside live ones";
-    thread_caches, "thread caches", "free blocks in threads' lists, rings and inboxes";
-    empty_slots, "EMPTY slots", "free, kept for reuse";
-    huge_rounding, "huge-page rounding", "UNUSED slots that share a huge page with others";
-    metadata, "metadata", "slab records and tables";
-}
+include!("terms.rs");
 
 /// A mapping, or several of the same name together, outside the region.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -196,22 +187,4 @@ pub struct OptionValue {
     pub live: bool,
     pub values: String,
     pub help: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If it fails, the command and the library call a term by two names.
-    #[test]
-    fn terms_are_those_of_the_library() {
-        let header = include_str!("../../../src/observe/stats.h");
-        let lines = header.lines().filter(|line| line.starts_with("X("));
-        let theirs: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        let ours = Terms::default().parts();
-        assert_eq!(theirs.len(), ours.len());
-        for (theirs, Term { name, label, help, .. }) in theirs.iter().zip(ours) {
-            assert_eq!(theirs.trim_end_matches(" \\"), format!("X({name}, \"{label}\", \"{help}\")"));
-        }
-    }
 }

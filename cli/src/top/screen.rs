@@ -195,7 +195,7 @@ impl Screen {
         self.draw_tables(frame, tables, snapshot);
         frame.render_widget(self.foot(), foot);
         if self.help {
-            draw_help(frame, area);
+            draw_help(frame, area, &parts);
         }
     }
 
@@ -239,12 +239,12 @@ impl Screen {
         frame.render_widget(block, area);
         let colours: Vec<Color> = parts.iter().map(|part| Color::Indexed(part.colour.in_terminal())).collect();
         let [chart, _, legend] =
-            Layout::horizontal([Constraint::Min(0), Constraint::Length(1), Constraint::Length(36)]).areas(inside);
+            Layout::horizontal([Constraint::Min(0), Constraint::Length(1), Constraint::Length(37)]).areas(inside);
         frame.render_widget(Stack { samples: &self.parts, colours: &colours }, chart);
         let sum: u64 = parts.iter().map(|part| part.bytes).sum::<u64>().max(1);
         let lines = parts.iter().zip(&colours).map(|(part, colour)| {
             let share = 100.0 * part.bytes as f64 / sum as f64;
-            let text = format!(" {:<17} {:>9} {share:>3.0} %", part.name, say::bytes(part.bytes as f64));
+            let text = format!(" {:<18} {:>9} {share:>3.0} %", part.name, say::bytes(part.bytes as f64));
             Line::from(vec![Span::styled("█", Style::new().fg(*colour)), text.into()])
         });
         // The first is the lowest of the chart.
@@ -344,8 +344,8 @@ fn titled(title: &str) -> Block<'_> {
     Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title)
 }
 
-fn draw_help(frame: &mut Frame, area: Rect) {
-    let text = [
+fn draw_help(frame: &mut Frame, area: Rect, parts: &[Part]) {
+    let text: Vec<String> = [
         "q, Esc   quit",
         "p        pause, go on",
         "s        sort classes by live, free, cached, resident, class",
@@ -354,11 +354,12 @@ fn draw_help(frame: &mut Frame, area: Rect) {
         "t        begin to sample allocations, or end it (hakmem flame)",
         "h        this help; any key closes it",
         "",
-        "live: blocks the program holds, as far as it touched them",
-        "partly used slabs: free blocks beside live ones",
-        "EMPTY: free slots that are still resident",
-    ];
-    let (width, height) = ((64).min(area.width), (text.len() as u16 + 2).min(area.height));
+    ]
+    .map(String::from)
+    .into_iter()
+    .chain(parts.iter().map(|part| format!("{}: {}", part.name, part.help)))
+    .collect();
+    let (width, height) = ((72).min(area.width), (text.len() as u16 + 2).min(area.height));
     let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
     frame.render_widget(Clear, place);
     frame.render_widget(Paragraph::new(Text::from_iter(text)).block(Block::bordered().title(" hakmem top ")), place);
@@ -403,8 +404,8 @@ mod tests {
         for wanted in [
             "a program (4321)  HAKMEM 1.2.3",
             "RSS 46.5 MiB, peak 52.5 MiB, 3 threads, 20 SuperSlabs: 460 slots ACTIVE, 100 EMPTY, 80 UNUSED",
-            " live                 30 MiB  65 %",
-            " EMPTY              6.25 MiB  13 %",
+            " live                  30 MiB  65 %",
+            " EMPTY slots         6.25 MiB  13 %",
             // Ten SuperSlabs' worth in 10 s: 3,000 of each.
             "tiny refills       3000",
             "page faults         777",
