@@ -18,8 +18,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* STEPS_MOST: a restartable sequence (tcmalloc's per-CPU caches) restarts after every step and never ends. */
-enum { CALLS = 41, WARM = 400, STEPS_MOST = 200000 };
+/* STEPS_MAX: a restartable sequence (tcmalloc's per-CPU caches) restarts after every step and never ends. */
+enum { CALLS = 41, WARM = 400, STEPS_MAX = 200000 };
 
 #define MARKER(name, number)                                                                                           \
     static __attribute__((noinline)) void name(void) { __asm__ volatile("" ::"i"(number) : "memory"); }
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     for (int steps = 0;; steps++) {
-        if (steps == STEPS_MOST) {
+        if (steps == STEPS_MAX) {
             kill(pid, SIGKILL);
             fprintf(stderr, "step: it cannot be stepped through, as a restartable sequence begins anew\n");
             return 1;

@@ -128,15 +128,15 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alig
     unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
     size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
-    if (likely(sample.kinds == 0) || h->pool.in_start)
+    if (likely(sample.purposes == 0) || h->pool.in_start)
         return take(h, bytes, alignment, zero);
     void *p = NULL;
-    if (sample.kinds & SAMPLE_GUARD && is_small(bytes, alignment))
+    if (sample.purposes & SAMPLE_GUARD && is_small(bytes, alignment))
         p = guard_malloc(h, bytes, natural_alignment(bytes));
-    bool shown = tiny && sample.kinds & SAMPLE_PROFILE;
+    bool shown = tiny && sample.purposes & SAMPLE_PROFILE;
     if (p == NULL)
         p = take(h, shown ? round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)) : bytes, alignment, zero);
-    if (p != NULL && sample.kinds & SAMPLE_PROFILE)
+    if (p != NULL && sample.purposes & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
     return p;
 }
@@ -149,7 +149,7 @@ static void resample(struct heap *h, struct slab *s, const void *p, size_t bytes
     struct sample sample = {0, 0};
     if (sample_wanted(h))
         sample = sample_due(h, bytes, TINY_CLASSES);
-    if (sample.kinds & SAMPLE_PROFILE)
+    if (sample.purposes & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
 }
 

@@ -7,7 +7,7 @@
 #include "region.h"
 
 /* The record that counts, from that of any slot of a mid span or of secure mode's. */
-HAK_INLINE struct slab *mid_first(const struct slab *part) {
+HAK_INLINE struct slab *span_first(const struct slab *part) {
     return (struct slab *)(uintptr_t)(part - part->first_offset); /* NOLINT: records are addresses */
 }
 

@@ -155,7 +155,7 @@ static bool huge_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     if (wanted > have) {
         if (!pool_extend_run(&h->pool, first_superslab(s), have, wanted))
             return false;
-        count(&h->pool.counters, COUNT_huge_grown_in_place);
+        count(&h->pool.counters, COUNT_grown_in_place);
     }
     clear_canaries(s, slab_address(s));
     huge_set_bytes(s, bytes, false);

@@ -95,7 +95,7 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
     if (wanted > have) {
         if (!pool_extend(&h->pool, slot_of(s), have, wanted))
             return false;
-        count(&h->pool.counters, COUNT_huge_grown_in_place);
+        count(&h->pool.counters, COUNT_grown_in_place);
     }
     memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;

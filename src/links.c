@@ -4,9 +4,9 @@
 #include "base/fail.h"
 
 unsigned links_count(const struct slab *s, uintptr_t *list) {
-    unsigned n = 0, most = size_classes[slab_class(s)].blocks;
+    unsigned n = 0, max = size_classes[slab_class(s)].blocks;
     uintptr_t block = *list, slab = (uintptr_t)slab_address(s);
-    for (; is_in_slab(block, slab) && n <= most; n++)
+    for (; is_in_slab(block, slab) && n <= max; n++)
         block = block_next(block);
     if (likely(block == slab_terminator(s)))
         return n;

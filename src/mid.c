@@ -26,7 +26,7 @@ static char *block_at(const struct slab *s, unsigned i) {
 }
 static struct slab *slab_of_block(uintptr_t block) {
     struct slab *s = slab_at_offset(block - hak_region.base);
-    return mid_first(s);
+    return span_first(s);
 }
 
 unsigned mid_block_at(const struct slab *s, const void *p) {
@@ -130,14 +130,14 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     return 0;
 }
 
-/* Up to `most` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
-static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned most) {
+/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
+static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
     do {
         if (w == 0)
             return 0;
         taken = w;
-        for (unsigned more = count_bits(w); more > most; more--)
+        for (unsigned left_over = count_bits(w); left_over > max; left_over--)
             taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
     if (PROVEN(take_class, slab_class(s) != c)) { /* holding blocks of it, we can tell: it has become another slab */
@@ -422,7 +422,7 @@ static size_t mid_trim(struct heap *h, bool all) {
 /* ---- looking up ---- */
 
 static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
-    struct slab *s = mid_first(part);
+    struct slab *s = span_first(part);
     return &s->state[mid_block_at(s, p)];
 }
 
@@ -433,7 +433,7 @@ static size_t unsampled_bytes(const void *p, size_t bytes) {
 }
 
 static void mid_find(struct block *b, const void *p) {
-    b->slab = mid_first(b->slab);
+    b->slab = span_first(b->slab);
     const struct size_class *c = &size_classes[slab_class(b->slab)];
     unsigned i = mid_block_at(b->slab, p);
     b->bytes = c->block_bytes;

@@ -12,7 +12,7 @@ unsigned mid_block_at(const struct slab *s, const void *p);
 void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p);  /* the ring is full, or there is none yet */
 void mid_free_checked(struct heap *h, struct slab *s, unsigned i, void *p); /* it is sampled, or bad */
 HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
-    struct slab *s = mid_first(part);
+    struct slab *s = span_first(part);
     unsigned i = block_index(s->divisor, (uint32_t)((uintptr_t)p - s->start));
     if (unlikely(i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
         mid_free_checked(h, s, i, p);

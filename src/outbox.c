@@ -135,8 +135,8 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     e->blocks++;
     if (h->outbox_blocks++ == 0)
         presence_gathered();
-    unsigned most = size_classes[slab_class(s)].blocks / 2u;
-    if (e->blocks >= (most < BATCH_MAX ? most : BATCH_MAX))
+    unsigned max = size_classes[slab_class(s)].blocks / 2u;
+    if (e->blocks >= (max < BATCH_MAX ? max : BATCH_MAX))
         send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
 }
 

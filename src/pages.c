@@ -182,6 +182,6 @@ size_t pages_trim(struct slab *s, bool all) { return trim(s, all, false); }
 size_t pages_trim_thin(struct slab *s) {
     size_t bytes = size_classes[slab_class(s)].block_bytes;
     unsigned pages = pages_that_look_free(s, bytes) + count_bits(tail_pages(s, bytes));
-    size_t all = SLOT_BYTES / os_page_bytes(), least = slab_used(s) > THIN_BLOCKS ? all - all / 4 : all / 2;
-    return pages >= least ? trim(s, true, true) : 0;
+    size_t all = SLOT_BYTES / os_page_bytes(), min = slab_used(s) > THIN_BLOCKS ? all - all / 4 : all / 2;
+    return pages >= min ? trim(s, true, true) : 0;
 }

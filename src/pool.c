@@ -200,18 +200,18 @@ void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
 }
 
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted) {
-    size_t more = wanted - n;
+    size_t extra = wanted - n;
     size_t end = first + n;
-    if (end == load_relaxed(&hak_region_use.superslabs) && more < hak_region.superslabs_max - end) {
-        size_t got = take_new_superslabs(c, more, more);
+    if (end == load_relaxed(&hak_region_use.superslabs) && extra < hak_region.superslabs_max - end) {
+        size_t got = take_new_superslabs(c, extra, extra);
         if (got == BITSET_NONE)
             return false;
-        superslab_begin_run(got, more);
+        superslab_begin_run(got, extra);
         if (got == end)
             return true;
-        pool_give_run(c, got, more, false); /* another thread was faster */
+        pool_give_run(c, got, extra, false); /* another thread was faster */
         return false;
     }
     bool zero;
-    return superslab_claim_run(c, end, more) == more && occupy_claimed_run(c, end, more, &zero);
+    return superslab_claim_run(c, end, extra) == extra && occupy_claimed_run(c, end, extra, &zero);
 }

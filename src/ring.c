@@ -98,13 +98,13 @@ void rings_forget(struct heap *h) {
 
 /* ---- how much they hold ---- */
 
-static unsigned ring_most(unsigned index, size_t block_bytes) {
+static unsigned ring_max(unsigned index, size_t block_bytes) {
     return index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
 }
 
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
     struct ring *ring = h->ring[index];
-    unsigned room = ring_most(index, block_bytes);
+    unsigned room = ring_max(index, block_bytes);
     if (likely(ring != NULL && ring->room >= room))
         return ring;
     if (ring != NULL) {
@@ -149,26 +149,26 @@ static size_t ring_wish(const struct ring *ring, bool turned) {
 /* The ring besides this one that may hold the most bytes. */
 static unsigned ring_largest(const struct heap *h, const struct ring *except) {
     unsigned largest = RING_CLASSES;
-    size_t most = 0;
+    size_t max = 0;
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         const struct ring *ring = h->ring[i];
-        if (ring != NULL && ring != except && (size_t)ring->cap * ring->block_kib > most) {
-            most = (size_t)ring->cap * ring->block_kib;
+        if (ring != NULL && ring != except && (size_t)ring->cap * ring->block_kib > max) {
+            max = (size_t)ring->cap * ring->block_kib;
             largest = i;
         }
     }
     return largest;
 }
 
-/* The ring's cap is to be `most` at most; what the ring holds beyond it goes back. */
-static void ring_lower(struct heap *h, unsigned index, unsigned most) {
+/* The ring's cap is to be at most `max`; what the ring holds beyond it goes back. */
+static void ring_lower(struct heap *h, unsigned index, unsigned max) {
     struct ring *ring = h->ring[index];
-    if (ring->cap <= most)
+    if (ring->cap <= max)
         return;
-    h->ring_kib -= (size_t)(ring->cap - most) * ring->block_kib;
-    ring->cap = ring->turn_cap = (uint16_t)most;
-    if (ring->blocks > most)
-        ring_spill(h, index, ring->blocks - most);
+    h->ring_kib -= (size_t)(ring->cap - max) * ring->block_kib;
+    ring->cap = ring->turn_cap = (uint16_t)max;
+    if (ring->blocks > max)
+        ring_spill(h, index, ring->blocks - max);
 }
 
 static void ring_age(struct heap *h, const struct ring *except) {
@@ -176,23 +176,23 @@ static void ring_age(struct heap *h, const struct ring *except) {
     struct ring *ring = h->ring[index];
     if (ring == NULL || ring == except)
         return;
-    ring_lower(h, index, ring_most(index, ring->block_kib * KIB));
+    ring_lower(h, index, ring_max(index, ring->block_kib * KIB));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
     ring->seen = ring->blocks;
 }
 
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
-    size_t most_kib = ring_bytes_of_thread() / KIB;
+    size_t max_kib = ring_bytes_of_thread() / KIB;
     size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
-    size_t least = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
-    size_t most = min_size(ring_most(index, block_bytes), ring->room);
+    size_t min = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
+    size_t max = min_size(ring_max(index, block_bytes), ring->room);
     bool turned = ring_turns(ring, full);
-    size_t cap = min_size(max_size(ring_wish(ring, turned), least), most);
+    size_t cap = min_size(max_size(ring_wish(ring, turned), min), max);
     if (index >= MID_CLASSES)
-        cap = min_size(cap, max_size(most_kib / LARGE_RING_SHARE / ring->block_kib, 1));
-    cap = min_size(cap, most_kib / ring->block_kib);
-    while (others_kib + cap * ring->block_kib > most_kib) {
+        cap = min_size(cap, max_size(max_kib / LARGE_RING_SHARE / ring->block_kib, 1));
+    cap = min_size(cap, max_kib / ring->block_kib);
+    while (others_kib + cap * ring->block_kib > max_kib) {
         unsigned largest = ring_largest(h, ring);
         if (largest == RING_CLASSES) { /* a signal's handler forked between a cap and the sum, and this is the child */
             others_kib = 0;
@@ -200,9 +200,9 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
         }
         struct ring *other = h->ring[largest];
         size_t other_kib = (size_t)other->cap * other->block_kib;
-        while (others_kib + cap * ring->block_kib > most_kib && other_kib <= cap * ring->block_kib)
+        while (others_kib + cap * ring->block_kib > max_kib && other_kib <= cap * ring->block_kib)
             cap /= 2;
-        if (others_kib + cap * ring->block_kib <= most_kib)
+        if (others_kib + cap * ring->block_kib <= max_kib)
             break;
         others_kib -= (size_t)(other->cap - other->cap / 2) * other->block_kib;
         other->cap /= 2;
@@ -229,14 +229,14 @@ void rings_mark_stale(void) {
 }
 
 void rings_apply_options(struct heap *h) {
-    size_t most_kib = ring_bytes_of_thread() / KIB;
+    size_t max_kib = ring_bytes_of_thread() / KIB;
     bool mine = caches_enter(h);
     if (mine)
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_STALE);
     for (unsigned i = 0; mine && i < RING_CLASSES; i++)
         if (h->ring[i] != NULL)
-            ring_lower(h, i, ring_most(i, h->ring[i]->block_kib * KIB));
-    for (unsigned i; mine && h->ring_kib > most_kib && (i = ring_largest(h, NULL)) != RING_CLASSES;)
+            ring_lower(h, i, ring_max(i, h->ring[i]->block_kib * KIB));
+    for (unsigned i; mine && h->ring_kib > max_kib && (i = ring_largest(h, NULL)) != RING_CLASSES;)
         ring_lower(h, i, h->ring[i]->cap / 2u);
     caches_leave(h);
 }

@@ -327,8 +327,8 @@ static size_t owned_max(struct heap *h) {
 bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_max(h); }
 
 static void evict_above_max(struct heap *h, const struct slab *except) {
-    size_t most = owned_max(h);
-    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned.slabs > most && h->owned.first != 0; i++) {
+    size_t max = owned_max(h);
+    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned.slabs > max && h->owned.first != 0; i++) {
         struct slab *oldest = slab_of_slot(h->owned.first - 1);
         if (oldest == except)
             return;
@@ -478,8 +478,8 @@ struct slab *slab_borrowed_first(struct heap *h, unsigned c) {
     return s;
 }
 
-void slab_recall(struct heap *h, struct heap *from, uint32_t most) {
-    for (; most != 0 && from->lent.first != 0; most--) {
+void slab_recall(struct heap *h, struct heap *from, uint32_t max) {
+    for (; max != 0 && from->lent.first != 0; max--) {
         struct slab *s = slab_of_slot(from->lent.first - 1);
         count(&h->pool.counters, COUNT_slabs_recalled);
         slab_unlist(from, s);

@@ -78,9 +78,9 @@ bool slab_borrow(struct heap *h, struct slab *s);
 void slab_check_loan(struct heap *h, struct slab *s);
 /* The heap owns what it had on loan. Returns the slab, which is on no list. */
 struct slab *slab_end_loan(struct heap *h, struct slab *s);
-/* Lets go of the oldest `most` slabs that `from` has on loan, the calling heap's or, for the purger, that of a thread that it
+/* Lets go of the oldest `max` slabs that `from` has on loan, the calling heap's or, for the purger, that of a thread that it
  * has frozen. */
-void slab_recall(struct heap *h, struct heap *from, uint32_t most);
+void slab_recall(struct heap *h, struct heap *from, uint32_t max);
 /* The same of all the heap's own, unless the purger is at it. */
 void slab_return_loans(struct heap *h);
 /* Ends the loan of a usable slab of the class, if there is one. */

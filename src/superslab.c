@@ -119,9 +119,11 @@ size_t superslab_take_in_use(struct superslab_wish *wish) {
         return slot != BITSET_NONE ? slot : search(SET_ROOM_1, false, wish);
     }
     unsigned min = highest_bit(wish->slots); /* 2^min <= slots: members may just fit */
-    unsigned sure = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
+    unsigned fitting_order = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
     size_t slot = min <= 4 ? search_from(SET_ROOM_1 + min, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
-    return slot == BITSET_NONE && sure <= 4 && sure != min ? search(SET_ROOM_1 + sure, false, wish) : slot;
+    return slot == BITSET_NONE && fitting_order <= 4 && fitting_order != min
+               ? search(SET_ROOM_1 + fitting_order, false, wish)
+               : slot;
 }
 
 size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish) { return search(set, true, wish); }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 enum { STEPS, GLOBALS, SEED };
-enum { STACK = 200, STRING_MOST = 200, LIST_MOST = 1000 };
+enum { STACK = 200, STRING_MAX = 200, LIST_MAX = 1000 };
 
 static struct argument args[] = {{"STEPS", 12000000, 1, 0}, {"GLOBALS", 5000, 1, 1u << 24}, {"SEED", 42, 0, 0}};
 
@@ -109,7 +109,7 @@ static void list_append(struct value *list, struct value *item) {
 static struct value *add(const struct value *a, const struct value *b) {
     if (a->kind == STRING && b->kind == STRING) {
         uint32_t length = a->string.length + b->string.length;
-        return string_new(a->string.text[0], length < STRING_MOST ? length : STRING_MOST);
+        return string_new(a->string.text[0], length < STRING_MAX ? length : STRING_MAX);
     }
     return number_new((a->kind == NUMBER ? a->number : 1) + (b->kind == NUMBER ? b->number : 1));
 }
@@ -162,7 +162,7 @@ static void step(uint64_t *random) {
             push(value_keep(*global));
     } else if (what == 12) {
         struct value *item = stack[top - 1];
-        if (*global != NULL && (*global)->kind == LIST && item->kind != LIST && (*global)->list.count < LIST_MOST)
+        if (*global != NULL && (*global)->kind == LIST && item->kind != LIST && (*global)->list.count < LIST_MAX)
             list_append(*global, value_keep(item));
     } else if (what == 13) {
         push(list_new());

@@ -9,7 +9,7 @@
 #include "workload.h"
 
 enum { KEYS, OPS, SEED };
-enum { POWERS = 13, VALUE_MOST = 1 << 18 };
+enum { POWERS = 13, VALUE_MAX = 1 << 18 };
 
 static struct argument args[] = {{"KEYS", 40000, 1, 1u << 30}, {"OPS", 1000000, 1, 0}, {"SEED", 42, 0, 0}};
 
@@ -93,7 +93,7 @@ static void operate(const char *key, uint32_t what, uint32_t tag, uint64_t *rand
             entry_delete(place);
     } else {
         struct slot *value = &find_or_add(key)->value;
-        if (what >= 12 && value->size < VALUE_MOST) {
+        if (what >= 12 && value->size < VALUE_MAX) {
             append(value, 8 + random_below(random, 256), tag);
         } else {
             if (value->block != NULL)

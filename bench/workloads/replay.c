@@ -20,7 +20,7 @@
 /* As in trace.py. WINDOW marks a thread's step into another window. */
 enum op { WINDOW, MALLOC, CALLOC, ALIGNED, REALLOC, FREE, BIRTH, END };
 enum { OP_BITS = 3, OP_MASK = 7, SWITCH = 8, OPERATIONS = 0, SWITCHES, SIZES, ALIGNMENTS, RANKS, COLUMNS };
-enum { WINDOW_EVENTS = 4096, PAGE = 4096, THREADS_MOST = 1 << 16 };
+enum { WINDOW_EVENTS = 4096, PAGE = 4096, THREADS_MAX = 1 << 16 };
 static const char magic[] = "HAKTRACE 1\n";
 
 /* An event is op | number << OP_BITS. The number is that of a block, of the new thread, or of the window. A REALLOC of
@@ -107,7 +107,7 @@ static void columns_read(struct column file, struct column *columns) {
     if ((size_t)(file.end - file.at) < sizeof magic - 1 || memcmp(file.at, magic, sizeof magic - 1) != 0)
         bad_file();
     file.at += sizeof magic - 1;
-    thread_count = number_below(&file, THREADS_MOST + 1);
+    thread_count = number_below(&file, THREADS_MAX + 1);
     event_count = number_below(&file, UINT32_MAX / 4);
     block_count = number_below(&file, NO_BLOCK);
     for (int i = 0; i < COLUMNS; i++) {

@@ -30,12 +30,12 @@
 #define HAK_STRAY __attribute__((no_sanitize("thread", "address", "undefined")))
 #define HAK_LINE 64 /* bytes of a cache line */
 #if defined(__x86_64__)
-#define HAK_PAGE_MOST 4096 /* bytes of a page, at most */
+#define HAK_PAGE_MAX 4096 /* bytes of a page, at most */
 #else
-#define HAK_PAGE_MOST 65536
+#define HAK_PAGE_MAX 65536
 #endif
 /* For the type of a variable that is made read-only once it is filled in: it gets pages of its own. */
-#define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MOST)))
+#define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 
 /* For functions that use vectors of 32 bytes. They may only be called where HAK_HAS_WIDE() is true. */
 #if defined(__x86_64__)

@@ -60,12 +60,12 @@ X(ring_refilled_blocks,     "blocks that came into rings") \
 X(mid_retired,              "mid slabs given back because all blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \
 X(huge_runs,                "huge blocks made") \
-X(huge_grown_in_place,      "huge and large blocks that grew in place") \
+X(grown_in_place,           "huge and large blocks that grew in place") \
 X(huge_moved_pages,         "huge blocks that grew by moving pages") \
 X(realloc_copied,           "reallocations that copied") \
 X(samples_taken,            "blocks that came into the profile") \
 X(samples_dropped,          "blocks that found no place in the profile") \
-X(guarded,                  "blocks that were put between guard pages") \
+X(guard_sampled,            "blocks that were put between guard pages") \
 X(guard_full,               "blocks that were not, as all places were taken") \
 X(heaps_born,               "heaps begun by a thread") \
 X(heaps_ended,              "heaps ended by a thread") \

@@ -15,8 +15,8 @@
 
 // clang-format off
 const struct option_entry option_table[OPTION_COUNT] = {
-#define OPTION_ENTRY(name, kind, when, initial, least, most, choices, help) \
-    {#name, initial, least, most, choices, help, OPTION_##kind, when},
+#define OPTION_ENTRY(name, kind, when, initial, min, max, choices, help) \
+    {#name, initial, min, max, choices, help, OPTION_##kind, when},
     OPTIONS(OPTION_ENTRY)
 #undef OPTION_ENTRY
 };
@@ -113,7 +113,7 @@ static bool parse_choice(const char *choices, const char *s, size_t length, uint
     return false;
 }
 
-static bool is_switch(const struct option_entry *e) { return e->kind == OPTION_NUMBER && e->most == 1; }
+static bool is_switch(const struct option_entry *e) { return e->kind == OPTION_NUMBER && e->max == 1; }
 
 /* Words for 0 and 1, of options that may have these values. */
 static bool parse_switch(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
@@ -131,7 +131,7 @@ static bool parse_list(const struct option_entry *e, const char *s, size_t lengt
     for (; n < L2_CAP_RANGES; n++) {
         uint64_t cap;
         s = parse_number(s, (size_t)(end - s), &cap);
-        if (s == NULL || cap < e->least || cap > e->most)
+        if (s == NULL || cap < e->min || cap > e->max)
             return false;
         caps[n] = (uint8_t)cap;
         if (s == end || *s != '/')
@@ -167,7 +167,7 @@ static bool parse_value(enum option o, const char *s, size_t length) {
         break;
     default:
         end = parse_switch(e, s, length, &value) ? s + length : parse_number(s, length, &value);
-        if (end != s + length || value < e->least || value > e->most)
+        if (end != s + length || value < e->min || value > e->max)
             return false;
     }
     store_relaxed(option_word(o), value);
@@ -185,12 +185,12 @@ static enum option find_option(const char *name, size_t length) {
     return (enum option)o;
 }
 
-enum { NAME_MOST = 32 }; /* letters of the longest name, and some */
+enum { OPTION_NAME_MAX = 32 }; /* letters of the longest name, and some */
 
 /* Letters to be put in or left out to make the one name the other, their case aside. */
 static size_t name_distance(const char *a, size_t a_length, const char *b) {
     size_t b_length = strlen(b);
-    uint8_t row[NAME_MOST + 1]; /* distances of the first letters of a to the first j of b */
+    uint8_t row[OPTION_NAME_MAX + 1]; /* distances of the first letters of a to the first j of b */
     for (size_t j = 0; j <= b_length; j++)
         row[j] = (uint8_t)j;
     for (size_t i = 1; i <= a_length; i++) {
@@ -210,11 +210,11 @@ static enum option guess_option(const char *name, size_t length) {
     if (length > 7 && same_letters(name, "HAKMEM_", 7))
         name += 7, length -= 7;
     unsigned guess = OPTION_COUNT;
-    size_t least = (length + 4) / 3;
-    for (unsigned o = 0; length <= NAME_MOST && o < OPTION_COUNT; o++) {
+    size_t min_distance = (length + 4) / 3;
+    for (unsigned o = 0; length <= OPTION_NAME_MAX && o < OPTION_COUNT; o++) {
         size_t distance = name_distance(name, length, option_table[o].name);
-        if (distance < least)
-            guess = o, least = distance;
+        if (distance < min_distance)
+            guess = o, min_distance = distance;
     }
     return (enum option)guess;
 }
@@ -224,12 +224,12 @@ static void describe_values(struct text *t, const struct option_entry *e) {
     case OPTION_CHOICE: text_string(t, e->choices); break;
     case OPTION_TEXT: text_format(t, "text of at most %u bytes", (uint64_t)OPTION_TEXT_BYTES - 1); break;
     default:
-        if (e->most == OPTION_UNLIMITED)
-            text_format(t, "%u or more", e->least);
+        if (e->max == OPTION_UNLIMITED)
+            text_format(t, "%u or more", e->min);
         else if (e->kind == OPTION_BYTES)
-            text_format(t, "%b to %b", e->least, e->most);
+            text_format(t, "%b to %b", e->min, e->max);
         else
-            text_format(t, "%u to %u", e->least, e->most);
+            text_format(t, "%u to %u", e->min, e->max);
     }
 }
 

@@ -20,7 +20,7 @@ enum { L2_CAP_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 #define OPTION_UNLIMITED ((uint64_t)INT64_MAX)
 
 // clang-format off
-/* X(name, kind, when, default, least, most, choices, help) */
+/* X(name, kind, when, default, min, max, choices, help) */
 #define OPTIONS(X) \
 X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; 0 reserves none and maps SuperSlabs on demand, as under a finite RLIMIT_AS") \
 X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 gives every block SuperSlabs of its own: slow, for telling whether sharing them matters to a bug") \
@@ -77,7 +77,7 @@ enum option {
 /* What is known of each option; constant. */
 struct option_entry {
     const char *name;
-    uint64_t initial, least, most;
+    uint64_t initial, min, max;
     const char *choices; /* of a CHOICE, separated by | */
     const char *help;
     enum option_kind kind;

@@ -107,7 +107,7 @@ static void guard_set_records(size_t slot, enum slab_kind kind) {
 
 /* Takes the pool. It is published last, because from then on other threads make pages of it accessible. False: there is
  * no room for a pool, or the kernel does not protect it. */
-static bool take_pool(struct heap *h) {
+static bool guard_take_slots(struct heap *h) {
     bool zero;
     size_t none = 0, slot = pool_take(&h->pool, GUARD_SLOTS, 1, 0, &zero);
     if (slot == BITSET_NONE)
@@ -164,10 +164,10 @@ static void *place(struct guard_slot *slot, size_t bytes, size_t alignment) {
 void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     size_t page = os_page_bytes();
     if (round_up(bytes, max_size(page, alignment)) + 2 * max_size(page, alignment) > SLOT_BYTES ||
-        (load_acquire(&guard_pool.first_slot) == 0 && !take_pool(h)))
+        (load_acquire(&guard_pool.first_slot) == 0 && !guard_take_slots(h)))
         return NULL;
     struct guard_slot *slot = guard_claim_slot();
-    count(&h->pool.counters, slot != NULL ? COUNT_guarded : COUNT_guard_full);
+    count(&h->pool.counters, slot != NULL ? COUNT_guard_sampled : COUNT_guard_full);
     if (slot == NULL)
         return NULL;
     void *p = place(slot, max_size(bytes, 1), alignment);

@@ -111,7 +111,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
 /* The i-th place where a sample of this address may be, level by level. */
 static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     unsigned level = i / PROBES;
-    uint64_t size = (uint64_t)PROFILE_LEAST_SAMPLES << level, first = size - PROFILE_LEAST_SAMPLES;
+    uint64_t size = (uint64_t)PROFILE_SAMPLES_MIN << level, first = size - PROFILE_SAMPLES_MIN;
     return &hak_profile.samples[first + (mix_bits(address >> 4) + i % PROBES) % size];
 }
 

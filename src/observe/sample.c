@@ -49,8 +49,8 @@ static uint32_t draw_blocks(struct sampler *r, unsigned c) {
 
 static double chance_of_bytes(size_t bytes, double mean) { return mean != 0 ? chance_of((double)bytes / mean) : 0; }
 
-/* Draws the kind of a sample, or both kinds. Each has its own chance. */
-static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
+/* Draws the purpose of a sample, or both. Each has its own chance. */
+static unsigned choose_purposes(struct sampler *r, double profile, double guard) {
     if (guard == 0)
         return SAMPLE_PROFILE;
     double draw = random_unit(r) * (profile + guard - profile * guard);
@@ -61,11 +61,11 @@ static unsigned choose_kinds(struct sampler *r, double profile, double guard) {
 
 /* ---- the list of a class ---- */
 
-/* Counts the blocks of a chain, up to `most`, and finds the last of these. The chain ends where it was overwritten. */
-static unsigned walk(uintptr_t block, unsigned most, uintptr_t *last) {
+/* Counts the blocks of a chain, up to `max`, and finds the last of these. The chain ends where it was overwritten. */
+static unsigned walk(uintptr_t block, unsigned max, uintptr_t *last) {
     unsigned n = 0;
     uintptr_t slot = block;
-    for (; n < most && !is_no_block(block) && same_slot(block, slot) && region_has(block_word(block)); n++) {
+    for (; n < max && !is_no_block(block) && same_slot(block, slot) && region_has(block_word(block)); n++) {
         *last = block;
         block = block_next(block);
     }
@@ -121,8 +121,8 @@ static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
 void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
     struct sampler_class *t = &h->sample.tiny[c];
     struct slab *s = h->current[c];
-    unsigned most = t->left / 2 + t->left % 2;
-    t->had = blocks > most ? cut(h, c, most) : blocks;
+    unsigned max = t->left / 2 + t->left % 2;
+    t->had = blocks > max ? cut(h, c, max) : blocks;
     if (s == NULL)
         return;
     /* With this many pushes at most `left` blocks are popped: the last push is still listed as the countdown ends. */
@@ -198,13 +198,14 @@ bool sample_is_far_in_class(struct heap *h, unsigned c) {
  * twice. When that is decided nothing is known of the next sample, so there is no bias. */
 static void keep_rate(struct heap *h) {
     struct sampler *r = &h->sample;
-    uint64_t most = option(OPT_PROFILE_RATE);
-    uint32_t now = os_now_ms(), ms = now - r->batch_ms, least = most != 0 ? (uint32_t)(RATE_BATCH * 1000 / most) : 0;
-    bool slow = r->stretch != 0 && ms >= 4 * least;
+    uint64_t max_rate = option(OPT_PROFILE_RATE);
+    uint32_t now = os_now_ms(), ms = now - r->batch_ms,
+             min_ms = max_rate != 0 ? (uint32_t)(RATE_BATCH * 1000 / max_rate) : 0;
+    bool slow = r->stretch != 0 && ms >= 4 * min_ms;
     if (++r->batch < RATE_BATCH && !slow)
         return;
     r->batch = 0, r->batch_ms = now;
-    bool fast = ms < least && r->stretch < STRETCH_MAX;
+    bool fast = ms < min_ms && r->stretch < STRETCH_MAX;
     r->stretch = r->stretch + fast - slow;
     if (fast || slow)
         begin_anew(h);
@@ -236,8 +237,8 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
     if (!sample_on(h) || likely(!is_due(h, bytes, c)))
         return sample;
     sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
-    sample.kinds = choose_kinds(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
-    if (sample.kinds & SAMPLE_PROFILE)
+    sample.purposes = choose_purposes(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
+    if (sample.purposes & SAMPLE_PROFILE)
         keep_rate(h);
     return sample;
 }

@@ -21,7 +21,7 @@
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
 
-enum sample_kind { SAMPLE_PROFILE = 1, SAMPLE_GUARD = 2 };
+enum sample_purpose { SAMPLE_PROFILE = 1, SAMPLE_GUARD = 2 };
 
 HAK_INLINE bool sample_on(const struct heap *h) { return h->sample.mean_bytes != 0; }
 /* Starts the heap profile, or stops it with 0. Any thread. */
@@ -33,8 +33,8 @@ HAK_INLINE bool sample_wanted(const struct heap *h) {
 }
 /* sample_due counts an allocation of `bytes` and tells whether it is sampled. tiny_class: TINY_CLASSES if not tiny. */
 struct sample {
-    unsigned kinds; /* enum sample_kind; 0: it is not sampled */
-    double chance;  /* of coming into the profile */
+    unsigned purposes; /* enum sample_purpose; 0: it is not sampled */
+    double chance;     /* of coming into the profile */
 };
 struct sample sample_due(struct heap *h, size_t bytes, unsigned tiny_class);
 

@@ -49,12 +49,12 @@ static void make_cache(struct heap *h, unsigned c) {
     struct secure_cache *cache = &sh->cache[c];
     size_t bytes = block_bytes_of(c);
     unsigned stash_max = c == ZERO_CLASS ? ZERO_POOL : c < TINY_CLASSES ? TINY_POOL : MID_POOL;
-    unsigned fifo_most = c == ZERO_CLASS ? ZERO_FIFO : c < TINY_CLASSES ? TINY_FIFO : MID_FIFO;
+    unsigned fifo_max = c == ZERO_CLASS ? ZERO_FIFO : c < TINY_CLASSES ? TINY_FIFO : MID_FIFO;
     secure_random(h); /* it is seeded from now on */
     cache->pool = (struct secure_entry *)(void *)((char *)(sh + 1) + sh->used_bytes);
     cache->pool_room = (uint16_t)min_size(max_size(POOL_BYTES / bytes, 4), stash_max);
     cache->stash_min = (uint16_t)max_size(cache->pool_room / 8u, 1);
-    cache->fifo_room = (uint8_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), fifo_most);
+    cache->fifo_room = (uint8_t)min_size(max_size(option(OPT_QUARANTINE_BYTES) / bytes, 2), fifo_max);
     cache->block_bytes = (uint32_t)bytes;
     sh->used_bytes += ((size_t)cache->pool_room + cache->fifo_room) * sizeof(struct secure_entry);
 }
@@ -85,7 +85,7 @@ HAK_NOINLINE static void *any_hand_out(struct secure_entry e, size_t block_bytes
     return secure_finish(e, block_bytes, bytes);
 }
 void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes)) {
-    if (likely(block_bytes > NARROW_MOST && HAK_HAS_WIDE()))
+    if (likely(block_bytes > NARROW_MAX && HAK_HAS_WIDE()))
         return wide_hand_out(e, block_bytes, bytes, otherwise);
     return any_hand_out(e, block_bytes, bytes, otherwise);
 }
@@ -255,7 +255,7 @@ static void *secure_malloc(struct heap *h, size_t bytes, size_t alignment, bool 
 /* ---- looking up, freeing ---- */
 
 static enum secure_state secure_find_state(struct slab *part, const void *p, size_t *bytes) {
-    const struct slab *s = mid_first(part);
+    const struct slab *s = span_first(part);
     unsigned i = secure_index(s, (uintptr_t)p);
     bool starts = i < s->blocks;
     i = starts ? i : (unsigned)min_size(((uintptr_t)p - s->start) / s->block_bytes, s->blocks - 1);
@@ -330,11 +330,11 @@ static void secure_free(struct heap *h, struct slab *s, void *p) {
     size_t bytes, block_bytes = s->block_bytes;
     if (unlikely(!take_back(s, p, &e, &bytes)))
         return;
-    if (block_bytes > NARROW_MOST && likely(HAK_HAS_WIDE())) {
+    if (block_bytes > NARROW_MAX && likely(HAK_HAS_WIDE())) {
         free_wide(h, s, e, bytes);
         return;
     }
-    if (unlikely(round_up(bytes + CANARY_BYTES, 16) != block_bytes || block_bytes > NARROW_MOST ||
+    if (unlikely(round_up(bytes + CANARY_BYTES, 16) != block_bytes || block_bytes > NARROW_MAX ||
                  !secure_is_intact(s, e.block, bytes))) {
         free_any(h, s, e, bytes);
         return;
@@ -354,7 +354,7 @@ static void secure_free_without_heap(struct slab *s, void *p) {
 
 static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
     (void)h;
-    struct slab *s = mid_first(part);
+    struct slab *s = span_first(part);
     size_t had, room = s->block_bytes - CANARY_BYTES;
     if (secure_find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 ||
         room - bytes > SLACK_MAX - 1 || slab_class(s) == ZERO_CLASS)
@@ -371,7 +371,7 @@ static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t byt
 /* ---- which operator made a block ---- */
 
 void secure_set_maker(void *p, enum secure_maker maker) {
-    struct slab *part = slab_at_offset(region_offset(p)), *s = mid_first(part);
+    struct slab *part = slab_at_offset(region_offset(p)), *s = span_first(part);
     if (slab_kind(part) == KIND_SECURE_LARGE) {
         part->maker = (uint16_t)maker;
         return;
@@ -388,7 +388,7 @@ enum secure_maker secure_maker_of(const void *p) {
         return (enum secure_maker)part->maker;
     if (kind != KIND_SECURE_SMALL || secure_find_state(part, p, &bytes) != SECURE_LIVE)
         return MADE_BY_MALLOC;
-    const struct slab *s = mid_first(part);
+    const struct slab *s = span_first(part);
     return (enum secure_maker)(load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p))) &
                                (STATE_BY_NEW | STATE_BY_NEW_ARRAY));
 }
@@ -479,7 +479,7 @@ static void secure_find(struct block *b, const void *p) {
     case SECURE_NEVER: b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0; break;
     default: b->why = NULL;
     }
-    b->slab = mid_first(b->slab);
+    b->slab = span_first(b->slab);
 }
 
 static bool secure_is_free(const struct block *b, const void *p) {

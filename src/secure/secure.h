@@ -38,7 +38,7 @@ HAK_INLINE struct secure_entry secure_next(struct heap *h, struct secure_cache *
     return e;
 }
 HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
-    return block_bytes <= NARROW_MOST && !state_is_live(load_relaxed(e.state)) && narrow_is_zero(e.block, block_bytes);
+    return block_bytes <= NARROW_MAX && !state_is_live(load_relaxed(e.state)) && narrow_is_zero(e.block, block_bytes);
 }
 HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t bytes) {
     store_relaxed(e.state, state_of_size(block_bytes, bytes));

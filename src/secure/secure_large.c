@@ -229,8 +229,8 @@ static size_t written_pages(const char *begin, size_t bytes) {
 /* Whether this many more unused pages may stay resident: in all, at most as many as are in use, plus KEEP_BYTES. */
 static bool may_keep(size_t pages) {
     size_t slots = spans_resident_bound((size_t)load_relaxed(&secure_large_all.waiting_slots), 1);
-    size_t most = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
-    return load_relaxed(&secure_large_all.kept_pages) + (int64_t)pages <= (int64_t)most;
+    size_t max = slots != 0 ? slots * (SLOT_BYTES / os_page_bytes()) + KEEP_BYTES / os_page_bytes() : 0;
+    return load_relaxed(&secure_large_all.kept_pages) + (int64_t)pages <= (int64_t)max;
 }
 
 /* Clears what was written in a freed block, if that may stay resident, and purges the rest. Not without guards: then
@@ -347,12 +347,13 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
 /* Extends a run by the SuperSlabs behind it, if they are free. */
 static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     size_t had = s->span_slots / SUPERSLAB_SLOTS, needed = s->lead_bytes + committed_bytes(bytes) + os_page_bytes();
-    size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, more = (wanted - had) * SUPERSLAB_BYTES;
+    size_t wanted = round_up(needed, SUPERSLAB_BYTES) / SUPERSLAB_BYTES, extra_bytes = (wanted - had) * SUPERSLAB_BYTES;
     size_t first = (slot_of(s) - s->lead_bytes / SLOT_BYTES) / SUPERSLAB_SLOTS;
     char *end = span_end(s);
     if (!is_run(s->span_slots) || !pool_extend_run(&h->pool, first, had, wanted))
         return false;
-    if (os_advise(OS_PURGE, end, more) && (s->has_guards ? os_forbid(end, more) : os_commit(end, more))) {
+    if (os_advise(OS_PURGE, end, extra_bytes) &&
+        (s->has_guards ? os_forbid(end, extra_bytes) : os_commit(end, extra_bytes))) {
         s->span_slots = wanted * SUPERSLAB_SLOTS;
         return true;
     }

@@ -13,7 +13,7 @@
 #include "secure/secure_span.h"
 #include "superslab.h"
 
-static struct slab *slab_of_block(uintptr_t block) { return mid_first(slab_at_offset(block - hak_region.base)); }
+static struct slab *slab_of_block(uintptr_t block) { return span_first(slab_at_offset(block - hak_region.base)); }
 
 static void secure_slab_set_kind(struct slab *s, enum slab_kind kind) {
     for (unsigned i = 0; i < s->slots; i++)

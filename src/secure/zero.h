@@ -21,7 +21,7 @@
 typedef uint64_t vector __attribute__((vector_size(16), may_alias));
 typedef uint64_t wide_vector __attribute__((vector_size(32), may_alias, aligned(16)));
 typedef uint64_t loose_vector __attribute__((vector_size(32), may_alias, aligned(1)));
-#define NARROW_MOST 128 /* bytes */
+#define NARROW_MAX 128 /* bytes */
 #define BIG_FROM (4 * KIB)
 enum { LONG_ROUND = 4, BIG_ROUND = 16 /* vectors */ };
 
@@ -84,20 +84,20 @@ HAK_WIDE static inline void big_clear(uintptr_t block, size_t bytes) {
     long_clear(block + bytes - round, round, long_rounds(round));
 }
 
-/* For more than NARROW_MOST bytes. */
+/* For more than NARROW_MAX bytes. */
 HAK_WIDE static inline bool wide_is_zero(uintptr_t block, size_t bytes) {
     return bytes > BIG_FROM ? big_is_zero(block, bytes) : long_is_zero(block, bytes);
 }
 
 /* For any size. */
 static inline bool memory_is_zero(uintptr_t block, size_t bytes) {
-    if (bytes <= NARROW_MOST)
+    if (bytes <= NARROW_MAX)
         return narrow_is_zero(block, bytes);
     return likely(HAK_HAS_WIDE()) ? wide_is_zero(block, bytes) : long_is_zero(block, bytes);
 }
 /* If the middle of a big block is zero, the program probably used only a part of the block. */
 static inline void memory_clear(uintptr_t block, size_t bytes) {
-    if (bytes > BIG_FROM && HAK_HAS_WIDE() && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MOST))
+    if (bytes > BIG_FROM && HAK_HAS_WIDE() && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MAX))
         big_clear(block, bytes);
     else
         memset((void *)block, 0, bytes); /* NOLINT: blocks are addresses */

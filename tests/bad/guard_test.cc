@@ -164,7 +164,7 @@ void use_more_than_there_is() {
         pattern_write(blocks[i], 0, i * 7, static_cast<uint32_t>(i));
     }
     size_t after = mappings();
-    CHECK(counter("guarded") == kSlots);
+    CHECK(counter("guard_sampled") == kSlots);
     CHECK(counter("guard_full") >= 1000 - static_cast<long>(kSlots));
     CHECK(after <= before + 3 * kSlots || kShorter != 1); /* a sanitizer has mappings of its own */
     CHECK(after > before);                                /* proves that they are counted at all */
@@ -208,7 +208,7 @@ TEST(Guard, SoundProgramsRun) {
 TEST(Guard, IsOffByDefault) {
     for (size_t i = 0; i < 100000; i++)
         hak_free(allocate_here(i % 5000));
-    EXPECT_EQ(counter("guarded"), 0);
+    EXPECT_EQ(counter("guard_sampled"), 0);
     if (HAK_TEST_SHORTER != 1)
         GTEST_SKIP() << "a sanitizer has a handler of its own";
     struct sigaction action;

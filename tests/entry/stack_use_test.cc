@@ -31,7 +31,7 @@ void free_aligned_sized(void *, size_t, size_t);
 namespace {
 
 /* 2048 in release builds; assertions and the frames of a debug build need more. */
-constexpr size_t kMost = HAK_TEST_STACK_MOST, kStackBytes = 256 * kKiB;
+constexpr size_t kMost = HAK_TEST_STACK_MAX, kStackBytes = 256 * kKiB;
 constexpr unsigned char kPaint = 0xa5;
 
 char *lowest_of_caller;

@@ -26,10 +26,10 @@ enum {
     STACK_BYTES = 256 * 1024,
     CHECKER = RACE_THREADS,
     COROUTINES,
-    DECISIONS_MOST = 4096,
+    DECISIONS_MAX = 4096,
     SLEEP_MASK = (1 << RACE_THREADS) - 1
 };
-#define EXECUTIONS_MOST 50000000u
+#define EXECUTIONS_MAX 50000000u
 
 unsigned explore_thread;
 bool explore_running;
@@ -51,7 +51,7 @@ static struct {
     struct decision {
         unsigned of, chosen;
         unsigned todo, sleep; /* sets of threads: those to choose from, and those that sleep */
-    } decision[DECISIONS_MOST];
+    } decision[DECISIONS_MAX];
     unsigned decisions, repeated, sleep;
     uint64_t *met;
     size_t met_used, met_room;
@@ -129,7 +129,7 @@ void race_saw(unsigned outcome) { x.seen |= 1u << outcome; }
 
 static struct decision *decision(void) {
     if (x.repeated == x.decisions) {
-        if (x.decisions == DECISIONS_MOST)
+        if (x.decisions == DECISIONS_MAX)
             explore_give_up("too many decisions");
         x.decision[x.decisions++] = (struct decision){0, 0, 0, 0};
     }
@@ -287,8 +287,8 @@ static bool explore(void) {
         }
         if (x.outcome == FAILED)
             return false;
-        if (x.executions == EXECUTIONS_MOST) {
-            fprintf(stderr, "%s: not exhaustive after %u executions\n", x.race->name, EXECUTIONS_MOST);
+        if (x.executions == EXECUTIONS_MAX) {
+            fprintf(stderr, "%s: not exhaustive after %u executions\n", x.race->name, EXECUTIONS_MAX);
             return false;
         }
     } while (x.outcome == RESTART || next_decisions());

@@ -11,7 +11,7 @@
 enum kind { END, LOAD, STORE, ADD, FENCE_THREADS };
 enum order { RLX, ACQ, REL, SEQ };
 enum address { X, Y, ADDRESSES };
-enum { ACCESSES_MOST = 4 };
+enum { ACCESSES_MAX = 4 };
 
 struct access {
     enum kind kind;
@@ -27,7 +27,7 @@ struct access {
 #define FE {FENCE_THREADS, X, SEQ, 0}
 static const struct program {
     const char *name;
-    struct access thread[RACE_THREADS][ACCESSES_MOST];
+    struct access thread[RACE_THREADS][ACCESSES_MAX];
     const char *outcome; /* what was read, thread after thread; then the final values of x and y */
     bool allowed;
 } programs[] = {
@@ -64,7 +64,7 @@ enum { PROGRAMS = sizeof programs / sizeof *programs };
 static unsigned program; /* chosen by thread 0, which begins */
 static char seen[PROGRAMS];
 static _Atomic int memory[PROGRAMS][ADDRESSES];
-static int reads[RACE_THREADS][ACCESSES_MOST];
+static int reads[RACE_THREADS][ACCESSES_MAX];
 
 static int load(_Atomic int *at, enum order order) {
     switch (order) {
@@ -110,9 +110,9 @@ static void thread_1(void) { run(1); }
 static void thread_2(void) { run(2); }
 
 static void check(void) {
-    char outcome[RACE_THREADS * ACCESSES_MOST + ADDRESSES + 2], *end = outcome;
+    char outcome[RACE_THREADS * ACCESSES_MAX + ADDRESSES + 2], *end = outcome;
     for (unsigned i = 0; i < RACE_THREADS; i++)
-        for (unsigned j = 0; j < ACCESSES_MOST && reads[i][j] != 0; j++)
+        for (unsigned j = 0; j < ACCESSES_MAX && reads[i][j] != 0; j++)
             *end++ = (char)reads[i][j];
     *end++ = ' ';
     for (unsigned i = 0; i < ADDRESSES; i++)

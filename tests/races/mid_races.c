@@ -44,7 +44,7 @@ static void slab_check(unsigned in_slab) {
             continue;
         struct slab *s = slab_at_offset((uintptr_t)got[i] - hak_region.base);
         race_expect(slab_kind(s) == KIND_MID);
-        s = mid_first(s);
+        s = span_first(s);
         unsigned at = mid_block_at(s, got[i]);
         race_expect(slab_class(s) == classes[i] && at < s->blocks);
         race_expect(load_relaxed(&s->state[at]) == BLOCK_LIVE && !(load_relaxed(&s->free_blocks) >> at & 1));
@@ -66,7 +66,7 @@ static void offered_check(void) {
     for (unsigned i = 0; i < RACE_THREADS; i++) {
         if (got[i] == NULL)
             continue;
-        struct slab *s = mid_first(slab_at_offset((uintptr_t)got[i] - hak_region.base));
+        struct slab *s = span_first(slab_at_offset((uintptr_t)got[i] - hak_region.base));
         race_expect(load_relaxed(&s->free_blocks) == 0 || superslab_is_offered(slot_of(s), slab_class(s)));
     }
 }
@@ -185,7 +185,7 @@ static void rings_setup(void) {
         block[i] = mid_new(kit_heap[1], class_id);
     for (unsigned i = 0; i < 3; i++)
         mid_give(kit_heap[1], block[i]);
-    slab = mid_first(slab_at_offset((uintptr_t)block[0] - hak_region.base));
+    slab = span_first(slab_at_offset((uintptr_t)block[0] - hak_region.base));
 }
 static void rings_0(void) {
     struct heap *h = kit_heap[1];
@@ -210,7 +210,7 @@ static void rings_account(unsigned live) {
         struct ring_entry e = i < ring->blocks           ? ring->entry[i]
                               : i - ring->blocks < taken ? took[i - ring->blocks]
                                                          : mine[i - ring->blocks - taken];
-        if (e.block == 0 || mid_first(slab_at_offset(e.block - hak_region.base)) != slab)
+        if (e.block == 0 || span_first(slab_at_offset(e.block - hak_region.base)) != slab)
             continue;
         unsigned at = mid_block_at(slab, (void *)e.block); /* NOLINT: rings hold addresses */
         race_expect(at < 64 && !seen[at]);
@@ -241,7 +241,7 @@ static void mid_rings_1(void) {
     kind_mid.give_back(kit_heap[2], took, taken);
 }
 static void mid_rings_check(void) {
-    struct slab *s = mid_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));
+    struct slab *s = span_first(slab_at_offset((uintptr_t)got[0] - hak_region.base));
     race_expect(load_relaxed(&s->state[mid_block_at(s, got[0])]) == BLOCK_LIVE);
     race_saw(taken != 0);
     taken = 0; /* the blocks that were taken are in the slab again */

@@ -18,9 +18,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MOST = 512, UNDO_MOST = 1 << 18 };
-enum { STEPS_MOST = 100000 }; /* per thread; more means a loop that does not end */
-enum { NONE = -1, LATE_MOST = 2 };
+enum { PLACES = 1 << 16, CELLS = 1 << 14, MESSAGES = 4096, SEQ_MAX = 512, UNDO_MAX = 1 << 18 };
+enum { STEPS_MAX = 100000 }; /* per thread; more means a loop that does not end */
+enum { NONE = -1, LATE_MAX = 2 };
 
 struct clock {
     uint32_t t[RACE_THREADS]; /* for each thread, how many of its accesses happened before */
@@ -76,7 +76,7 @@ struct thread {
         size_t bytes;
         int order;
         void (*effect)(void *address, size_t bytes); /* NULL for a store */
-    } late[LATE_MOST];                               /* take effect after the next write */
+    } late[LATE_MAX];                                /* take effect after the next write */
     unsigned late_used;
     bool is_lowered; /* see lower_twice */
 };
@@ -85,12 +85,12 @@ static struct {
     struct place places[PLACES];
     struct cell cells[CELLS];
     struct message messages[MESSAGES];
-    struct seq seq[SEQ_MOST];
+    struct seq seq[SEQ_MAX];
     struct {
         uintptr_t address;
         uint64_t value;
         unsigned bytes;
-    } undo[UNDO_MOST];
+    } undo[UNDO_MAX];
     struct {
         uintptr_t address;
         size_t bytes;
@@ -135,7 +135,7 @@ static void undo_all(void) {
 static void remember(uintptr_t address, size_t bytes) {
     for (; bytes > 0; m.undo_used++) {
         unsigned n = bytes < 8 ? (unsigned)bytes : 8;
-        if (m.undo_used == UNDO_MOST)
+        if (m.undo_used == UNDO_MAX)
             explore_give_up("too much is written for one execution");
         m.undo[m.undo_used].address = address;
         m.undo[m.undo_used].bytes = n;
@@ -185,7 +185,7 @@ bool model_own(uintptr_t address) {
 static void step(uintptr_t address) {
     struct thread *t = self();
     uint32_t time = t->now.t[explore_thread] + 1;
-    if (time > STEPS_MOST)
+    if (time > STEPS_MAX)
         race_fail("a thread does not come to its end");
     if (address != t->at) {
         t->before = t->now;
@@ -407,8 +407,8 @@ static bool edge(const struct seq *a, const struct seq *b) {
 /* Returns whether adding `new` would close a cycle. Among its edges to existing accesses, only those to writes later in
  * the address's order can do that. */
 static bool closes_cycle(const struct seq *new, uint64_t order) {
-    bool reached[SEQ_MOST] = {false};
-    unsigned todo[SEQ_MOST], n = 0;
+    bool reached[SEQ_MAX] = {false};
+    unsigned todo[SEQ_MAX], n = 0;
     for (unsigned i = 0; i < m.seq_used; i++)
         if (m.seq[i].place == new->place &&
             m.seq[i].written != NONE &&m.seq[i].written != new->written &&order_of(m.seq[i].written) > order) {
@@ -453,7 +453,7 @@ static bool may_add(const struct place *p, int read, int after, bool write, int 
 }
 
 static void add_seq(const struct place *p, int read, int written) {
-    if (m.seq_used == SEQ_MOST)
+    if (m.seq_used == SEQ_MAX)
         explore_give_up("too many sequentially consistent accesses for one execution");
     m.seq[m.seq_used++] = (struct seq){p, (int)explore_thread, read,          written, self()->now.t[explore_thread],
                                        0, self()->now,         self()->before};
@@ -623,7 +623,7 @@ void model_break_next(enum fault fault) { self()->broken = fault; }
 static void put_off(struct late late) {
     struct thread *t = self();
     t->broken = FAULT_none;
-    if (t->late_used == LATE_MOST)
+    if (t->late_used == LATE_MAX)
         explore_give_up("too much comes late");
     t->late[t->late_used++] = late;
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { TRACE_MOST = 4096, LABELS_MOST = 64 };
+enum { TRACE_MAX = 4096, LABELS_MAX = 64 };
 
 static struct {
     unsigned thread;
@@ -13,16 +13,16 @@ static struct {
     uintptr_t address;
     uint64_t read, written;
     const void *pc;
-} trace[TRACE_MOST];
+} trace[TRACE_MAX];
 static struct {
     uintptr_t address;
     size_t bytes;
     const char *name;
-} labels[LABELS_MOST];
+} labels[LABELS_MAX];
 static unsigned trace_used, labels_used;
 
 void race_label(const void *address, size_t bytes, const char *name) {
-    if (labels_used == LABELS_MOST)
+    if (labels_used == LABELS_MAX)
         return;
     labels[labels_used].address = (uintptr_t)address;
     labels[labels_used].bytes = bytes;
@@ -32,7 +32,7 @@ void race_label(const void *address, size_t bytes, const char *name) {
 void trace_begin(void) { trace_used = 0; }
 
 void trace_note(int op, uintptr_t address, uint64_t read, uint64_t written, bool latest, const void *pc) {
-    if (trace_used == TRACE_MOST)
+    if (trace_used == TRACE_MAX)
         return;
     trace[trace_used].thread = explore_thread, trace[trace_used].op = op, trace[trace_used].latest = latest;
     trace[trace_used].address = address, trace[trace_used].pc = pc;

@@ -111,7 +111,7 @@ void inside_rings_interrupt(void *heap) {
     h->ring_kib -= most_kib / 2;
 }
 
-static struct slab *mid_slab_of(void *block) { return mid_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
+static struct slab *mid_slab_of(void *block) { return span_first(slab_at_offset((uintptr_t)block - hak_region.base)); }
 void inside_record_begin(void *block) { store_relaxed(&mid_slab_of(block)->kind, KIND_FREE); }
 void inside_record_class(void *block, unsigned class_id) {
     store_relaxed(&slab_at_offset((uintptr_t)block - hak_region.base)->class_id, (uint8_t)class_id);
@@ -187,8 +187,8 @@ _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTIO
                    INSIDE_LIST == (int)OPTION_LIST,
                "inside.h follows options.h");
 static const struct inside_option options[] = {
-#define INSIDE_OPTION(name, kind, when, initial, least, most, choices, help)                                           \
-    {#name, choices, OPTION_##kind, when == LIVE, initial, least, most},
+#define INSIDE_OPTION(name, kind, when, initial, min, max, choices, help)                                              \
+    {#name, choices, OPTION_##kind, when == LIVE, initial, min, max},
     OPTIONS(INSIDE_OPTION)
 #undef INSIDE_OPTION
 };
@@ -215,7 +215,7 @@ struct inside_profile_stack inside_profile_stack_at(unsigned number) {
 }
 size_t inside_profile_live(void) {
     size_t live = 0;
-    unsigned used = PROFILE_LEAST_SAMPLES * ((1u << load_relaxed(&hak_profile.levels_used)) - 1);
+    unsigned used = PROFILE_SAMPLES_MIN * ((1u << load_relaxed(&hak_profile.levels_used)) - 1);
     for (unsigned i = 0; i < used; i++)
         live += load_relaxed(&hak_profile.samples[i].address) != 0;
     return live;

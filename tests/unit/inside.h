@@ -40,7 +40,7 @@ struct inside_option {
     const char *name, *choices;
     int kind; /* one of the constants below, in this order */
     int live;
-    uint64_t initial, least, most;
+    uint64_t initial, min, max;
 };
 enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;

@@ -48,7 +48,7 @@ std::string seven(const std::string &one) {
 /* Legal values, each with the text that it must read back as. */
 std::vector<std::pair<std::string, std::string>> legal_values(const inside_option &o) {
     std::vector<std::pair<std::string, std::string>> values;
-    std::string least = std::to_string(o.least), most = std::to_string(o.most);
+    std::string min = std::to_string(o.min), max = std::to_string(o.max);
     switch (o.kind) {
     case INSIDE_CHOICE:
         for (auto &choice : split(o.choices, '|')) {
@@ -60,18 +60,24 @@ std::vector<std::pair<std::string, std::string>> legal_values(const inside_optio
         }
         break;
     case INSIDE_BYTES:
-        values = {{least, least},           {most, most},         {"64k", "65536"},
-                  {"3M", "3145728"},        {"1MiB", "1048576"},  {"2mb", "2097152"},
-                  {"1.5m", "1572864"},      {"1 MiB", "1048576"}, {"0.25 MB", "262144"},
+        values = {{min, min},
+                  {max, max},
+                  {"64k", "65536"},
+                  {"3M", "3145728"},
+                  {"1MiB", "1048576"},
+                  {"2mb", "2097152"},
+                  {"1.5m", "1572864"},
+                  {"1 MiB", "1048576"},
+                  {"0.25 MB", "262144"},
                   {"0.0009765625M", "1023"}};
         break;
-    case INSIDE_NUMBER: values = {{least, least}, {most, most}}; break;
+    case INSIDE_NUMBER: values = {{min, min}, {max, max}}; break;
     case INSIDE_LIST:
-        values = {{least, seven(least)}, {most, seven(most)}, {"24/32/48/64/64/32/24", "24/32/48/64/64/32/24"}};
+        values = {{min, seven(min)}, {max, seven(max)}, {"24/32/48/64/64/32/24", "24/32/48/64/64/32/24"}};
         break;
     default: /* any text */ break;
     }
-    if ((o.kind == INSIDE_NUMBER && o.most == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
+    if ((o.kind == INSIDE_NUMBER && o.max == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
         for (auto &[word, value] : std::vector<std::pair<std::string, std::string>>{
                  {"on", "1"}, {"Yes", "1"}, {"TRUE", "1"}, {"off", "0"}, {"no", "0"}, {"false", "0"}})
             values.emplace_back(word, value);
@@ -84,7 +90,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
     std::vector<std::string> values{"",    " ",   "foo", "-1",  "1x",  "0x10", "1 ",  " 1",   "99999999999999999999999",
                                     "1e3", "/",   "|",   "50%", "1.5", "1.k",  ".5k", "1,5k", "1  k",
                                     "1k ", "1kk", "1k1", "+1"};
-    if (o.kind != INSIDE_NUMBER || o.most != 1)
+    if (o.kind != INSIDE_NUMBER || o.max != 1)
         if (std::string(o.choices).rfind("0|1", 0) != 0)
             values.insert(values.end(), {"on", "true", "off"});
     if (o.kind == INSIDE_CHOICE)
@@ -94,12 +100,12 @@ std::vector<std::string> illegal_values(const inside_option &o) {
             if (choice.size() > 1)
                 values.push_back(choice.substr(0, choice.size() - 1));
         }
-    else if (o.most < (uint64_t{1} << 62))
-        values.push_back(std::to_string(o.most + 1));
+    else if (o.max < (uint64_t{1} << 62))
+        values.push_back(std::to_string(o.max + 1));
     if (o.kind == INSIDE_BYTES)
         values.emplace_back("20000000000g"); /* more than 64 bits can hold */
-    if (o.kind != INSIDE_CHOICE && o.least > 0)
-        values.push_back(std::to_string(o.least - 1));
+    if (o.kind != INSIDE_CHOICE && o.min > 0)
+        values.push_back(std::to_string(o.min - 1));
     if (o.kind == INSIDE_LIST)
         for (const char *list :
              {"1/2", "1/2/3/4/5/6", "1/2/3/4/5/6/7/8", "1/2/3/4/5/6/", "/1/2/3/4/5/6", "0/1/1/1/1/1/1"})
@@ -186,7 +192,7 @@ TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
                 EXPECT_NE(lines[i].find(set[i].choices), std::string::npos) << lines[i];
             if (set[i].kind == INSIDE_BYTES)
                 EXPECT_NE(lines[i].find("as in 512m or 1.5g"), std::string::npos) << lines[i];
-            if (set[i].kind == INSIDE_NUMBER && set[i].most == 1)
+            if (set[i].kind == INSIDE_NUMBER && set[i].max == 1)
                 EXPECT_NE(lines[i].find("off or on"), std::string::npos) << lines[i];
         }
     }

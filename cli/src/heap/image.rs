@@ -126,7 +126,7 @@ impl Builder {
             for name in ["option_entry.name", "option_entry.help", "option_entry.choices"] {
                 self.set(record, name, text);
             }
-            self.set(record, "option_entry.most", 1 << 40);
+            self.set(record, "option_entry.max", 1 << 40);
             self.set(record, "option_entry.kind", i % 5);
             self.set(record, "option_entry.when", i % 2);
         }

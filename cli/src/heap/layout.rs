@@ -114,9 +114,9 @@ impl Told {
     }
 
     /// A number of at most this many bytes.
-    fn number(&self, name: &str, most: usize) -> Result<Field> {
+    fn number(&self, name: &str, max: usize) -> Result<Field> {
         let field = self.field(name)?;
-        let fits = matches!(field.bytes, 1 | 2 | 4 | 8) && field.bytes <= most;
+        let fits = matches!(field.bytes, 1 | 2 | 4 | 8) && field.bytes <= max;
         ensure!(fits, self.wrong(name, format_args!("is a number of {} bytes", field.bytes)));
         Ok(field)
     }
@@ -224,8 +224,8 @@ facts! {
     TableFacts {
         numbers: class_bytes = "size_class.block_bytes" upto 4, class_blocks = "size_class.blocks" upto 4,
             class_slots = "size_class.slots" upto 4, option_name = "option_entry.name" upto 8,
-            option_initial = "option_entry.initial" upto 8, option_least = "option_entry.least" upto 8,
-            option_most = "option_entry.most" upto 8, option_choices = "option_entry.choices" upto 8,
+            option_initial = "option_entry.initial" upto 8, option_min = "option_entry.min" upto 8,
+            option_max = "option_entry.max" upto 8, option_choices = "option_entry.choices" upto 8,
             option_help = "option_entry.help" upto 8, option_kind = "option_entry.kind" upto 4,
             option_when = "option_entry.when" upto 4, purge_wanted = "inspect.purge_wanted" upto 8,
             purger = "fork_page.purger" upto 4;
@@ -252,7 +252,7 @@ facts! {
         arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
             lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8;
         constants: stack_size = "sizeof profile_stack" in 1..=4096, sample_size = "sizeof profile_sample" in 1..=4096,
-            stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_LEAST_SAMPLES" in 1..=4096,
+            stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_SAMPLES_MIN" in 1..=4096,
             callers_most = "PROFILE_CALLERS" in 1..=256, lifetimes_count = "PROFILE_LIFETIMES" in 1..=64;
     }
 }
