@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::model::*;
-use crate::picture::{self, page, Kind, SLOT_BYTES};
+use crate::picture::{self, page, Kind};
 use anyhow::{Context, Result};
 use hakmem_base::files;
 use hakmem_base::print;
@@ -108,6 +108,7 @@ const FILLS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 /// Classes by their share of the map, the largest first: that order is the legend's and decides the letters.
 struct Legend {
     kinds: Vec<(Kind, usize)>,
+    slot_bytes: u64,
     color: bool,
 }
 
@@ -118,7 +119,7 @@ impl Legend {
         slots.filter_map(Kind::of_slot).for_each(|kind| *counts.entry(kind).or_default() += 1);
         let mut kinds: Vec<(Kind, usize)> = counts.into_iter().collect();
         kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
-        Legend { kinds, color }
+        Legend { kinds, slot_bytes: snapshot.slot_bytes, color }
     }
 
     /// z for all that have none of their own.
@@ -147,7 +148,7 @@ impl Legend {
             false => self.letter(Some(kind)).to_string(),
         };
         let name = |(kind, count): &(Kind, usize)| {
-            let text = format!("{} {}", kind.name(), say::bytes((*count as u64 * SLOT_BYTES) as f64));
+            let text = format!("{} {}", kind.name(), say::bytes((*count as u64 * self.slot_bytes) as f64));
             (format!("{} {text}", sign(*kind)), text.chars().count() + 2)
         };
         let fill = if self.color { "▁ to █: blocks used" } else { "upper case: half of the blocks or more used" };
@@ -155,7 +156,7 @@ impl Legend {
         let states = states.map(|text| (text.to_string(), text.chars().count()));
         let named = LETTERS.len().min(self.kinds.len());
         let others = &self.kinds[named..];
-        let rest = others.iter().map(|(_, count)| *count as u64 * SLOT_BYTES).sum::<u64>() as f64;
+        let rest = others.iter().map(|(_, count)| *count as u64 * self.slot_bytes).sum::<u64>() as f64;
         let sign = if self.color { "" } else { "z " };
         let rest = format!("{sign}{} more {}", others.len(), say::bytes(rest));
         let rest = (!others.is_empty()).then(|| (rest.clone(), rest.len()));

@@ -17,8 +17,6 @@ use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-pub const SLOT_BYTES: u64 = 64 << 10;
-
 /// A term of the RSS.
 #[derive(Clone, Serialize)]
 pub struct Part {
@@ -246,6 +244,7 @@ pub mod tests {
     use super::*;
 
     const MIB: i64 = 1 << 20;
+    const SLOT_BYTES: u64 = 64 << 10;
 
     fn slot(state: State, tier: Option<Tier>, block_bytes: u64, blocks: u32, used: u32) -> Slot {
         let resident = if state == State::Unused { 0 } else { SLOT_BYTES };
@@ -328,6 +327,7 @@ pub mod tests {
                 class(Tier::Large, 0, superslabs, 0),
             ],
             superslabs: (0..superslabs).map(superslab).collect(),
+            slot_bytes: SLOT_BYTES,
             superslab_count: superslabs,
             heaps: (0..3)
                 .map(|number| ThreadHeap {

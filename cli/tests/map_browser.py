@@ -84,7 +84,7 @@ def snapshot(count, command="a program"):
                 for name in ("refill_from_slab", "free_remote", "stage1_reused_empty", "stage3_new", "purged_slots")]
     return {"process": {"pid": 4321, "command": command, "version": "1.2.3", "threads": 4, "rss": rss,
                         "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False, "asleep": False},
-            "heap": heap, "rest": rest, "classes": classes, "superslabs": superslabs, "superslab_count": len(superslabs),
+            "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs, "superslab_count": len(superslabs),
             "heaps": [{"number": n, "in_use": n < 3, "cached": 5000 * n, "owned_slabs": 40 - 9 * n} for n in range(4)],
             "counters": counters, "options": [], "rounding_waste": None}
 

@@ -15,6 +15,8 @@ pub struct Snapshot {
     /// What is resident and not the heap: adds up with `heap.total` to `process.rss`.
     pub rest: Vec<Mapping>,
     pub classes: Vec<Class>,
+    #[serde(default = "slot_bytes_of_old_files")]
+    pub slot_bytes: u64,
     /// At most 65,536.
     pub superslabs: Vec<SuperSlab>,
     /// How many `superslabs` would be.
@@ -25,6 +27,11 @@ pub struct Snapshot {
     pub options: Vec<OptionValue>,
     /// Sampled allocations, if profiling is or was on.
     pub rounding_waste: Option<u64>,
+}
+
+/// Files that do not say it were saved when no library had slots of another size.
+fn slot_bytes_of_old_files() -> u64 {
+    64 << 10
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -341,6 +341,7 @@ impl Reader {
             heap: terms,
             rest,
             classes,
+            slot_bytes: self.layout.slab.slot_bytes,
             superslabs,
             superslab_count,
             counters: self.named_counters(&counters),
