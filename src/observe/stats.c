@@ -196,7 +196,7 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", hak_version(), (uint64_t)os_process(),
+    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", HAKMEM_VERSION, (uint64_t)os_process(),
                 (uint64_t)r->total);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
@@ -247,7 +247,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                hak_version(), (uint64_t)os_process(), begin, end);
+                HAKMEM_VERSION, (uint64_t)os_process(), begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_field(t, term_table[i].name, r->term[i], false);
     put_field(t, "total", r->total, true);
