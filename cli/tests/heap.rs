@@ -425,12 +425,12 @@ fn options_are_set() {
     assert_eq!((value("PURGE").0.as_str(), value("STATS_FILE").0.as_str()), ("never", "/dev/null"));
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept > 30 * MIB, "{kept} EMPTY");
-    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "L2_RING_CAP=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
+    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "MID_RING_BLOCKS=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
     assert!(
         printed.contains("PURGE: never -> eager\n") && printed.contains("RETAIN_BYTES: 1 MiB -> 3 MiB"),
         "{printed}"
     );
-    assert_eq!((value("PURGE").0.as_str(), value("L2_RING_CAP").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
+    assert_eq!((value("PURGE").0.as_str(), value("MID_RING_BLOCKS").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
     program.tell("free 3000 16000");
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept < 4 * MIB, "it goes back now: {kept} EMPTY");

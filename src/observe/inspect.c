@@ -28,7 +28,7 @@ F(client, counters) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
-F(option_entry, name) F(option_entry, initial) F(option_entry, least) F(option_entry, most) F(option_entry, choices) \
+F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(fork_page, purger) F(inspect, purge_wanted) \
 F(profile, wanted_bytes) F(profile, dropped) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
@@ -47,7 +47,7 @@ C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(PROFILE_LEAST_SAMPLES) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(PROFILE_LEAST_SAMPLES) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
 C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {
@@ -77,7 +77,7 @@ static const struct inspect_place places[] = {
     {"start_options", &start_options},
     {"live_options", live_options},
     {"option_texts", option_texts},
-    {"option_l2_caps", option_l2_caps},
+    {"option_mid_rings", option_mid_rings},
     {"profile", &hak_profile},
     {"span_table", &span_table_made},
 };

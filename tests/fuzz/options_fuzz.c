@@ -21,7 +21,7 @@ static void check_option(enum option o) {
         abort();
     if (option_format(o, one, sizeof one) != length || one[0] != '\0' || option_format(o, NULL, 0) != length)
         abort();
-    if (e->kind != OPTION_TEXT && (option(o) < e->least || option(o) > e->most))
+    if (e->kind != OPTION_TEXT && (option(o) < e->min || option(o) > e->max))
         abort();
     if (!parse_value(o, text, length) || option_format(o, again, sizeof again) != length || strcmp(text, again) != 0)
         abort();

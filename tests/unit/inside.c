@@ -93,7 +93,6 @@ void inside_overwrite_key(void) { hak_region.key = 7; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
-size_t inside_owned_slabs(void *heap) { return ((const struct heap *)heap)->owned.slabs; }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);
@@ -190,8 +189,8 @@ _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTIO
                    INSIDE_LIST == (int)OPTION_LIST,
                "inside.h follows options.h");
 static const struct inside_option options[] = {
-#define INSIDE_OPTION(name, kind, when, initial, least, most, choices, help)                                           \
-    {#name, choices, OPTION_##kind, when == LIVE, initial, least, most},
+#define INSIDE_OPTION(name, kind, when, initial, min, max, choices, help)                                              \
+    {#name, choices, OPTION_##kind, when == LIVE, initial, min, max},
     OPTIONS(INSIDE_OPTION)
 #undef INSIDE_OPTION
 };

@@ -9,6 +9,7 @@
 #include <hakmem.h>
 
 #include <algorithm>
+#include <array>
 
 #include "../heap_stats.h"
 #include "../support.h"
@@ -48,7 +49,7 @@ std::string seven(const std::string &one) {
 /* Legal values, each with the text that it must read back as. */
 std::vector<std::pair<std::string, std::string>> legal_values(const inside_option &o) {
     std::vector<std::pair<std::string, std::string>> values;
-    std::string least = std::to_string(o.least), most = std::to_string(o.most);
+    std::string min = std::to_string(o.min), max = std::to_string(o.max);
     switch (o.kind) {
     case INSIDE_CHOICE:
         for (auto &choice : split(o.choices, '|')) {
@@ -60,18 +61,24 @@ std::vector<std::pair<std::string, std::string>> legal_values(const inside_optio
         }
         break;
     case INSIDE_BYTES:
-        values = {{least, least},           {most, most},         {"64k", "65536"},
-                  {"3M", "3145728"},        {"1MiB", "1048576"},  {"2mb", "2097152"},
-                  {"1.5m", "1572864"},      {"1 MiB", "1048576"}, {"0.25 MB", "262144"},
+        values = {{min, min},
+                  {max, max},
+                  {"64k", "65536"},
+                  {"3M", "3145728"},
+                  {"1MiB", "1048576"},
+                  {"2mb", "2097152"},
+                  {"1.5m", "1572864"},
+                  {"1 MiB", "1048576"},
+                  {"0.25 MB", "262144"},
                   {"0.0009765625M", "1023"}};
         break;
-    case INSIDE_NUMBER: values = {{least, least}, {most, most}}; break;
+    case INSIDE_NUMBER: values = {{min, min}, {max, max}}; break;
     case INSIDE_LIST:
-        values = {{least, seven(least)}, {most, seven(most)}, {"24/32/48/64/64/32/24", "24/32/48/64/64/32/24"}};
+        values = {{min, seven(min)}, {max, seven(max)}, {"24/32/48/64/64/32/24", "24/32/48/64/64/32/24"}};
         break;
     default: /* any text */ break;
     }
-    if ((o.kind == INSIDE_NUMBER && o.most == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
+    if ((o.kind == INSIDE_NUMBER && o.max == 1) || std::string(o.choices).rfind("0|1", 0) == 0)
         for (auto &[word, value] : std::vector<std::pair<std::string, std::string>>{
                  {"on", "1"}, {"Yes", "1"}, {"TRUE", "1"}, {"off", "0"}, {"no", "0"}, {"false", "0"}})
             values.emplace_back(word, value);
@@ -84,7 +91,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
     std::vector<std::string> values{"",    " ",   "foo", "-1",  "1x",  "0x10", "1 ",  " 1",   "99999999999999999999999",
                                     "1e3", "/",   "|",   "50%", "1.5", "1.k",  ".5k", "1,5k", "1  k",
                                     "1k ", "1kk", "1k1", "+1"};
-    if (o.kind != INSIDE_NUMBER || o.most != 1)
+    if (o.kind != INSIDE_NUMBER || o.max != 1)
         if (std::string(o.choices).rfind("0|1", 0) != 0)
             values.insert(values.end(), {"on", "true", "off"});
     if (o.kind == INSIDE_CHOICE)
@@ -94,12 +101,12 @@ std::vector<std::string> illegal_values(const inside_option &o) {
             if (choice.size() > 1)
                 values.push_back(choice.substr(0, choice.size() - 1));
         }
-    else if (o.most < (uint64_t{1} << 62))
-        values.push_back(std::to_string(o.most + 1));
+    else if (o.max < (uint64_t{1} << 62))
+        values.push_back(std::to_string(o.max + 1));
     if (o.kind == INSIDE_BYTES)
         values.emplace_back("20000000000g"); /* more than 64 bits can hold */
-    if (o.kind != INSIDE_CHOICE && o.least > 0)
-        values.push_back(std::to_string(o.least - 1));
+    if (o.kind != INSIDE_CHOICE && o.min > 0)
+        values.push_back(std::to_string(o.min - 1));
     if (o.kind == INSIDE_LIST)
         for (const char *list :
              {"1/2", "1/2/3/4/5/6", "1/2/3/4/5/6/7/8", "1/2/3/4/5/6/", "/1/2/3/4/5/6", "0/1/1/1/1/1/1"})
@@ -186,7 +193,7 @@ TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
                 EXPECT_NE(lines[i].find(set[i].choices), std::string::npos) << lines[i];
             if (set[i].kind == INSIDE_BYTES)
                 EXPECT_NE(lines[i].find("as in 512m or 1.5g"), std::string::npos) << lines[i];
-            if (set[i].kind == INSIDE_NUMBER && set[i].most == 1)
+            if (set[i].kind == INSIDE_NUMBER && set[i].max == 1)
                 EXPECT_NE(lines[i].find("off or on"), std::string::npos) << lines[i];
         }
     }
@@ -217,6 +224,53 @@ TEST(Options, NamesAreForgivenOrGuessed) {
             << outcome.describe();
         EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.describe();
     }
+}
+
+/* If it fails, a setting from before a renaming is lost. The current name wins, wherever it stands. */
+TEST(Options, AliasesSetTheirOption) {
+    const std::string seven_caps = "24/32/48/64/64/32/24";
+    for (auto &[alias, option, value] : std::vector<std::array<std::string, 3>>{
+             {"L2_RING_CAP", "MID_RING_BLOCKS", seven_caps}, {"L25_RING_CAP", "LARGE_RING_BLOCKS", "7"}}) {
+        Outcome outcome = run_self({"--print-option", option}, {"HAKMEM_" + alias + "=" + value});
+        EXPECT_EQ(outcome.out, value + "\n") << outcome.describe();
+        EXPECT_EQ(outcome.err, "");
+        std::string before = get(option);
+        EXPECT_EQ(hak_option_set(alias.c_str(), value.c_str()), 0);
+        EXPECT_EQ(get(option), value);
+        EXPECT_EQ(get(alias), value);
+        EXPECT_EQ(hak_option_set(option.c_str(), before.c_str()), 0);
+        for (auto &settings : std::vector<std::vector<std::string>>{
+                 {"HAKMEM_" + alias + "=" + value, "HAKMEM_" + option + "=" + before},
+                 {"HAKMEM_" + option + "=" + before, "HAKMEM_" + alias + "=" + value}})
+            EXPECT_EQ(run_self({"--print-option", option}, settings).out, before + "\n");
+    }
+    Outcome outcome = run_self({"--print-option", "MID_RING_BLOCKS"}, {"HAKMEM_L2_RING_CAP=0"});
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_L2_RING_CAP=0: expected 1 to 128; using 128\n");
+}
+
+/* Lines of the log itself may stand beside the one about the switch. */
+TEST(Options, AnOldSwitchPrintsItsNewForm) {
+    auto about = [](const std::string &setting, const char *word) {
+        return "hakmem: " + setting + ": this option is now DEBUG=" + word + "\n";
+    };
+    for (auto [alias, word] : std::vector<std::pair<const char *, const char *>>{{"SS_ACQUIRE_DEBUG", "acquire"},
+                                                                                 {"SS_FREE_DEBUG", "free"},
+                                                                                 {"SS_LRU_DEBUG", "lru"},
+                                                                                 {"TINY_SLL_DRAIN_DEBUG", "drain"}})
+        for (const char *value : {"1", "on", "0", "off", "nonsense"}) {
+            std::string setting = std::string("HAKMEM_") + alias + "=" + value, line = about(setting, word);
+            Outcome outcome = run_self({"--print-option", "DEBUG"}, {setting});
+            bool on = strcmp(value, "1") == 0 || strcmp(value, "on") == 0;
+            EXPECT_EQ(outcome.out, on ? std::string(word) + "\n" : "\n") << outcome.describe();
+            size_t at = outcome.err.find(line);
+            ASSERT_NE(at, std::string::npos) << outcome.describe();
+            EXPECT_EQ(outcome.err.find(line, at + 1), std::string::npos) << "the line is printed twice";
+        }
+    Outcome both = run_self({"--print-option", "DEBUG"}, {"HAKMEM_SS_FREE_DEBUG=1", "HAKMEM_SS_LRU_DEBUG=1"});
+    EXPECT_EQ(both.out, "free,lru\n") << both.describe();
+    Outcome current = run_self({"--print-option", "DEBUG"}, {"HAKMEM_DEBUG=drain", "HAKMEM_SS_LRU_DEBUG=1"});
+    EXPECT_EQ(current.out, "drain\n") << current.describe();
+    EXPECT_EQ(hak_option_set("SS_FREE_DEBUG", "1"), EPERM) << "DEBUG is not live";
 }
 
 /* The line names the value in effect, which may be the default or the program's own. */
@@ -313,8 +367,10 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "888\n") << outcome.describe();
     outcome = run_self({"--print-option", "STATS_FILE"});
     EXPECT_EQ(outcome.out, "/dev/null\n") << "a text option takes the settings after it for its value";
-    outcome = run_self({"--print-option", "SS_RESERVE"});
+    outcome = run_self({"--print-option", "PRESSURE"});
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
+    outcome = run_self({"--print-option", "LARGE_RING_BLOCKS"});
+    EXPECT_EQ(outcome.out, "5\n") << "an alias counts here, too: " << outcome.describe();
 }
 
 /* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
@@ -344,7 +400,7 @@ TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
 
 extern "C" {
 extern const char *hak_options;
-const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,SS_RESERVE=2";
+const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,L25_RING_CAP=5";
 }
 
 int main(int argc, char **argv) {

@@ -391,6 +391,25 @@ TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
     }
 }
 
+TEST(Cache, AgeSparesOneSuperSlab) {
+    Options options{{"PURGE", "never"}, {"SS_CACHE_AGE_MS", "100"}};
+    Holders holders;
+    Actor actor(1, holders);
+    inside_pool_purge(actor.client(), 0);
+    int zero;
+    size_t runs[4];
+    for (size_t &run : runs) {
+        run = inside_pool_take_run(actor.client(), 1, 2 * kMiB, &zero);
+        memset(inside_slot_address(run * kPerSuperSlab), 1, kSlot);
+    }
+    for (size_t run : runs)
+        inside_pool_give_run(actor.client(), run, 1, 1);
+    EXPECT_EQ(inside_pool_cached(), 4u);
+    inside_pool_decay(actor.client(), 1000);
+    EXPECT_EQ(inside_pool_cached(), 1u);
+    inside_pool_purge(actor.client(), 0);
+}
+
 struct CacheCounts {
     long pushed = counter("cache_pushed"), popped = counter("cache_popped"),
          evicted = counter("cache_evicted_count") + counter("cache_evicted_bytes") + counter("cache_evicted_age"),

@@ -126,14 +126,14 @@ impl Builder {
             for name in ["option_entry.name", "option_entry.help", "option_entry.choices"] {
                 self.set(record, name, text);
             }
-            self.set(record, "option_entry.most", 1 << 40);
+            self.set(record, "option_entry.max", 1 << 40);
             self.set(record, "option_entry.kind", i % 5);
             self.set(record, "option_entry.when", i % 2);
         }
         self.place("start_options", count * 8);
         self.place("live_options", count * 8);
         self.place("option_texts", count * self.constant("OPTION_TEXT_BYTES"));
-        self.place("option_l2_caps", self.constant("L2_CAP_RANGES"));
+        self.place("option_mid_rings", self.constant("MID_RING_RANGES"));
     }
 
     fn slabs(&mut self) {

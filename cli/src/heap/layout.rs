@@ -224,8 +224,8 @@ facts! {
     TableFacts {
         numbers: class_bytes = "size_class.block_bytes" upto 4, class_blocks = "size_class.blocks" upto 4,
             class_slots = "size_class.slots" upto 4, option_name = "option_entry.name" upto 8,
-            option_initial = "option_entry.initial" upto 8, option_least = "option_entry.least" upto 8,
-            option_most = "option_entry.most" upto 8, option_choices = "option_entry.choices" upto 8,
+            option_initial = "option_entry.initial" upto 8, option_min = "option_entry.min" upto 8,
+            option_max = "option_entry.max" upto 8, option_choices = "option_entry.choices" upto 8,
             option_help = "option_entry.help" upto 8, option_kind = "option_entry.kind" upto 4,
             option_when = "option_entry.when" upto 4, purge_wanted = "inspect.purge_wanted" upto 8,
             purger = "fork_page.purger" upto 4;
@@ -234,7 +234,7 @@ facts! {
             option_size = "sizeof option_entry" in 1..=4096, options = "OPTION_COUNT" in 1..=512,
             kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
             kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
-            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, cap_ranges = "L2_CAP_RANGES" in 1..=64,
+            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, ring_ranges = "MID_RING_RANGES" in 1..=64,
             purger_none = "PURGER_NONE" in BYTE, purger_runs = "PURGER_RUNS" in BYTE,
             purger_parked = "PURGER_PARKED" in BYTE;
     }
@@ -272,7 +272,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_l2_caps profile span_table
+    option_texts option_mid_rings profile span_table
 }
 
 #[derive(Debug)]

@@ -34,8 +34,8 @@ pub struct OptionEntry {
     pub kind: Kind,
     pub live: bool,
     initial: u64,
-    least: u64,
-    most: u64,
+    min: u64,
+    max: u64,
     choices: String,
     help: String,
 }
@@ -71,8 +71,8 @@ fn read_entry(remote: &Remote, facts: &TableFacts, entry: &[u8]) -> Result<Optio
         kind: known.with_context(unknown)?.1,
         live: facts.option_when.of(entry) == facts.live,
         initial: facts.option_initial.of(entry),
-        least: facts.option_least.of(entry),
-        most: facts.option_most.of(entry),
+        min: facts.option_min.of(entry),
+        max: facts.option_max.of(entry),
         choices: text(facts.option_choices)?,
         help: text(facts.option_help)?,
     })
@@ -94,10 +94,10 @@ impl OptionEntry {
         match self.kind {
             Kind::Choice => self.choices.clone(),
             Kind::Text => "text".to_string(),
-            _ if self.most == i64::MAX as u64 => format!("{} or more", self.least),
-            Kind::Bytes => format!("{} to {}", bytes_text(self.least), bytes_text(self.most)),
-            Kind::List => format!("{} to {}, or seven such: 48/48/48/48/48/48/48", self.least, self.most),
-            Kind::Number => format!("{} to {}", self.least, self.most),
+            _ if self.max == i64::MAX as u64 => format!("{} or more", self.min),
+            Kind::Bytes => format!("{} to {}", bytes_text(self.min), bytes_text(self.max)),
+            Kind::List => format!("{} to {}, or seven such: 48/48/48/48/48/48/48", self.min, self.max),
+            Kind::Number => format!("{} to {}", self.min, self.max),
         }
     }
 
@@ -112,7 +112,7 @@ impl OptionEntry {
 
     /// Words for 0 and 1, of options that may have these values.
     fn parse_switch(&self, text: &str) -> Option<u64> {
-        let has_both = (self.kind == Kind::Number && self.most == 1) || self.choices.starts_with("0|1");
+        let has_both = (self.kind == Kind::Number && self.max == 1) || self.choices.starts_with("0|1");
         let words = ["off", "on", "no", "yes", "false", "true"];
         let place = words.iter().position(|word| word.eq_ignore_ascii_case(text)).filter(|_| has_both)?;
         Some(place as u64 % 2)
@@ -120,7 +120,7 @@ impl OptionEntry {
 
     /// Numbers as the option's words: one, or seven of a list.
     fn parse(&self, text: &str, list_length: usize) -> Option<Vec<u64>> {
-        let allowed = |value: &u64| (self.least..=self.most).contains(value);
+        let allowed = |value: &u64| (self.min..=self.max).contains(value);
         match self.kind {
             Kind::Choice => {
                 let place = self.choices.split('|').position(|choice| choice.eq_ignore_ascii_case(text));
@@ -218,7 +218,7 @@ impl Reader {
         let (places, facts) = (&self.layout.places, &self.layout.table);
         let read = |place| self.remote.read_vec(place, self.options.len() * 8);
         let (fixed, live) = (read(places.start_options)?, read(places.live_options)?);
-        let caps = self.remote.read_vec(places.option_l2_caps, facts.cap_ranges as usize)?;
+        let caps = self.remote.read_vec(places.option_mid_rings, facts.ring_ranges as usize)?;
         let caps: Vec<String> = caps.iter().map(u8::to_string).collect();
         let each = self.options.iter().zip(0..).map(|(entry, number)| {
             let value = match entry.kind {
@@ -246,7 +246,7 @@ impl Reader {
         let before = self.read_options()?[place].value.clone();
         if entry.kind == Kind::List {
             let caps: Vec<u8> = words.iter().map(|&cap| cap as u8).collect();
-            self.remote.write(self.layout.places.option_l2_caps, &caps)?;
+            self.remote.write(self.layout.places.option_mid_rings, &caps)?;
         }
         self.remote.write(self.layout.places.live_options + place as u64 * 8, &words[0].to_ne_bytes())?;
         Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
@@ -268,7 +268,7 @@ impl Reader {
             entry.name,
             entry.name
         );
-        let ranges = self.layout.table.cap_ranges as usize;
+        let ranges = self.layout.table.ring_ranges as usize;
         let expected = || format!("{}={text}: expected {}", entry.name, entry.values());
         Ok((place, entry.parse(text, ranges).with_context(expected)?))
     }
@@ -361,9 +361,9 @@ fn interrupt(thread: i32) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn entry(kind: Kind, least: u64, most: u64, choices: &str) -> OptionEntry {
+    fn entry(kind: Kind, min: u64, max: u64, choices: &str) -> OptionEntry {
         let (name, help, choices) = ("X".to_string(), String::new(), choices.to_string());
-        OptionEntry { name, kind, live: true, initial: 0, least, most, choices, help }
+        OptionEntry { name, kind, live: true, initial: 0, min, max, choices, help }
     }
 
     #[test]
