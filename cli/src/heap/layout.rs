@@ -89,7 +89,7 @@ impl Told {
     fn fact(&self, name: &str) -> Result<(u64, u64)> {
         let (pid, version) = (self.pid, &self.version);
         let missing =
-            || format!("PID {pid}: HAKMEM {version} does not tell {name}: update this command or the library");
+            || format!("PID {pid}: HAKMEM {version} does not provide {name}: update this command or the library");
         self.facts.get(name).copied().with_context(missing)
     }
 
@@ -131,7 +131,7 @@ impl Told {
 
     fn place(&self, name: &str) -> Result<u64> {
         let (pid, version) = (self.pid, &self.version);
-        let missing = || format!("PID {pid}: HAKMEM {version} does not tell where {name} is: update this command");
+        let missing = || format!("PID {pid}: HAKMEM {version} does not say where {name} is: update this command");
         let at = *self.places.get(name).with_context(missing)?;
         ensure!((1..ADDRESS_MAX).contains(&at), self.wrong(name, format_args!("is at {at:#x}")));
         Ok(at)
