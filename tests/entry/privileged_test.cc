@@ -52,7 +52,7 @@ int show() {
 const std::vector<std::string> kEnvironment = {"HAKMEM_RETAIN_BYTES=777", "MALLOC_TRIM_THRESHOLD_=999",
                                                "HAKMEM_SS_LRU_DEBUG=1"};
 
-TEST(Privileged, AnOrdinaryProgramTakesBoth) {
+TEST(Privileged, AnOrdinaryProgramReadsBoth) {
     Outcome outcome = run_self({"--show"}, kEnvironment);
     EXPECT_EQ(outcome.out, "0 1 777 40\n");
     EXPECT_EQ(outcome.err.rfind("hakmem: HAKMEM_SS_LRU_DEBUG=1: this option is now DEBUG=lru\n", 0), 0u)

@@ -343,7 +343,7 @@ int run_probe(const Probe &probe) {
 
 class LiveOptions : public testing::TestWithParam<unsigned> {};
 
-TEST_P(LiveOptions, AreWhatTheProgramDoes) {
+TEST_P(LiveOptions, ChangeWhatTheProgramDoes) {
     inside_option option = inside_option_at(GetParam());
     const Probe *probe = probe_of(option.name);
     if (!option.live) {

@@ -114,7 +114,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
     return values;
 }
 
-TEST(Options, LegalValuesAreTakenLive) {
+TEST(Options, LegalValuesAreAcceptedLive) {
     for (unsigned i = 0; i < inside_options; i++) {
         inside_option o = inside_option_at(i);
         std::string before = get(o.name);
@@ -141,7 +141,7 @@ TEST(Options, IllegalValuesAreRefusedLive) {
     }
 }
 
-TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
+TEST(Options, LegalValuesAreAcceptedFromTheEnvironment) {
     for (unsigned i = 0; i < inside_options; i++) {
         inside_option o = inside_option_at(i);
         if (std::string(o.name) == "HELP")
@@ -161,7 +161,7 @@ TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
 }
 
 /* If it fails, every program that the hakmem command starts begins with a complaint. */
-TEST(Options, VariablesOfTheCommandAreItsOwn) {
+TEST(Options, VariablesOfTheCommandAreNotOptions) {
     Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_LIBRARY=/a/libhakmem.so", "HAKMEM_PEERS=x"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err, "");
@@ -200,7 +200,7 @@ TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
 }
 
 /* A name in another case is accepted, and for a name that is nearly right the line suggests the right one. */
-TEST(Options, NamesAreForgivenOrGuessed) {
+TEST(Options, NearlyRightNamesAreAcceptedOrSuggested) {
     for (const char *name : {"HAKMEM_retain_bytes", "hakmem_RETAIN_BYTES", "Hakmem_Retain_Bytes"}) {
         Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {std::string(name) + "=2m"});
         EXPECT_EQ(outcome.out, "2097152\n") << name << ": " << outcome.describe();
@@ -274,7 +274,7 @@ TEST(Options, AnOldSwitchPrintsItsNewForm) {
 }
 
 /* The line names the value in effect, which may be the default or the program's own. */
-TEST(Options, TheLineSaysWhatIsUsed) {
+TEST(Options, TheLineNamesTheValueInEffect) {
     Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, {"HAKMEM_DRAIN_INTERVAL=often"});
     EXPECT_EQ(outcome.err, "hakmem: HAKMEM_DRAIN_INTERVAL=often: expected 1 or more; using 777\n");
     outcome = run_self({"--print-option", "HARD_LIMIT"}, {"HAKMEM_HARD_LIMIT=50%"});
@@ -297,7 +297,7 @@ TEST(Options, ATextThatIsTooLongIsRefused) {
 }
 
 /* Quotes and control characters in a value. If it fails, every reader of the statistics trips over them. */
-TEST(Options, TheStatisticsAreJsonWhateverATextIs) {
+TEST(Options, TheStatisticsStayJsonWithAnyText) {
     Outcome outcome = run_self({"--print-json", "STATS_FILE"}, {"HAKMEM_STATS_FILE=/a \"b\" \\c\td"});
     EXPECT_EQ(outcome.out, "/a \"b\" \\c d\n") << outcome.describe();
 }
@@ -350,7 +350,7 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
 }
 
 /* If it fails, programs tuned for glibc lose their tuning. */
-TEST(Options, GlibcsTrimThresholdIsWhatIsRetained) {
+TEST(Options, GlibcsTrimThresholdSetsRetainBytes) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
 }
@@ -374,7 +374,7 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
 }
 
 /* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
-TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
+TEST(OptionsDeathTest, StartOptionsAreReadOnly) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hak_free(hak_malloc(100));
     EXPECT_DEATH(inside_overwrite_key(), "");

@@ -365,7 +365,7 @@ class Options {
     std::vector<std::pair<std::string, std::string>> before_;
 };
 
-TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
+TEST(Cache, EvictsTheOldestAtOnceInEveryMode) {
     constexpr size_t kCached = 3, kRuns = 6;
     for (const char *mode : {"never", "lazy", "auto"}) {
         Options options{{"PURGE", mode}, {"RETAIN_BYTES", "1g"}, {"SS_CACHE_COUNT", "3"}};
@@ -416,7 +416,7 @@ struct CacheCounts {
          cached = static_cast<long>(inside_pool_cached());
 };
 
-TEST(Cache, WhatComesAndGoesIsCounted) {
+TEST(Cache, PushesPopsAndEvictionsAreCounted) {
     Options options{{"RETAIN_BYTES", "1g"}};
     CacheCounts before;
     void *blocks[8];
@@ -463,7 +463,7 @@ TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
 
 /* The purger inspects a thread's rings in the middle of a malloc and leaves again. When malloc then puts blocks into a
  * ring, the ring must still have room for them. */
-TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
+TEST(Rings, AreNotOverfilledWhenThePurgerInspectsThem) {
     constexpr int kBlocks = 200;
     static void *blocks[kBlocks];
     for (auto &block : blocks)
@@ -490,7 +490,7 @@ TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
 
 /* A signal handler forks while a ring is being enlarged, and the child allocates: the recorded sum of what the rings
  * may hold is wrong. The child must not wait forever for other rings to shrink. */
-TEST(Rings, AreAdaptedThoughTheirSumIsWrong) {
+TEST(Rings, AdaptWhenTheirSumIsWrong) {
     constexpr size_t kBytes = 16 * 1024;
     pid_t pid = fork();
     if (pid == 0) {
