@@ -42,7 +42,7 @@ def write_options():
              "`HAKMEM_NAME`, a `NAME=value` in the string `hak_options` of the program, or an argument of `hak_option_set`.",
              "", "- Sizes take k, m, g and t, and a fraction with these: 512m, 1.5g.",
              "- Switches (0 or 1) also take off, on, no, yes, false and true. The case of names and words does not matter.",
-             "- Live options may be changed while the program runs.",
+             "- Live options can be changed while the program runs.",
              "- A wrong name or value changes nothing and prints one line that says what is right.",
              "- glibc's `MALLOC_TRIM_THRESHOLD_` and `mallopt(M_TRIM_THRESHOLD)` set RETAIN_BYTES; glibc's other parameters",
              "  are accepted and ignored.", "",
@@ -55,6 +55,12 @@ def write_options():
         text = text.strip('"')
         lines.append(f"| {name} | {values(kind, lowest, highest, choices)} | {default} | "
                      f"{'yes' if when == 'LIVE' else ''} | {text} |")
+    lines += ["", "## Old names", "",
+              "These still work in all three places. The switches print a line with their new form. If a variable of the",
+              "environment has a current name, it wins over an old one.", "", "| old | new |", "|---|---|"]
+    for old, option, word in table_lines("options.h", "OPTION_ALIASES"):
+        word = word.strip('"')
+        lines.append(f"| {old}=1 | {option}={word} |" if word else f"| {old} | {option} |")
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 

@@ -99,7 +99,7 @@ void rings_forget(struct heap *h) {
 /* ---- how much they hold ---- */
 
 static unsigned ring_max(unsigned index, size_t block_bytes) {
-    return index < MID_CLASSES ? option_l2_ring_cap(block_bytes) : (unsigned)option(OPT_L25_RING_CAP);
+    return index < MID_CLASSES ? option_mid_ring_blocks(block_bytes) : (unsigned)option(OPT_LARGE_RING_BLOCKS);
 }
 
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {

@@ -18,8 +18,11 @@
 #define CHECK_BLOCKS_MAX 512
 #define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
 #define THIN_OF_BLOCKS_MAX 384      /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
-#define CREDIT_MAX 512              /* slabs, 32 MiB */
-#define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
+/* Partly used slabs that a heap may own beside its current ones before it has refilled from such slabs. CPU time with 1 slab
+ * instead of 16: `object_graph` 1.5 times, `server_sessions` 2.3 times. `sleeper 2000 256` keeps 15 MB with 16, 26 MB with 256. */
+#define OWNED_SLABS 16
+#define CREDIT_MAX 512      /* slabs, 32 MiB */
+#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
 #define GIVE_WAY 4            /* slabs with room, each time that others are seen to look for some of the class */
@@ -321,7 +324,7 @@ static size_t owned_max(struct heap *h) {
     if (presence_clients() == 1)
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
-    return option(OPT_OWNED_SLABS) + h->owned_credit;
+    return OWNED_SLABS + h->owned_credit;
 }
 
 bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_max(h); }

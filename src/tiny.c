@@ -203,11 +203,10 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
-    if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE)) {
+    if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE) &&
+        os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES)) {
         count(&h->pool.counters, COUNT_populate_calls);
         s->tail_resident = true;
-        if (!os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES))
-            store_relaxed(option_word(OPT_POPULATE), 0); /* a kernel before 5.14: do not ask again */
     }
     return s;
 }

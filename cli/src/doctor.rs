@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct Options {
-    /// Of this process; without it, of the machine and the library
+    /// The process to check; without it, the machine and the library are checked
     #[arg(value_parser = proc::pid)]
     pid: Option<Pid>,
     /// Print JSON
@@ -127,12 +127,12 @@ fn of_process(pid: Pid) -> Result<Vec<Check>> {
     };
     let mut checks = vec![ok("library", format!("HAKMEM {} of {}", target.version(), target.file))];
     checks.push(if target.is_serving() {
-        ok("malloc", "it serves malloc")
+        ok("malloc", "HAKMEM serves malloc")
     } else {
         bad(
             "malloc",
             Verdict::Problem,
-            "it is loaded, but nothing has been allocated from it",
+            "HAKMEM is loaded, but nothing has been allocated from it",
             "the program has a malloc of its own, or another library comes before HAKMEM in LD_PRELOAD",
         )
     });
@@ -153,8 +153,7 @@ fn why_not(pid: Pid) -> String {
         return format!("{} {obstacle}: link it with libhakmem.a instead", program.display());
     }
     if runs_secure(pid) {
-        return "it was started with privileges, so the dynamic linker preloads only what /etc/ld.so.preload names"
-            .into();
+        return "the program has privileges, so the dynamic linker preloads only what /etc/ld.so.preload names".into();
     }
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0).map(String::from_utf8_lossy);
@@ -320,9 +319,9 @@ fn membarrier() -> Check {
     // SAFETY: only asks.
     let commands = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
     if commands > 0 && commands & PRIVATE_EXPEDITED != 0 {
-        return ok("membarrier", "there: caches of sleeping threads can be emptied");
+        return ok("membarrier", "available: caches of sleeping threads can be emptied");
     }
-    let found = "not there: what a sleeping thread caches stays with it";
+    let found = "missing: a sleeping thread keeps what it caches";
     bad("membarrier", Verdict::Cost, found, "Linux 4.14 or newer, and a seccomp filter that allows membarrier")
 }
 

@@ -26,10 +26,10 @@ pub struct Options {
     /// A running process
     #[arg(required_unless_present = "program", conflicts_with = "program", value_parser = proc::pid)]
     pid: Option<Pid>,
-    /// Or a program to run under HAKMEM: explained is its peak, or its end if that is about as large
+    /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
-    /// Print JSON; what PROGRAM prints goes to stderr then
+    /// Print JSON; PROGRAM's output then goes to stderr
     #[arg(long)]
     json: bool,
     /// The library to run PROGRAM under
@@ -51,7 +51,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         if !target.is_serving() {
             target.read_options()?; // it may just have ended
             bail!(
-                "PID {pid} has HAKMEM loaded, but has allocated nothing from it: it is just starting, or see `hakmem doctor {pid}`"
+                "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor {pid}`"
             );
         }
         return show(target.summary()?, "", Reach::Runs, options.json);
@@ -94,7 +94,7 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
     }
     text.push('\n');
     match advice {
-        [] => text.push_str("Nothing is wrong: what is resident is in use.\n"),
+        [] => text.push_str("Nothing is wrong: all resident memory is in use.\n"),
         all => all.iter().for_each(|advice| text.push_str(&format!("- {}.\n", advice.text))),
     }
     match snapshot.rounding_waste {

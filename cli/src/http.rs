@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told() {
+    fn what_is_no_request_is_refused() {
         for head in
             ["", "GET\r\n\r\n", "GET / SPDY\r\n\r\n", "GET http://x/ HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nx\r\n\r\n"]
         {

@@ -34,10 +34,10 @@ use std::process::ExitCode;
 #[command(
     name = "hakmem",
     version,
-    about = "Says where the memory of programs is, and which allocator is best for them",
-    after_help = "Exit status: 0 it is done; 1 doctor found a problem, purge was not honoured in time, or an allocator \
-        failed in compare; 2 it cannot be done, or the options are wrong: one line on stderr says why. run and explain \
-        -- PROGRAM: run's is PROGRAM's."
+    about = "Shows where a program's memory is, and which allocator suits the program best",
+    after_help = "Exit status: 0 success; 1 doctor found a problem, purge was not honoured in time, or an allocator \
+        failed in compare; 2 failure or wrong options, with a line on stderr that says why. run ends with the status \
+        of PROGRAM."
 )]
 struct Command {
     #[command(subcommand)]
@@ -46,40 +46,39 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Subcommands {
-    /// Run a program, or the workloads of a suite, under every allocator there is, and say which is best and how sure
-    /// that is
+    /// Run a program or a suite of workloads under every allocator found, and say which is best and how certain that is
     Compare(Box<compare::Options>),
-    /// Run a program under HAKMEM, and say at its end what its memory was made of
+    /// Run a program under HAKMEM, and sum up its memory when it ends
     Run(run::Options),
-    /// Heaps as Prometheus or OpenMetrics text, once or served at an address
+    /// Print heaps as Prometheus or OpenMetrics text, or serve them at an address
     Metrics(metrics::Options),
-    /// Completions for a shell
+    /// Print completions for a shell
     Completions(manual::CompletionOptions),
-    /// Manual pages
+    /// Show the manual page, or write one for each command
     Man(manual::ManOptions),
     /// Draw a report from the JSON that `compare --json` wrote
     Report(report::Options),
-    /// Say where the memory of a running program is, and what would save some
+    /// Say where the memory of a running program is, and what would save memory
     Explain(explain::Options),
-    /// Check that HAKMEM is loaded and serves malloc, and what on this machine costs it speed or memory
+    /// Check that HAKMEM is loaded and serves malloc, and find what costs speed or memory on this machine
     Doctor(doctor::Options),
     /// List HAKMEM's options: those of a running program, or of the library that would be preloaded
     Options(options::Options),
     /// Change an option of a running program
     Set(options::Set),
-    /// Have a running program give back to the system what it does not use
+    /// Make a running program give unused memory back to the system
     Purge(purge::Options),
-    /// Draw the heap of a running process, slot by slot, in the terminal or as a page
+    /// Draw the heap of a running process slot by slot, in the terminal or as a web page
     Map(map::Options),
-    /// Serve the map of a running process as a page that follows it, on this machine only
+    /// Serve a web page that shows the heap of a running process live, to this machine only
     View(view::Options),
-    /// Show on the terminal what a process's memory consists of, and what its heap does, as it runs
+    /// Watch the memory of a running process and the activity of its heap in the terminal
     Top(top::Options),
-    /// Sample which code of a running program allocates what: start, stop, or write down what was sampled so far
+    /// Sample the allocations of a running program: start, stop, or write the profile so far
     Profile(profile::ProfileOptions),
-    /// Show a heap profile: as text, flame graph, page, or in the format of another tool
+    /// Show a heap profile as text, flame graph or web page, or convert it for another tool
     Flame(profile::FlameOptions),
-    /// Say what grew and what shrank between two heap profiles
+    /// Show what grew and what shrank between two heap profiles
     Diff(profile::DiffOptions),
 }
 

@@ -13,13 +13,13 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct CompletionOptions {
-    /// The shell they are for: put them where it looks, e.g. /etc/bash_completion.d/hakmem
+    /// The shell; it looks for completions in a place such as /etc/bash_completion.d/hakmem
     shell: Shell,
 }
 
 #[derive(Args)]
 pub struct ManOptions {
-    /// Writes a page for each command into this directory, instead of hakmem(1) to the terminal
+    /// Write a page for each command into this directory, instead of showing hakmem(1)
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
 }

@@ -23,13 +23,13 @@ pub struct Options {
     /// A process that runs HAKMEM, or a file that `map --json` wrote
     #[arg(value_name = "PID|FILE")]
     source: String,
-    /// Writes a page that needs nothing beside itself; `-` is stdout
+    /// Write a self-contained web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Prints everything as JSON
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Every SuperSlab a row, however many there are
+    /// Draw a row for each SuperSlab, however many there are
     #[arg(long)]
     all: bool,
 }

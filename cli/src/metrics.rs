@@ -32,16 +32,16 @@ pub struct Options {
     /// Processes to read
     #[arg(value_name = "PID", value_parser = proc::pid, required_unless_present_any = ["all", "dashboard"])]
     pids: Vec<Pid>,
-    /// All processes of the machine that run HAKMEM and may be read
+    /// All processes of this machine that run HAKMEM and can be read
     #[arg(long, conflicts_with = "pids")]
     all: bool,
-    /// Seconds that reading one process may take; one that takes longer is left out and counted as slow
+    /// Time limit for reading one process; slower processes are left out and counted as slow
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = budget)]
     budget: f64,
-    /// Serve /metrics at this address, instead of printing once: until interrupted, or until all of PID have ended
+    /// Serve /metrics at this address instead of printing once, until interrupted or until every PID has ended
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// OpenMetrics instead of Prometheus text (a server does as it is asked)
+    /// Print OpenMetrics instead of Prometheus text (a server lets each client choose)
     #[arg(long)]
     openmetrics: bool,
     /// Print a Grafana dashboard that shows these metrics
@@ -67,41 +67,43 @@ struct Family {
 const PROCESSES: Family = Family {
     name: "hakmem_processes",
     kind: Kind::Gauge,
-    help: "Processes found, by what became of reading them: read, forbidden by their owner or the kernel, slow (their \
-           budget was over), failed, or ended (of those named).",
+    help: "Processes found, by the outcome of reading them: read, forbidden by their owner or the kernel, slow (over \
+           the time limit), failed, or ended (only named ones).",
 };
 const BUDGET: Family =
-    Family { name: "hakmem_read_budget_seconds", kind: Kind::Gauge, help: "What reading one process may take." };
+    Family { name: "hakmem_read_budget_seconds", kind: Kind::Gauge, help: "Time limit for reading one process." };
 const READING: Family = Family {
     name: "hakmem_read_seconds",
     kind: Kind::Gauge,
-    help: "What reading the process took; one at or above the budget was left out.",
+    help: "Time that reading the process took; processes at or above the limit are left out.",
 };
-const INFO: Family =
-    Family { name: "hakmem_info", kind: Kind::Gauge, help: "1; the version of the library and the command line." };
+const INFO: Family = Family {
+    name: "hakmem_info",
+    kind: Kind::Gauge,
+    help: "1; its labels are the library's version and the command line.",
+};
 const RESIDENT: Family = Family {
     name: "hakmem_process_resident_bytes",
     kind: Kind::Gauge,
-    help: "Resident bytes of the process, the heap included.",
+    help: "Resident bytes of the process, including the heap.",
 };
 const HEAP: Family = Family {
     name: "hakmem_heap_bytes",
     kind: Kind::Gauge,
-    help:
-        "Resident bytes of the heap by what they are; the terms add up to what is resident. untouched_live is negative.",
+    help: "Resident bytes of the heap by kind; the terms add up to the resident heap. untouched_live is negative.",
 };
 const CLASS: Family = Family {
     name: "hakmem_class_bytes",
     kind: Kind::Gauge,
-    help: "Bytes of the blocks of a class: live, cached by threads, or free in slabs that have live blocks, too.",
+    help: "Bytes in the blocks of a class: live, cached by threads, or free in slabs that also have live blocks.",
 };
 const SUPERSLABS: Family = Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
 const HEAPS: Family =
-    Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread has them." };
+    Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread uses them." };
 const EVENTS: Family = Family {
     name: "hakmem_events",
     kind: Kind::Counter,
-    help: "Events on slow paths since the process began; docs/counters.md says what each is.",
+    help: "Events on slow paths since the process began; docs/counters.md describes each.",
 };
 const FAMILIES: [&Family; 10] =
     [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &EVENTS];
@@ -307,7 +309,7 @@ fn answer(source: &Source, openmetrics: bool, request: &Request) -> Response {
 
 fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
     let loopback = address.ip() == Ipv4Addr::LOCALHOST;
-    ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control before it");
+    ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control in front");
     let source = Arc::new(Source::new(options)?);
     if !options.all {
         source.read()?; // report one that cannot be read at once
@@ -322,7 +324,7 @@ fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
             std::thread::park(); // until a signal ends it
         }
     }
-    print::note("hakmem: no process is left to be read");
+    print::note("hakmem: no process is left to read");
     Ok(ExitCode::SUCCESS)
 }
 

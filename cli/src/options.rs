@@ -15,7 +15,7 @@ use std::process::{Child, ExitCode, Stdio};
 
 #[derive(Args)]
 pub struct Options {
-    /// Of this process; without it, those that a program started now would have
+    /// The process to read; without it, the options of a program started now are listed
     #[arg(value_parser = proc::pid)]
     pid: Option<Pid>,
     /// Print JSON
@@ -80,7 +80,7 @@ pub fn set(options: &Set) -> Result<ExitCode> {
         Some((name.to_string(), value.to_string()))
     };
     let settings = options.settings.iter();
-    let settings = settings.map(|one| parts(one).with_context(|| format!("{one}: it is OPTION=VALUE")));
+    let settings = settings.map(|one| parts(one).with_context(|| format!("{one}: expected OPTION=VALUE")));
     let settings = settings.collect::<Result<Vec<_>>>()?;
     // All or nothing.
     settings.iter().try_for_each(|(name, value)| target.check_option(name, value))?;

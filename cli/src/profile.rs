@@ -172,7 +172,7 @@ pub struct Profile {
     pub time_ns: i64,
     /// For how long allocations had been sampled; 0: not known.
     pub duration_ns: i64,
-    /// One sample in so many bytes, on average.
+    /// Mean number of bytes between two samples.
     pub interval: u64,
     /// The program had ended: what was in use then is leaked.
     pub at_exit: bool,

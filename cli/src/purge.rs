@@ -21,13 +21,13 @@ const NOTICE: Duration = Duration::from_millis(500);
 const WAIT_ASIDE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 it has given back, 1 it has not come to it in time (the request stands), 2 it \
-    cannot be asked.")]
+#[command(after_help = "Exit status: 0 the program has given back; 1 it did not in time, and the request \
+    remains; 2 the request failed.")]
 pub struct Options {
     /// A process that runs HAKMEM
     #[arg(value_parser = proc::pid)]
     pid: Pid,
-    /// How long to wait for the program to come to it, in seconds
+    /// How long to wait for the program, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     wait: f64,
     /// Print JSON
@@ -90,7 +90,7 @@ fn awaited(purger: bool) -> &'static str {
     if purger {
         "its purger thread"
     } else {
-        "its next allocation that leaves the fast path: it has no purger thread"
+        "its next allocation that leaves the fast path, because it has no purger thread"
     }
 }
 
@@ -98,14 +98,14 @@ impl Outcome {
     fn sentence(&self) -> String {
         let Purged { done, waiting, purger } = self.purged;
         if done == 0 {
-            return format!("nothing given back yet: the request stands, and waits for {}", awaited(purger));
+            return format!("nothing given back yet: the request waits for {}", awaited(purger));
         }
         let given = difference(self.before, self.after);
         match (waiting, purger) {
             (0, _) => given,
             (_, true) => format!("{given}. What sleeping threads held back is included"),
             (waiting, false) => {
-                format!("{given}. What {waiting} more of its threads hold follows at their next allocations")
+                format!("{given}. {waiting} more of its threads give back at their next allocations")
             }
         }
     }
@@ -122,7 +122,7 @@ fn difference(before: u64, after: u64) -> String {
     let (old, new) = (tenths(before), tenths(after));
     let figures = format!("{} resident before, {} now", text(old), text(new));
     match old.checked_sub(new) {
-        None => format!("{figures}: it allocated more meanwhile than it gave back"),
+        None => format!("{figures}: meanwhile it allocated more than it gave back"),
         Some(0) => format!("nothing given back: {} resident, as before", text(new)),
         Some(given) => format!("{} given back: {figures}", text(given)),
     }
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(said(70.54, 69.56), "0.9 MiB given back: 70.5 MiB resident before, 69.6 MiB now");
         assert_eq!(said(5000.0, 4000.25), "999.7 MiB given back: 5000 MiB resident before, 4000.3 MiB now");
         assert_eq!(said(70.5, 70.5), "nothing given back: 70.5 MiB resident, as before");
-        assert!(said(70.0, 71.0).starts_with("70 MiB resident before, 71 MiB now: it allocated more meanwhile"));
+        assert!(said(70.0, 71.0).starts_with("70 MiB resident before, 71 MiB now: meanwhile it allocated more"));
         assert_eq!(difference(900 << 10, 100 << 10), "800 KiB given back: 900 KiB resident before, 100 KiB now");
     }
 }

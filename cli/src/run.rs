@@ -29,15 +29,15 @@ const SITES: usize = 10;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Sample allocations, one in so many bytes on average, and say at the end which places hold and allocate most
+    /// Sample allocations, with a mean of BYTES between samples, and list the sites that hold and allocate most
     #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "512K",
         value_parser = profile::interval)]
     profile: Option<u64>,
-    /// Write the full picture: one page with the map of the heap at its peak and, with --profile, the profile; with
-    /// `-`, to stdout, and what PROGRAM prints goes to stderr
+    /// Write a web page with the map of the heap at its peak and, with --profile, the profile; with `-` the page goes
+    /// to stdout, and PROGRAM's output to stderr
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Print the summary as JSON, to stderr too
+    /// Print the summary as JSON, also to stderr
     #[arg(long)]
     json: bool,
     /// The library to run the program under
@@ -104,7 +104,7 @@ fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String
     }
     if let Some(profile) = profile {
         all += &format!(
-            "\nStill held at its end, by where it was allocated:\n{}",
+            "\nStill held when it ended, by allocation site:\n{}",
             text::text(profile, Metric::InuseSpace, SITES, style)
         );
         all += &format!("\nAllocated in all:\n{}", text::text(profile, Metric::AllocSpace, SITES, style));

@@ -30,10 +30,10 @@ pub struct Options {
     /// A process that runs HAKMEM
     #[arg(value_parser = proc::pid)]
     pid: Pid,
-    /// Seconds from one look to the next
+    /// Seconds between two updates
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     interval: f64,
-    /// Prints one frame as text and ends; rates are those of one interval
+    /// Print one frame as text and exit; rates are those of one interval
     #[arg(long)]
     once: bool,
 }

@@ -24,10 +24,10 @@ pub struct Options {
     /// A process that runs HAKMEM
     #[arg(value_parser = proc::pid)]
     pid: Pid,
-    /// The port on 127.0.0.1; any that is free if not given
+    /// Port on 127.0.0.1 [default: any free port]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// Opens the page in the browser, whose command line then shows its address to other users of the machine
+    /// Open the page in a browser, whose command line shows the address to other users of this machine
     #[arg(long)]
     open: bool,
 }

@@ -62,7 +62,7 @@ fn class(explanation: &Value, block_bytes: u64) -> Value {
 
 /// Else the user is told of memory that is not there, or not told of what is.
 #[test]
-fn a_known_heap_is_told_exactly() {
+fn a_known_heap_is_explained_exactly() {
     let Some(library) = library() else { return };
     let mut program = Program::known(&library, &[]);
     program.tell("blocks 3 50000 400");
@@ -212,7 +212,7 @@ fn planted_fragmentation_is_named() {
 
 /// Else every user is told to change something.
 #[test]
-fn nothing_is_wrong_is_said() {
+fn a_sound_heap_gets_no_advice() {
     let Some(library) = library() else { return };
     let mut program = Program::known(&library, &[]);
     program.tell("blocks 1 400000 100");
@@ -294,7 +294,7 @@ fn a_hundred_processes_are_explained() {
 
 /// Else the user does not know what is wrong, or believes figures that are none.
 #[test]
-fn what_is_not_ours_is_told() {
+fn programs_without_hakmem_are_reported() {
     let mut cat = Program::start(&mut Command::new("cat"));
     cat.ask("done", "done");
     let pid = cat.pid();
@@ -324,7 +324,7 @@ fn other_mallocs_are_named() {
 
 /// Else a race with the program's end looks like a bug of the command.
 #[test]
-fn a_process_that_ends_meanwhile_is_told() {
+fn a_process_that_ends_meanwhile_is_reported() {
     let Some(library) = library() else { return };
     let mut program = Program::known(&library, &[]);
     program.tell("work");
@@ -428,12 +428,12 @@ fn options_are_set() {
     assert_eq!((value("PURGE").0.as_str(), value("STATS_FILE").0.as_str()), ("never", "/dev/null"));
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept > 30 * MIB, "{kept} EMPTY");
-    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "L2_RING_CAP=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
+    let printed = text(&["set", &pid, "hakmem_purge=EAGER", "MID_RING_BLOCKS=1/2/3/4/5/6/7", "RETAIN_BYTES=3m"]);
     assert!(
         printed.contains("PURGE: never -> eager\n") && printed.contains("RETAIN_BYTES: 1 MiB -> 3 MiB"),
         "{printed}"
     );
-    assert_eq!((value("PURGE").0.as_str(), value("L2_RING_CAP").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
+    assert_eq!((value("PURGE").0.as_str(), value("MID_RING_BLOCKS").0.as_str()), ("eager", "1/2/3/4/5/6/7"));
     program.tell("free 3000 16000");
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept < 4 * MIB, "it goes back now: {kept} EMPTY");
@@ -442,7 +442,7 @@ fn options_are_set() {
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
-    assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("it is OPTION=VALUE"));
+    assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("expected OPTION=VALUE"));
     assert_eq!(value("SECURE"), ("0".to_string(), false), "what was refused is not done");
 }
 
@@ -502,7 +502,7 @@ fn a_program_without_threads_purges_when_it_allocates() {
     let (said, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}{noted}");
     assert!(
-        said.starts_with("nothing given back yet: the request stands") && said.contains("no purger thread"),
+        said.starts_with("nothing given back yet: the request waits") && said.contains("no purger thread"),
         "{said}"
     );
     assert!(noted.starts_with("hakmem: waiting at most 0.6 s for its next allocation that leaves"), "{noted}");
@@ -526,7 +526,7 @@ fn what_a_purge_gave_back_is_the_difference() {
 
 /// Else the user is promised what does not come: nobody acts on the request while such a program sleeps.
 #[test]
-fn what_a_sleeping_program_cannot_give_back_is_told() {
+fn what_a_sleeping_program_cannot_give_back_is_reported() {
     let Some(library) = library() else { return };
     let said = |program: &Program| text(&["explain", &program.pid()]);
     let mut alone = Program::known(&library, &[]);
@@ -566,7 +566,7 @@ fn the_doctor_finds_what_is_wrong() {
     let mut program = Program::known(&library, &[("HAKMEM_RETAIN_PERCENT", "3"), ("HAKMEM_REGION_BYTES", "0")]);
     program.tell("work");
     let (code, said) = lines(&["doctor", &program.pid()]);
-    assert!(code == 0 && said.contains("it serves malloc") && said.contains("RETAIN_PERCENT=3"), "{said}");
+    assert!(code == 0 && said.contains("HAKMEM serves malloc") && said.contains("RETAIN_PERCENT=3"), "{said}");
     assert!(said.contains("SuperSlabs are mapped one by one"), "{said}");
     let mut fixed = Program::start(Command::new(directory().join("plain-static")).env("LD_PRELOAD", &library));
     fixed.tell("work");
@@ -576,8 +576,8 @@ fn the_doctor_finds_what_is_wrong() {
     let mut cat = Program::start(Command::new("cat").env("LD_PRELOAD", behind));
     cat.ask("done", "done");
     let (code, said) = lines(&["doctor", &cat.pid()]);
-    assert!(code == 1 && said.contains("it is loaded, but nothing has been allocated from it"), "{said}");
-    assert!(refusal(&["explain", &cat.pid()]).contains("has HAKMEM loaded, but has allocated nothing from it"));
+    assert!(code == 1 && said.contains("HAKMEM is loaded, but nothing has been allocated from it"), "{said}");
+    assert!(refusal(&["explain", &cat.pid()]).contains("has loaded HAKMEM, but not allocated from it"));
     let (code, said) = lines(&["doctor", "--hakmem", "/nowhere.so", "--json"]);
     assert!(code == 1 && serde_json::from_str::<Value>(&said).unwrap()[0]["verdict"] == "problem", "{said}");
 }

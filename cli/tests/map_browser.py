@@ -185,7 +185,7 @@ class Page(unittest.TestCase):
                 "large" if slot["tier"] == "large" else str(slot["block_bytes"]))
             self.assertIn(wanted, names, slot)
 
-    def test_a_slot_tells_about_itself(self):
+    def test_a_slot_describes_itself(self):
         for width in (1280, 360):
             self.browser.open(self.page, width=width)
             for tile in (0, 6, 39):
@@ -246,7 +246,7 @@ class Page(unittest.TestCase):
         self.browser.run("document.querySelector('#all').click()")
         self.assertTrue(self.browser.run(look) == before, "not all is as it was")
 
-    def test_the_browser_has_nothing_to_complain_of(self):
+    def test_the_browser_reports_no_problem(self):
         for name, document in {"small": self.document, "none": snapshot(0), "awkward": snapshot(3, AWKWARD)}.items():
             for dark in (False, True):
                 self.browser.open(self.make(name, document), dark=dark)
@@ -429,7 +429,7 @@ class Live(unittest.TestCase):
         status, text = self.ask("POST", f"/{self.secret}/purge", X_Hakmem_Token=self.secret)
         self.assertEqual(status, 200, text)
 
-    def test_the_end_of_the_program_is_told(self):
+    def test_the_end_of_the_program_is_reported(self):
         self.browser.open(self.address)
         self.wait("past.length > 1")
         self.program.stdin.close()

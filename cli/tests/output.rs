@@ -113,7 +113,7 @@ fn a_closed_stderr_changes_nothing() {
 
 /// Else a full disk looks like success.
 #[test]
-fn output_that_cannot_be_written_is_told() {
+fn output_that_cannot_be_written_is_reported() {
     for arguments in [vec!["completions", "bash"], vec!["metrics", "--dashboard"], vec!["man"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = command(&arguments, directory()).stdout(full).output().unwrap();
@@ -196,14 +196,14 @@ fn every_refusal_is_one_line() {
     refusals.extend([
         (vec!["map", "nofile"], "cannot read nofile"),
         (vec!["set", &pid, "PURGE=eager", "DECAY_MS=x"], "DECAY_MS=x: expected"),
-        (vec!["set", &pid, "=1"], "=1: it is OPTION=VALUE"),
+        (vec!["set", &pid, "=1"], "=1: expected OPTION=VALUE"),
         (vec!["purge", &pid, "--wait", "x"], "not a number"),
         (vec!["metrics", &pid, "--budget", "0"], "0.01 to 600 seconds"),
-        (vec!["run", "--hakmem", &library, "--profile=0", "--", "true"], "one sample in 1 byte to 256 MiB"),
+        (vec!["run", "--hakmem", &library, "--profile=0", "--", "true"], "a mean distance is 1 byte to 256 MiB"),
         (vec!["run", "--hakmem", &library, "--report", &result, "--", "touch", "done"], "cannot write"),
         (vec!["compare", "--json", &result, "--", "touch", "done"], "cannot write"),
         (vec!["compare", "--rounds", "0", "--", "true"], "0 is not in 1.."),
-        (vec!["flame", &pid, "-o", "x.unknown"], "the name tells no format"),
+        (vec!["flame", &pid, "-o", "x.unknown"], "the name does not say the format"),
         (vec!["completions", "csh"], "possible values"),
         (vec!["nonsense"], "unrecognized subcommand"),
     ]);

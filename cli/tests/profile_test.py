@@ -410,14 +410,14 @@ for line in sys.stdin:
             ("flame", str(os.getpid())): f"PID {os.getpid()} does not run HAKMEM",
             ("profile", "dump", str(ended.pid)): f"no process {ended.pid}",
             ("profile", "start", str(ended.pid)): f"no process {ended.pid}",
-            ("flame", str(self.live), "-o", "x.json"): "the name tells no format",
+            ("flame", str(self.live), "-o", "x.json"): "the name does not say the format",
             ("diff", str(self.live), str(self.live), "-o", "x.folded"): "a difference is written as",
         }.items():
             text = self.run_tool(*arguments, status=2)
             self.assertIn(wanted, text)
             self.assertEqual(len(text.strip().splitlines()), 1, text)
 
-    def test_a_file_that_cannot_be_written_is_told(self):
+    def test_a_file_that_cannot_be_written_is_reported(self):
         path = self.place / "absent" / "file"
         environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_FILE": str(path)}
         done = subprocess.run(["true"], env=environment, capture_output=True, text=True)

@@ -307,7 +307,7 @@ class Report(unittest.TestCase):
                        "workloads[0].results[2].summary.ratios.time.median"]:
             self.assertIn(wanted, paths)
 
-    def test_the_browser_has_nothing_to_complain_of(self):
+    def test_the_browser_reports_no_problem(self):
         for dark in (False, True):
             self.browser.open(self.page, dark=dark)
             self.assertEqual(self.browser.complaints(), [])
@@ -400,7 +400,7 @@ class Report(unittest.TestCase):
         page = self.make("largest", suite(60))
         self.assertLess(page.stat().st_size, 3_000_000)
 
-    def test_without_a_script_all_is_there(self):
+    def test_everything_is_there_without_a_script(self):
         self.browser.call("Emulation.setScriptExecutionDisabled", value=True)
         try:
             self.browser.open(self.page)

@@ -176,7 +176,7 @@ impl Drop for Terminal {
 // ---- tests ----
 
 #[test]
-fn the_screen_tells_and_keys_work() {
+fn the_screen_shows_the_process_and_keys_work() {
     let Some(program) = Program::start() else { return };
     let mut top = Terminal::start(&[&program.pid(), "--interval", "0.2"], 120, 40);
     let screen = top.shows("q quit");
@@ -316,7 +316,7 @@ fn a_terminal_that_takes_nothing_does_not_hold_it() {
 }
 
 #[test]
-fn the_end_of_the_process_is_told() {
+fn the_end_of_the_process_is_reported() {
     let Some(mut program) = Program::start() else { return };
     let mut top = Terminal::start(&[&program.pid()], 80, 24);
     top.shows("q quit");

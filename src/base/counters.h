@@ -12,31 +12,31 @@
 /* X(name, help) */
 #define COUNTERS(X) \
 X(stage1_reused_empty,      "spans taken from EMPTY slots") \
-X(stage1_same_class,        "of these, single slots whose last class was the same") \
+X(stage1_same_class,        "of these, single slots whose last span had the same class") \
 X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use") \
 X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
 X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \
-X(pool_retries,             "compare-and-swaps on pool words that another thread got ahead of") \
+X(pool_retries,             "compare-and-swaps on pool words that failed because another thread was faster") \
 X(slots_released,           "spans given back to the pool") \
-X(cache_pushed,             "SuperSlabs that became wholly empty, and were kept resident") \
-X(cache_popped,             "of these, taken while they were resident") \
-X(cache_evicted_count,      "of these, purged since there were more than SS_CACHE_COUNT, the oldest first") \
-X(cache_evicted_bytes,      "of these, purged since more was EMPTY than may be, or nothing was to stay") \
-X(cache_evicted_age,        "of these, purged since they were older than SS_CACHE_AGE_MS") \
-X(tension_drains,           "times a thread's caches held a SuperSlab's worth when a new one was taken, and were emptied") \
-X(tension_freed_spans,      "spans that this gave back to the pool, for the next ones to use") \
+X(cache_pushed,             "SuperSlabs that became wholly empty and stayed resident") \
+X(cache_popped,             "of these, taken into use again while they were resident") \
+X(cache_evicted_count,      "of these, purged because there were more than SS_CACHE_COUNT; the oldest went first") \
+X(cache_evicted_bytes,      "of these, purged because more was EMPTY than allowed, or nothing was to stay") \
+X(cache_evicted_age,        "of these, purged because they were older than SS_CACHE_AGE_MS") \
+X(tension_drains,           "times a thread took a new SuperSlab while its caches held as much as a SuperSlab, and emptied the caches") \
+X(tension_freed_spans,      "spans that these drains gave back to the pool") \
 X(purge_calls,              "system calls that gave pages back") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
-X(purge_regrets,            "times purged memory was wanted back within a second") \
-X(limits_neared,            "times the heap came near a limit, and began to retain nothing") \
+X(purge_regrets,            "times purged memory was used again within a second") \
+X(limits_neared,            "times the heap came near a limit and stopped retaining memory") \
 X(limit_refusals,           "spans refused because of HARD_LIMIT") \
-X(soft_limit_crossings,     "times SOFT_LIMIT was passed") \
+X(soft_limit_crossings,     "times the heap grew past SOFT_LIMIT") \
 X(populate_calls,           "system calls that faulted several pages at once") \
 X(refill_from_slab,         "tiny refills from the list of a slab that became current") \
 X(refill_from_inbox,        "tiny refills from the inbox of an owned slab") \
 X(refill_from_partial,      "tiny refills from a partly used slab of the heap") \
-X(refill_from_let_go,       "tiny refills from a slab without owner") \
+X(refill_from_let_go,       "tiny refills from a slab without an owner") \
 X(refill_from_stale_inbox,  "tiny refills from the inbox of another heap's slab") \
 X(refill_from_purged,       "tiny refills from pages that had been purged inside a slab") \
 X(refill_by_carving,        "tiny refills by carving blocks") \
@@ -45,33 +45,33 @@ X(slabs_emptied,            "tiny slabs given back because their last block was 
 X(slabs_let_go,             "slabs whose owner let them go") \
 X(slabs_adopted_by_free,    "slabs adopted by the thread that freed one of their blocks") \
 X(slabs_adopted_by_refill,  "slabs adopted to allocate from") \
-X(slabs_evicted,            "slabs let go because the heap owned too many") \
-X(slabs_lent,               "slabs that a heap took on loan, as it freed into more than it may own") \
-X(slabs_recalled,           "of these, let go because the heap's thread slept, or has had them for a second or two") \
+X(slabs_evicted,            "slabs let go because their heap owned too many") \
+X(slabs_lent,               "slabs that a heap took on loan because it freed into more slabs than it may own") \
+X(slabs_recalled,           "of these, let go because the heap's thread slept or had held them for a second or two") \
 X(free_on_loan,             "frees of blocks in slabs on loan") \
 X(free_remote,              "frees of blocks in another heap's slab") \
 X(outbox_batches,           "batches sent to inboxes") \
-X(inbox_batches,            "inboxes emptied by their owner") \
+X(inbox_batches,            "times an owner emptied an inbox") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
-X(ring_refills,             "mid refills of a ring") \
-X(ring_spills,              "ring spills") \
-X(rings_emptied,            "times the rings of a thread were emptied: it did not use them, or was alone and its heap had shrunk by half") \
-X(ring_refilled_blocks,     "blocks that came into rings") \
-X(mid_retired,              "mid slabs given back because all blocks were free") \
+X(ring_refills,             "refills of a ring of mid blocks") \
+X(ring_spills,              "times a full ring spilled blocks") \
+X(rings_emptied,            "times the rings of a thread were emptied because the thread did not use them, or because it was alone and its heap had shrunk by half") \
+X(ring_refilled_blocks,     "blocks that refills put into rings") \
+X(mid_retired,              "mid slabs given back because all their blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \
-X(huge_runs,                "huge blocks made") \
-X(grown_in_place,           "huge and large blocks that grew in place") \
+X(huge_runs,                "huge blocks allocated") \
+X(grown_in_place,           "large and huge blocks that grew in place") \
 X(huge_moved_pages,         "huge blocks that grew by moving pages") \
-X(realloc_copied,           "reallocations that copied") \
-X(samples_taken,            "blocks that came into the profile") \
-X(samples_dropped,          "blocks that found no place in the profile") \
-X(guard_sampled,            "blocks that were put between guard pages") \
-X(guard_full,               "blocks that were not, as all places were taken") \
-X(heaps_born,               "heaps begun by a thread") \
-X(heaps_ended,              "heaps ended by a thread") \
-X(afterlife_calls,          "calls by threads whose heap had ended already") \
+X(realloc_copied,           "reallocations that copied the block") \
+X(samples_taken,            "blocks added to the profile") \
+X(samples_dropped,          "blocks left out because the profile was full") \
+X(guard_sampled,            "blocks placed between guard pages") \
+X(guard_full,               "blocks not placed there because all places were taken") \
+X(heaps_born,               "heaps that a thread began to use") \
+X(heaps_ended,              "heaps whose thread ended") \
+X(afterlife_calls,          "calls by threads whose heap had already ended") \
 X(out_of_memory,            "requests that failed") \
-X(trimmed_pages,            "free pages inside partly used slabs given back") \
+X(trimmed_pages,            "free pages given back inside partly used slabs") \
 X(atomic_rmw,               "checked build: atomic read-modify-writes")
 // clang-format on
 

@@ -56,7 +56,7 @@ void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes) {
 void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: free of %x by operator delete%s, made by operator new%s (%u-byte block)", (uintptr_t)p,
+    text_line("hakmem: free of %x by operator delete%s, allocated by operator new%s (%u-byte block)", (uintptr_t)p,
               array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
     fail_finish(p);
 }

@@ -16,7 +16,7 @@ HAK_COLD void fail_double_free(const void *p, size_t block_bytes, enum freer fre
 HAK_COLD void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes);
 /* "hakmem: free of 0x… with size 100 (48-byte block)" */
 HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes);
-/* "hakmem: free of 0x… by operator delete, made by operator new[] (48-byte block)" */
+/* "hakmem: free of 0x… by operator delete, allocated by operator new[] (48-byte block)" */
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
 /* "hakmem: WHAT of 0x… (48-byte block)"; for overflows and writes after free that secure mode finds */
 HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);

@@ -15,12 +15,7 @@ struct log_class log_class(unsigned tag) {
 }
 
 bool log_wanted(enum log_kind kind) {
-    static const struct {
-        const char *word;
-        enum option option;
-    } kinds[] = {[LOG_ACQUIRE] = {"acquire", OPT_SS_ACQUIRE_DEBUG},
-                 [LOG_FREE] = {"free", OPT_SS_FREE_DEBUG},
-                 [LOG_LRU] = {"lru", OPT_SS_LRU_DEBUG},
-                 [LOG_DRAIN] = {"drain", OPT_TINY_SLL_DRAIN_DEBUG}};
-    return option(kinds[kind].option) || strstr(option_text(OPT_DEBUG), kinds[kind].word) != NULL;
+    static const char *const words[] = {
+        [LOG_ACQUIRE] = "acquire", [LOG_FREE] = "free", [LOG_LRU] = "lru", [LOG_DRAIN] = "drain"};
+    return strstr(option_text(OPT_DEBUG), words[kind]) != NULL;
 }

@@ -1,5 +1,5 @@
-/* The parser and printer of the options table. What an option does is known here of one alone: a list is the caps of
- * L2_RING_CAP.
+/* The parser and printer of the options table. What an option does is known here of one alone: the list is that of
+ * MID_RING_BLOCKS.
  *
  * What cannot be read is answered with one line that says what can.
  *
@@ -32,8 +32,17 @@ static const struct {
     enum option option;
 } glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
 
+static const struct alias {
+    const char *name, *word;
+    enum option option;
+} aliases[] = {
+#define OPTION_ALIAS(old, option, word) {#old, word, OPT_##option},
+    OPTION_ALIASES(OPTION_ALIAS)
+#undef OPTION_ALIAS
+};
+
 char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
-_Atomic uint8_t option_l2_caps[L2_CAP_RANGES] = {128, 128, 128, 128, 128, 128, 128};
+_Atomic uint8_t option_mid_rings[MID_RING_RANGES] = {128, 128, 128, 128, 128, 128, 128};
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
@@ -41,12 +50,12 @@ HAK_API HAK_WEAK extern const char *hak_options;
 const char *option_name(enum option o) { return option_table[o].name; }
 const char *option_text(enum option o) { return option_texts[o]; }
 
-unsigned option_l2_ring_cap(size_t block_bytes) {
-    static const uint8_t range_kib[L2_CAP_RANGES - 1] = {2, 4, 8, 16, 32, 40};
+unsigned option_mid_ring_blocks(size_t block_bytes) {
+    static const uint8_t range_kib[MID_RING_RANGES - 1] = {2, 4, 8, 16, 32, 40};
     unsigned range = 0;
-    while (range < L2_CAP_RANGES - 1 && block_bytes > range_kib[range] * KIB)
+    while (range < MID_RING_RANGES - 1 && block_bytes > range_kib[range] * KIB)
         range++;
-    return load_relaxed(&option_l2_caps[range]);
+    return load_relaxed(&option_mid_rings[range]);
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -125,10 +134,10 @@ static bool parse_switch(const struct option_entry *e, const char *s, size_t len
 }
 
 static bool parse_list(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
-    uint8_t caps[L2_CAP_RANGES];
+    uint8_t caps[MID_RING_RANGES];
     const char *end = s + length;
     unsigned n = 0;
-    for (; n < L2_CAP_RANGES; n++) {
+    for (; n < MID_RING_RANGES; n++) {
         uint64_t cap;
         s = parse_number(s, (size_t)(end - s), &cap);
         if (s == NULL || cap < e->min || cap > e->max)
@@ -138,10 +147,10 @@ static bool parse_list(const struct option_entry *e, const char *s, size_t lengt
             break;
         s++;
     }
-    if (s != end || (n != 0 && n != L2_CAP_RANGES - 1))
+    if (s != end || (n != 0 && n != MID_RING_RANGES - 1))
         return false;
-    for (unsigned i = 0; i < L2_CAP_RANGES; i++)
-        store_relaxed(&option_l2_caps[i], caps[n == 0 ? 0 : i]);
+    for (unsigned i = 0; i < MID_RING_RANGES; i++)
+        store_relaxed(&option_mid_rings[i], caps[n == 0 ? 0 : i]);
     *value = caps[0];
     return true;
 }
@@ -174,13 +183,28 @@ static bool parse_value(enum option o, const char *s, size_t length) {
     return true;
 }
 
-/* The option named by `name`, with or without HAKMEM_; OPTION_COUNT if there is none. */
-static enum option find_option(const char *name, size_t length) {
+/* Whether `name` names the option or alias `known`, with or without HAKMEM_. */
+static bool is_named(const char *name, size_t length, const char *known) {
     if (length > 7 && same_letters(name, "HAKMEM_", 7))
         name += 7, length -= 7;
+    return strlen(known) == length && same_letters(known, name, length);
+}
+
+/* NULL if `name` is not an alias. */
+static const struct alias *find_alias(const char *name, size_t length) {
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (is_named(name, length, aliases[i].name))
+            return &aliases[i];
+    return NULL;
+}
+
+/* The option named by `name`, also by an alias; OPTION_COUNT if there is none. */
+static enum option find_option(const char *name, size_t length) {
+    const struct alias *alias = find_alias(name, length);
+    if (alias != NULL)
+        return alias->option;
     unsigned o = 0;
-    while (o < OPTION_COUNT &&
-           !(strlen(option_table[o].name) == length && same_letters(option_table[o].name, name, length)))
+    while (o < OPTION_COUNT && !is_named(name, length, option_table[o].name))
         o++;
     return (enum option)o;
 }
@@ -261,18 +285,34 @@ static void put_printable(struct text *t, const char *s, size_t length) {
         text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
 }
 
-/* A setting NAME=VALUE from the environment or from hak_options. Only the environment is complained about by its full
- * name, which is how the user wrote it. */
+/* Adds the word of a switch that is on to the text of its option. */
+static void add_word(const struct alias *alias, const char *value, size_t length) {
+    uint64_t on;
+    if (!parse_choice("0|1|off|on|no|yes|false|true", value, length, &on) || on % 2 == 0)
+        return;
+    char *words = option_texts[alias->option];
+    struct text t = {words, OPTION_TEXT_BYTES - 1, strlen(words), -1};
+    text_format(&t, t.length > 0 ? ",%s" : "%s", alias->word);
+    words[min_size(t.length, OPTION_TEXT_BYTES - 1)] = '\0';
+}
+
+/* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
+    const struct alias *alias = find_alias(name, name_length);
+    bool is_word = alias != NULL && alias->word[0] != '\0';
     enum option o = find_option(name, name_length);
-    if (o < OPTION_COUNT && parse_value(o, value, value_length))
+    if (is_word)
+        add_word(alias, value, value_length);
+    else if (o < OPTION_COUNT && parse_value(o, value, value_length))
         return;
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: ");
     put_printable(&line, name, name_length);
     text_string(&line, "=");
     put_printable(&line, value, value_length);
-    if (o == OPTION_COUNT) {
+    if (is_word) {
+        text_format(&line, ": this option is now %s=%s\n", option_name(o), alias->word);
+    } else if (o == OPTION_COUNT) {
         enum option guess = guess_option(name, name_length);
         text_string(&line, ": no such option");
         if (guess != OPTION_COUNT)
@@ -321,6 +361,17 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
+/* Applies either the aliases or the other names. */
+static void apply_environment(char **environment, bool of_aliases) {
+    for (char **entry = environment; *entry != NULL; entry++) {
+        const char *equals = strchr(*entry, '=');
+        size_t length = equals != NULL ? (size_t)(equals - *entry) : 0;
+        if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry) &&
+            (find_alias(*entry, length) != NULL) == of_aliases)
+            apply_setting(*entry, length, equals + 1, strlen(equals + 1));
+    }
+}
+
 /* A privileged program's environment belongs to the user who started the program, so nothing in it counts. What is compiled
  * in is the program's own. */
 static char **trusted_environment(void) {
@@ -342,11 +393,8 @@ void options_init(void) {
         }
     if (&hak_options != NULL && hak_options != NULL)
         apply_compiled_in(hak_options);
-    for (char **entry = environment; *entry != NULL; entry++) {
-        const char *equals = strchr(*entry, '=');
-        if (equals != NULL && equals - *entry >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry))
-            apply_setting(*entry, (size_t)(equals - *entry), equals + 1, strlen(equals + 1));
-    }
+    apply_environment(environment, true);
+    apply_environment(environment, false);
     if (option(OPT_HELP))
         options_print_help(2);
 }
@@ -360,8 +408,8 @@ size_t option_format(enum option o, char *buffer, size_t bytes) {
     } else if (e->kind == OPTION_CHOICE) {
         put_choice(&t, e, value);
     } else if (e->kind == OPTION_LIST) {
-        for (unsigned i = 0; i < L2_CAP_RANGES; i++)
-            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&option_l2_caps[i]));
+        for (unsigned i = 0; i < MID_RING_RANGES; i++)
+            text_format(&t, i > 0 ? "/%u" : "%u", (uint64_t)load_relaxed(&option_mid_rings[i]));
     } else {
         text_number(&t, value);
     }
@@ -392,7 +440,7 @@ int option_set(const char *name, const char *value) {
 
 void options_print_help(int fd) {
     TEXT_TO_FD(t, fd, 1024);
-    text_string(&t, "HAKMEM options, their values and defaults. live: may be changed while the program runs.\n");
+    text_string(&t, "HAKMEM options, their values and defaults. live: can be changed while the program runs.\n");
     for (unsigned o = 0; o < OPTION_COUNT; o++) {
         const struct option_entry *e = &option_table[o];
         text_flush(&t);
@@ -405,6 +453,12 @@ void options_print_help(int fd) {
         put_value(&t, e, e->initial);
         text_pad(&t, column, 11);
         text_format(&t, "%s%s\n", e->when == LIVE ? "live  " : "start ", e->help);
+    }
+    text_string(&t, "Old names that still work:\n");
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        bool is_word = aliases[i].word[0] != '\0';
+        text_format(&t, "  HAKMEM_%s%s: HAKMEM_%s%s%s\n", aliases[i].name, is_word ? "=1" : "",
+                    option_name(aliases[i].option), is_word ? "=" : "", aliases[i].word);
     }
     text_flush(&t);
 }

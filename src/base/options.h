@@ -15,56 +15,60 @@ enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
 enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE };
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
-enum { L2_CAP_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
+enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
 #define OPTION_UNLIMITED ((uint64_t)INT64_MAX)
 
 // clang-format off
 /* X(name, kind, when, default, min, max, choices, help) */
 #define OPTIONS(X) \
-X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; 0 reserves none and maps SuperSlabs on demand, as under a finite RLIMIT_AS") \
-X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 gives every block SuperSlabs of its own: slow, for telling whether sharing them matters to a bug") \
-X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "wholly empty SuperSlabs kept resident, at most") \
-X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "bytes of EMPTY slots kept resident, at most") \
-X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds a wholly empty SuperSlab stays resident, at most") \
-X(SS_RESERVE,      NUMBER, LIVE,  1, 0, 64, "", "wholly empty SuperSlabs that age does not take, against thrashing") \
-X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE bounds allow; lazy keeps as much again as is live; auto keeps RETAIN_BYTES and RETAIN_PERCENT; eager keeps nothing, at one system call a slot") \
-X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "bytes of EMPTY slots kept whatever is live (auto)") \
-X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots kept besides, in percent of the slots in use (auto)") \
-X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which EMPTY slots that were not wanted go back all the same") \
-X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", "a thread of its own purges in programs that have threads; 0: the freeing thread does") \
-X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", "huge pages: auto where the heap is so large that the waste is small") \
-X(HUGE_PAGES_FROM, BYTES,  START, 64 * MIB, 0, 1 * TIB, "", "size of the heap above which auto asks for huge pages") \
-X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "fault the pages of a growing class in several at a time") \
-X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "frees of other threads' blocks gathered in the outbox are sent every DRAIN_INTERVAL frees") \
-X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "such frees between two drains") \
-X(OWNED_SLABS,     NUMBER, LIVE,  16, 1, 65536, "", "partly used tiny slabs a thread may own besides its current ones before it has shown that it allocates from them") \
-X(L2_RING_CAP,     LIST,   LIVE,  128, 1, 128, "", "blocks in a ring of the mid pool: one number, or seven by block size: up to 2/4/8/16/32/40 KiB/above, as in 24/32/48/64/64/32/24") \
-X(L25_RING_CAP,    NUMBER, LIVE,  16, 1, 128, "", "blocks in a ring of the large pool") \
-X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "bytes all rings of a thread may hold (shared out when there are many threads)") \
-X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "bytes the heap may have at most; what would be more gets NULL and ENOMEM, after all that is free was given back. 0: no limit. Counted are slots in use or EMPTY, their tables and 64 KiB a thread, exactly; not what huge pages round up") \
-X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "bytes of the heap, counted alike, above which the program's own callback is called (hak_set_soft_limit_callback), once each time they are passed. 0: none") \
-X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile whenever SOFT_LIMIT is passed, for `hakmem flame`; %p becomes the process id; implies PROFILE=1") \
-X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "near the limit of the memory cgroup, too, more is given back; memory is never refused for it. 0: it is not looked at") \
-X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "percent of the last ten seconds in which something waited for memory (PSI, of the cgroup, else of the machine) from which on the purger gives back what it does in an idle program; 0: never") \
-X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "on a double or invalid free, an overwritten free block and the like: one line and abort; the line alone; nothing. The call does nothing then") \
-X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, see docs/design.md: canaries, zero on free, quarantine, random places, guards; costs time and memory") \
-X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "SECURE: freed blocks a thread keeps back, in bytes for each block size, between 2 and 64 blocks") \
-X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text, JSON") \
-X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process id") \
+X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS") \
+X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 gives every block SuperSlabs of its own; this is slow, and shows whether a bug depends on blocks that share a SuperSlab") \
+X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
+X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
+X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
+X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE limits allow; lazy keeps as much as is live; auto keeps RETAIN_BYTES plus RETAIN_PERCENT; eager keeps nothing, at one system call for each slot") \
+X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "size of the EMPTY slots that PURGE=auto keeps however little is live") \
+X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots that PURGE=auto keeps in addition, in percent of the slots in use") \
+X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which unused EMPTY slots go back in every mode except PURGE=never") \
+X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
+X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", "use of huge pages; auto uses them where the heap is so large that they waste little") \
+X(HUGE_PAGES_FROM, BYTES,  START, 64 * MIB, 0, 1 * TIB, "", "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
+X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "1 faults in several pages at once when a size class grows") \
+X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \
+X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
+X(MID_RING_BLOCKS, LIST,   LIVE,  128, 1, 128, "", "maximum number of blocks in a ring of mid blocks: one number, or seven for blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
+X(LARGE_RING_BLOCKS, NUMBER, LIVE, 16, 1, 128, "", "maximum number of blocks in a ring of large blocks") \
+X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "maximum size of the blocks in all rings of a thread; less if there are many threads") \
+X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "maximum size of the heap, 0 for none; if a request still exceeds the limit after all free memory has gone back, the request returns NULL with ENOMEM. The size is exact: slots in use or EMPTY, their tables and 64 KiB for each thread, but not what huge pages round up") \
+X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap, counted as for HARD_LIMIT, above which the program's callback runs (hak_set_soft_limit_callback), once each time the heap grows past it; 0 for none") \
+X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
+X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
+X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
+X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints one line and ends the program; warn prints the line; ignore prints nothing. After warn and ignore the faulty call has no effect") \
+X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
+X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
+X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
+X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
-X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between samples, from the next start of the profile on") \
-X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "samples a thread takes a second, about, at most: if there would be more each counts for more; 0: unlimited") \
-X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process id; implies PROFILE=1") \
-X(GUARD_SAMPLE_BYTES, BYTES, START, 0, 0, 256 * GIB, "", "mean bytes between blocks that are put between guard pages, to find overflows and uses after free in production; 0: none; not with SECURE=1") \
-X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table at the start") \
-X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (hakmem explain PID) where Yama's ptrace_scope 1 forbids it") \
-X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "one line about the heap on SIGSEGV, SIGBUS and SIGABRT; other handlers run after it") \
-X(DEBUG,           TEXT,   START, 0, 0, 0, "", "checked build: events to log, of acquire,free,lru,drain") \
-X(SS_ACQUIRE_DEBUG,    NUMBER, START, 0, 0, 1, "", "checked build: log slots taken, as DEBUG=acquire") \
-X(SS_FREE_DEBUG,       NUMBER, START, 0, 0, 1, "", "checked build: log slots given back, as DEBUG=free") \
-X(SS_LRU_DEBUG,        NUMBER, START, 0, 0, 1, "", "checked build: log the SuperSlab cache, as DEBUG=lru") \
-X(TINY_SLL_DRAIN_DEBUG, NUMBER, START, 0, 0, 1, "", "checked build: log drains, as DEBUG=drain")
+X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
+X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum of samples in each thread per second; when it is reached, samples are taken less often and each counts for more; 0 for none") \
+X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
+X(GUARD_SAMPLE_BYTES, BYTES, START, 0, 0, 256 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
+X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
+X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
+X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before other handlers run") \
+X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox)")
+
+/* X(old, option, word): an old name that still works. Without a word `old` simply means the option; with one, `old` is a switch
+ * that adds the word to the option's text, and using the switch prints a line. */
+#define OPTION_ALIASES(X) \
+X(L2_RING_CAP,          MID_RING_BLOCKS,   "") \
+X(L25_RING_CAP,         LARGE_RING_BLOCKS, "") \
+X(SS_ACQUIRE_DEBUG,     DEBUG, "acquire") \
+X(SS_FREE_DEBUG,        DEBUG, "free") \
+X(SS_LRU_DEBUG,         DEBUG, "lru") \
+X(TINY_SLL_DRAIN_DEBUG, DEBUG, "drain")
 // clang-format on
 
 enum option {
@@ -98,7 +102,7 @@ extern HAK_HIDDEN struct start_options start_options;
 extern HAK_HIDDEN _Atomic uint64_t live_options[OPTION_COUNT];
 enum { OPTION_TEXT_BYTES = 256 }; /* with the terminator */
 extern HAK_HIDDEN char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES];
-extern HAK_HIDDEN _Atomic uint8_t option_l2_caps[L2_CAP_RANGES];
+extern HAK_HIDDEN _Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 HAK_INLINE _Atomic uint64_t *option_word(enum option o) {
     return OPTIONS_LIVE >> o & 1 ? &live_options[o] : &start_options.value[o];
@@ -108,8 +112,8 @@ HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o));
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);
 
-/* Capacity option of the mid ring for blocks of this size. */
-unsigned option_l2_ring_cap(size_t block_bytes);
+/* MID_RING_BLOCKS for blocks of this size. */
+unsigned option_mid_ring_blocks(size_t block_bytes);
 
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);

@@ -63,6 +63,7 @@ enum { CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0], READABLE_
 static struct os_state {
     /* Any thread. */
     _Atomic size_t page_bytes;                  /* 0: not asked yet */
+    _Atomic bool lacks_populate;                /* a kernel before 5.14: OS_POPULATE is not asked for again */
     _Atomic bool was_confined;                  /* some thread was found in a sandbox, which is for good */
     _Atomic bool lacks_process_madvise;         /* the kernel has none, or not for the process itself */
     _Atomic uint8_t move;                       /* enum move_support */
@@ -137,7 +138,12 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes) {
         [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
         [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
         [OS_NO_DUMP] = MADV_DONTDUMP};
-    return advise(address, bytes, native[advice]);
+    if (advice == OS_POPULATE && load_relaxed(&os_state.lacks_populate))
+        return false;
+    bool done = advise(address, bytes, native[advice]);
+    if (!done && advice == OS_POPULATE)
+        store_relaxed(&os_state.lacks_populate, true);
+    return done;
 }
 
 /* What is committed differs for a moment from both its neighbours, which is one mapping more. When the process may have none,

@@ -47,7 +47,7 @@ C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
-C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(L2_CAP_RANGES) \
+C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
 C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
 
 static const struct inspect_fact facts[] = {
@@ -77,7 +77,7 @@ static const struct inspect_place places[] = {
     {"start_options", &start_options},
     {"live_options", live_options},
     {"option_texts", option_texts},
-    {"option_l2_caps", option_l2_caps},
+    {"option_mid_rings", option_mid_rings},
     {"profile", &hak_profile},
     {"span_table", &span_table_made},
 };

@@ -403,7 +403,7 @@ TEST_P(Bad, EndsWithOneLineAndSigabrt) {
     }
 }
 
-TEST_P(Bad, IsSurvivedOnDemand) {
+TEST_P(Bad, IsSurvivedOnRequest) {
     for (size_t size : GetParam().sizes) {
         std::string warned = transcript("warn", GetParam(), size), ignored = transcript("ignore", GetParam(), size);
         SCOPED_TRACE(title(GetParam(), size) + warned);
@@ -430,7 +430,7 @@ TEST(BadText, NamesTheBlockSize) {
 
 /* ---- options ---- */
 
-TEST(BadOption, ABadValueIsNamedAndTheDefaultUsed) {
+TEST(BadOption, ABadValueIsReportedAndTheDefaultIsUsed) {
     Outcome plain = run_self({"--print-option", "PURGE"});
     ASSERT_TRUE(plain.exited(0)) << plain.describe();
     EXPECT_EQ(plain.err, "");
@@ -444,7 +444,7 @@ TEST(BadOption, ABadValueIsNamedAndTheDefaultUsed) {
     }
 }
 
-TEST(BadOption, AnUnknownNameIsNamed) {
+TEST(BadOption, AnUnknownNameIsReported) {
     Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_FOO=1"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(lines_of(outcome.err).size(), 1u) << outcome.describe();
@@ -457,7 +457,7 @@ TEST(BadOption, HelpPrintsTheTable) {
     EXPECT_NE((outcome.out + outcome.err).find("PURGE  "), std::string::npos) << outcome.describe();
 }
 
-TEST(BadOption, EveryOptionRefusesNonsenseByOneLine) {
+TEST(BadOption, EveryOptionRefusesNonsenseWithOneLine) {
     Outcome outcome = run_self({"--list-options"});
     auto names = lines_of(outcome.out);
     ASSERT_GT(names.size(), 3u) << outcome.describe();

@@ -279,7 +279,7 @@ int free_twice_while_another_sends() {
     return 0;
 }
 
-TEST(Freer, IsNotWhoFreesOthersMeanwhile) {
+TEST(Freer, IsNotTheThreadThatFreesOtherBlocks) {
     if (in_secure_mode())
         GTEST_SKIP() << "secure mode sends nothing";
     Outcome outcome = run_self({"--free-while-another-sends"}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_DRAIN_INTERVAL=16"});

@@ -119,7 +119,7 @@ template <class Function> bool names(const std::string &report, Function functio
     return false;
 }
 
-TEST(Guard, TellsWhatWasDoneAndByWhom) {
+TEST(Guard, ReportsWhatHappenedAndWhichThreadDidIt) {
     for (auto &program : kPrograms) {
         Outcome outcome = run_self({"run", program.name}, kGuardAll);
         SCOPED_TRACE(std::string(program.name) + ": " + outcome.describe());

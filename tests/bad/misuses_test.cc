@@ -47,7 +47,7 @@ void expect_answer(const Row &row, int mode) {
             << "it owes " << answer;
 }
 
-TEST(Misuses, AreToldAsTheTableSays) {
+TEST(Misuses, AreReportedAsTheTableSays) {
     size_t told[2] = {0, 0}, rows = 0;
     for (const Row &row : table()) {
         rows++;

@@ -310,7 +310,7 @@ int run_child(const std::string &mode, unsigned threads) {
 
 class Entry : public testing::TestWithParam<size_t> {};
 
-TEST_P(Entry, AsksForNothingThatIsNotListed) {
+TEST_P(Entry, MakesNoCallThatIsNotListed) {
     const Mode &mode = modes()[GetParam()];
     for (const char *threads : {"0", "3"}) {
         Outcome outcome = run_self({"--child", mode.name, threads}, mode.options);

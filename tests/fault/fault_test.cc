@@ -238,7 +238,7 @@ const Program &program_named(const std::string &name) {
 }
 
 /* If it fails, a program in a window that was short of memory when it started its threads never gets a purger. */
-TEST(Purger, ComesToAWindowWhenAdviceWasRefused) {
+TEST(Purger, StartsInAWindowAfterAdviceWasRefused) {
     const Settings window = {WINDOW, "window", "auto", fault_no_reservation};
     Case here = {&program_named("purger"), &window};
     ASSERT_EQ(point(here, {FAULT_ANY, kNever, kNever, ENOMEM, FAULT_NONE_DONE, 0}), "");
@@ -310,7 +310,7 @@ void *free_and_sleep(void *with) {
 }
 
 /* If it fails, a thread that frees some blocks of others and goes to sleep withholds their slabs, up to 8 MiB. */
-TEST(Purger, ParkedComesForAnOutbox) {
+TEST(Purger, WakesForAnOutbox) {
     fflush(nullptr);
     pid_t pid = fork();
     if (pid == 0)
@@ -336,7 +336,7 @@ constexpr unsigned kDayMs = 24 * 60 * 60 * 1000;
 }
 
 /* If it fails, programs give nothing back while the machine has been up for 25 to 49 days. */
-TEST(Clock, MachinesThatAreUpForWeeks) {
+TEST(Clock, WorksOnMachinesThatAreUpForWeeks) {
     for (unsigned days : {1, 20, 24, 25, 30, 48, 50, 70, 80}) {
         fflush(nullptr);
         pid_t pid = fork();
@@ -410,7 +410,7 @@ TEST(Moves, LoseNothingWhereverTheKernelStops) {
 }
 
 /* If it fails, realloc of huge blocks copies forever after one refusal by the kernel. */
-TEST(Moves, GoOnAfterOneWasRefused) {
+TEST(Moves, ContinueAfterARefusal) {
     Case grow = {&program_named("grow"), &kSettings[0]};
     ASSERT_EQ(point(grow, {FAULT_ANY, kNever, kNever, ENOMEM, FAULT_NONE_DONE, 0}), "");
     double unharmed = shared()->moved_runs;

@@ -83,7 +83,7 @@ size_t touch_a_byte_of_each(size_t bytes) {
 /* No huge page becomes resident for one touched byte, neither at first nor when blocks come back. This is the first
  * test, and runs each size in a child: addresses that others have had in huge pages would be in huge pages again.
  * HUGE_PAGES=always means the opposite. */
-TEST(Alone, OfBlocksThatAreHardlyTouchedHardlyAnythingIsResident) {
+TEST(Alone, BarelyTouchedBlocksAreBarelyResident) {
     const char *mode = getenv("HAKMEM_HUGE_PAGES");
     bool whole = mode != nullptr && strcmp(mode, "always") == 0 && huge_pages_are_granted();
     for (size_t bytes : {200 * kKiB, 3000 * kKiB}) {

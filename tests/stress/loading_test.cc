@@ -94,7 +94,7 @@ TEST(DeepBind, APluginThatKeepsItsBlocksWorks) {
     EXPECT_EQ(outcome.err, "");
 }
 
-TEST(DeepBind, AForeignBlockIsNamedInOneLine) {
+TEST(DeepBind, AForeignBlockIsReportedInOneLine) {
     for (std::string call : {"free", "realloc", "malloc_usable_size"}) {
         Outcome outcome = run_self({"--deep-bound", call});
         EXPECT_TRUE(outcome.killed(SIGABRT)) << call << ": " << outcome.describe();
@@ -124,7 +124,7 @@ TEST(Audit, AModuleMayBringASecondHakmem) { run_audited(HAK_TEST_AUDIT_OVER_HAKM
  * (REGION_BYTES, HUGE_PAGES, SECURE, …) keep their defaults under an audit module. */
 int cannot_have_a_gibibyte() { return malloc(kGiB) == nullptr ? 0 : 5; }
 
-TEST(Audit, OptionsOfTheEnvironmentCount) {
+TEST(Audit, OptionsInTheEnvironmentCount) {
     Outcome plain = run_self({"--cannot-have-a-gibibyte"}, {"HAKMEM_REGION_BYTES=512M"});
     EXPECT_TRUE(plain.exited(0)) << plain.describe();
     std::string audit = std::string("LD_AUDIT=") + HAK_TEST_AUDIT;

@@ -77,7 +77,7 @@ Surface with_planted_bug() {
     return surface;
 }
 
-TEST(Model, ABugIsFoundAndItsSequenceMadeShort) {
+TEST(Model, ABugIsFoundAndItsSequenceIsShortened) {
     Surface surface = with_planted_bug();
     Script script = script_random(1, 300000, 1);
     Verdict verdict = script_run(surface, script);

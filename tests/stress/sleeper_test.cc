@@ -190,7 +190,7 @@ TEST(Sleeper, GivesBackWhatItHasOnLoan) {
 
 /* A thread that freed what it had allocated, and so keeps full slabs for further frees, fills them for another thread
  * to free. */
-TEST(Sleeper, TrimTakesInWhatOthersFreed) {
+TEST(Sleeper, TrimCollectsWhatOthersFreed) {
     constexpr size_t kSize = 1024, kCount = 3000;
     Flag full, freed;
     Pointers blocks(kCount);

@@ -45,7 +45,7 @@ void free_at_random(std::vector<void *> &blocks, unsigned seed) {
 class Sweep : public testing::TestWithParam<size_t> {};
 
 /* No other thread can want a slab: each comes to the thread once, and stays. */
-TEST_P(Sweep, OfAThreadThatIsAlone) {
+TEST_P(Sweep, OfASingleThread) {
     if (HAK_TEST_SHORTER > 1)
         GTEST_SKIP() << "a sanitizer may have a thread";
     std::vector<void *> blocks = filled(GetParam());

@@ -99,7 +99,7 @@ TEST(Cgroup, NonsenseIsNoLimit) {
     EXPECT_EQ(Tree::limit(), kNone) << "too long a path is not cut off";
 }
 
-TEST(Cgroup, MayBeTurnedOff) {
+TEST(Cgroup, CanBeTurnedOff) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/\n");
     tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
@@ -109,7 +109,7 @@ TEST(Cgroup, MayBeTurnedOff) {
     EXPECT_EQ(Tree::limit(), kNone);
 }
 
-TEST(Pressure, OfTheCgroupElseOfTheMachine) {
+TEST(Pressure, ComesFromTheCgroupOrTheMachine) {
     Tree tree;
     auto scarce = [] {
         errno = EDOM;
@@ -236,7 +236,7 @@ int run_child(const std::string &name, const char *argument) {
 }
 
 /* The start takes as few system calls as possible: it reads one file besides the list of cgroups. */
-TEST(Cgroup, AtTheStartTheNearest) {
+TEST(Cgroup, BeginsWithTheNearestLimit) {
     Tree tree;
     auto limit = [] {
         inside_limits_start();
@@ -261,7 +261,7 @@ TEST(Cgroup, AtTheStartTheNearest) {
 }
 
 /* The program asks for the limit, so that is the time to read it. */
-TEST(Cgroup, IsReadWhenItIsTurnedOn) {
+TEST(Cgroup, IsReadWhenTurnedOn) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/\n");
     tree.file("/sys/fs/cgroup/memory.max", "100000000\n");
@@ -281,7 +281,7 @@ TEST(Cgroup, ThePurgerFindsANewLimit) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
-TEST(Cgroup, IsKnownSinceTheStart) {
+TEST(Cgroup, IsKnownFromTheStart) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/\n");
     tree.file("/sys/fs/cgroup/memory.max", std::to_string(100 * kMiB) + "\n");
@@ -296,7 +296,7 @@ TEST(Pressure, ThePurgerActsAsIfIdle) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
-TEST(Cgroup, ARealOne) {
+TEST(Cgroup, WorksInARealCgroup) {
     constexpr size_t kLimit = 96 * kMiB;
     MemoryCgroup cgroup(kLimit);
     if (!cgroup.made())

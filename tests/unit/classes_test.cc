@@ -76,7 +76,7 @@ TEST(Classes, SlabsFitTheirSpans) {
     }
 }
 
-TEST(Classes, BlockStartsAreToldFromEveryOtherAddress) {
+TEST(Classes, OnlyStartsOfBlocksAreAccepted) {
     for (unsigned c = 0; c < inside_classes; c++) {
         struct inside_class k = inside_class_at(c);
         for (size_t offset = 0; offset < k.slots * inside_slot_bytes; offset++) {

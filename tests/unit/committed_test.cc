@@ -74,7 +74,7 @@ void grow_by_the_mebibyte(size_t mebibytes, const std::function<void(size_t in_u
     }
 }
 
-TEST(Committed, IsLittleMoreThanIsInUse) {
+TEST(Committed, IsLittleMoreThanWhatIsInUse) {
     int status = in_child([] {
         Mappings before = mappings();
         size_t last = before.writable;
@@ -92,7 +92,7 @@ TEST(Committed, IsLittleMoreThanIsInUse) {
     EXPECT_EQ(status, 0);
 }
 
-TEST(Committed, IsWhatDumpsHave) {
+TEST(Committed, IsWhatDumpsContain) {
     int status = in_child([] {
         Mappings before = mappings();
         grow_by_the_mebibyte(kLiveMiB, [](size_t) {});
@@ -109,7 +109,7 @@ TEST(Committed, IsWhatDumpsHave) {
 }
 
 /* Secure mode makes memory accessible block by block, as needed: nothing that may be in use is hidden. */
-TEST(Committed, OfSecureModeIsInDumpsToo) {
+TEST(Committed, InSecureModeIsInDumpsToo) {
     int status = in_child([] {
         setenv("HAKMEM_SECURE", "1", 1);
         Mappings before = mappings();
@@ -121,7 +121,7 @@ TEST(Committed, OfSecureModeIsInDumpsToo) {
     EXPECT_EQ(status, 0);
 }
 
-TEST(Committed, GrowsThoughTheProcessHasNoMappingsLeft) {
+TEST(Committed, GrowsWhenTheProcessHasNoMappingsLeft) {
     int status = in_child([] {
         constexpr size_t kMost = 1 << 20;
         size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), n = 0;

@@ -105,7 +105,7 @@ class Example {
 
 } // namespace
 
-TEST(Example, TheDesignPageTellsTheTruth) {
+TEST(Example, TheDesignPageIsCorrect) {
     Example example;
     Worker a, b;
     void *block[4];

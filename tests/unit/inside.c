@@ -90,7 +90,6 @@ void inside_overwrite_key(void) { hak_region.key = 7; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
-size_t inside_owned_slabs(void *heap) { return ((const struct heap *)heap)->owned.slabs; }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);

@@ -156,16 +156,6 @@ long drains() {
     return growth("drains", [&] { std::thread([&] { free_all(other.blocks); }).join(); });
 }
 
-long owned_slabs() {
-    Thread other(1);
-    Blocks blocks = allocate(20000, 1000);
-    free_all(blocks, 2);
-    long owned = static_cast<long>(inside_owned_slabs(inside_heap()));
-    free_all(blocks, 2, 1);
-    free_all(other.blocks);
-    return owned;
-}
-
 /* Allocates more blocks at once than any ring holds, so the ring runs empty and full. */
 void rounds(size_t count, size_t bytes) {
     for (int round = 0; round < 20; round++)
@@ -311,7 +301,6 @@ const std::vector<Probe> probes = {
     {"SS_CACHE_COUNT", "2", "10", 5, cached, {kRetain}},
     {"SS_CACHE_BYTES", "1m", "16m", 100, retained, {kRetain}},
     {"SS_CACHE_AGE_MS", "100", "100000", 10, cached, {kRetain}},
-    {"SS_RESERVE", "1", "8", 5, cached, {kRetain, "HAKMEM_SS_CACHE_AGE_MS=100"}},
     {"PURGE", "eager", "never", 500, retained, {}},
     {"RETAIN_BYTES", "1m", "32m", 200, retained, {}},
     {"RETAIN_PERCENT", "0", "100", 100, retained_beside_live_ones, {"HAKMEM_RETAIN_BYTES=0"}},
@@ -320,9 +309,8 @@ const std::vector<Probe> probes = {
     {"POPULATE", "0", "1", 1, populate_calls, {}},
     {"DRAIN", "0", "1", 3, drains, {}},
     {"DRAIN_INTERVAL", "1000000", "100", 20, drains, {}},
-    {"OWNED_SLABS", "4", "200", 50, owned_slabs, {}},
-    {"L2_RING_CAP", "128", "8", 200, mid_refills, {}},
-    {"L25_RING_CAP", "16", "1", 50, large_spans, {}},
+    {"MID_RING_BLOCKS", "128", "8", 200, mid_refills, {}},
+    {"LARGE_RING_BLOCKS", "16", "1", 50, large_spans, {}},
     {"RING_BYTES", "4m", "0", 500, mid_refills, {}},
     {"HARD_LIMIT", "0", "16m", 1, refusals, {}},
     {"SOFT_LIMIT", "0", "8m", 1, soft_crossings, {}},
@@ -355,7 +343,7 @@ int run_probe(const Probe &probe) {
 
 class LiveOptions : public testing::TestWithParam<unsigned> {};
 
-TEST_P(LiveOptions, AreWhatTheProgramDoes) {
+TEST_P(LiveOptions, ChangeWhatTheProgramDoes) {
     inside_option option = inside_option_at(GetParam());
     const Probe *probe = probe_of(option.name);
     if (!option.live) {
@@ -377,8 +365,8 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     struct {
         const char *option, *counter;
         void (*batches)();
-    } kinds[] = {{"L2_RING_CAP", "ring_refills", [] { rounds(110, 8000); }},
-                 {"L25_RING_CAP", "large_spans", [] { rounds(30, 65 * kKiB); }},
+    } kinds[] = {{"MID_RING_BLOCKS", "ring_refills", [] { rounds(110, 8000); }},
+                 {"LARGE_RING_BLOCKS", "large_spans", [] { rounds(30, 65 * kKiB); }},
                  {"RING_BYTES", "ring_refills", [] { rounds(110, 8000); }}};
     set("PURGER", "0"); /* a purger would empty the rings of a waiting thread */
     set("RING_BYTES", "64m");
@@ -390,7 +378,7 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
             worker.work();
             return growth(kind.counter, [&] { worker.work(); });
         };
-        set("L2_RING_CAP", of_bytes ? "128" : "48");
+        set("MID_RING_BLOCKS", of_bytes ? "128" : "48");
         long before = slow(of_bytes ? "128k" : "16"), raised = slow(of_bytes ? "64m" : "128");
         long lowered = slow(of_bytes ? "128k" : "8"), again = slow(of_bytes ? "64m" : "128");
         EXPECT_GT(before, 100) << kind.option;
@@ -400,8 +388,8 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     }
     set("PURGER", "1");
     set("RING_BYTES", "4m");
-    set("L2_RING_CAP", "128");
-    set("L25_RING_CAP", "16");
+    set("MID_RING_BLOCKS", "128");
+    set("LARGE_RING_BLOCKS", "16");
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, LiveOptions, testing::Range(0u, inside_options),

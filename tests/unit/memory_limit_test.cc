@@ -90,7 +90,7 @@ class Scattered {
     std::vector<void *> blocks_;
 };
 
-TEST(HardLimit, EmptySlotsGoBackForWhatTheyDoNotFit) {
+TEST(HardLimit, EmptySlotsGoBackWhenARequestDoesNotFitThem) {
     size_t rest = counted_at_rest();
     Setting purge("PURGE", "never");
     Scattered blocks(40 * kMiB);
@@ -211,7 +211,7 @@ TEST(HardLimit, RefusesWhatIsTooLargeAtOnce) {
 }
 
 /* Sizes that are refused while no limit is set. If they are counted, no later limit is kept. */
-TEST(HardLimit, IsKeptAfterSizesThatNoRegionHas) {
+TEST(HardLimit, HoldsAfterSizesThatNoRegionHas) {
     void *some = hak_malloc(3 * kMiB);
     size_t rest = counted_at_rest();
     for (size_t size : {128 * kTiB, size_t{PTRDIFF_MAX} / 2, size_t{PTRDIFF_MAX}}) {
@@ -356,7 +356,7 @@ void cross(size_t size) {
     EXPECT_EQ(called.in_free, 0) << "called in free";
 }
 
-TEST(SoftLimit, OnceACrossing) {
+TEST(SoftLimit, OnceForEachCrossing) {
     for (size_t size : {size_t{64}, 5 * kKiB, 60 * kKiB, 192 * kKiB, 2 * kMiB})
         cross(size);
 }
@@ -471,7 +471,7 @@ TEST(SoftLimit, OnceForAllThreads) {
 
 /* ---- nearness ---- */
 
-TEST(NearALimit, NothingEmptyIsRetained) {
+TEST(NearALimit, NoEmptySlotsAreRetained) {
     size_t rest = counted_at_rest();
     Setting retain("RETAIN_BYTES", kGiB);
     Blocks blocks(192 * kKiB);
@@ -492,7 +492,7 @@ TEST(NearALimit, NothingEmptyIsRetained) {
 }
 
 /* From 7/8 of the limit until below 3/4. */
-TEST(NearALimit, IsNotLeftAtOnce) {
+TEST(NearALimit, DoesNotEndAtOnce) {
     size_t rest = counted_at_rest();
     Setting hard("HARD_LIMIT", rest + 80 * kMiB);
     Blocks blocks(192 * kKiB);

@@ -9,6 +9,7 @@
 #include <hakmem.h>
 
 #include <algorithm>
+#include <array>
 
 #include "../heap_stats.h"
 #include "../support.h"
@@ -113,7 +114,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
     return values;
 }
 
-TEST(Options, LegalValuesAreTakenLive) {
+TEST(Options, LegalValuesAreAcceptedLive) {
     for (unsigned i = 0; i < inside_options; i++) {
         inside_option o = inside_option_at(i);
         std::string before = get(o.name);
@@ -140,7 +141,7 @@ TEST(Options, IllegalValuesAreRefusedLive) {
     }
 }
 
-TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
+TEST(Options, LegalValuesAreAcceptedFromTheEnvironment) {
     for (unsigned i = 0; i < inside_options; i++) {
         inside_option o = inside_option_at(i);
         if (std::string(o.name) == "HELP")
@@ -160,7 +161,7 @@ TEST(Options, LegalValuesAreTakenFromTheEnvironment) {
 }
 
 /* If it fails, every program that the hakmem command starts begins with a complaint. */
-TEST(Options, VariablesOfTheCommandAreItsOwn) {
+TEST(Options, VariablesOfTheCommandAreNotOptions) {
     Outcome outcome = run_self({"--print-option", "PURGE"}, {"HAKMEM_LIBRARY=/a/libhakmem.so", "HAKMEM_PEERS=x"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err, "");
@@ -199,7 +200,7 @@ TEST(Options, IllegalValuesInTheEnvironmentPrintOneLine) {
 }
 
 /* A name in another case is accepted, and for a name that is nearly right the line suggests the right one. */
-TEST(Options, NamesAreForgivenOrGuessed) {
+TEST(Options, NearlyRightNamesAreAcceptedOrSuggested) {
     for (const char *name : {"HAKMEM_retain_bytes", "hakmem_RETAIN_BYTES", "Hakmem_Retain_Bytes"}) {
         Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {std::string(name) + "=2m"});
         EXPECT_EQ(outcome.out, "2097152\n") << name << ": " << outcome.describe();
@@ -225,8 +226,55 @@ TEST(Options, NamesAreForgivenOrGuessed) {
     }
 }
 
+/* If it fails, a setting from before a renaming is lost. The current name wins, wherever it stands. */
+TEST(Options, AliasesSetTheirOption) {
+    const std::string seven_caps = "24/32/48/64/64/32/24";
+    for (auto &[alias, option, value] : std::vector<std::array<std::string, 3>>{
+             {"L2_RING_CAP", "MID_RING_BLOCKS", seven_caps}, {"L25_RING_CAP", "LARGE_RING_BLOCKS", "7"}}) {
+        Outcome outcome = run_self({"--print-option", option}, {"HAKMEM_" + alias + "=" + value});
+        EXPECT_EQ(outcome.out, value + "\n") << outcome.describe();
+        EXPECT_EQ(outcome.err, "");
+        std::string before = get(option);
+        EXPECT_EQ(hak_option_set(alias.c_str(), value.c_str()), 0);
+        EXPECT_EQ(get(option), value);
+        EXPECT_EQ(get(alias), value);
+        EXPECT_EQ(hak_option_set(option.c_str(), before.c_str()), 0);
+        for (auto &settings : std::vector<std::vector<std::string>>{
+                 {"HAKMEM_" + alias + "=" + value, "HAKMEM_" + option + "=" + before},
+                 {"HAKMEM_" + option + "=" + before, "HAKMEM_" + alias + "=" + value}})
+            EXPECT_EQ(run_self({"--print-option", option}, settings).out, before + "\n");
+    }
+    Outcome outcome = run_self({"--print-option", "MID_RING_BLOCKS"}, {"HAKMEM_L2_RING_CAP=0"});
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_L2_RING_CAP=0: expected 1 to 128; using 128\n");
+}
+
+/* Lines of the log itself may stand beside the one about the switch. */
+TEST(Options, AnOldSwitchPrintsItsNewForm) {
+    auto about = [](const std::string &setting, const char *word) {
+        return "hakmem: " + setting + ": this option is now DEBUG=" + word + "\n";
+    };
+    for (auto [alias, word] : std::vector<std::pair<const char *, const char *>>{{"SS_ACQUIRE_DEBUG", "acquire"},
+                                                                                 {"SS_FREE_DEBUG", "free"},
+                                                                                 {"SS_LRU_DEBUG", "lru"},
+                                                                                 {"TINY_SLL_DRAIN_DEBUG", "drain"}})
+        for (const char *value : {"1", "on", "0", "off", "nonsense"}) {
+            std::string setting = std::string("HAKMEM_") + alias + "=" + value, line = about(setting, word);
+            Outcome outcome = run_self({"--print-option", "DEBUG"}, {setting});
+            bool on = strcmp(value, "1") == 0 || strcmp(value, "on") == 0;
+            EXPECT_EQ(outcome.out, on ? std::string(word) + "\n" : "\n") << outcome.describe();
+            size_t at = outcome.err.find(line);
+            ASSERT_NE(at, std::string::npos) << outcome.describe();
+            EXPECT_EQ(outcome.err.find(line, at + 1), std::string::npos) << "the line is printed twice";
+        }
+    Outcome both = run_self({"--print-option", "DEBUG"}, {"HAKMEM_SS_FREE_DEBUG=1", "HAKMEM_SS_LRU_DEBUG=1"});
+    EXPECT_EQ(both.out, "free,lru\n") << both.describe();
+    Outcome current = run_self({"--print-option", "DEBUG"}, {"HAKMEM_DEBUG=drain", "HAKMEM_SS_LRU_DEBUG=1"});
+    EXPECT_EQ(current.out, "drain\n") << current.describe();
+    EXPECT_EQ(hak_option_set("SS_FREE_DEBUG", "1"), EPERM) << "DEBUG is not live";
+}
+
 /* The line names the value in effect, which may be the default or the program's own. */
-TEST(Options, TheLineSaysWhatIsUsed) {
+TEST(Options, TheLineNamesTheValueInEffect) {
     Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, {"HAKMEM_DRAIN_INTERVAL=often"});
     EXPECT_EQ(outcome.err, "hakmem: HAKMEM_DRAIN_INTERVAL=often: expected 1 or more; using 777\n");
     outcome = run_self({"--print-option", "HARD_LIMIT"}, {"HAKMEM_HARD_LIMIT=50%"});
@@ -249,7 +297,7 @@ TEST(Options, ATextThatIsTooLongIsRefused) {
 }
 
 /* Quotes and control characters in a value. If it fails, every reader of the statistics trips over them. */
-TEST(Options, TheStatisticsAreJsonWhateverATextIs) {
+TEST(Options, TheStatisticsStayJsonWithAnyText) {
     Outcome outcome = run_self({"--print-json", "STATS_FILE"}, {"HAKMEM_STATS_FILE=/a \"b\" \\c\td"});
     EXPECT_EQ(outcome.out, "/a \"b\" \\c d\n") << outcome.describe();
 }
@@ -302,7 +350,7 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
 }
 
 /* If it fails, programs tuned for glibc lose their tuning. */
-TEST(Options, GlibcsTrimThresholdIsWhatIsRetained) {
+TEST(Options, GlibcsTrimThresholdSetsRetainBytes) {
     Outcome outcome = run_self({"--print-option", "RETAIN_BYTES"}, {"MALLOC_TRIM_THRESHOLD_=1234567"});
     EXPECT_EQ(outcome.out, "1234567\n") << outcome.describe();
 }
@@ -319,12 +367,14 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(outcome.out, "888\n") << outcome.describe();
     outcome = run_self({"--print-option", "STATS_FILE"});
     EXPECT_EQ(outcome.out, "/dev/null\n") << "a text option takes the settings after it for its value";
-    outcome = run_self({"--print-option", "SS_RESERVE"});
+    outcome = run_self({"--print-option", "PRESSURE"});
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
+    outcome = run_self({"--print-option", "LARGE_RING_BLOCKS"});
+    EXPECT_EQ(outcome.out, "5\n") << "an alias counts here, too: " << outcome.describe();
 }
 
 /* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
-TEST(OptionsDeathTest, WhatIsReadAtTheStartIsReadOnly) {
+TEST(OptionsDeathTest, StartOptionsAreReadOnly) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     hak_free(hak_malloc(100));
     EXPECT_DEATH(inside_overwrite_key(), "");
@@ -350,7 +400,7 @@ TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
 
 extern "C" {
 extern const char *hak_options;
-const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,SS_RESERVE=2";
+const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,L25_RING_CAP=5";
 }
 
 int main(int argc, char **argv) {

@@ -365,7 +365,7 @@ class Options {
     std::vector<std::pair<std::string, std::string>> before_;
 };
 
-TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
+TEST(Cache, EvictsTheOldestAtOnceInEveryMode) {
     constexpr size_t kCached = 3, kRuns = 6;
     for (const char *mode : {"never", "lazy", "auto"}) {
         Options options{{"PURGE", mode}, {"RETAIN_BYTES", "1g"}, {"SS_CACHE_COUNT", "3"}};
@@ -391,13 +391,32 @@ TEST(Cache, IsBoundedAtOnceInEveryModeTheOldestGoFirst) {
     }
 }
 
+TEST(Cache, AgeSparesOneSuperSlab) {
+    Options options{{"PURGE", "never"}, {"SS_CACHE_AGE_MS", "100"}};
+    Holders holders;
+    Actor actor(1, holders);
+    inside_pool_purge(actor.client(), 0);
+    int zero;
+    size_t runs[4];
+    for (size_t &run : runs) {
+        run = inside_pool_take_run(actor.client(), 1, 2 * kMiB, &zero);
+        memset(inside_slot_address(run * kPerSuperSlab), 1, kSlot);
+    }
+    for (size_t run : runs)
+        inside_pool_give_run(actor.client(), run, 1, 1);
+    EXPECT_EQ(inside_pool_cached(), 4u);
+    inside_pool_decay(actor.client(), 1000);
+    EXPECT_EQ(inside_pool_cached(), 1u);
+    inside_pool_purge(actor.client(), 0);
+}
+
 struct CacheCounts {
     long pushed = counter("cache_pushed"), popped = counter("cache_popped"),
          evicted = counter("cache_evicted_count") + counter("cache_evicted_bytes") + counter("cache_evicted_age"),
          cached = static_cast<long>(inside_pool_cached());
 };
 
-TEST(Cache, WhatComesAndGoesIsCounted) {
+TEST(Cache, PushesPopsAndEvictionsAreCounted) {
     Options options{{"RETAIN_BYTES", "1g"}};
     CacheCounts before;
     void *blocks[8];
@@ -444,7 +463,7 @@ TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
 
 /* The purger inspects a thread's rings in the middle of a malloc and leaves again. When malloc then puts blocks into a
  * ring, the ring must still have room for them. */
-TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
+TEST(Rings, AreNotOverfilledWhenThePurgerInspectsThem) {
     constexpr int kBlocks = 200;
     static void *blocks[kBlocks];
     for (auto &block : blocks)
@@ -471,7 +490,7 @@ TEST(Rings, AreNotOverfilledWhenThePurgerLooksIn) {
 
 /* A signal handler forks while a ring is being enlarged, and the child allocates: the recorded sum of what the rings
  * may hold is wrong. The child must not wait forever for other rings to shrink. */
-TEST(Rings, AreAdaptedThoughTheirSumIsWrong) {
+TEST(Rings, AdaptWhenTheirSumIsWrong) {
     constexpr size_t kBytes = 16 * 1024;
     pid_t pid = fork();
     if (pid == 0) {

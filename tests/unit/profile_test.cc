@@ -194,7 +194,7 @@ TEST(Profile, SmallBlocksReplacedAtRandom) {
 }
 
 /* A list that consecutive frees fill and consecutive mallocs use up: pushes and pops do not alternate. */
-TEST(Profile, SmallBlocksInTides) {
+TEST(Profile, SmallBlocksInWaves) {
     expect_unbiased(1024, [](Books &books, Random &random) {
         for (int tide = 0; tide < 60; tide++) {
             for (size_t n = random.below(200); n > 0; n--)
@@ -270,7 +270,7 @@ TEST(Profile, BlocksThatAnotherThreadFrees) {
 }
 
 /* A program sees the same of a block whether it was sampled or not. */
-TEST(Profile, SampledBlocksAreLikeOthers) {
+TEST(Profile, SampledBlocksBehaveLikeOthers) {
     ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
     ASSERT_EQ(hak_profile_start(1), 0); /* samples nearly every block */
     Totals before = totals();
@@ -409,7 +409,7 @@ TEST(Profile, EachStackHasItsShare) {
 }
 
 /* The child frees its parent's blocks, and goes on. */
-TEST(Profile, AChildGoesOn) {
+TEST(Profile, AChildContinues) {
     ASSERT_EQ(hak_profile_start(256), 0);
     std::vector<void *> blocks;
     for (int i = 0; i < 2000; i++)

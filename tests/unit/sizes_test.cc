@@ -41,14 +41,14 @@ TEST(Sizes, GoodSizeGrowsWithSizeAndIsItsOwnGoodSize) {
     }
 }
 
-TEST(Sizes, GoodSizeOfTheImpossibleIsZero) {
+TEST(Sizes, GoodSizeOfAnImpossibleSizeIsZero) {
     for (size_t size : {size_t{PTRDIFF_MAX} + 1, SIZE_MAX - 4096, SIZE_MAX})
         EXPECT_EQ(hak_good_size(size), 0u) << size;
 }
 
 TEST(Sizes, UsableSizeOfNullIsZero) { EXPECT_EQ(hak_usable_size(nullptr), 0u); }
 
-TEST(Sizes, AllocAtLeastTellsTheUsableSize) {
+TEST(Sizes, AllocAtLeastReturnsTheUsableSize) {
     for (size_t size : kTierSizes) {
         size_t usable = 0;
         void *block = hak_alloc_at_least(size, &usable);
@@ -105,7 +105,7 @@ TEST(Sizes, ExpandNeverMovesNorTouchesNeighbours) {
     }
 }
 
-TEST(Sizes, ExpandToTheImpossibleFails) {
+TEST(Sizes, ExpandToAnImpossibleSizeFails) {
     volatile size_t impossible = SIZE_MAX, beyond = size_t{PTRDIFF_MAX} + 1;
     for (size_t size : kTierSizes) {
         void *block = hak_malloc(size);
@@ -119,7 +119,7 @@ TEST(Sizes, ExpandToTheImpossibleFails) {
     }
 }
 
-TEST(Sizes, FreeSizedTakesEverySizeTheBlockCouldHaveBeenAskedWith) {
+TEST(Sizes, FreeSizedAcceptsEverySizeThatTheRequestMayHaveHad) {
     for (size_t size = 0; size <= 70000; size += size < 1100 ? 1 : 61) {
         void *block = hak_malloc(size);
         hak_free_sized(block, size);
@@ -142,7 +142,7 @@ TEST(Sizes, TrimGivesBackWhatIsFree) {
     EXPECT_LT(hak_trim(), kMiB) << "the first hak_trim left something behind";
 }
 
-TEST(Sizes, VersionIsTheHeaders) {
+TEST(Sizes, VersionMatchesTheHeader) {
     EXPECT_TRUE(Regex("[0-9]+\\.[0-9]+\\.[0-9]+").is_all_of(hak_version())) << hak_version();
     std::string header = std::to_string(HAKMEM_VERSION_MAJOR) + "." + std::to_string(HAKMEM_VERSION_MINOR) + "." +
                          std::to_string(HAKMEM_VERSION_PATCH);

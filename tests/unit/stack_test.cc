@@ -123,7 +123,7 @@ TEST(Stack, ShapesTogether) {
     });
 }
 
-TEST(Stack, AtMostAsManyAsWanted) {
+TEST(Stack, AtMostAsManyAsRequested) {
     static uintptr_t callers[8];
     static unsigned n, wanted;
     for (wanted = 0; wanted < 8; wanted++) {

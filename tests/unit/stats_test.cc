@@ -126,7 +126,7 @@ TEST(Stats, UntouchedBlocksAreATermOfTheirOwn) {
     expect_rss_explained("freed untouched");
 }
 
-TEST(Stats, LiveFollowsWhatIsLive) {
+TEST(Stats, LiveFollowsTheProgram) {
     double before = heap_stats()["rss_bytes"]["live"].number;
     std::vector<void *> blocks;
     for (int i = 0; i < 20000; i++)
@@ -272,14 +272,14 @@ TEST(Stats, AReportMeetsASlabThatIsJustBeingMade) {
     report_of_spoilt_slabs(inside_record_begin);
 }
 
-TEST(Stats, AReportMeetsASlabThatIsAnotherByNow) {
+TEST(Stats, AReportMeetsASlabThatHasChanged) {
     report_of_spoilt_slabs([](void *block) { inside_record_class(block, 0); });
 }
 
 TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
 
 /* A tiny slab that is a mid slab at the second look has no line among the tiny classes, and adds to no other figure. */
-TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
+TEST(Stats, AReportMeetsATinySlabThatHasChanged) {
     in_child("the slab's bytes were added to other figures", [] {
         void *block = hak_malloc(100);
         Json before = heap_stats();
@@ -297,7 +297,7 @@ TEST(Stats, AReportMeetsATinySlabThatIsAnotherByNow) {
 
 /* A large or huge block that is gone at the second look: the word read as its size is an address. The report must not
  * claim 100 TiB. */
-TEST(Stats, AReportMeetsALargeBlockThatIsATinySlabByNow) {
+TEST(Stats, AReportMeetsALargeBlockThatHasBecomeATinySlab) {
     for (size_t bytes : {300 * kKiB, 3 * kMiB})
         in_child("more is live than there is", [bytes] {
             inside_record_list(hak_malloc(bytes));
@@ -308,7 +308,7 @@ TEST(Stats, AReportMeetsALargeBlockThatIsATinySlabByNow) {
 }
 
 /* A path can be longer than the buffer in which a line is composed. */
-TEST(Text, IsWrittenWholeThoughItIsLongerThanTheBuffer) {
+TEST(Text, IsWrittenWholeWhenLongerThanTheBuffer) {
     for (size_t length : {0, 13, 14, 15, 16, 17, 18, 40, 5000}) {
         int fd = memfd_create("text", 0);
         std::string text(length, 'x');

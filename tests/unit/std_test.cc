@@ -21,7 +21,7 @@ std::string library_of(const void *function) {
     return dladdr(function, &info) != 0 ? info.dli_fname : "nowhere";
 }
 
-TEST(Symbols, EveryOneOwedComesFromTheLibrary) {
+TEST(Symbols, EveryPromisedSymbolComesFromTheLibrary) {
     const char *const names[] = {
         "malloc", "calloc", "realloc", "free", "reallocarray", "posix_memalign", "aligned_alloc", "memalign", "valloc",
         "pvalloc", "malloc_usable_size", "free_sized", "free_aligned_sized", "malloc_trim", "mallinfo", "mallinfo2",
@@ -186,7 +186,7 @@ TEST(Operators, ANewHandlerThatFreesMemoryIsEnough) {
     ASSERT_EQ(hak_option_set("HARD_LIMIT", "0"), 0);
 }
 
-TEST(Mallopt, AnswersAsGlibc) {
+TEST(Mallopt, AnswersLikeGlibc) {
     const int cases[][2] = {{M_MXFAST, 64},
                             {M_MXFAST, 0},
                             {M_MXFAST, 1 << 20},

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_cannot_be_preloaded_are_told() {
+    fn programs_that_cannot_be_preloaded_are_reported() {
         let directory = tempfile::tempdir().unwrap();
         let main = "#include <stdlib.h>\nint main(void) { return malloc(1) == 0; }\n";
         let plain = compile(directory.path(), "plain", main, &[]);

@@ -30,7 +30,7 @@ pub fn under(library: &str, program: &str) -> Command {
 
 /// The library as LD_PRELOAD takes it.
 pub fn hakmem_preload(named: Option<&Path>) -> Result<String> {
-    let library = hakmem_library(named)?.context("no libhakmem.so is found; --hakmem LIB names one")?;
+    let library = hakmem_library(named)?.context("no libhakmem.so found; name one with --hakmem LIB")?;
     preloadable(&library)
 }
 

@@ -68,7 +68,7 @@ pub fn find(sources: &Sources) -> Result<Found> {
     found.add(allocator(SYSTEM, Vec::new()));
     match hakmem_library(sources.hakmem.as_deref())? {
         Some(library) => found.add(allocator(HAKMEM, vec![preloadable(&library)?])),
-        None => found.miss(HAKMEM, "no libhakmem.so is found; --hakmem LIB names one"),
+        None => found.miss(HAKMEM, "no libhakmem.so found; name one with --hakmem LIB"),
     }
     for text in &sources.with {
         found.add_with(text)?;
@@ -99,10 +99,11 @@ impl Found {
     }
 
     fn add_with(&mut self, text: &str) -> Result<()> {
-        let (name, libraries) = text.split_once('=').with_context(|| format!("--with {text}: it is NAME=LIBRARY"))?;
-        ensure!(!name.is_empty(), "--with {text}: it is NAME=LIBRARY");
+        let (name, libraries) =
+            text.split_once('=').with_context(|| format!("--with {text}: expected NAME=LIBRARY"))?;
+        ensure!(!name.is_empty(), "--with {text}: expected NAME=LIBRARY");
         ensure!(name != SYSTEM, "--with {text}: {SYSTEM} is the name of what runs without a preload");
-        ensure!(!libraries.is_empty(), "--with {text}: it is NAME=LIBRARY");
+        ensure!(!libraries.is_empty(), "--with {text}: expected NAME=LIBRARY");
         let libraries = libraries.split(':').map(|library| preloadable(Path::new(library)));
         let libraries: Vec<String> = libraries.collect::<Result<_>>().with_context(|| format!("--with {text}"))?;
         // A name that is given wins over one that is found, and one library may be measured under several names.

@@ -24,79 +24,81 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 #[derive(clap::Args)]
-#[command(after_help = "Exit status: 0 all is measured, 1 an allocator failed a run, 2 a wrong option or suite file, \
-    130 interrupted.\nLD_PRELOAD of the caller is not passed on to programs. HAKMEM_* options are.")]
+#[command(
+    after_help = "Exit status: 0 everything was measured, 1 an allocator failed a run, 2 a wrong option or suite \
+    file, 130 interrupted.\nPrograms do not inherit the caller's LD_PRELOAD. They do inherit HAKMEM_* options."
+)]
 pub struct Options {
-    /// Measure the workloads of this file; may be given several times
+    /// Measure the workloads of this file; can be repeated
     #[arg(long, value_name = "FILE")]
     suite: Vec<PathBuf>,
-    /// Of the suite, only workloads whose name matches
+    /// Only workloads of the suite whose names match
     #[arg(long, value_name = "REGEX", requires = "suite")]
     select: Option<String>,
-    /// Of the suite, only workloads of this group
+    /// Only workloads of the suite in this group
     #[arg(long, requires = "suite")]
     group: Option<String>,
-    /// Of the suite, only workloads with this tag
+    /// Only workloads of the suite with this tag
     #[arg(long, requires = "suite")]
     tag: Option<String>,
-    /// What {NAME} stands for in the suite; may be given several times
+    /// Value of {NAME} in the suite; can be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "suite")]
     var: Vec<String>,
-    /// A further allocator: a library to preload, or several, NAME=A.so:B.so
+    /// Another allocator: a library to preload, or several as in NAME=A.so:B.so
     #[arg(long, value_name = "NAME=LIB.so")]
     with: Vec<String>,
-    /// Only these allocators
+    /// Measure only these allocators
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     only: Vec<String>,
-    /// All allocators but these
+    /// Leave these allocators out
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     without: Vec<String>,
-    /// The allocator that ratios are taken to [the suite's, or system]
+    /// The allocator that all ratios are relative to [default: the suite's, or system]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
-    /// Interleaved rounds [the suite's, or 5]; fewer than 5 cannot show a difference
+    /// Number of interleaved rounds; fewer than 5 cannot show a difference [default: the suite's, or 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Measure fewer rounds if this is not enough: 90s, 5m, 1h
+    /// Measure fewer rounds if all of them would take longer than this: 90s, 5m, 1h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     max_time: Option<Duration>,
-    /// The number that the program prints of its own speed, as group 1; more is better
+    /// Finds the program's own measure of its speed in its output, as group 1; higher is better
     #[arg(long, value_name = "REGEX", conflicts_with = "suite")]
     metric: Option<String>,
-    /// What that number is called
+    /// Name of that measure
     #[arg(long, value_name = "NAME", requires = "metric", default_value = "ops/s")]
     metric_name: String,
-    /// A run that prints something else than the baseline's does not count
+    /// Discard runs whose output differs from the baseline's
     #[arg(long, conflicts_with = "suite")]
     check_output: bool,
-    /// What may differ in the output
+    /// Ignore these parts of the output
     #[arg(long, value_name = "REGEX", requires = "check_output")]
     ignore: Option<String>,
-    /// With which status the program ends if all is well
+    /// Exit status of a successful run
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "suite")]
     exit_status: i32,
-    /// End a run that takes longer [60 s and 20 times the baseline's first run]
+    /// Kill a run that takes longer [default: 60 s plus 20 times the baseline's first run]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "suite")]
     timeout: Option<Duration>,
-    /// Whose memory counts: the program's own, or that of all the processes it starts
+    /// Whose memory counts: that of the program itself, or of all processes it starts
     #[arg(long, value_enum, default_value_t = Processes::Main, conflicts_with = "suite")]
     processes: Processes,
     /// The library that is measured as hakmem
     #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
     hakmem: Option<PathBuf>,
-    /// A file that lists allocators
+    /// File that lists allocators
     #[arg(long, value_name = "FILE", env = "HAKMEM_PEERS")]
     peers: Option<PathBuf>,
-    /// Write everything that was measured; with `-`, to stdout, and what is else printed goes to stderr
+    /// Write all measurements; with `-` they go to stdout, and everything else goes to stderr
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a report for a browser; `-` is stdout
+    /// Write a report as a web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Print the allocators that are found and the workloads of the suite, and measure nothing
+    /// List the allocators found and the workloads of the suite, and measure nothing
     #[arg(long)]
     list: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
     /// The program to measure, and its arguments

@@ -28,22 +28,22 @@ pub use html::html;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// What `hakmem compare --json` wrote. Of workloads with one name, the last one counts.
+    /// Results that `hakmem compare --json` wrote; if two workloads have one name, the last one counts
     #[arg(required = true, value_name = "RESULT.json")]
     results: Vec<PathBuf>,
-    /// Writes a page that needs nothing beside itself; `-` is stdout
+    /// Write a self-contained web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Writes the standing as text, with plots beside it; `-` is stdout
+    /// Write the standings as Markdown, with plots in separate files; `-` is stdout
     #[arg(long, value_name = "FILE", requires = "plots")]
     markdown: Option<PathBuf>,
-    /// Where the plots of the text go
+    /// Directory for the plots of --markdown
     #[arg(long, value_name = "DIRECTORY", requires = "markdown")]
     plots: Option<PathBuf>,
-    /// Markdown that is appended to the text: what was tried and lost
+    /// Markdown to append: what was tried and lost
     #[arg(long, value_name = "FILE", requires = "markdown")]
     experiments: Option<PathBuf>,
-    /// Counts that do not depend on the machine, as bench/counts.py writes them
+    /// Counts that do not depend on the machine, from bench/counts.py
     #[arg(long, value_name = "COUNTS.json", requires = "markdown")]
     counts: Option<PathBuf>,
 }

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_allocators_are_seldom_told_apart_and_different_ones_often() {
+    fn equal_allocators_seldom_differ_and_different_ones_often_do() {
         let mut random = Random(7);
         let mut share = |rounds: usize, factor: f64, cases: usize| {
             let judged = (0..cases).filter(|_| {

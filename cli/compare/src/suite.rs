@@ -228,7 +228,7 @@ fn expand(text: &str, variables: &Variables, strict: bool) -> Result<String> {
 
 /// NAME=VALUE; a path that exists is made absolute, as programs run elsewhere.
 pub fn variable(text: &str) -> Result<(String, String)> {
-    let (name, value) = text.split_once('=').with_context(|| format!("--var {text}: it is NAME=VALUE"))?;
+    let (name, value) = text.split_once('=').with_context(|| format!("--var {text}: expected NAME=VALUE"))?;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
         bail!("--var {text}: a name has only a-z and _");
     }

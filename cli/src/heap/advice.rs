@@ -134,9 +134,7 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
         rest = "the rest";
         text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }
-    format!(
-        "{text}; {rest} stays until the blocks beside it are freed: look for what is kept of each burst of such blocks"
-    )
+    format!("{text}; {rest} stays until the blocks beside it are freed: find out what the program keeps of each burst")
 }
 
 // ---- the other terms ----
@@ -145,7 +143,7 @@ fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let used = snapshot.heaps.iter().filter(|heap| heap.cached > 0).count();
     let largest = snapshot.heaps.iter().map(|heap| heap.cached).max().unwrap_or(0);
     format!(
-        "{} waits in the caches of {} threads, {} in the largest: {} bounds it (it is {})",
+        "{} waits in the caches of {} threads, {} in the largest: {} limits this (now {})",
         size(bytes),
         count(used as u64),
         size(largest),
@@ -161,8 +159,8 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let changed: Vec<String> = changed.map(|option| format!("{}={}", option.name, option.value)).collect();
     if changed.is_empty() {
         format!(
-            "{} is EMPTY: freed lately and kept for reuse; it goes back by itself, what is older than {} ms, while the \
-             program allocates; now: {}",
+            "{} is EMPTY: freed recently and kept for reuse. While the program allocates, what is older than {} ms goes \
+             back; now: {}",
             size(bytes),
             value(snapshot, "DECAY_MS"),
             by_purge(snapshot, reach)
@@ -193,10 +191,7 @@ fn huge_rounding(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
 }
 
 fn metadata(bytes: u64) -> String {
-    format!(
-        "{} are HAKMEM's own tables: they grow with the most memory the program ever had, and with its threads",
-        size(bytes)
-    )
+    format!("{} are HAKMEM's own tables, which grow with the program's peak memory and its threads", size(bytes))
 }
 
 fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {

@@ -119,7 +119,7 @@ fn any_word_may_be_any_number() {
 
 /// Without these bounds a process with endless tables could keep the reader busy or use up its memory.
 #[test]
-fn memory_without_end_ends() {
+fn reading_endless_memory_ends() {
     let words: [fn(u64) -> u64; 4] =
         [|_| 0, |_| u64::MAX, |at| at.wrapping_add(65536), |at| at ^ 0x0101_0101_0101_0101];
     for (number, word) in words.into_iter().enumerate() {

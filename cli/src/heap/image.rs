@@ -133,7 +133,7 @@ impl Builder {
         self.place("start_options", count * 8);
         self.place("live_options", count * 8);
         self.place("option_texts", count * self.constant("OPTION_TEXT_BYTES"));
-        self.place("option_l2_caps", self.constant("L2_CAP_RANGES"));
+        self.place("option_mid_rings", self.constant("MID_RING_RANGES"));
     }
 
     fn slabs(&mut self) {

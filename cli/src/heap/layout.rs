@@ -89,7 +89,7 @@ impl Told {
     fn fact(&self, name: &str) -> Result<(u64, u64)> {
         let (pid, version) = (self.pid, &self.version);
         let missing =
-            || format!("PID {pid}: HAKMEM {version} does not tell {name}: update this command or the library");
+            || format!("PID {pid}: HAKMEM {version} does not provide {name}: update this command or the library");
         self.facts.get(name).copied().with_context(missing)
     }
 
@@ -131,7 +131,7 @@ impl Told {
 
     fn place(&self, name: &str) -> Result<u64> {
         let (pid, version) = (self.pid, &self.version);
-        let missing = || format!("PID {pid}: HAKMEM {version} does not tell where {name} is: update this command");
+        let missing = || format!("PID {pid}: HAKMEM {version} does not say where {name} is: update this command");
         let at = *self.places.get(name).with_context(missing)?;
         ensure!((1..ADDRESS_MAX).contains(&at), self.wrong(name, format_args!("is at {at:#x}")));
         Ok(at)
@@ -234,7 +234,7 @@ facts! {
             option_size = "sizeof option_entry" in 1..=4096, options = "OPTION_COUNT" in 1..=512,
             kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
             kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
-            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, cap_ranges = "L2_CAP_RANGES" in 1..=64,
+            live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, ring_ranges = "MID_RING_RANGES" in 1..=64,
             purger_none = "PURGER_NONE" in BYTE, purger_runs = "PURGER_RUNS" in BYTE,
             purger_parked = "PURGER_PARKED" in BYTE;
     }
@@ -272,7 +272,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_l2_caps profile span_table
+    option_texts option_mid_rings profile span_table
 }
 
 #[derive(Debug)]

@@ -92,7 +92,7 @@ mod tests {
 
     /// Else one process that never answers stops the metrics of all, and costs a thread at each scrape.
     #[test]
-    fn who_never_answers_is_left_out() {
+    fn a_process_that_never_answers_is_left_out() {
         let (pid, short) = (-7, Duration::from_millis(20));
         let (answer, wait) = channel::<()>();
         let begun = Instant::now();

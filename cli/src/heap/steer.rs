@@ -218,7 +218,7 @@ impl Reader {
         let (places, facts) = (&self.layout.places, &self.layout.table);
         let read = |place| self.remote.read_vec(place, self.options.len() * 8);
         let (fixed, live) = (read(places.start_options)?, read(places.live_options)?);
-        let caps = self.remote.read_vec(places.option_l2_caps, facts.cap_ranges as usize)?;
+        let caps = self.remote.read_vec(places.option_mid_rings, facts.ring_ranges as usize)?;
         let caps: Vec<String> = caps.iter().map(u8::to_string).collect();
         let each = self.options.iter().zip(0..).map(|(entry, number)| {
             let value = match entry.kind {
@@ -246,7 +246,7 @@ impl Reader {
         let before = self.read_options()?[place].value.clone();
         if entry.kind == Kind::List {
             let caps: Vec<u8> = words.iter().map(|&cap| cap as u8).collect();
-            self.remote.write(self.layout.places.option_l2_caps, &caps)?;
+            self.remote.write(self.layout.places.option_mid_rings, &caps)?;
         }
         self.remote.write(self.layout.places.live_options + place as u64 * 8, &words[0].to_ne_bytes())?;
         Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
@@ -268,7 +268,7 @@ impl Reader {
             entry.name,
             entry.name
         );
-        let ranges = self.layout.table.cap_ranges as usize;
+        let ranges = self.layout.table.ring_ranges as usize;
         let expected = || format!("{}={text}: expected {}", entry.name, entry.values());
         Ok((place, entry.parse(text, ranges).with_context(expected)?))
     }

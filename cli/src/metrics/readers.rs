@@ -99,7 +99,7 @@ mod tests {
 
     /// Else one process that does not answer delays the metrics of all, or costs a thread at each request.
     #[test]
-    fn who_is_slow_delays_nobody() {
+    fn a_slow_process_delays_no_other() {
         let (open, gate) = channel::<()>();
         let (begin, begun) = channel();
         let gate = Mutex::new(gate);

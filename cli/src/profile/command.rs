@@ -24,29 +24,29 @@ pub struct ProfileOptions {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Begin to sample: what is allocated from now on
+    /// Start to sample new allocations
     Start {
         /// A process that runs HAKMEM
         #[arg(value_parser = proc::pid)]
         pid: Pid,
-        /// One sample in so many bytes, on average
+        /// Mean number of bytes between two samples
         #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
         bytes: u64,
     },
-    /// End sampling; what was sampled is kept, and its frees are still seen
+    /// Stop sampling; the samples stay, and their frees are still recorded
     Stop {
         /// The process
         #[arg(value_parser = proc::pid)]
         pid: Pid,
     },
-    /// Write what was sampled so far
+    /// Write the profile so far
     Dump {
         #[command(flatten)]
         source: Source,
-        /// .pb.gz (pprof), .folded, .speedscope.json, .svg, .html or .txt; `-` is stdout [PROGRAM.PID.pb.gz]
+        /// .pb.gz (pprof), .folded, .speedscope.json, .svg, .html or .txt; `-` is stdout [default: PROGRAM.PID.pb.gz]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// What is written, whatever the file's name; to stdout it is pprof unless this says otherwise
+        /// Format of the file, whatever its name; the default on stdout is pprof
         #[arg(long, value_enum)]
         format: Option<Format>,
     },
@@ -54,7 +54,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Source {
-    /// A process that runs HAKMEM, or a file: what `profile dump` or a program with HAKMEM_PROFILE_FILE wrote
+    /// A process that runs HAKMEM, or a file from `profile dump` or HAKMEM_PROFILE_FILE
     #[arg(value_name = "PID|FILE")]
     source: String,
     #[command(flatten)]
@@ -63,23 +63,23 @@ struct Source {
 
 #[derive(clap::Args)]
 struct Symbols {
-    /// Where separate debug files are; may be given several times
+    /// Directory with separate debug files; can be repeated
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/debug")]
     debug_directory: Vec<PathBuf>,
 }
 
 #[derive(clap::Args)]
 struct Look {
-    /// What is drawn, and what sites are sorted by
+    /// What to draw, and to sort sites by
     #[arg(long, value_enum, default_value_t = Metric::InuseSpace)]
     metric: Metric,
-    /// Sites of a text at most
+    /// Maximum number of sites in a text
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
-    /// Print all of it as JSON
+    /// Print everything as JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
-    /// What is written, whatever the file's name; to stdout it is a text unless this says otherwise
+    /// Format of the file, whatever its name; the default on stdout is text
     #[arg(long, value_enum, requires = "output")]
     format: Option<Format>,
 }
@@ -88,8 +88,8 @@ struct Look {
 pub struct FlameOptions {
     #[command(flatten)]
     source: Source,
-    /// .svg, .html, .folded, .speedscope.json, .pb.gz (pprof) or .txt; may be given several times; `-` is stdout [a text
-    /// on stdout]
+    /// .svg, .html, .folded, .speedscope.json, .pb.gz (pprof) or .txt; can be repeated; `-` is stdout [default: text on
+    /// stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
     #[command(flatten)]
@@ -106,7 +106,7 @@ pub struct DiffOptions {
     after: String,
     #[command(flatten)]
     symbols: Symbols,
-    /// .svg, .html or .txt; may be given several times; `-` is stdout [a text on stdout]
+    /// .svg, .html or .txt; can be repeated; `-` is stdout [default: text on stdout]
     #[arg(short, long, value_name = "FILE")]
     output: Vec<PathBuf>,
     #[command(flatten)]
@@ -123,8 +123,8 @@ impl Look {
 
 /// The library's own bounds (PROFILE_BYTES).
 pub fn interval(text: &str) -> Result<u64> {
-    let bytes = parse_number(text).context("a size is a number, and k, m or g")?;
-    ensure!((1..=256 << 20).contains(&bytes), "one sample in 1 byte to 256 MiB");
+    let bytes = parse_number(text).context("a size is a number, with k, m or g")?;
+    ensure!((1..=256 << 20).contains(&bytes), "a mean distance is 1 byte to 256 MiB");
     Ok(bytes)
 }
 
@@ -179,7 +179,7 @@ fn format_of(path: &Path, named: Option<Format>, usual: Format) -> Result<Format
     let found = FORMATS.iter().find(|(end, _)| name.ends_with(end));
     let unknown = || {
         format!(
-            "{}: the name tells no format: end it in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt, or give --format",
+            "{}: the name does not say the format: end it in .pb.gz, .folded, .speedscope.json, .svg, .html or .txt, or give --format",
             path.display()
         )
     };
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_tells_the_format() {
+    fn the_name_says_the_format() {
         let format = |name: &str, named| format_of(Path::new(name), named, Format::Text);
         assert_eq!(format("a.b.pb.gz", None).unwrap(), Format::Pprof);
         assert_eq!(format("A.SVG", None).unwrap(), Format::Svg);

@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_is_told() {
+    fn the_end_of_the_process_is_reported() {
         let mut screen = screen();
         screen.end();
         assert!(!screen.is_following());

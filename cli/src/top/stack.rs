@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_division() {
+    fn empty_input_divides_by_no_zero() {
         let area = Rect::new(0, 0, 2, 2);
         Stack { samples: &[vec![0, 0]], colours: &[Color::Red; 2] }.render(area, &mut Buffer::empty(area));
         Stack { samples: &[], colours: &[] }.render(area, &mut Buffer::empty(area));

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_keys() {
+    fn bytes_become_keys() {
         let codes = |bytes: &[u8]| keys(bytes).iter().map(|key| key.code).collect::<Vec<_>>();
         assert_eq!(
             codes(b"q\x1b[A\x1bOB\x1b[5~P"),
