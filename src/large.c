@@ -118,12 +118,11 @@ static bool large_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
-HAK_RACY static void large_count(const struct slab *s, struct span_use *use) {
-    bool live = block_state_racy(s, 0) == BLOCK_LIVE;
-    size_t bytes = *(const volatile size_t *)&s->bytes;
+static void large_count(const struct slab *s, struct span_use *use) {
+    bool live = block_state(s, 0) == BLOCK_LIVE;
     use->slots = s->slots;
-    use->out_bytes = live ? bytes : 0;
-    use->cached_bytes = live ? 0 : bytes;
+    use->out_bytes = live ? s->bytes : 0;
+    use->cached_bytes = live ? 0 : s->bytes;
 }
 
 const struct kind kind_large = {
