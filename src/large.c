@@ -31,8 +31,13 @@ static void give_span(struct heap *h, struct slab *s) {
 }
 
 static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
-    for (unsigned i = 0; i < n; i++)
-        give_span(h, slab_at_offset(entries[i].block - hak_region.base));
+    for (unsigned i = 0; i < n; i++) {
+        struct slab *s = slab_at_offset(entries[i].block - hak_region.base);
+        if (likely(ring_had(load_relaxed(entries[i].state))))
+            give_span(h, s);
+        else
+            ring_fail_twice(entries[i].block, asked_bytes(s));
+    }
 }
 
 static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {

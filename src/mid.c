@@ -352,15 +352,24 @@ static void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n
             continue;
         struct slab *s = slab_of_block(entries[i].block);
         uint64_t mask = 0;
+        uintptr_t twice = 0;
         for (unsigned j = i; j < n; j++) { /* all of the same slab go together */
             uintptr_t index = (uintptr_t)entries[j].state - (uintptr_t)s->state;
             if (index >= sizeof s->state)
                 continue;
-            store_relaxed(&s->state[index], load_relaxed(&s->state[index]) & BLOCK_CLEAN);
-            mask |= (uint64_t)1 << index;
+            uint8_t state = load_relaxed(&s->state[index]);
+            if (likely(ring_had(state))) {
+                store_relaxed(&s->state[index], state & BLOCK_CLEAN);
+                mask |= (uint64_t)1 << index;
+            } else {
+                twice = entries[j].block;
+            }
             entries[j] = (struct ring_entry){0, NULL};
         }
-        free_blocks(h, s, mask);
+        if (unlikely(twice != 0))
+            ring_fail_twice(twice, size_classes[slab_class(s)].block_bytes);
+        if (likely(mask != 0))
+            free_blocks(h, s, mask);
     }
 }
 

@@ -33,6 +33,11 @@ static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n)
     ring->blocks = (uint16_t)left;
 }
 
+void ring_fail_twice(uintptr_t block, size_t block_bytes) {
+    if (!presence_lost_threads()) /* a child of fork may have seen the ring earlier than the state */
+        fail_double_free(block_word(block), block_bytes, FREER_UNKNOWN);
+}
+
 /* In pieces, as all entries together would be too much for a small stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring_entry entries[RING_PIECE_BLOCKS];

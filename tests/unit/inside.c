@@ -93,6 +93,10 @@ void inside_overwrite_key(void) { hak_region.key = 7; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
+void inside_block_set_live(void *p) {
+    struct slab *s = slab_at_offset(region_offset(p));
+    store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE);
+}
 size_t inside_owned_slabs(void *heap) { return load_relaxed(&((const struct heap *)heap)->owned.slabs); }
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
