@@ -31,11 +31,11 @@ HAK_INLINE void *alloc_malloc_else(size_t bytes, void *(*slow)(size_t bytes)) {
     if (unlikely(bytes > TINY_BYTES_MAX))
         return slow(bytes);
     unsigned c = h->class_table[(bytes + 7) / 8];
-    uintptr_t block = h->list[c];
+    uintptr_t block = load_folded(&h->list[c]);
     if (unlikely(is_no_block(block)))
         return slow(bytes);
     uintptr_t next = block_next(block);
-    h->list[c] = next;
+    store_folded(&h->list[c], next);
     prefetch(next);         /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
@@ -48,13 +48,13 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
     uintptr_t block = (uintptr_t)p;
     if (unlikely(load_relaxed(&s->owner) != hak_heap))
         return other(s, p);
-    if (unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks)))
+    if (unlikely(block_index(s->divisor, (uint16_t)block) >= load_folded(&s->hit_blocks)))
         return alloc_free_slow(p);
     if (unlikely(block_looks_free(s, block)))
         return alloc_free_slow(p);
-    uintptr_t *list = s->free_to;
-    block_link(block, *list);
-    *list = block;
+    _Atomic uintptr_t *list = s->free_to;
+    block_link(block, load_folded(list));
+    store_folded(list, block);
     if (unlikely(--s->countdown == 0))
         alloc_countdown_ended(s);
 }

@@ -22,9 +22,8 @@ enum block_state {
     BLOCK_TAKEN = 32,   /* cached, by a thread that did not free it */
 };
 
-/* A block's state in a slot that may begin another life meanwhile, in which these bytes are something else, and no atomics. */
-HAK_RACY static inline unsigned block_state_racy(const struct slab *s, unsigned i) {
-    return *(const volatile uint8_t *)(const volatile void *)&s->state[i] & BLOCK_STATE;
+static inline unsigned block_state(const struct slab *s, unsigned i) {
+    return load_relaxed(&s->state[i]) & BLOCK_STATE;
 }
 /* Of a slab with one block. */
 static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {

@@ -35,9 +35,8 @@ bool heap_is_the_only(void) {
     return load_relaxed(&heaps.made) == 1 && load_relaxed(&first->pool.counters.n[COUNT_heaps_born]) == 1;
 }
 
-HAK_RACY bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
-    const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    return e->slab == slot_of(s) + 1 || load_acquire(&h->caches_flags) & CACHES_FROZEN;
+bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
+    return outbox_gathers(outbox_entry_of(h, s), s) || load_acquire(&h->caches_flags) & CACHES_FROZEN;
 }
 
 /* ---- idle heaps ----

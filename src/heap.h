@@ -7,8 +7,8 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`; any thread
- * may read counters. */
+ * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`. Any thread
+ * may read the atomic ones, as hints. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
 #define HAK_HEAP_H
@@ -24,23 +24,23 @@ struct ring; /* ring.h */
 
 /* Remote frees gathered for one slab. */
 struct outbox_entry {
-    uint32_t slab;   /* slot + 1; 0: unused */
-    uint16_t first;  /* offset in the slot of the newest block; links lead to `last` */
-    uint16_t last;   /* of the oldest one */
-    uint16_t blocks; /* gathered */
+    _Atomic uint32_t slab; /* slot + 1; 0: unused */
+    uint16_t first;        /* offset in the slot of the newest block; links lead to `last` */
+    uint16_t last;         /* of the oldest one */
+    uint16_t blocks;       /* gathered */
 };
 
 /* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */
 struct slab_lists {
     uint32_t first, last;               /* all, oldest first */
-    uint32_t slabs;                     /* how many */
+    _Atomic uint32_t slabs;             /* how many */
     uint32_t class_first[TINY_CLASSES]; /* the usable ones of the class */
 };
 
-/* When the next allocation is sampled: sample.c's, all of it the owner's but `rest`, which others read. */
+/* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
     uint64_t wanted;           /* the profile's wanted_bytes when this was last set up */
-    double mean_bytes;         /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
+    _Atomic double mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     double profile_mean_bytes; /* between samples for the profile; 0: none */
     double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
@@ -48,18 +48,18 @@ struct sampler {
     int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
     uint64_t random;           /* state of the generator */
     struct sampler_class {
-        uintptr_t rest;    /* free blocks of the class that were cut off the heap's list; 0: none */
-        uint32_t left;     /* blocks that may still be handed out before the one to be sampled */
-        uint32_t seen;     /* the current slab's countdown when it was last looked at */
-        uint32_t deferred; /* frees that its countdown shall go on for when it ends */
-        uint32_t had;      /* blocks in the heap's list then */
+        _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
+        uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
+        uint32_t seen;          /* the current slab's countdown when it was last looked at */
+        uint32_t deferred;      /* frees that its countdown shall go on for when it ends */
+        uint32_t had;           /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
 struct heap {
     /* hit path */
-    uintptr_t list[TINY_CLASSES];                /* free blocks; an odd value: none */
+    _Atomic uintptr_t list[TINY_CLASSES];        /* free blocks; an odd value: none */
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1]; /* tiny_class_table: in reach without another address */
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
@@ -76,8 +76,8 @@ struct heap {
     uint8_t checks_left[TINY_CLASSES];           /* of these */
     uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
-    uint32_t outbox_blocks; /* in all entries */
-    struct slab_lists lent; /* on loan to the heap; see slab.h */
+    _Atomic uint32_t outbox_blocks; /* in all entries */
+    struct slab_lists lent;         /* on loan to the heap; see slab.h */
     /* mid and large, and who is at the caches */
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
@@ -101,6 +101,14 @@ struct heap {
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
+
+/* Where the heap gathers blocks of the slab, unless it gathers another slab's there. */
+HAK_INLINE struct outbox_entry *outbox_entry_of(const struct heap *h, const struct slab *s) {
+    return (struct outbox_entry *)&h->outbox[slot_of(s) % OUTBOX_ENTRIES]; /* NOLINT: for readers, too */
+}
+HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *s) {
+    return load_relaxed(&e->slab) == slot_of(s) + 1;
+}
 
 /* A heap that no thread uses, made if there is none; NULL: there is no memory. */
 struct heap *heap_take(void);

@@ -227,8 +227,8 @@ static bool huge_is_free(const struct block *b, const void *p) {
     return false;
 }
 
-HAK_RACY static void huge_count(const struct slab *s, struct span_use *use) {
-    use->out_bytes = *(const volatile size_t *)&s->bytes;
+static void huge_count(const struct slab *s, struct span_use *use) {
+    use->out_bytes = s->bytes;
     use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
 }
 

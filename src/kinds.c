@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kinds.h"
 #include "base/fail.h"
+#include "base/snapshot.h"
 
 const struct kind *const kinds[] = {
 #define ENTRY(number, row) [number] = &(row),
@@ -14,9 +15,10 @@ static void free_slot_find(struct block *b, const void *p) {
     (void)p;
     b->why = "not a block: the heap has nothing there";
     for (size_t slot = slot_of(b->slab), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
-        const struct slab *before = slab_of_slot(slot - back);
-        if (slab_kind(before) == KIND_LARGE && before->slots > back)
-            b->bytes = before->bytes;
+        struct slab before; /* another thread's */
+        snapshot(&before, slab_of_slot(slot - back), sizeof before);
+        if (slab_kind(&before) == KIND_LARGE && before.slots > back)
+            b->bytes = before.bytes;
     }
 }
 

@@ -91,7 +91,7 @@ struct kind {
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 
-    /* Fills in *use, which is zero, for the statistics. */
+    /* Fills in *use, which is zero, for the statistics. `s` is a snapshot of the record, at another address. */
     void (*count)(const struct slab *s, struct span_use *use);
 };
 

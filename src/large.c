@@ -32,8 +32,13 @@ static void give_span(struct heap *h, struct slab *s) {
 }
 
 static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
-    for (unsigned i = 0; i < n; i++)
-        give_span(h, slab_at_offset(entries[i].block - hak_region.base));
+    for (unsigned i = 0; i < n; i++) {
+        struct slab *s = slab_at_offset(entries[i].block - hak_region.base);
+        if (likely(ring_had(load_relaxed(entries[i].state))))
+            give_span(h, s);
+        else
+            ring_fail_twice(entries[i].block, asked_bytes(s));
+    }
 }
 
 static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -119,12 +124,11 @@ static bool large_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
-HAK_RACY static void large_count(const struct slab *s, struct span_use *use) {
-    bool live = block_state_racy(s, 0) == BLOCK_LIVE;
-    size_t bytes = *(const volatile size_t *)&s->bytes;
+static void large_count(const struct slab *s, struct span_use *use) {
+    bool live = block_state(s, 0) == BLOCK_LIVE;
     use->slots = s->slots;
-    use->out_bytes = live ? bytes : 0;
-    use->cached_bytes = live ? 0 : bytes;
+    use->out_bytes = live ? s->bytes : 0;
+    use->cached_bytes = live ? 0 : s->bytes;
 }
 
 const struct kind kind_large = {

@@ -32,6 +32,6 @@ HAK_INLINE bool block_looks_free(const struct slab *s, uintptr_t block) {
 
 /* Owner: the length of a list of the slab's blocks. If a link leads elsewhere, that is reported, and the list is empty from then
  * on. */
-unsigned links_count(const struct slab *s, uintptr_t *list);
+unsigned links_count(const struct slab *s, _Atomic uintptr_t *list);
 
 #endif

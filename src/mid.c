@@ -15,6 +15,7 @@
 #include "presence.h"
 #include "purge.h"
 #include "retain.h"
+#include "base/snapshot.h"
 
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
  * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
@@ -153,12 +154,10 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
 
 /* ---- whole free pages ---- */
 
-/* Of these free blocks, those that may be resident. Of blocks that are not ours, in a slab that may be none any more, this is a
- * guess; then whoever has the record now may be writing it. */
-HAK_RACY static uint64_t mid_resident_blocks(const struct slab *s, uint64_t blocks) {
-    const volatile uint8_t *state = (const volatile uint8_t *)(const volatile void *)s->state;
+/* Of these free blocks, those that may be resident. */
+static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t blocks) {
     for (uint64_t left = blocks; left != 0; left &= left - 1)
-        if (state[lowest_bit(left)] & (BLOCK_CLEAN | BLOCK_PURGED))
+        if (load_relaxed(&state[lowest_bit(left)]) & (BLOCK_CLEAN | BLOCK_PURGED))
             blocks &= ~((uint64_t)1 << lowest_bit(left));
     return blocks;
 }
@@ -182,14 +181,21 @@ static void purge_ranges(struct mid_purge *purge) {
     purge->ranges = 0;
 }
 
+/* Could the slab have so many of them? The blocks are not ours yet, and the slab may be another by now. */
+static bool may_have_resident(const struct slab *s, unsigned min_blocks) {
+    _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
+    snapshot(seen, (const void *)s->state, sizeof seen);
+    return count_bits(mid_resident_blocks(seen, load_relaxed(&s->free_blocks))) >= min_blocks;
+}
+
 /* Takes the free blocks of a slab, neighbours together: all, or if enough of them may be resident. */
 static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigned min_blocks) {
-    if (!all && count_bits(mid_resident_blocks(s, load_relaxed(&s->free_blocks))) < min_blocks)
+    if (!all && !may_have_resident(s, min_blocks))
         return;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
         return;
-    uint64_t resident = all ? ours : mid_resident_blocks(s, ours);
+    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours);
     struct mid_purged *of = &purge->of[purge->slabs++];
     *of = (struct mid_purged){s, ours, 0, 0};
     size_t page = os_page_bytes();
@@ -347,15 +353,24 @@ static void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n
             continue;
         struct slab *s = slab_of_block(entries[i].block);
         uint64_t mask = 0;
+        uintptr_t twice = 0;
         for (unsigned j = i; j < n; j++) { /* all of the same slab go together */
             uintptr_t index = (uintptr_t)entries[j].state - (uintptr_t)s->state;
             if (index >= sizeof s->state)
                 continue;
-            store_relaxed(&s->state[index], load_relaxed(&s->state[index]) & BLOCK_CLEAN);
-            mask |= (uint64_t)1 << index;
+            uint8_t state = load_relaxed(&s->state[index]);
+            if (likely(ring_had(state))) {
+                store_relaxed(&s->state[index], state & BLOCK_CLEAN);
+                mask |= (uint64_t)1 << index;
+            } else {
+                twice = entries[j].block;
+            }
             entries[j] = (struct ring_entry){0, NULL};
         }
-        free_blocks(h, s, mask);
+        if (unlikely(twice != 0))
+            ring_fail_twice(twice, size_classes[slab_class(s)].block_bytes);
+        if (likely(mask != 0))
+            free_blocks(h, s, mask);
     }
 }
 
@@ -448,11 +463,11 @@ static bool mid_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[mid_block_at(b->slab, p)]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
-HAK_RACY static void mid_count(const struct slab *s, struct span_use *use) {
+static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
     size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
-        unsigned state = block_state_racy(s, i);
+        unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
     }

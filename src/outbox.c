@@ -41,7 +41,7 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
         if (!slab_adopt(h, s))
             return;
         count(&h->pool.counters, COUNT_slabs_adopted_by_free);
-        s->place = 0;
+        store_relaxed(&s->place, 0);
         if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
     } else if (before < due && due <= waiting) {
@@ -83,17 +83,18 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
 }
 
 static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e, enum prospect prospect) {
-    if (e->slab == 0)
+    uint32_t slab = load_relaxed(&e->slab);
+    if (slab == 0)
         return;
-    struct slab *s = slab_of_slot(e->slab - 1);
+    struct slab *s = slab_of_slot(slab - 1);
     uintptr_t slot = (uintptr_t)slab_address(s);
-    e->slab = 0;
-    from->outbox_blocks -= e->blocks;
+    store_relaxed(&e->slab, 0);
+    add_owned(&from->outbox_blocks, -(uint32_t)e->blocks);
     send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
 void outbox_send(struct heap *h, struct heap *from) {
-    for (unsigned i = 0; from->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
+    for (unsigned i = 0; load_relaxed(&from->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++)
         send_entry(h, from, &from->outbox[i], NO_MORE);
 }
 
@@ -112,7 +113,7 @@ static void drain_if_due(struct heap *h) {
     LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
-        for (unsigned i = 0; h->outbox_blocks != 0 && i < OUTBOX_ENTRIES; i++)
+        for (unsigned i = 0; load_relaxed(&h->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++)
             send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? EXPECT_MORE_AND_BORROW : NO_MORE);
     caches_leave(h);
 }
@@ -121,7 +122,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     uint32_t slot = (uint32_t)slot_of(s);
     uint16_t offset = (uint16_t)(block & (SLOT_BYTES - 1));
     struct outbox_entry *e = &h->outbox[slot % OUTBOX_ENTRIES];
-    if (e->slab == slot + 1) {
+    if (load_relaxed(&e->slab) == slot + 1) {
         block_link(block, (uintptr_t)slab_address(s) + e->first);
         e->first = offset;
     } else {
@@ -129,11 +130,12 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
         block_link(block, slab_terminator(s));
         e->first = e->last = offset, e->blocks = 0;
         atomic_signal_fence(memory_order_seq_cst); /* readers, and a child forked here, meet a whole entry */
-        e->slab = slot + 1;
+        store_relaxed(&e->slab, slot + 1);
     }
     atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
     e->blocks++;
-    if (h->outbox_blocks++ == 0)
+    add_owned(&h->outbox_blocks, 1);
+    if (load_relaxed(&h->outbox_blocks) == 1)
         presence_gathered();
     unsigned max = size_classes[slab_class(s)].blocks / 2u;
     if (e->blocks >= (max < BATCH_MAX ? max : BATCH_MAX))
@@ -142,9 +144,9 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
 
 /* What was gathered for a slab that is ours by now. */
 static void bring_home(struct heap *h, struct slab *s) {
-    struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    if (PROVEN(home_enter, caches_enter(h)) && h->outbox_blocks != 0 && e->slab == slot_of(s) + 1)
-        send_entry(h, h, e, EXPECT_MORE); /* before the block at hand, which keeps the slab alive */
+    if (PROVEN(home_enter, caches_enter(h)) && load_relaxed(&h->outbox_blocks) != 0 &&
+        outbox_gathers(outbox_entry_of(h, s), s))
+        send_entry(h, h, outbox_entry_of(h, s), EXPECT_MORE); /* before the block at hand, which keeps the slab alive */
     caches_leave(h);
 }
 

@@ -41,25 +41,25 @@ static unsigned mark_pages(struct slab_map *map, uint32_t pages, size_t block_by
 static uint32_t free_pages(const struct slab *s, const struct slab_map *map, size_t block_bytes) {
     size_t page = os_page_bytes();
     uint32_t pages = 0;
-    for (unsigned i = 0; (i + 1) * page <= s->carved * block_bytes; i++) {
+    for (unsigned i = 0; (i + 1) * page <= slab_carved(s) * block_bytes; i++) {
         unsigned first = (unsigned)(i * page / block_bytes);
         unsigned end = (unsigned)(((i + 1) * page + block_bytes - 1) / block_bytes);
-        if (!(s->purged_pages >> i & 1) && range_is_free(map, first, end))
+        if (!(slab_purged(s) >> i & 1) && range_is_free(map, first, end))
             pages |= 1u << i;
     }
     return pages;
 }
 
 /* Pages with nothing carved that may be resident. */
-HAK_RACY static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
-    size_t page = os_page_bytes(), carved = (s->carved * block_bytes + page - 1) / page;
+static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
+    size_t page = os_page_bytes(), carved = (slab_carved(s) * block_bytes + page - 1) / page;
     uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
     return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
 }
 
-/* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of a slab that
- * is not ours this is a guess. */
-HAK_RACY bool pages_trim_pays(const struct slab *s, bool all) {
+/* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of another
+ * thread's slab the caller has a snapshot. */
+bool pages_trim_pays(const struct slab *s, bool all) {
     size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
     unsigned listed = slab_listed(s) + inbox_waiting(s);
     unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
@@ -69,30 +69,30 @@ HAK_RACY bool pages_trim_pays(const struct slab *s, bool all) {
 
 /* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
 static void unlist_pages(struct slab *s, struct slab_map *map, uint32_t pages, size_t bytes) {
-    s->purged_pages |= pages;
-    s->purged_blocks = (uint16_t)mark_pages(map, s->purged_pages, bytes, false);
+    store_relaxed(&s->purged_pages, slab_purged(s) | pages);
+    s->purged_blocks = (uint16_t)mark_pages(map, slab_purged(s), bytes, false);
     slab_set_hits(s);
     uintptr_t list = slab_terminator(s); /* the list anew, highest block first pushed, of those that stay */
-    for (unsigned i = s->carved; i-- > 0;)
+    for (unsigned i = slab_carved(s); i-- > 0;)
         if (map->free[i / 64] >> (i % 64) & 1) {
             uintptr_t block = (uintptr_t)slab_address(s) + i * bytes;
             block_link(block, list);
             list = block;
         }
-    s->list = list;
+    store_relaxed(&s->list, list);
 }
 
 /* How many pages' blocks all look as if they were free. Most blocks are not read, as one that is out ends the look at its page. */
-HAK_RACY static unsigned pages_that_look_free(const struct slab *s, size_t block_bytes) {
-    size_t page = os_page_bytes(), carved = s->carved * block_bytes;
+HAK_READS_PROGRAM_BYTES static unsigned pages_that_look_free(const struct slab *s, size_t block_bytes) {
+    size_t page = os_page_bytes(), carved = slab_carved(s) * block_bytes;
     uintptr_t slab = (uintptr_t)slab_address(s);
     unsigned pages = 0;
     for (unsigned i = 0; (i + 1) * page <= carved; i++) {
-        if (s->purged_pages >> i & 1)
+        if (slab_purged(s) >> i & 1)
             continue;
         uintptr_t begin = slab + i * page, end = begin + page;
         uintptr_t block = slab + i * page / block_bytes * block_bytes;
-        if (block < begin && s->purged_pages >> (i - 1) & 1)
+        if (block < begin && slab_purged(s) >> (i - 1) & 1)
             block += block_bytes; /* its link lies in a purged page, which a look would bring back */
         while (block < end && block_looks_free(s, block))
             block += block_bytes;
@@ -109,12 +109,12 @@ static bool touches(uint32_t pages, size_t offset, size_t bytes) {
 /* Marks the blocks that look free. True: they are those of the list, as there are as many, and their links lead to all of them
  * but the first, together, and to the end. In address order, which the caches foresee: following the links takes ten times as
  * long in a slab that is not in the cache. */
-HAK_RACY static bool map_by_looks(const struct slab *s, struct slab_map *map) {
+HAK_READS_PROGRAM_BYTES static bool map_by_looks(const struct slab *s, struct slab_map *map) {
     size_t bytes = size_classes[slab_class(s)].block_bytes, offset = 0;
     uintptr_t slab = (uintptr_t)slab_address(s), key = slab ^ hak_region.key, links = 0, offsets = 0;
-    uint32_t purged = s->purged_pages, mark = s->link_mark;
+    uint32_t purged = slab_purged(s), mark = s->link_mark;
     unsigned n = 0;
-    for (unsigned i = 0, end = s->carved; i < end; i++, offset += bytes) {
+    for (unsigned i = 0, end = slab_carved(s); i < end; i++, offset += bytes) {
         if (purged != 0 && touches(purged, offset, bytes)) /* in no list; to look would bring the page back */
             continue;
         uintptr_t link = *(const volatile uintptr_t *)block_word(slab + offset);
@@ -125,7 +125,7 @@ HAK_RACY static bool map_by_looks(const struct slab *s, struct slab_map *map) {
         offsets += offset;
         n++;
     }
-    return n == slab_listed(s) && links == offsets - (s->list - slab) + 1; /* 1: of the terminator */
+    return n == slab_listed(s) && links == offsets - (load_relaxed(&s->list) - slab) + 1; /* 1: of the terminator */
 }
 
 /* Marks the blocks in the slab's list. False: it has failed. */
@@ -137,7 +137,7 @@ static bool map_list(struct slab *s, struct slab_map *map) {
     if (!slab_list_is_sound(s))
         return false;
     memset(map, 0, sizeof *map);
-    for (uintptr_t block = s->list; !is_terminator(block); block = block_next(block))
+    for (uintptr_t block = load_relaxed(&s->list); !is_terminator(block); block = block_next(block))
         map->free[(block & (SLOT_BYTES - 1)) / bytes / 64] |= (uint64_t)1 << (block & (SLOT_BYTES - 1)) / bytes % 64;
     return true;
 }
@@ -163,7 +163,7 @@ HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs) {
         return 0;
     store_relaxed(&s->idle_passes, 2);
     s->trimmed_at = (uint16_t)slab_listed(s);
-    mark_pages(&map, s->purged_pages, bytes, true);
+    mark_pages(&map, slab_purged(s), bytes, true);
     uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
     if (runs)
         pages &= pages << 1 | pages >> 1;

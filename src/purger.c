@@ -58,7 +58,8 @@ static void purger_empty_idle_caches(struct heap *own) {
         if (frozen && caches_unused)
             empty_caches(own, h);
         if (frozen)
-            slab_recall(own, h, loans_unused ? UINT32_MAX : (h->lent.slabs + LOANS_TURN - 1) / LOANS_TURN);
+            slab_recall(own, h,
+                        loans_unused ? UINT32_MAX : (load_relaxed(&h->lent.slabs) + LOANS_TURN - 1) / LOANS_TURN);
         caches_thaw(h);
         while (own->owned.first != 0)
             slab_let_go(own, slab_of_slot(own->owned.first - 1));

@@ -68,7 +68,7 @@ static char *upper_row(const struct layout *l, char *at) {
 }
 
 /* Fills hak_region from what was published; every caller stores the same values. */
-HAK_RACY static void derive(uintptr_t word) {
+HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     unsigned log2_superslabs = word & (PUBLISHED_WINDOW - 1);
     struct region *r = &hak_region;
     struct layout l = layout_for(log2_superslabs, word & PUBLISHED_WINDOW);
@@ -205,8 +205,7 @@ static bool commit_superslabs(size_t superslabs) {
         to = round_up(to, SUPERSLAB_BYTES);
         if (commit_tables(have / SUPERSLAB_BYTES, to / SUPERSLAB_BYTES) && commit_blocks(have, to)) {
             size_t now = have;
-            while (now < to && !__atomic_compare_exchange_n(&hak_region_use.frontier, &now, to, false, __ATOMIC_SEQ_CST,
-                                                            __ATOMIC_RELAXED))
+            while (now < to && !rmw_cas(&hak_region_use.frontier, &now, to))
                 ;
             return true;
         }

@@ -41,19 +41,20 @@ enum slab_place {
 
 /* One record a slot, two lines: the first for the owner, the second beside it. Of a span, the first slot's counts.
  * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and a
- * sequentially consistent store (let go), which pair with one another and carry those fields along. */
+ * sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may read the atomic fields, relaxed, as hints;
+ * of the plain ones another thread sees a snapshot (snapshot.h). */
 struct slab {
     _Atomic(struct heap *) owner;
     union {
         /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is
          * current */
-        uintptr_t list;
+        _Atomic uintptr_t list;
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
     };
     union {
         /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
-         * until it is looked at */
+         * until it is looked at. Plain: counting down is one instruction of a free, and would be three with atomics */
         uint32_t countdown;
         uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
         uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
@@ -67,11 +68,12 @@ struct slab {
     _Atomic uint8_t kind;     /* enum slab_kind (kinds.h); constant while the slab lives */
     uint8_t slots;            /* of the span; constant while the slab lives */
     union {
-        uint8_t place;        /* tiny, owner: enum slab_place */
-        uint8_t first_offset; /* mid, secure: slots from the first of the span; constant while the slab lives */
+        _Atomic uint8_t place; /* tiny, owner: enum slab_place */
+        uint8_t first_offset;  /* mid, secure: slots from the first of the span; constant while the slab lives */
     };
     union {
-        uintptr_t *free_to; /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
+        /* tiny, owner: where a free pushes: the list above or, of a current slab, the heap's */
+        _Atomic uintptr_t *free_to;
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
     union {
@@ -79,9 +81,8 @@ struct slab {
         _Atomic bool kept_thin; /* mid, any thread: counted in kept_thin_slabs of mid.c */
     };
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others read it
-     * too (RACY_LOAD) */
-    uint32_t hit_blocks;
+    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit */
+    _Atomic uint32_t hit_blocks;
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
@@ -90,13 +91,13 @@ struct slab {
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
-            uint32_t carved; /* blocks cut so far, from the lowest. Others read it too (RACY_LOAD), of slabs they hold
-                                a block of */
-            uint32_t purged_pages;  /* bit i: page i of the slab was purged; its blocks are in no list */
-            uint16_t purged_blocks; /* blocks that touch those pages */
-            uint16_t trimmed_at;    /* blocks listed when it was last looked at for free pages */
-            bool tail_resident;     /* what is not carved yet may be resident */
-            bool own_frees; /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
+            _Atomic uint32_t carved;         /* blocks cut so far, from the lowest */
+            _Atomic uint32_t purged_pages;   /* bit i: page i of the slab was purged; its blocks are in no list */
+            uint16_t purged_blocks;          /* blocks that touch those pages */
+            uint16_t trimmed_at;             /* blocks listed when it was last looked at for free pages */
+            bool tail_resident;              /* what is not carved yet may be resident */
+            /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
+            _Atomic bool own_frees;
             uint32_t check_after; /* while current: what the countdown began with */
             _Atomic uint32_t out; /* as its last owner left it, for those who free into it then: blocks out … */
             _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
@@ -182,7 +183,7 @@ extern HAK_HIDDEN struct region hak_region;
 
 /* What changes of it, by any thread. */
 struct region_use {
-    size_t frontier;           /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    _Atomic size_t frontier;   /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
     _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
     _Atomic size_t superslabs; /* handed out so far, from the lowest */
     _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
@@ -221,7 +222,7 @@ struct region_range {
 };
 unsigned region_tables(struct region_range ranges[3]);
 
-HAK_INLINE size_t region_frontier(void) { return RACY_LOAD(hak_region_use.frontier); }
+HAK_INLINE size_t region_frontier(void) { return load_folded(&hak_region_use.frontier); }
 HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }
 HAK_INLINE bool region_has(const void *p) { return region_offset(p) < region_frontier(); }
 HAK_INLINE struct slab *slab_at_offset(uintptr_t offset) {

@@ -6,6 +6,7 @@
 #include "presence.h"
 #include "retain.h"
 #include "search.h"
+#include "base/snapshot.h"
 
 #include <string.h>
 
@@ -30,6 +31,11 @@ static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n)
     memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
     atomic_signal_fence(memory_order_seq_cst);
     ring->blocks = (uint16_t)left;
+}
+
+void ring_fail_twice(uintptr_t block, size_t block_bytes) {
+    if (!presence_lost_threads()) /* a child of fork may have seen the ring earlier than the state */
+        fail_double_free(block_word(block), block_bytes, FREER_UNKNOWN);
 }
 
 /* In pieces, as all entries together would be too much for a small stack. */
@@ -83,13 +89,12 @@ static void unmake_rings(struct heap *h) {
 
 /* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
 void rings_forget(struct heap *h) {
-    size_t used =
-        h->sample.mean_bytes != 0 ? sizeof *h : offsetof(struct heap, sample.tiny); /* else that is not in use */
+    size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, sample.tiny); /* else that is not in use */
     size_t kept = round_up(used, os_page_bytes());
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && h->lent.slabs == 0 && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
+    if (mine && load_relaxed(&h->lent.slabs) == 0 && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
         unmake_rings(h);
         os_advise(OS_PURGE, (char *)h + kept, HEAP_BYTES - kept);
     }
@@ -273,22 +278,26 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 
 /* ---- the purger's side ---- */
 
-HAK_RACY uint32_t rings_use(const struct heap *h) {
+/* The thread may be making its rings anew meanwhile: their memory stays readable. */
+uint32_t rings_use(const struct heap *h) {
+    struct ring *rings[RING_CLASSES];
+    snapshot(rings, h->ring, sizeof rings);
     uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_free_remote]));
     for (unsigned i = 0; i < RING_CLASSES; i++) {
-        const struct ring *ring = *(struct ring *const volatile *)&h->ring[i];
-        unsigned held = ring != NULL ? *(const volatile uint16_t *)&ring->blocks : 0;
-        blocks += held;
-        use = use * 31 + held;
+        struct ring ring = {.blocks = 0};
+        if (rings[i] != NULL)
+            snapshot(&ring, rings[i], sizeof ring);
+        blocks += ring.blocks;
+        use = use * 31 + ring.blocks;
     }
-    blocks += *(const volatile uint32_t *)&h->outbox_blocks;
+    blocks += load_relaxed(&h->outbox_blocks);
     return blocks == 0 ? 0 : max_size(use, 1);
 }
 
-HAK_RACY uint32_t loans_use(const struct heap *h) {
-    if (*(const volatile uint32_t *)&h->lent.slabs == 0)
+uint32_t loans_use(const struct heap *h) {
+    if (load_relaxed(&h->lent.slabs) == 0)
         return 0;
     return (uint32_t)max_size((uint32_t)load_relaxed(&h->pool.counters.n[COUNT_free_on_loan]), 1);
 }

@@ -114,6 +114,10 @@ void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
 /* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
+/* The state of a block that has left a ring and goes back. False: two threads freed the block at the same moment, and the other's
+ * ring has given it back or handed it out. ring_fail_twice reports that; the block is left alone. */
+HAK_INLINE bool ring_had(uint8_t state) { return (state & BLOCK_STATE) == BLOCK_CACHED; }
+HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */

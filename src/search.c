@@ -3,12 +3,15 @@
 #include "search.h"
 #include "inbox.h"
 #include "kinds.h"
+#include "observe/sample.h"
 #include "slab_record.h"
+#include "base/snapshot.h"
 
 enum freer search_only_freer(void) { return heap_is_the_only() ? FREER_THIS_THREAD : FREER_UNKNOWN; }
 
 /* Up to `last`, or to its end. */
-HAK_RACY static bool chain_has_up_to(const struct slab *s, uintptr_t chain, uintptr_t last, uintptr_t block) {
+HAK_READS_PROGRAM_BYTES static bool chain_has_up_to(const struct slab *s, uintptr_t chain, uintptr_t last,
+                                                    uintptr_t block) {
     for (unsigned left = size_classes[slab_class(s)].blocks; left > 0 && same_slot(chain, block); left--) {
         if (chain == block)
             return true;
@@ -24,12 +27,15 @@ static bool chain_has(const struct slab *s, uintptr_t chain, uintptr_t block) {
 }
 
 /* The heap in whose outbox the block is, or NULL. Once it is sent the chain goes on, with what others freed. */
-HAK_RACY static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
+static const struct heap *outbox_with(const struct slab *s, uintptr_t block) {
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        const volatile struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-        bool ours = e->slab == slot_of(s) + 1;
-        uintptr_t slab = (uintptr_t)slab_address(s), first = slab + e->first, last = slab + e->last;
-        if (ours && chain_has_up_to(s, first, last, block) && e->slab == slot_of(s) + 1)
+        const struct outbox_entry *entry = outbox_entry_of(h, s);
+        if (!outbox_gathers(entry, s))
+            continue;
+        struct outbox_entry e;
+        snapshot(&e, entry, sizeof e);
+        uintptr_t slab = (uintptr_t)slab_address(s);
+        if (chain_has_up_to(s, slab + e.first, slab + e.last, block) && outbox_gathers(entry, s))
             return h;
     }
     return NULL;
@@ -40,33 +46,33 @@ static bool inbox_has(const struct slab *s, uintptr_t block) {
     return word != 0 && chain_has(s, inbox_newest(s, word), block);
 }
 
-HAK_RACY static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
+static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
     unsigned c = slab_class(s);
-    return chain_has(s, h->list[c], block) ||
-           (h->sample.mean_bytes != 0 && chain_has(s, h->sample.tiny[c].rest, block));
+    return chain_has(s, load_relaxed(&h->list[c]), block) ||
+           (sample_on(h) && chain_has(s, load_relaxed(&h->sample.tiny[c].rest), block));
 }
 
 /* In the order in which blocks travel, so that one that does is met. */
-HAK_RACY bool search_lists(const struct slab *s, uintptr_t block) {
-    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, s->list, block))
+bool search_lists(const struct slab *s, uintptr_t block) {
+    if (outbox_with(s, block) != NULL || inbox_has(s, block) || chain_has(s, load_relaxed(&s->list), block))
         return true;
     for (const struct heap *h = heap_newest(); h != NULL;
          h = h->next) /* that of the current slab, or out of an inbox */
         if (heap_has(h, s, block))
             return true;
-    return chain_has(s, s->list, block);
+    return chain_has(s, load_relaxed(&s->list), block);
 }
 
-HAK_RACY enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
+enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
     if (search_only_freer() != FREER_UNKNOWN || slab_kind(s) != KIND_TINY)
         return search_only_freer();
     const struct heap *by = outbox_with(s, block);
-    bool own_frees = *(const volatile bool *)&s->own_frees;
-    if (by == NULL && own_frees) {
+    if (by == NULL && load_relaxed(&s->own_frees)) {
         const struct heap *owner = slab_holder(s);
         if (inbox_has(s, block))
             return owner == h ? FREER_OTHER_THREAD : FREER_UNKNOWN;
-        if (owner != NULL && (s->place & PLACE_CURRENT ? heap_has(owner, s, block) : chain_has(s, s->list, block)))
+        if (owner != NULL &&
+            (slab_is(s, PLACE_CURRENT) ? heap_has(owner, s, block) : chain_has(s, load_relaxed(&s->list), block)))
             by = owner;
     }
     return by == NULL ? FREER_UNKNOWN : by == h ? FREER_THIS_THREAD : FREER_OTHER_THREAD;

@@ -40,14 +40,14 @@ static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 
 /* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then: a slab
  * that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose the slab. */
 static struct slab_lists *lists_of(struct heap *h, const struct slab *s) {
-    return s->place & PLACE_LENT ? &h->lent : &h->owned;
+    return slab_is(s, PLACE_LENT) ? &h->lent : &h->owned;
 }
 
 static void list_on_class(struct heap *h, struct slab *s) {
     uint32_t *first = &lists_of(h, s)->class_first[slab_class(s)];
     s->class_prev = 0;
     s->class_next = *first;
-    s->place |= PLACE_PARTIAL;
+    slab_enter(s, PLACE_PARTIAL);
     atomic_signal_fence(memory_order_seq_cst);
     if (s->class_next != 0)
         slab_of_slot(s->class_next - 1)->class_prev = number_of(s);
@@ -58,8 +58,8 @@ static void list_owned(struct heap *h, struct slab *s) {
     struct slab_lists *lists = lists_of(h, s);
     s->next = 0;
     s->prev = lists->last;
-    lists->slabs++;
-    s->place |= PLACE_OWNED;
+    add_owned(&lists->slabs, 1);
+    slab_enter(s, PLACE_OWNED);
     atomic_signal_fence(memory_order_seq_cst);
     if (lists->last != 0)
         slab_of_slot(lists->last - 1)->next = number_of(s);
@@ -92,15 +92,15 @@ static void unlist_owned(struct slab_lists *lists, struct slab *s) {
 
 void slab_unlist(struct heap *h, struct slab *s) {
     struct slab_lists *lists = lists_of(h, s);
-    bool was_owned = s->place & PLACE_OWNED, was_thin = s->place & PLACE_THIN;
-    if (s->place & PLACE_PARTIAL)
+    bool was_owned = slab_is(s, PLACE_OWNED), was_thin = slab_is(s, PLACE_THIN);
+    if (slab_is(s, PLACE_PARTIAL))
         unlist_from_class(lists, s);
     if (was_owned)
         unlist_owned(lists, s);
     atomic_signal_fence(memory_order_seq_cst);
-    s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
+    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
     atomic_signal_fence(memory_order_seq_cst);
-    lists->slabs -= was_owned;
+    add_owned(&lists->slabs, -(uint32_t)was_owned);
     h->thin_slabs -= was_thin;
 }
 
@@ -133,7 +133,7 @@ static bool check_current(struct heap *h, struct slab *s) {
         return false;
     }
     unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
-    bool empty = out == 0 && s->carved * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
+    bool empty = out == 0 && slab_carved(s) * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
     if (empty && h->checks_left[c] == 0) {
         h->checks_before_release[c] = (uint8_t)min_size(h->checks_before_release[c] * 2u + 1, UINT8_MAX);
         h->checks_left[c] = h->checks_before_release[c];
@@ -152,22 +152,23 @@ bool slab_verify_due(struct heap *h) { return ++h->releases < VERIFY_FIRST || h-
 /* Of a list that holds all blocks of the slab: do all have a link that leads into the slab, the offsets being the right ones
  * together? In address order, which the caches foresee, where following the links waits for each. */
 static bool all_have_links(const struct slab *s) {
-    uintptr_t slab = (uintptr_t)slab_address(s), n = s->carved, bytes = size_classes[slab_class(s)].block_bytes;
+    uintptr_t slab = (uintptr_t)slab_address(s), n = slab_carved(s), bytes = size_classes[slab_class(s)].block_bytes;
     uintptr_t key = slab ^ hak_region.key, beyond = 0, sum = 0;
     for (uintptr_t block = slab, end = slab + n * bytes; block < end; block += bytes) {
         uintptr_t next = *block_word(block) ^ key;
         beyond |= next;
         sum += next;
     }
-    return beyond < SLOT_BYTES && sum == n * (n - 1) / 2 * bytes - (s->list - slab) + 1; /* 1: of the terminator */
+    uintptr_t first = load_relaxed(&s->list) - slab;
+    return beyond < SLOT_BYTES && sum == n * (n - 1) / 2 * bytes - first + 1; /* 1: of the terminator */
 }
 
 /* A block that was freed twice, its link having been overwritten in between, is in the list twice, so that another seems to
  * be back and is not. */
 HAK_NOINLINE static bool all_are_back(struct slab *s) {
-    if (likely(s->purged_pages == 0 && all_have_links(s)))
+    if (likely(slab_purged(s) == 0 && all_have_links(s)))
         return true;
-    unsigned listed = links_count(s, &s->list), all = s->carved - s->purged_blocks;
+    unsigned listed = links_count(s, &s->list), all = slab_carved(s) - s->purged_blocks;
     s->countdown = all - listed;
     return s->countdown == 0;
 }
@@ -183,16 +184,16 @@ static void count_to_thin(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (presence_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (presence_clients() != 1 || (load_relaxed(&s->place) & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
         return;
-    bool counted = s->place & PLACE_THIN;
+    bool counted = slab_is(s, PLACE_THIN);
     if (retain_may_keep(h->thin_slabs + !counted)) {
         h->thin_slabs += !counted;
         atomic_signal_fence(memory_order_seq_cst); /* a child forked here has one too many */
-        s->place |= PLACE_THIN;
+        slab_enter(s, PLACE_THIN);
         return;
     }
-    s->place &= (uint8_t)~PLACE_THIN;
+    slab_leave(s, PLACE_THIN);
     atomic_signal_fence(memory_order_seq_cst);
     h->thin_slabs -= counted;
     size_t pages = pages_trim_thin(s);
@@ -201,7 +202,7 @@ static void became_thin(struct heap *h, struct slab *s) {
 }
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
-    if (s->place & PLACE_CURRENT)
+    if (slab_is(s, PLACE_CURRENT))
         return check_current(h, s);
     if (s->floor == 0) {
         if (slab_verify_due(h) && !all_are_back(s))
@@ -213,7 +214,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
     count_to_thin(s, s->floor);
     if (thin) {
         became_thin(h, s);
-    } else if (PROVEN(full_unlisted, s->place & PLACE_OWNED)) {
+    } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
         list_on_class(h, s);
         h->returns[slab_class(s)] += h->returns[slab_class(s)] < RETURNS_MAX; /* this heap frees what it allocates */
     }
@@ -221,15 +222,15 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
 }
 
 bool slab_free(struct heap *h, struct slab *s, uintptr_t block) {
-    uintptr_t *list = s->free_to;
-    block_link(block, *list);
-    *list = block;
+    _Atomic uintptr_t *list = s->free_to;
+    block_link(block, load_relaxed(list));
+    store_relaxed(list, block);
     return --s->countdown == 0 && slab_countdown_ended(h, s);
 }
 
 bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t blocks) {
     uintptr_t slab = (uintptr_t)slab_address(s);
-    s->own_frees = false;
+    store_relaxed(&s->own_frees, false);
     for (uint64_t left = blocks; left > 0; left--) {
         if (unlikely(!is_in_slab(block, slab))) {
             fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
@@ -248,7 +249,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
     if (word == 0)
         return false;
     count(&h->pool.counters, COUNT_inbox_batches);
-    bool all = !(s->place & PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
+    bool all = !slab_is(s, PLACE_CURRENT) && inbox_blocks(word) == slab_used(s);
     if (all && !slab_verify_due(h)) { /* they need not be touched once more */
         slab_release(h, s);
         return true;
@@ -261,17 +262,17 @@ bool slab_drain_inbox(struct heap *h, struct slab *s) {
 void slab_make_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     slab_give_up_current(h, c);
-    HAK_ASSERT(h->current[c] == NULL && is_terminator(h->list[c]));
+    HAK_ASSERT(h->current[c] == NULL && is_terminator(load_relaxed(&h->list[c])));
     unsigned listed = slab_listed(s), out = slab_used(s);
-    uintptr_t list = s->list;
+    uintptr_t list = load_relaxed(&s->list);
     h->current[c] = s;
-    s->list = slab_terminator(s); /* its blocks are elsewhere: search_lists must not meet them here */
+    store_relaxed(&s->list, slab_terminator(s)); /* its blocks are elsewhere: search_lists must not meet them here */
     s->free_to = &h->list[c];
     s->floor = 0;
     slab_check_after(h, s, out);
-    s->place |= PLACE_CURRENT;
+    slab_enter(s, PLACE_CURRENT);
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
-    h->list[c] = list;
+    store_relaxed(&h->list[c], list);
     sample_made_current(h, c, listed);
 }
 
@@ -280,16 +281,17 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     if (s == NULL)
         return NULL;
     sample_emptied(h, c);
-    uintptr_t list = h->list[c]; /* counted first: while nobody has it search_lists does not meet its blocks */
-    unsigned listed = list != slab_terminator(s) ? links_count(s, &list) : 0;
-    h->list[c] = slab_terminator(s);
+    /* Counted first: while nobody has it search_lists does not meet its blocks. */
+    _Atomic uintptr_t list = load_relaxed(&h->list[c]);
+    unsigned listed = load_relaxed(&list) != slab_terminator(s) ? links_count(s, &list) : 0;
+    store_relaxed(&h->list[c], slab_terminator(s));
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;
     s->free_to = &s->list;
     unsigned out = slab_used(s) - listed;
     count_to_thin(s, out);
-    s->place &= (uint8_t)~PLACE_CURRENT;
-    s->list = list;
+    slab_leave(s, PLACE_CURRENT);
+    store_relaxed(&s->list, load_relaxed(&list));
     if (out != 0)
         return s;
     slab_release(h, s);
@@ -303,7 +305,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     /* pairs with the store in slab_let_go: its fields are ours now */
     if (!PROVEN(adopt, rmw_cas(&s->owner, &nobody, h)))
         return false;
-    s->own_frees = slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s);
+    store_relaxed(&s->own_frees, slab_used(s) == size_classes[slab_class(s)].blocks && !heap_may_have_gathered(h, s));
     return true;
 }
 
@@ -327,11 +329,11 @@ static size_t owned_max(struct heap *h) {
     return OWNED_SLABS + h->owned_credit;
 }
 
-bool slab_has_place(struct heap *h) { return h->owned.slabs < owned_max(h); }
+bool slab_has_place(struct heap *h) { return load_relaxed(&h->owned.slabs) < owned_max(h); }
 
 static void evict_above_max(struct heap *h, const struct slab *except) {
     size_t max = owned_max(h);
-    for (unsigned i = 0; i < EVICT_AT_ONCE && h->owned.slabs > max && h->owned.first != 0; i++) {
+    for (unsigned i = 0; i < EVICT_AT_ONCE && load_relaxed(&h->owned.slabs) > max && h->owned.first != 0; i++) {
         struct slab *oldest = slab_of_slot(h->owned.first - 1);
         if (oldest == except)
             return;
@@ -341,7 +343,7 @@ static void evict_above_max(struct heap *h, const struct slab *except) {
 }
 
 void slab_keep(struct heap *h, struct slab *s) {
-    s->place &= (uint8_t)~PLACE_FRESH;
+    slab_leave(s, PLACE_FRESH);
     list_owned(h, s);
     if (slab_is_usable(s))
         list_on_class(h, s);
@@ -365,7 +367,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
     struct slab *s = slab_leave_current(h, c);
     if (s == NULL || h->fresh[c] == s)
         return;
-    if (s->carved < size_classes[c].blocks) {
+    if (slab_carved(s) < size_classes[c].blocks) {
         slab_keep(h, s);
         return;
     }
@@ -379,7 +381,7 @@ void slab_give_up_current(struct heap *h, unsigned c) {
     }
     h->returns[c]--;
     count_to_reuse(s);
-    s->own_frees = own_frees;
+    store_relaxed(&s->own_frees, own_frees);
     PROVEN(keep_list, list_owned(h, s));
     evict_above_max(h, s);
 }
@@ -392,7 +394,7 @@ void slab_let_go(struct heap *h, struct slab *s) {
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     for (;;) {
-        s->place = 0;
+        store_relaxed(&s->place, 0);
         unsigned used = slab_used(s);
         if (load_relaxed(&s->inbox) != 0) {
             if (slab_drain_inbox(h, s)) /* true: that emptied the slab */
@@ -445,13 +447,13 @@ bool slab_borrow(struct heap *h, struct slab *s) {
     /* The CAS pairs with the store in slab_let_go, as that in slab_adopt does. */
     if (!slab_may_borrow(h) || is_in_demand(h, c) || !PROVEN(borrow, rmw_cas(&s->owner, &nobody, slab_on_loan_to(h))))
         return false;
-    s->own_frees = slab_used(s) == size_classes[c].blocks && !heap_may_have_gathered(h, s);
-    s->place = PLACE_LENT;
+    store_relaxed(&s->own_frees, slab_used(s) == size_classes[c].blocks && !heap_may_have_gathered(h, s));
+    store_relaxed(&s->place, PLACE_LENT);
     list_owned(h, s);
     if (slab_is_usable(s))
         list_on_class(h, s);
     count(&h->pool.counters, COUNT_slabs_lent);
-    if (h->lent.slabs == 1)
+    if (load_relaxed(&h->lent.slabs) == 1)
         presence_gathered();
     return true;
 }

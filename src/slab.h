@@ -94,8 +94,8 @@ HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t bloc
     bool mine = PROVEN(loan_enter, caches_enter(h)) && load_relaxed(&s->owner) == slab_on_loan_to(h);
     if (likely(mine)) {
         count(&h->pool.counters, COUNT_free_on_loan);
-        block_link(block, s->list);
-        s->list = block;
+        block_link(block, load_relaxed(&s->list));
+        store_relaxed(&s->list, block);
         if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
             slab_check_loan(h, s);
     }

@@ -16,20 +16,30 @@ HAK_INLINE struct heap *slab_holder(const struct slab *s) {
     return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);
 }
 
+/* Owner. */
+HAK_INLINE void slab_enter(struct slab *s, uint8_t place) { store_relaxed(&s->place, load_relaxed(&s->place) | place); }
+HAK_INLINE void slab_leave(struct slab *s, uint8_t places) {
+    store_relaxed(&s->place, load_relaxed(&s->place) & (uint8_t)~places);
+}
+HAK_INLINE bool slab_is(const struct slab *s, enum slab_place place) { return load_relaxed(&s->place) & place; }
+
+HAK_INLINE uint32_t slab_carved(const struct slab *s) { return load_relaxed(&s->carved); }
+HAK_INLINE uint32_t slab_purged(const struct slab *s) { return load_relaxed(&s->purged_pages); } /* pages, a bit each */
+
 /* Blocks out. Those in the list of the heap count as out, too: of a current slab that is all there are. */
 HAK_INLINE unsigned slab_used(const struct slab *s) {
-    return s->place & PLACE_CURRENT ? s->carved - s->purged_blocks : s->countdown + s->floor;
+    return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->purged_blocks : s->countdown + s->floor;
 }
 /* Of a slab that is not current: it is worth using. Else the countdown ends when it is. */
 HAK_INLINE bool slab_is_usable(const struct slab *s) {
     return s->floor <= size_classes[slab_class(s)].blocks / THIN_SHARE;
 }
 /* Blocks on the slab's list. */
-HAK_INLINE unsigned slab_listed(const struct slab *s) { return s->carved - slab_used(s) - s->purged_blocks; }
+HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_used(s) - s->purged_blocks; }
 
 /* After a change of carved or purged_pages. */
 HAK_INLINE void slab_set_hits(struct slab *s) {
-    __atomic_store_n(&s->hit_blocks, s->purged_pages == 0 ? s->carved : 0, __ATOMIC_RELAXED);
+    store_relaxed(&s->hit_blocks, slab_purged(s) == 0 ? slab_carved(s) : 0);
 }
 
 /* Owner: the list has as many blocks as it should, and all its links lead where they should. Otherwise the damage was reported

@@ -281,7 +281,7 @@ void superslab_offer(size_t slot, unsigned class_id) {
     bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
 }
 
-HAK_RACY uint32_t superslab_offers_in(size_t superslab) {
+HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     uint32_t slots = 0;
     if (load_relaxed(&ss->word) == 0)
@@ -307,8 +307,8 @@ static unsigned take_offer_in(struct superslab *ss, unsigned class_id) {
     return SUPERSLAB_SLOTS;
 }
 
-/* A slot of the SuperSlab that was on offer for the class a moment ago, if one is found so: eight bytes at a look. */
-HAK_RACY static unsigned guess_offer(struct superslab *ss, unsigned class_id) {
+/* A slot of the SuperSlab that was on offer for the class a moment ago. Eight bytes are compared at a time. */
+HAK_READS_WHOLE_WORDS static unsigned guess_offer(struct superslab *ss, unsigned class_id) {
     const uint64_t ones = UINT64_MAX / UINT8_MAX;
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) {
         uint64_t differ = *(const volatile uint64_t *)(const volatile void *)&ss->offer[i] ^ ones * (class_id + 1);

@@ -24,8 +24,9 @@ static void end_thread(void *value) {
     hak_heap = &heap_afterlife;
     empty_heap(h);
     rings_forget(h);
-    bool left = caches_enter(h) &&
-                (h->outbox_blocks != 0 || h->lent.slabs != 0); /* the purger may have been at the caches before */
+    bool left =
+        caches_enter(h) && (load_relaxed(&h->outbox_blocks) != 0 ||
+                            load_relaxed(&h->lent.slabs) != 0); /* the purger may have been at the caches before */
     caches_leave(h);
     if (left)
         empty_heap(h);

@@ -22,6 +22,7 @@
 #include "retain.h"
 #include "observe/sample.h"
 #include "search.h"
+#include "base/snapshot.h"
 
 #include <string.h>
 
@@ -32,8 +33,8 @@
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
 static uintptr_t pop(struct heap *h, unsigned c) {
-    uintptr_t block = h->list[c];
-    h->list[c] = block_next(block);
+    uintptr_t block = load_relaxed(&h->list[c]);
+    store_relaxed(&h->list[c], block_next(block));
     *block_word(block) = 0;
     return block;
 }
@@ -41,7 +42,7 @@ static uintptr_t pop(struct heap *h, unsigned c) {
 /* The list becomes the heap's; `blocks` it has, SAMPLE_UNCOUNTED will do. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
-    h->list[c] = list;
+    store_relaxed(&h->list[c], list);
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
     uintptr_t block = pop(h, c);
     sample_handed_out(h, c, blocks);
@@ -62,15 +63,15 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
 }
 
 static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
-    unsigned first = s->carved;
+    unsigned first = slab_carved(s);
     unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
     unsigned end = min_size(first + n, size_classes[c].blocks);
     slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
-    __atomic_store_n(&s->carved, end, __ATOMIC_RELAXED);
+    store_relaxed(&s->carved, end);
     slab_set_hits(s);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
-        s->place &= (uint8_t)~PLACE_FRESH;
+        slab_leave(s, PLACE_FRESH);
     }
     slab_refilled(h, end - first, false);
     return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_by_carving);
@@ -79,11 +80,11 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
 /* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
 static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     size_t page = os_page_bytes(), bytes = size_classes[c].block_bytes;
-    unsigned start = lowest_bit(s->purged_pages);
-    unsigned pages = lowest_bit(~(uint64_t)(s->purged_pages >> start));
+    unsigned start = lowest_bit(slab_purged(s));
+    unsigned pages = lowest_bit(~(uint64_t)(slab_purged(s) >> start));
     unsigned first = (unsigned)(start * page / bytes);
     unsigned end = (unsigned)(((start + pages) * page + bytes - 1) / bytes);
-    s->purged_pages &= ~(uint32_t)(low_bits(pages) << start);
+    store_relaxed(&s->purged_pages, slab_purged(s) & ~(uint32_t)(low_bits(pages) << start));
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
     retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
@@ -93,22 +94,22 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
 /* Blocks of the current slab that cost no new memory. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
-    if (!is_terminator(h->list[c]))
-        return tiny_hand_out(h, c, h->list[c], sample_listed(h, c), COUNT_refill_from_slab);
+    if (!is_terminator(load_relaxed(&h->list[c])))
+        return tiny_hand_out(h, c, load_relaxed(&h->list[c]), sample_listed(h, c), COUNT_refill_from_slab);
     unsigned blocks;
     if (load_relaxed(&s->inbox) != 0) {
         uintptr_t list = inbox_take(s, &blocks);
-        s->own_frees = false;
+        store_relaxed(&s->own_frees, false);
         if (!is_terminator(list))
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_inbox);
     }
-    return s->purged_pages != 0 ? take_purged(h, c, s) : 0;
+    return slab_purged(s) != 0 ? take_purged(h, c, s) : 0;
 }
 
 static uintptr_t take_any(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     uintptr_t block = take_free(h, c);
-    return block == 0 && s->carved < size_classes[c].blocks ? carve(h, c, s) : block;
+    return block == 0 && slab_carved(s) < size_classes[c].blocks ? carve(h, c, s) : block;
 }
 
 /* ---- changing slabs ---- */
@@ -132,7 +133,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
-        s->place = 0;
+        store_relaxed(&s->place, 0);
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
         if (slab_class(s) != c || !slab_is_usable(s)) { /* an old offer: it is another slab by now, or full */
@@ -167,7 +168,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         while (!is_terminator(list)) { /* another slab by now */
             uintptr_t next = block_next(list);
             if (load_relaxed(&s->owner) == h) {
-                s->own_frees = false;
+                store_relaxed(&s->own_frees, false);
                 slab_free(h, s, list);
             } else {
                 outbox_free(h, s, list);
@@ -184,17 +185,19 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     if (slot == BITSET_NONE)
         return NULL;
     struct slab *s = slab_of_slot(slot);
-    s->list = slab_terminator(s);
+    store_relaxed(&s->list, slab_terminator(s));
     s->free_to = &s->list;
-    s->countdown = 0, s->floor = 0, s->purged_pages = 0, s->purged_blocks = 0;
+    s->countdown = 0, s->floor = 0, s->purged_blocks = 0;
+    store_relaxed(&s->purged_pages, 0);
     s->tail_resident = !zero || superslab_has_huge_page(slot);
-    s->own_frees = !superslab_had_slab(slot); /* else a pointer to one of its blocks may be freed once more */
-    __atomic_store_n(&s->carved, 0, __ATOMIC_RELAXED);
+    /* A pointer to a block of an earlier slab may be freed once more. */
+    store_relaxed(&s->own_frees, !superslab_had_slab(slot));
+    store_relaxed(&s->carved, 0);
     slab_set_hits(s);
     s->divisor = size_classes[c].divisor;
     s->link_mark = upper_half(slab_terminator(s) ^ hak_region.key);
     s->slots = 1;
-    s->place = PLACE_FRESH;
+    store_relaxed(&s->place, PLACE_FRESH);
     store_relaxed(&s->class_id, (uint8_t)c);
     store_relaxed(&s->kind, KIND_TINY);
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
@@ -225,7 +228,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next;
-        if (slab_class(s) != c || is_terminator(s->list))
+        if (slab_class(s) != c || is_terminator(load_relaxed(&s->list)))
             continue;
         slab_unlist(h, s);
         return use_early(h, c, s);
@@ -234,8 +237,8 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
-        s->place = 0;
-        uintptr_t block = slab_class(s) == c && !is_terminator(s->list) ? use_early(h, c, s) : 0;
+        store_relaxed(&s->place, 0);
+        uintptr_t block = slab_class(s) == c && !is_terminator(load_relaxed(&s->list)) ? use_early(h, c, s) : 0;
         if (block != 0)
             return block;
         slab_let_go(h, s);
@@ -245,14 +248,14 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
 
 /* What malloc took for the end of the list must be it, or a free block was written to. */
 static void check_end(struct heap *h, unsigned c) {
-    uintptr_t end = h->list[c];
+    uintptr_t end = load_relaxed(&h->list[c]);
     if (!is_no_block(end))
         return; /* the list was filled meanwhile */
     const struct slab *s = h->current[c];
     if (s != NULL ? end == slab_terminator(s) : (end & (SLOT_BYTES - 1)) == 1)
         return;
     fail_overwritten_link(s != NULL ? slab_address(s) : NULL, size_classes[c].block_bytes);
-    h->list[c] = s != NULL ? slab_terminator(s) : 1;
+    store_relaxed(&h->list[c], s != NULL ? slab_terminator(s) : 1);
 }
 
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
@@ -261,9 +264,9 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     h->bulk_frees = 0;
     struct slab *current = h->current[c], *fresh = h->fresh[c];
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
-    uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
+    uintptr_t block = current != NULL || !is_terminator(load_relaxed(&h->list[c])) ? take_free(h, c) : 0;
     if (block == 0 && fresh != NULL && fresh != current &&
-        (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
+        (!is_terminator(load_relaxed(&fresh->list)) || load_relaxed(&fresh->inbox) != 0 || slab_purged(fresh) != 0)) {
         slab_make_current(h, fresh);
         block = take_free(h, c);
     }
@@ -309,7 +312,7 @@ static void tiny_release_unused(struct heap *h) {
 
 /* Blocks that were overwritten by use after free or by an overflow from a neighbour are mostly those freed, or carved, last. */
 static void check_first_links(const struct heap *h, unsigned c) {
-    uintptr_t block = h->list[c];
+    uintptr_t block = load_relaxed(&h->list[c]);
     if (!is_no_block(block) && !region_has(block_word(block))) {
         fail_overwritten_link(NULL, size_classes[c].block_bytes);
         return;
@@ -339,7 +342,7 @@ static void tiny_empty(struct heap *h) {
         if (current != NULL)
             slab_let_go(h, current);
         sample_emptied(h, c);
-        while (!is_no_block(h->list[c])) {
+        while (!is_no_block(load_relaxed(&h->list[c]))) {
             uintptr_t block = pop(h, c);
             struct slab *s = slab_of_block(block);
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
@@ -347,7 +350,7 @@ static void tiny_empty(struct heap *h) {
             else
                 outbox_free(h, s, block);
         }
-        h->list[c] = 1;
+        store_relaxed(&h->list[c], 1);
         if (h->fresh[c] != NULL)
             slab_let_go(h, h->fresh[c]);
     }
@@ -363,9 +366,13 @@ static void tiny_empty(struct heap *h) {
 
 /* ---- whole free pages inside partly used slabs ---- */
 
-HAK_RACY static unsigned slab_used_estimate(const struct slab *s) { return slab_used(s); }
+/* A slab without owner: could its free pages be worth the adoption? `max_out`: with more blocks out it has hardly any. */
+static bool may_pay(const struct slab *s, bool all, unsigned max_out) {
+    struct slab seen;
+    snapshot(&seen, s, sizeof seen);
+    return slab_used(&seen) <= (uint64_t)max_out + inbox_waiting(&seen) && pages_trim_pays(&seen, all);
+}
 
-/* `max_out`: a slab with more blocks out has hardly a free page. */
 static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
     struct heap *owner = load_relaxed(&s->owner);
     bool ours = owner == h;
@@ -377,10 +384,10 @@ static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsign
             return 0;
     }
     if (ours)
-        return s->place & PLACE_OWNED ? pages_trim(s, all) : 0;
-    if (slab_used_estimate(s) > (uint64_t)max_out + inbox_waiting(s) || !pages_trim_pays(s, all) || !slab_adopt(h, s))
+        return slab_is(s, PLACE_OWNED) ? pages_trim(s, all) : 0;
+    if (!may_pay(s, all, max_out) || !slab_adopt(h, s))
         return 0;
-    s->place = 0;
+    store_relaxed(&s->place, 0);
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return 0;
     size_t trimmed = pages_trim(s, all);
@@ -407,8 +414,8 @@ static void tiny_find(struct block *b, const void *p) {
     const struct size_class *c = &size_classes[slab_class(s)];
     unsigned index = block_index(s->divisor, (uint16_t)(uintptr_t)p);
     b->bytes = c->block_bytes;
-    if (unlikely(index >= RACY_LOAD(s->hit_blocks) &&
-                 ((uintptr_t)p & (SLOT_BYTES - 1)) / b->bytes >= RACY_LOAD(s->carved)))
+    if (unlikely(index >= load_folded(&s->hit_blocks) &&
+                 ((uintptr_t)p & (SLOT_BYTES - 1)) / b->bytes >= slab_carved(s)))
         b->why = BLOCK_NEVER_HANDED_OUT, b->bytes = 0;
     else if (index < c->blocks)
         b->why = NULL;
@@ -416,12 +423,12 @@ static void tiny_find(struct block *b, const void *p) {
 
 /* A page is purged only while all blocks that touch it are free. Another thread may own the slab and be about it: then the
  * block is not one of those. */
-HAK_RACY static bool lies_in_purged_page(const struct block *b, const void *p) {
-    if (likely(b->slab->purged_pages == 0))
+static bool lies_in_purged_page(const struct block *b, const void *p) {
+    uint32_t purged = slab_purged(b->slab);
+    if (likely(purged == 0))
         return false;
     size_t offset = (uintptr_t)p & (SLOT_BYTES - 1), page = os_page_bytes();
-    return b->slab->purged_pages >> (offset / page) & 1 ||
-           b->slab->purged_pages >> ((offset + b->bytes - 1) / page) & 1;
+    return purged >> (offset / page) & 1 || purged >> ((offset + b->bytes - 1) / page) & 1;
 }
 
 static bool tiny_is_free(const struct block *b, const void *p) {
@@ -429,8 +436,7 @@ static bool tiny_is_free(const struct block *b, const void *p) {
            (block_looks_free(b->slab, (uintptr_t)p) && search_lists(b->slab, (uintptr_t)p));
 }
 
-/* Another thread may own the slab and be counting: the figure is a recent one. */
-HAK_RACY static void tiny_count(const struct slab *s, struct span_use *use) {
+static void tiny_count(const struct slab *s, struct span_use *use) {
     unsigned class_id = slab_class(s);
     use->slots = 1;
     use->is_in_pool = class_id >= TINY_CLASSES; /* it is another kind's by now */
@@ -463,7 +469,8 @@ HAK_NOINLINE static void tiny_free_doubtful(struct heap *h, struct slab *s, void
 
 /* The owner may be carving meanwhile, but only behind blocks that are out. */
 HAK_INLINE bool tiny_is_doubtful(const struct slab *s, uintptr_t block) {
-    return unlikely(block_index(s->divisor, (uint16_t)block) >= RACY_LOAD(s->hit_blocks) || block_looks_free(s, block));
+    return unlikely(block_index(s->divisor, (uint16_t)block) >= load_folded(&s->hit_blocks) ||
+                    block_looks_free(s, block));
 }
 
 static void tiny_free(struct heap *h, struct slab *s, void *p) {

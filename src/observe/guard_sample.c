@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "pool.h"
 #include "observe/stack.h"
+#include "base/snapshot.h"
 #include "base/text.h"
 
 enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
@@ -19,13 +20,17 @@ struct guard_stack {
     uintptr_t callers[GUARD_CALLERS];
 };
 
-struct guard_slot {
-    _Atomic uint32_t state;    /* enum guard_state: whoever makes it BUSY holds the rest */
-    _Atomic uint32_t freed_at; /* `frees` at that time */
-    uintptr_t block;
+struct guard_place {
+    uintptr_t block;    /* 0: there was none yet */
     size_t bytes;       /* requested */
     uintptr_t begin;    /* of the accessible pages */
     size_t pages_bytes; /* of these */
+};
+
+struct guard_slot {
+    _Atomic uint32_t state;    /* enum guard_state: whoever makes it BUSY holds the rest */
+    _Atomic uint32_t freed_at; /* `frees` at that time */
+    struct guard_place at;
     struct guard_stack allocated, freed;
 };
 
@@ -53,43 +58,57 @@ static void capture(struct guard_stack *stack) {
 
 /* ---- reports ---- */
 
-static void report_stack(const char *what, const struct guard_stack *stack) {
-    text_line("hakmem: %s by thread %u:", what, (uint64_t)stack->thread);
-    for (unsigned i = 0; i < stack->depth && i < GUARD_CALLERS; i++) {
+/* These read a slot that another thread may be using meanwhile. */
+
+static void report_stack(const char *what, const struct guard_stack *of_slot) {
+    struct guard_stack stack;
+    snapshot(&stack, of_slot, sizeof stack);
+    text_line("hakmem: %s by thread %u:", what, (uint64_t)stack.thread);
+    for (unsigned i = 0; i < stack.depth && i < GUARD_CALLERS; i++) {
         const char *path;
         uintptr_t base;
-        if (stack_module(stack->callers[i], &path, &base))
-            text_line("hakmem:   %x %s+%x", stack->callers[i], *path != '\0' ? path : "program",
-                      stack->callers[i] - base);
+        if (stack_module(stack.callers[i], &path, &base))
+            text_line("hakmem:   %x %s+%x", stack.callers[i], *path != '\0' ? path : "program",
+                      stack.callers[i] - base);
         else
-            text_line("hakmem:   %x", stack->callers[i]);
+            text_line("hakmem:   %x", stack.callers[i]);
     }
 }
 
-HAK_RACY static void report_stacks(const void *p) {
-    const struct guard_slot *slot = slot_at(p);
-    if (slot == NULL || slot->block == 0)
+/* The slot at the address, and its place; NULL: there was no block yet. */
+static const struct guard_slot *see_slot(const void *address, struct guard_place *place) {
+    const struct guard_slot *slot = slot_at(address);
+    if (slot == NULL)
+        return NULL;
+    snapshot(place, &slot->at, sizeof *place);
+    return place->block != 0 ? slot : NULL;
+}
+
+static void report_stacks(const void *p) {
+    struct guard_place place;
+    const struct guard_slot *slot = see_slot(p, &place);
+    if (slot == NULL)
         return;
     report_stack("allocated", &slot->allocated);
     if (load_acquire(&slot->state) == GUARD_FREED)
         report_stack("freed", &slot->freed);
 }
 
-HAK_RACY void guard_report(const void *address, const char *how) {
-    const struct guard_slot *slot = slot_at(address);
-    uintptr_t at = (uintptr_t)address;
-    if (slot == NULL || slot->block == 0)
+void guard_report(const void *address, const char *how) {
+    struct guard_place place;
+    const struct guard_slot *slot = see_slot(address, &place);
+    if (slot == NULL)
         return;
-    uintptr_t end = slot->block + slot->bytes;
-    if (load_acquire(&slot->state) == GUARD_FREED && at >= slot->begin && at < slot->begin + slot->pages_bytes)
-        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", slot->block, (uint64_t)slot->bytes,
-                  how, (uint64_t)(at - slot->block));
+    uintptr_t at = (uintptr_t)address, end = place.block + place.bytes;
+    if (load_acquire(&slot->state) == GUARD_FREED && at >= place.begin && at < place.begin + place.pages_bytes)
+        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", place.block, (uint64_t)place.bytes,
+                  how, (uint64_t)(at - place.block));
     else if (at >= end)
-        text_line("hakmem: overflow of %x (%u-byte block) by %u bytes, %s", slot->block, (uint64_t)slot->bytes,
+        text_line("hakmem: overflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
                   (uint64_t)(at - end + 1), how);
     else
-        text_line("hakmem: underflow of %x (%u-byte block) by %u bytes, %s", slot->block, (uint64_t)slot->bytes,
-                  (uint64_t)(slot->block - at), how);
+        text_line("hakmem: underflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
+                  (uint64_t)(place.block - at), how);
     report_stacks(address);
 }
 
@@ -156,8 +175,8 @@ static void *place(struct guard_slot *slot, size_t bytes, size_t alignment) {
     end = round_up(block + bytes, page);
     if (!os_commit((void *)begin, end - begin)) /* NOLINT: slots are addresses */
         return NULL;
-    slot->block = block, slot->bytes = bytes;
-    slot->begin = begin, slot->pages_bytes = end - begin;
+    slot->at.block = block, slot->at.bytes = bytes;
+    slot->at.begin = begin, slot->at.pages_bytes = end - begin;
     return (void *)block; /* NOLINT: likewise */
 }
 
@@ -173,7 +192,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     void *p = place(slot, max_size(bytes, 1), alignment);
     if (p != NULL) {
         struct slab *s = slab_at_offset(region_offset(p));
-        s->bytes = slot->bytes;
+        s->bytes = slot->at.bytes;
         store_relaxed(&s->state[0], BLOCK_LIVE);
         capture(&slot->allocated);
     }
@@ -184,7 +203,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
 /* Whether p is the start of the block that the slot has or had. */
 static bool guard_is_block(const struct slab *s, const void *p) {
     const struct guard_slot *slot = slot_of_slab(s);
-    return slot != NULL && slot->block == (uintptr_t)p;
+    return slot != NULL && slot->at.block == (uintptr_t)p;
 }
 
 static void guard_free(struct heap *h, struct slab *s, void *p) {
@@ -192,20 +211,20 @@ static void guard_free(struct heap *h, struct slab *s, void *p) {
     struct guard_slot *slot = slot_of_slab(s);
     uint32_t live = GUARD_LIVE;
     if (unlikely(!guard_is_block(s, p))) {
-        size_t bytes = slot != NULL ? slot->bytes : 0; /* NULL: the pool is just being made */
+        size_t bytes = slot != NULL ? slot->at.bytes : 0; /* NULL: the pool is just being made */
         fail_bad_pointer("free", p, "a block that was never handed out", bytes);
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
-        fail_double_free(p, slot->bytes, FREER_UNKNOWN);       /* report_stacks tells who */
+        fail_double_free(p, slot->at.bytes, FREER_UNKNOWN);    /* report_stacks tells who */
         return;
     }
     block_unsample(&s->state[0], p);
     store_relaxed(&s->state[0], BLOCK_FREE);
     capture(&slot->freed);
-    void *begin = (void *)slot->begin; /* NOLINT: slots are addresses */
-    os_forbid(begin, slot->pages_bytes);
-    os_advise(OS_PURGE, begin, slot->pages_bytes);
+    void *begin = (void *)slot->at.begin; /* NOLINT: slots are addresses */
+    os_forbid(begin, slot->at.pages_bytes);
+    os_advise(OS_PURGE, begin, slot->at.pages_bytes);
     store_relaxed(&slot->freed_at, rmw_add(&guard_pool.frees, 1) + 1);
     PROVEN(guard_freed, store_release(&slot->state, GUARD_FREED));
 }
@@ -233,9 +252,9 @@ static bool guard_size_fits(const void *p, size_t claimed, size_t bytes, bool ex
     return exactly && option(OPT_SUPERSLAB) ? claimed == bytes : claimed <= bytes;
 }
 
-HAK_RACY static void guard_count(const struct slab *s, struct span_use *use) {
+static void guard_count(const struct slab *s, struct span_use *use) {
     use->slots = 1;
-    use->out_bytes = block_state_racy(s, 0) == BLOCK_LIVE ? *(const volatile size_t *)&s->bytes : 0;
+    use->out_bytes = block_state(s, 0) == BLOCK_LIVE ? s->bytes : 0;
 }
 
 const struct kind kind_guard_page = {

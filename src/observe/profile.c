@@ -12,7 +12,6 @@
 #define SCALE 65536 /* of estimated objects */
 
 struct profile hak_profile;
-static _Atomic(char *) profile_memory; /* of the tables; NULL until the first caller has made it. Pairs with itself */
 
 /* ---- memory ---- */
 
@@ -27,12 +26,12 @@ static struct profile_stack *tables(void) {
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
     if (likely(stacks != NULL))
         return stacks;
-    char *memory = load_acquire(&profile_memory);
+    char *memory = load_acquire(&hak_profile.memory);
     if (memory == NULL) {
         char *mine = os_map(OS_RESERVE, NULL, table_bytes());
         if (mine == NULL)
             return NULL;
-        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&profile_memory, &memory, mine))
+        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&hak_profile.memory, &memory, mine))
             os_unmap(mine, table_bytes());
         else
             memory = mine;
@@ -42,8 +41,8 @@ static struct profile_stack *tables(void) {
     }
     stacks = (struct profile_stack *)(void *)memory;
     struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);
-    __atomic_store_n(&hak_profile.samples, samples, __ATOMIC_RELAXED);
-    __atomic_store_n(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES), __ATOMIC_RELAXED);
+    store_relaxed(&hak_profile.samples, samples);
+    store_relaxed(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES));
     uint32_t none = 0;
     rmw_cas(&hak_profile.stacks_used, &none, 1);
     store_release(&hak_profile.stacks, stacks);
@@ -89,7 +88,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
     if (depth == 0)
         return 0;
     for (unsigned i = 0; i < INDEX_PLACES; i++) {
-        _Atomic uint32_t *place = &hak_profile.index[(hash + i) % INDEX_PLACES];
+        _Atomic uint32_t *place = &load_relaxed(&hak_profile.index)[(hash + i) % INDEX_PLACES];
         uint32_t number = load_acquire(place);
         if (number == 0) {
             if (mine == 0)
@@ -112,7 +111,7 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
 static struct profile_sample *place_of(uintptr_t address, unsigned i) {
     unsigned level = i / PROBES;
     uint64_t size = (uint64_t)PROFILE_SAMPLES_MIN << level, first = size - PROFILE_SAMPLES_MIN;
-    return &hak_profile.samples[first + (mix_bits(address >> 4) + i % PROBES) % size];
+    return &load_relaxed(&hak_profile.samples)[first + (mix_bits(address >> 4) + i % PROBES) % size];
 }
 
 static struct profile_sample *profile_claim(uintptr_t address) {

@@ -53,13 +53,14 @@ struct profile_sample {
 struct profile {
     /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
     _Atomic uint64_t wanted_bytes;
-    _Atomic uint64_t told_bytes;            /* sample.c's: the last wanted_bytes that it signalled to all heaps */
-    _Atomic uint64_t dropped;               /* samples that found no place */
-    _Atomic(struct profile_stack *) stacks; /* NULL until the profile is first wanted; then constant */
-    struct profile_sample *samples;         /* PROFILE_SAMPLES; constant once stacks is set */
-    _Atomic uint32_t *index;                /* 2 * PROFILE_STACKS numbers of stacks, 0: none; constant likewise */
-    _Atomic uint32_t stacks_used;           /* entries given out; may exceed PROFILE_STACKS */
-    _Atomic uint32_t levels_used;           /* of samples */
+    _Atomic uint64_t told_bytes;              /* sample.c's: the last wanted_bytes that it signalled to all heaps */
+    _Atomic uint64_t dropped;                 /* samples that found no place */
+    _Atomic(char *) memory;                   /* of the tables; NULL until a caller has made it. Pairs with itself */
+    _Atomic(struct profile_stack *) stacks;   /* NULL until the profile is first wanted; then constant */
+    _Atomic(struct profile_sample *) samples; /* PROFILE_SAMPLES; constant once stacks is set */
+    _Atomic(_Atomic uint32_t *) index;        /* 2 * PROFILE_STACKS numbers of stacks, 0: none; constant likewise */
+    _Atomic uint32_t stacks_used;             /* entries given out; may exceed PROFILE_STACKS */
+    _Atomic uint32_t levels_used;             /* of samples */
 };
 extern HAK_HIDDEN struct profile hak_profile;
 

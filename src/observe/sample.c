@@ -41,7 +41,7 @@ static double random_unit(struct sampler *r) {
     return (double)(((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
 }
 
-static double draw_bytes(struct sampler *r) { return minus_log(random_unit(r)) * r->mean_bytes; }
+static double draw_bytes(struct sampler *r) { return minus_log(random_unit(r)) * load_relaxed(&r->mean_bytes); }
 static uint32_t draw_blocks(struct sampler *r, unsigned c) {
     double blocks = draw_bytes(r) / size_classes[c].block_bytes;
     return blocks < LEFT_MAX ? (uint32_t)blocks : LEFT_MAX;
@@ -77,7 +77,8 @@ static void count_pops(struct heap *h, unsigned c) {
     struct sampler_class *t = &h->sample.tiny[c];
     const struct slab *s = h->current[c];
     uintptr_t last;
-    uint32_t listed = is_no_block(h->list[c]) ? 0 : walk(h->list[c], size_classes[c].blocks, &last);
+    uint32_t listed =
+        is_no_block(load_relaxed(&h->list[c])) ? 0 : walk(load_relaxed(&h->list[c]), size_classes[c].blocks, &last);
     uint32_t in = t->had + (s != NULL ? t->seen - s->countdown : 0);
     uint32_t out = in > listed ? in - listed : 0;
     t->left -= out < t->left ? out : t->left;
@@ -89,20 +90,21 @@ static void count_pops(struct heap *h, unsigned c) {
 /* Joins the rest to the list again. `rest` is cleared before the rest is linked, so a child that a signal handler forks
  * in between can at worst lose blocks. */
 static void join(struct heap *h, unsigned c) {
-    uintptr_t rest = h->sample.tiny[c].rest, last;
+    uintptr_t rest = load_relaxed(&h->sample.tiny[c].rest), last;
     if (rest == 0)
         return;
-    h->sample.tiny[c].rest = 0;
+    store_relaxed(&h->sample.tiny[c].rest, 0);
     atomic_signal_fence(memory_order_seq_cst);
-    if (is_no_block(h->list[c]))
-        h->list[c] = rest;
-    else if (walk(h->list[c], size_classes[c].blocks, &last) != 0)
+    if (is_no_block(load_relaxed(&h->list[c])))
+        store_relaxed(&h->list[c], rest);
+    else if (walk(load_relaxed(&h->list[c]), size_classes[c].blocks, &last) != 0)
         block_link(last, rest);
 }
 
 /* Moves all but the first `keep` blocks of the list to the rest. Returns how many blocks the list has then. */
 static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
-    uintptr_t last = 0, end, first = h->list[c], *rest = &h->sample.tiny[c].rest;
+    uintptr_t last = 0, end, first = load_relaxed(&h->list[c]);
+    _Atomic uintptr_t *rest = &h->sample.tiny[c].rest;
     unsigned n = walk(first, keep, &last);
     uintptr_t off = n != 0 ? block_next(last) : first, terminator = (first & ~(uintptr_t)(SLOT_BYTES - 1)) | 1;
     if (n < keep || is_no_block(off) || !same_slot(off, first))
@@ -110,11 +112,11 @@ static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
     if (n != 0)
         block_link(last, terminator);
     else
-        h->list[c] = terminator;
+        store_relaxed(&h->list[c], terminator);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
-    if (*rest != 0 && walk(off, size_classes[c].blocks, &end) != 0)
-        block_link(end, *rest);
-    *rest = off;
+    if (load_relaxed(rest) != 0 && walk(off, size_classes[c].blocks, &end) != 0)
+        block_link(end, load_relaxed(rest));
+    store_relaxed(rest, off);
     return n;
 }
 
@@ -163,11 +165,12 @@ static void begin_anew(struct heap *h) {
     if (r->guard_mean_bytes != 0)
         often += 1 / r->guard_mean_bytes;
     if (often == 0 || option(OPT_SECURE)) {
-        r->mean_bytes = 0, r->bytes_left = 0;
+        store_relaxed(&r->mean_bytes, 0);
+        r->bytes_left = 0;
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLING);
         return;
     }
-    r->mean_bytes = 1 / often;
+    store_relaxed(&r->mean_bytes, 1 / often);
     if (r->random == 0)
         r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
     r->bytes_left = (int64_t)draw_bytes(r);

@@ -23,7 +23,7 @@
 
 enum sample_purpose { SAMPLE_PROFILE = 1, SAMPLE_GUARD = 2 };
 
-HAK_INLINE bool sample_on(const struct heap *h) { return h->sample.mean_bytes != 0; }
+HAK_INLINE bool sample_on(const struct heap *h) { return load_relaxed(&h->sample.mean_bytes) != 0; }
 /* Starts the heap profile, or stops it with 0. Any thread. */
 void sample_switch(uint64_t mean_bytes);
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */
@@ -83,7 +83,7 @@ HAK_INLINE void sample_emptied(struct heap *h, unsigned c) {
 }
 /* If the list is empty, the part that was cut off becomes the list. */
 HAK_INLINE void sample_rejoin(struct heap *h, unsigned c) {
-    if (unlikely(h->sample.tiny[c].rest != 0) && is_no_block(h->list[c]))
+    if (unlikely(load_relaxed(&h->sample.tiny[c].rest) != 0) && is_no_block(load_relaxed(&h->list[c])))
         sample_take_back(h, c);
 }
 /* The blocks in the list, or SAMPLE_UNCOUNTED. */

@@ -8,8 +8,10 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "base/scratch.h"
+#include "base/snapshot.h"
 #include "secure/secure_span.h"
 #include "base/text.h"
+#include "observe/sample.h"
 
 #include <string.h>
 
@@ -80,9 +82,10 @@ static void add_free_slots(struct heap_report *r) {
 
 /* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
 static size_t add_slots(struct heap_report *r, size_t slot) {
-    const struct slab *s = slab_of_slot(slot);
     struct span_use use = {.tiny_class = TINY_CLASSES};
-    kind_of(s)->count(s, &use);
+    struct slab seen;
+    snapshot(&seen, slab_of_slot(slot), sizeof seen);
+    kind_of(&seen)->count(&seen, &use);
     size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
     size_t slots = max_size(min_size(use.slots, max), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
@@ -99,7 +102,7 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
     return slots;
 }
 
-HAK_RACY static size_t listed_blocks(uintptr_t block, size_t max) {
+HAK_READS_PROGRAM_BYTES static size_t listed_blocks(uintptr_t block, size_t max) {
     size_t blocks = 0;
     while (!is_terminator(block) && region_has(block_word(block)) && blocks < max) {
         uintptr_t next = *(volatile uintptr_t *)block_word(block) ^ hak_region.key;
@@ -113,28 +116,29 @@ HAK_RACY static size_t listed_blocks(uintptr_t block, size_t max) {
 
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
-HAK_RACY static void add_heap(struct heap_report *r, const struct heap *h) {
+static void add_heap(struct heap_report *r, const struct heap *h) {
     r->heaps++;
     r->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
-    bool samples = *(const volatile double *)&h->sample.mean_bytes != 0; /* else its pages are left untouched */
+    bool samples = sample_on(h); /* else its pages are left untouched */
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         size_t bytes = size_classes[c].block_bytes;
-        size_t blocks = listed_blocks(*(const volatile uintptr_t *)&h->list[c], size_classes[c].blocks);
+        size_t blocks = listed_blocks(load_relaxed(&h->list[c]), size_classes[c].blocks);
         if (samples)
-            blocks += listed_blocks(*(const volatile uintptr_t *)&h->sample.tiny[c].rest, size_classes[c].blocks);
+            blocks += listed_blocks(load_relaxed(&h->sample.tiny[c].rest), size_classes[c].blocks);
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
     }
     for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
-        const volatile struct outbox_entry *e = &h->outbox[i];
-        uint32_t number = e->slab;
+        struct outbox_entry e;
+        snapshot(&e, &h->outbox[i], sizeof e);
+        uint32_t number = load_relaxed(&e.slab);
         if (number == 0)
             continue;
         unsigned c = slab_class(slab_of_slot(number - 1));
-        size_t waiting = c < TINY_CLASSES ? e->blocks * (size_t)size_classes[c].block_bytes : 0;
+        size_t waiting = c < TINY_CLASSES ? e.blocks * (size_t)size_classes[c].block_bytes : 0;
         r->live -= (int64_t)waiting;
         r->thread_caches += (int64_t)waiting;
         r->tiny_live[c] -= waiting != 0 ? min_size(waiting, r->tiny_live[c]) : 0;

@@ -456,8 +456,8 @@ void secure_check_at_exit(void) {
 
 /* ---- counting ---- */
 
-HAK_RACY static void secure_count(const struct slab *s, struct span_use *use) {
-    const struct secure_span *span = *(struct secure_span *const volatile *)&s->secure;
+static void secure_count(const struct slab *s, struct span_use *use) {
+    const struct secure_span *span = s->secure;
     uint32_t held = span != NULL ? load_relaxed(&span->held) : 0; /* NULL: we saw the slab's new kind first */
     size_t blocks = 0, all = held != 0 ? min_size(s->blocks, span_states_max(span)) : 0;
     use->slots = s->slots;

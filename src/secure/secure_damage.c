@@ -21,7 +21,7 @@ HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
 
 /* Whether the damage begins right behind the requested bytes, as an overflow of the block does. An underflow of the
  * next block begins at this block's last byte. */
-HAK_RACY static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
+HAK_READS_PROGRAM_BYTES static bool is_damaged_from_start(uintptr_t block, size_t bytes) {
     uint8_t first = *((const volatile uint8_t *)(const volatile void *)block_word(block) + bytes);
     return first != (uint8_t)secure_canary_at(canary_of(block), bytes);
 }

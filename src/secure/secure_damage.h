@@ -16,7 +16,7 @@ HAK_INLINE unsigned secure_index(const struct slab *part, uintptr_t block) {
 /* The last word of the block before, which another thread may hold: that block's canary, or zero if it is free. The
  * other thread writes the word with one store, and before all other bytes, when it puts a canary and when it clears the
  * block. */
-HAK_RACY static inline uint64_t word_before(uintptr_t block) {
+HAK_READS_PROGRAM_BYTES static inline uint64_t word_before(uintptr_t block) {
     return *(const volatile uint64_t *)(const volatile void *)(block_word(block) - 1);
 }
 /* Before the first block of a slab is a guard, which must not be read. */

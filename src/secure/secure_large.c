@@ -411,10 +411,9 @@ static bool secure_large_is_free(const struct block *b, const void *p) {
     return secure_large_find(b->slab, p, &bytes) == SECURE_FREED;
 }
 
-HAK_RACY static void secure_large_count(const struct slab *s, struct span_use *use) {
-    size_t bytes = *(const volatile size_t *)&s->bytes;
+static void secure_large_count(const struct slab *s, struct span_use *use) {
     use->slots = s->span_slots - s->lead_bytes / SLOT_BYTES;
-    use->out_bytes = load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? bytes : 0;
+    use->out_bytes = load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? s->bytes : 0;
 }
 
 static void secure_large_release(struct heap *h) {

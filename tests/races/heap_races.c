@@ -21,12 +21,12 @@ static void gathered_setup(void) {
     slab = kit_full_slab(kit_heap[0], block);
     kit_heap[1]->adoptions_left = 0, kit_heap[1]->undrained_frees = 0;
     outbox_free(kit_heap[1], slab, block[0]);
-    race_expect(kit_heap[1]->outbox_blocks == 1);
+    race_expect(load_relaxed(&kit_heap[1]->outbox_blocks) == 1);
 }
 static void outbox_account(unsigned live) {
     const struct heap *h = kit_heap[1];
     const struct outbox_entry *e = &h->outbox[slot_of(slab) % OUTBOX_ENTRIES];
-    race_expect(h->outbox_blocks == (e->slab != 0 ? e->blocks : 0));
+    race_expect(load_relaxed(&h->outbox_blocks) == (load_relaxed(&e->slab) != 0 ? e->blocks : 0));
     race_expect(!load_relaxed(&h->caches_busy) && !(load_relaxed(&h->caches_flags) & CACHES_FROZEN));
     kit_account(slab, live);
 }
@@ -46,7 +46,7 @@ static void outbox_both(void) {
 static void outbox_2(void) { slab_let_go(kit_heap[2], slab); }
 static void outbox_check(void) {
     outbox_account(KIT_BLOCKS - 3);
-    race_saw(kit_heap[1]->outbox_blocks);
+    race_saw(load_relaxed(&kit_heap[1]->outbox_blocks));
 }
 const struct race outbox_race = {"outbox",     LOSES, outbox_setup, {outbox_0, purger_sends, outbox_2},
                                  outbox_check, 3,     NULL};
@@ -62,7 +62,7 @@ static void home_setup(void) {
 static void home_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void home_check(void) {
     outbox_account(KIT_BLOCKS - 2);
-    race_saw(kit_heap[1]->outbox_blocks);
+    race_saw(load_relaxed(&kit_heap[1]->outbox_blocks));
     race_expect(load_relaxed(&slab->owner) == kit_heap[1]);
 }
 const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 2, NULL};
@@ -92,13 +92,13 @@ static void loan_setup(void) {
     lend_setup();
     race_expect(slab_borrow(kit_heap[1], slab));
     outbox_free(kit_heap[1], slab, block[0]);
-    race_expect(is_on_loan() && kit_heap[1]->lent.slabs == 1 && slab_used(slab) == KIT_BLOCKS - 1);
+    race_expect(is_on_loan() && load_relaxed(&kit_heap[1]->lent.slabs) == 1 && slab_used(slab) == KIT_BLOCKS - 1);
 }
 static void loan_0(void) { free_and_send(1, block[1]); }
 static void loan_2(void) { inbox_push_one(slab, block[2]); }
 static void loan_check(void) {
     outbox_account(KIT_BLOCKS - 3);
-    race_expect(kit_heap[1]->lent.slabs == is_on_loan());
+    race_expect(load_relaxed(&kit_heap[1]->lent.slabs) == is_on_loan());
     race_expect((kit_heap[1]->lent.first != 0) == is_on_loan());
     race_saw(is_on_loan());
 }
@@ -121,7 +121,8 @@ static void loan_end_0(void) {
     got = kit_malloc(kit_heap[1]);
 }
 static void loan_end_check(void) {
-    race_expect(kit_heap[1]->lent.slabs == is_on_loan()); /* each may have found the other there, and left */
+    race_expect(load_relaxed(&kit_heap[1]->lent.slabs) ==
+                is_on_loan()); /* each may have found the other there, and left */
     race_expect((kit_heap[1]->lent.class_first[KIT_CLASS] != 0) == is_on_loan());
     race_expect((got != 0) == (load_relaxed(&slab->owner) == kit_heap[1]));
     race_saw(got != 0 ? 2 : is_on_loan());
@@ -143,7 +144,7 @@ static void lend_1(void) { kit_free(kit_heap[2], block[1]); }
 static void lend_check(void) {
     struct heap *holder = slab_holder(slab); /* NULL if the borrower saw that another thread frees there too */
     race_expect(holder == NULL || is_on_loan() || holder == kit_heap[2]);
-    race_expect(kit_heap[1]->lent.slabs == is_on_loan());
+    race_expect(load_relaxed(&kit_heap[1]->lent.slabs) == is_on_loan());
     race_saw(holder == NULL ? 0 : is_on_loan() ? 1 : 2);
     kit_account(slab, KIT_BLOCKS - 2);
 }

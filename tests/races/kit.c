@@ -124,10 +124,10 @@ void kit_setup(void) {
 }
 
 uintptr_t kit_malloc(struct heap *h) {
-    uintptr_t block = h->list[KIT_CLASS];
+    uintptr_t block = load_relaxed(&h->list[KIT_CLASS]);
     if (is_terminator(block))
         return tiny_refill(h, KIT_CLASS);
-    h->list[KIT_CLASS] = block_next(block);
+    store_relaxed(&h->list[KIT_CLASS], block_next(block));
     *block_word(block) = 0;
     return block;
 }
@@ -191,14 +191,14 @@ void kit_account(const struct slab *s, unsigned live) {
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
         const struct heap *h = kit_heap[i];
         for (unsigned e = 0; e < OUTBOX_ENTRIES; e++)
-            if (h->outbox[e].slab == slot_of(s) + 1)
+            if (load_relaxed(&h->outbox[e].slab) == slot_of(s) + 1)
                 waiting += walk(&t, (uintptr_t)slab_address(s) + h->outbox[e].first);
-        if (same_slot(h->list[KIT_CLASS], (uintptr_t)slab_address(s)))
-            cached += walk(&t, h->list[KIT_CLASS]);
+        if (same_slot(load_relaxed(&h->list[KIT_CLASS]), (uintptr_t)slab_address(s)))
+            cached += walk(&t, load_relaxed(&h->list[KIT_CLASS]));
     }
-    if (!(s->place & PLACE_CURRENT))
-        race_expect(walk(&t, s->list) == slab_listed(s));
-    race_expect(s->carved == slab_listed(s) + waiting + cached + live);
+    if (!slab_is(s, PLACE_CURRENT))
+        race_expect(walk(&t, load_relaxed(&s->list)) == slab_listed(s));
+    race_expect(slab_carved(s) == slab_listed(s) + waiting + cached + live);
     if (owner != OWNER_NONE)
         return;
     race_expect(inbox >> 16 < slab_used(s)); /* otherwise nobody would look into it */

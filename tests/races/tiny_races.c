@@ -73,7 +73,7 @@ static void last_setup(void) { /* the blocks are already gathered */
     kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
     outbox_free(kit_heap[2], slab, block[0]);
     outbox_free(kit_heap[3], slab, block[1]);
-    race_expect(kit_heap[2]->outbox_blocks == 1 && kit_heap[3]->outbox_blocks == 1);
+    race_expect(load_relaxed(&kit_heap[2]->outbox_blocks) == 1 && load_relaxed(&kit_heap[3]->outbox_blocks) == 1);
 }
 static void last_1(void) { outbox_flush(kit_heap[2]); }
 static void last_2(void) { outbox_flush(kit_heap[3]); }
@@ -208,7 +208,7 @@ static void half_listed_setup(void) {
         owned[i] = kit_slab_of(blocks[i * KIT_BLOCKS]);
         for (unsigned j = 0; j < KIT_BLOCKS / 2; j++)
             kit_free(kit_heap[1], blocks[i * KIT_BLOCKS + j]);
-        race_expect(load_relaxed(&owned[i]->owner) == kit_heap[1] && owned[i]->place & PLACE_OWNED);
+        race_expect(load_relaxed(&owned[i]->owner) == kit_heap[1] && slab_is(owned[i], PLACE_OWNED));
     }
 }
 /* Performs the first `stores` of the stores that take a slab off the list. */
@@ -219,16 +219,16 @@ static void take_off(struct heap *h, unsigned at, unsigned stores) {
     if (stores > 1)
         *(next != NULL ? &next->prev : &h->owned.last) = s->prev;
     if (stores > 2)
-        s->place &= (uint8_t)~PLACE_OWNED;
-    h->owned.slabs -= stores > 3;
+        slab_leave(s, PLACE_OWNED);
+    add_owned(&h->owned.slabs, -(stores > 3));
 }
 /* Performs the first `stores` of the stores that put the last slab on the list. */
 static void put_on(struct heap *h, unsigned stores) {
     struct slab *s = owned[OWNED - 1], *prev = owned[OWNED - 2];
     s->next = 0, s->prev = h->owned.last;
-    h->owned.slabs += stores > 0;
+    add_owned(&h->owned.slabs, +(stores > 0));
     if (stores > 1)
-        s->place |= PLACE_OWNED;
+        slab_enter(s, PLACE_OWNED);
     if (stores > 2)
         prev->next = (uint32_t)slot_of(s) + 1;
 }
@@ -239,7 +239,7 @@ static void half_listed_0(void) {
     if (on)
         put_on(h, race_choose(4));
     kind_tiny.empty(h);
-    race_expect(h->owned.first == 0 && h->owned.slabs <= 1);
+    race_expect(h->owned.first == 0 && load_relaxed(&h->owned.slabs) <= 1);
 }
 static void half_listed_check(void) {
     unsigned lost = 0;

@@ -90,6 +90,10 @@ void inside_overwrite_key(void) { hak_region.key = 7; }
 int inside_option_write(const char *name, const char *value) { return option_set(name, value); }
 
 void *inside_heap(void) { return hak_heap; }
+void inside_block_set_live(void *p) {
+    struct slab *s = slab_at_offset(region_offset(p));
+    store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE);
+}
 void inside_rings_disturb(void *heap) {
     caches_freeze(heap);
     caches_thaw(heap);
@@ -117,7 +121,7 @@ void inside_record_class(void *block, unsigned class_id) {
 }
 void inside_record_list(void *block) {
     struct slab *s = slab_at_offset((uintptr_t)block - hak_region.base);
-    s->list = slab_terminator(s);
+    store_relaxed(&s->list, slab_terminator(s));
 }
 void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
@@ -148,20 +152,20 @@ struct inside_tiny_record inside_tiny_record_of(const void *block, void *heap) {
         .owned = owner == OWNER_POOL   ? INSIDE_OWNER_POOL
                  : owner == OWNER_NONE ? INSIDE_OWNER_NONE
                                        : INSIDE_OWNER_HEAP,
-        .current = (s->place & PLACE_CURRENT) != 0,
-        .fresh = (s->place & PLACE_FRESH) != 0,
-        .partial = (s->place & PLACE_PARTIAL) != 0,
-        .carved = s->carved,
+        .current = slab_is(s, PLACE_CURRENT),
+        .fresh = slab_is(s, PLACE_FRESH),
+        .partial = slab_is(s, PLACE_PARTIAL),
+        .carved = slab_carved(s),
         .countdown = s->countdown,
         .floor = s->floor,
         .inbox_blocks = inbox_waiting(s),
     };
     r.inbox_newest =
         r.inbox_blocks != 0 ? index_in(s, (uintptr_t)slab_address(s) + (load_acquire(&s->inbox) & 0xffff)) : -1;
-    put_list(s, s->list, r.list);
-    put_list(s, h->list[slab_class(s)], r.heap_list);
+    put_list(s, load_relaxed(&s->list), r.list);
+    put_list(s, load_relaxed(&h->list[slab_class(s)]), r.heap_list);
     const struct outbox_entry *e = &h->outbox[slot_of(s) % OUTBOX_ENTRIES];
-    r.outbox_blocks = e->slab == slot_of(s) + 1 ? e->blocks : 0;
+    r.outbox_blocks = load_relaxed(&e->slab) == slot_of(s) + 1 ? e->blocks : 0;
     return r;
 }
 

@@ -78,7 +78,7 @@ static void toy_release(struct heap *h) {
 }
 
 static void toy_count(const struct slab *s, struct span_use *use) {
-    bool live = block_state_racy(s, 0) == BLOCK_LIVE;
+    bool live = block_state(s, 0) == BLOCK_LIVE;
     use->slots = 1;
     *(live ? &use->out_bytes : &use->cached_bytes) = SLOT_BYTES;
 }
