@@ -125,7 +125,7 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     count(&h->pool.counters, COUNT_mid_retired);
     forget_thin(s);
     mid_set_kind(s, slots, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), slots, c + 1);
+    pool_give(&h->pool, slot_of(s), slots, c + 1, true);
     return 0;
 }
 

@@ -112,7 +112,7 @@ void slab_release(struct heap *h, struct slab *s) {
     count(&h->pool.counters, COUNT_slabs_emptied);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
-    pool_give(&h->pool, slot_of(s), 1, c + 1);
+    pool_give(&h->pool, slot_of(s), 1, c + 1, true);
 }
 
 /* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
