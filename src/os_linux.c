@@ -84,10 +84,14 @@ size_t os_page_bytes(void) {
     return known;
 }
 
-static bool advise(void *address, size_t bytes, int advice) {
+bool os_advise(enum os_advice advice, void *address, size_t bytes) {
+    static const int native[] = {
+        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
+        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
+        [OS_NO_DUMP] = MADV_DONTDUMP};
     int saved = errno;
-    bool done = madvise(address, bytes, advice) == 0;
-    done |= advice == MADV_POPULATE_WRITE && errno != EINVAL;
+    bool done = madvise(address, bytes, native[advice]) == 0;
+    done |= advice == OS_POPULATE && errno != EINVAL;
     errno = saved;
     return done;
 }
@@ -110,7 +114,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
         return OS_OCCUPIED;
     }
     if (kind == OS_RESERVE) /* gdb's gcore reads what cannot be accessed, too, and writes it as zeroes: all 16 TiB */
-        advise(got, bytes, MADV_DONTDUMP);
+        os_advise(OS_NO_DUMP, got, bytes);
     return got;
 }
 
@@ -131,14 +135,6 @@ static bool protect(void *address, size_t bytes, int protection) {
 bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
 bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PROT_READ); }
-
-bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {
-        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
-        [OS_NO_DUMP] = MADV_DONTDUMP};
-    return advise(address, bytes, native[advice]);
-}
 
 /* What is committed differs for a moment from both its neighbours, which is one mapping more. When the process may have none,
  * all the rest is shown, which changes a mapping as a whole, and hidden again. */

@@ -204,15 +204,6 @@ static bool shrank(void) {
     return half;
 }
 
-/* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting a
- * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
-static bool has_purger(struct client *c, bool wanted) {
-    bool may_start, there = presence_find_purger(&may_start);
-    if (may_start && wanted)
-        c->chores |= CHORE_PURGER;
-    return there;
-}
-
 void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     size_t empty = account_settle(c);
@@ -227,7 +218,11 @@ void retain_settle(struct client *c) {
     limits_check(c);
     size_t bound = bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
-    bool purger = has_purger(c, over || account_active_slots() >= PURGER_FROM_SLOTS);
+    /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
+     * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
+    bool may_start, purger = presence_find_purger(&may_start);
+    if (may_start && (over || account_active_slots() >= PURGER_FROM_SLOTS))
+        c->chores |= CHORE_PURGER;
     if (over && !(purger && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_empty(c, bound - bound / 4);
     if (account_cached_superslabs() > purge_cache_max())
