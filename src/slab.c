@@ -65,34 +65,28 @@ static void list_owned(struct heap *h, struct slab *s) {
     lists->last = number_of(s);
 }
 
-static void unlist_from_class(struct slab_lists *lists, struct slab *s) {
-    uint32_t *first = &lists->class_first[slab_class(s)];
-    if (*first == number_of(s))
-        *first = s->class_next;
-    else if (s->class_prev != 0)
-        slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
-    if (s->class_next != 0)
-        slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
-}
-
-static void unlist_owned(struct slab_lists *lists, struct slab *s) {
-    if (PROVEN(unlist_first, lists->first == number_of(s)))
-        lists->first = s->next;
-    else if (s->prev != 0)
-        slab_of_slot(s->prev - 1)->next = s->next;
-    if (lists->last == number_of(s))
-        lists->last = s->prev;
-    else if (s->next != 0)
-        slab_of_slot(s->next - 1)->prev = s->prev;
-}
-
 void slab_unlist(struct heap *h, struct slab *s) {
     struct slab_lists *lists = lists_of(h, s);
+    uint32_t number = number_of(s), *class_first = &lists->class_first[slab_class(s)];
     bool was_owned = s->place & PLACE_OWNED, was_thin = s->place & PLACE_THIN;
-    if (s->place & PLACE_PARTIAL)
-        unlist_from_class(lists, s);
-    if (was_owned)
-        unlist_owned(lists, s);
+    if (s->place & PLACE_PARTIAL) {
+        if (*class_first == number)
+            *class_first = s->class_next;
+        else if (s->class_prev != 0)
+            slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
+        if (s->class_next != 0)
+            slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
+    }
+    if (was_owned) {
+        if (PROVEN(unlist_first, lists->first == number))
+            lists->first = s->next;
+        else if (s->prev != 0)
+            slab_of_slot(s->prev - 1)->next = s->next;
+        if (lists->last == number)
+            lists->last = s->prev;
+        else if (s->next != 0)
+            slab_of_slot(s->next - 1)->prev = s->prev;
+    }
     atomic_signal_fence(memory_order_seq_cst);
     s->place &= (uint8_t) ~(PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
     atomic_signal_fence(memory_order_seq_cst);
@@ -125,7 +119,8 @@ static bool check_current(struct heap *h, struct slab *s) {
         return false;
     if (size_classes[c].blocks > CHECK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
         slab_check_after(h, s, CHECK_LATER_FREES);
-        sample_refilled(h, c, SAMPLE_UNCOUNTED);
+        if (unlikely(sample_on(h)))
+            sample_cut(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
     unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
@@ -138,7 +133,8 @@ static bool check_current(struct heap *h, struct slab *s) {
     }
     h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
     slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + CHECK_FREES_A_BLOCK * listed);
-    sample_refilled(h, c, listed);
+    if (unlikely(sample_on(h)))
+        sample_cut(h, c, listed);
     return false;
 }
 
@@ -168,10 +164,17 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
     return s->countdown == 0;
 }
 
-/* So many blocks of a usable slab are out. */
-static void count_to_thin(struct slab *s, unsigned out) {
-    unsigned blocks = size_classes[slab_class(s)].blocks, thin = blocks / THIN_SHARE;
-    unsigned floor = out > thin ? thin : out > THIN_BLOCKS && blocks <= THIN_OF_BLOCKS_MAX ? THIN_BLOCKS : 0;
+/* Sets the countdown of a slab with `out` blocks out to the next number that matters: worth using again, thin, thin once more,
+ * empty. */
+static void set_countdown(struct slab *s, unsigned out) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    unsigned thin = c->blocks / THIN_SHARE, floor = 0;
+    if (out == c->blocks)
+        floor = out - c->reuse_at;
+    else if (out > thin)
+        floor = thin;
+    else if (out > THIN_BLOCKS && c->blocks <= THIN_OF_BLOCKS_MAX)
+        floor = THIN_BLOCKS;
     s->floor = (uint16_t)floor;
     s->countdown = out - floor;
 }
@@ -206,7 +209,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         return true;
     }
     bool thin = slab_is_usable(s);
-    count_to_thin(s, s->floor);
+    set_countdown(s, s->floor);
     if (thin) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, s->place & PLACE_OWNED)) {
@@ -268,14 +271,16 @@ void slab_make_current(struct heap *h, struct slab *s) {
     s->place |= PLACE_CURRENT;
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     h->list[c] = list;
-    sample_made_current(h, c, listed);
+    if (unlikely(sample_on(h)))
+        sample_made_current(h, c, listed);
 }
 
 struct slab *slab_leave_current(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (s == NULL)
         return NULL;
-    sample_emptied(h, c);
+    if (unlikely(sample_on(h)))
+        sample_take_back(h, c);
     uintptr_t list = h->list[c]; /* counted first: while nobody has it search_lists does not meet its blocks */
     unsigned listed = list != slab_terminator(s) ? links_count(s, &list) : 0;
     h->list[c] = slab_terminator(s);
@@ -283,7 +288,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     h->current[c] = NULL;
     s->free_to = &s->list;
     unsigned out = slab_used(s) - listed;
-    count_to_thin(s, out);
+    set_countdown(s, out);
     s->place &= (uint8_t)~PLACE_CURRENT;
     s->list = list;
     if (out != 0)
@@ -348,13 +353,6 @@ void slab_keep(struct heap *h, struct slab *s) {
     evict_above_max(h, s);
 }
 
-/* From now on the countdown ends when the slab is worth using again. */
-static void count_to_reuse(struct slab *s) {
-    const struct size_class *c = &size_classes[slab_class(s)];
-    s->floor = (uint16_t)(c->blocks - c->reuse_at);
-    s->countdown = c->reuse_at;
-}
-
 /* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that frees what
  * it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
@@ -365,38 +363,34 @@ void slab_give_up_current(struct heap *h, unsigned c) {
         slab_keep(h, s);
         return;
     }
-    /* Before the inbox is looked at, where they may have gone. */
-    bool own_frees = !heap_may_have_gathered(h, s);
-    if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
-        h->returns[c] = 0;
-    if (h->returns[c] == 0 || slab_used(s) != size_classes[c].blocks) {
-        slab_let_go(h, s);
-        return;
+    if (h->returns[c] != 0) {
+        /* Before the inbox is looked at, where they may have gone. */
+        bool own_frees = !heap_may_have_gathered(h, s);
+        if (load_relaxed(&s->inbox) != 0) { /* others free this class, too */
+            h->returns[c] = 0;
+        } else if (slab_used(s) == size_classes[c].blocks) {
+            h->returns[c]--;
+            s->own_frees = own_frees;
+            PROVEN(keep_list, list_owned(h, s));
+            evict_above_max(h, s);
+            return;
+        }
     }
-    h->returns[c]--;
-    count_to_reuse(s);
-    s->own_frees = own_frees;
-    PROVEN(keep_list, list_owned(h, s));
-    evict_above_max(h, s);
+    slab_let_go(h, s);
 }
 
 void slab_let_go(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
     HAK_ASSERT(h->current[c] != s);
-    slab_unlist(h, s);
+    if (s->place & (PLACE_OWNED | PLACE_PARTIAL))
+        slab_unlist(h, s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     for (;;) {
         s->place = 0;
-        unsigned used = slab_used(s);
-        if (load_relaxed(&s->inbox) != 0) {
-            if (slab_drain_inbox(h, s)) /* true: that emptied the slab */
-                return;
-            used = slab_used(s);
-        }
-        if (used == size_classes[c].blocks && slab_is_usable(s))
-            count_to_reuse(s);
+        if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
+            return;
         bool usable = slab_is_usable(s);
         store_relaxed(&s->out, slab_used(s));
         store_relaxed(&s->due, usable ? 0 : s->countdown);
@@ -469,8 +463,13 @@ struct slab *slab_end_loan(struct heap *h, struct slab *s) {
     return s;
 }
 
-struct slab *slab_borrowed_first(struct heap *h, unsigned c) {
+struct slab *slab_take_usable(struct heap *h, unsigned c) {
     struct slab *s = NULL;
+    if (h->owned.class_first[c] != 0) {
+        s = slab_of_slot(h->owned.class_first[c] - 1);
+        slab_unlist(h, s);
+        return s;
+    }
     if (caches_enter(h) && h->lent.class_first[c] != 0)
         s = slab_end_loan(h, slab_of_slot(h->lent.class_first[c] - 1));
     caches_leave(h);

@@ -114,7 +114,7 @@ static void loan_end_setup(void) {
         outbox_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
 }
 static void loan_end_0(void) {
-    struct slab *s = slab_borrowed_first(kit_heap[1], KIT_CLASS);
+    struct slab *s = slab_take_usable(kit_heap[1], KIT_CLASS);
     if (s == NULL)
         return;
     slab_make_current(kit_heap[1], s);
