@@ -73,13 +73,17 @@ HAK_INLINE bool is_asked(const struct heap *h) {
     return unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen);
 }
 
+HAK_INLINE bool has_chores(const struct heap *h) {
+    return unlikely(h->pool.chores != 0 || is_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
+}
+
 /* At the end of a slow path, when nothing is half-done. */
-HAK_INLINE void do_chores(struct heap *h) {
-    if (unlikely(h->pool.chores != 0))
+HAK_COLD static void do_chores(struct heap *h) {
+    if (h->pool.chores != 0)
         chores_do(h);
     if (is_asked(h))
         give_back_as_asked(h);
-    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_STALE))
+    if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
 }
 
@@ -167,7 +171,7 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
     }
     if (unlikely(p == NULL))
         no_memory(h);
-    if (h == hak_heap)
+    if (h == hak_heap && has_chores(h))
         do_chores(h);
     thread_leave(h);
     return p;
@@ -197,7 +201,8 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
         return allocate_any(bytes);
     uintptr_t block = tiny_refill(h, c);
-    do_chores(h);
+    if (has_chores(h))
+        do_chores(h);
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
@@ -433,7 +438,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
         if (moved != NULL)
             resample(h, slab_at_offset(region_offset(moved)), moved, bytes);
     }
-    if (h == hak_heap)
+    if (h == hak_heap && has_chores(h))
         do_chores(h);
     thread_leave(h);
     return moved;

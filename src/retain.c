@@ -162,7 +162,7 @@ bool retain_may_keep(size_t slots) {
 
 /* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
 static void retain_request_scans(struct client *c, size_t slots) {
-    if (slots == 0 || account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+    if (account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
     c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
     c->chores |= CHORE_SCAN;
@@ -211,7 +211,9 @@ void retain_settle(struct client *c) {
     c->start = 0;
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
-    retain_request_scans(c, max_size(c->unused_taken, growth_slots()));
+    size_t grown = max_size(c->unused_taken, growth_slots());
+    if (grown != 0)
+        retain_request_scans(c, grown);
     c->unused_taken = 0;
     if (!c->is_purger)
         presence_settled();

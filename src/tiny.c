@@ -83,7 +83,12 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
 
-/* Blocks of the current slab that cost no new memory. */
+/* Free blocks that cost no new memory. The list of a current slab is the heap's. */
+static bool has_free(const struct slab *s) {
+    return !is_terminator(*s->free_to) || load_relaxed(&s->inbox) != 0 || s->purged_pages != 0;
+}
+
+/* Such blocks of the current slab. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (!is_terminator(h->list[c]))
@@ -253,9 +258,9 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
         sample_rejoin(h, c);
     h->bulk_frees = 0;
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
-    uintptr_t block = current != NULL || !is_terminator(h->list[c]) ? take_free(h, c) : 0;
-    if (block == 0 && fresh != NULL && fresh != current &&
-        (!is_terminator(fresh->list) || load_relaxed(&fresh->inbox) != 0 || fresh->purged_pages != 0)) {
+    bool listed = current != NULL ? has_free(current) : !is_terminator(h->list[c]);
+    uintptr_t block = listed ? take_free(h, c) : 0;
+    if (block == 0 && fresh != NULL && fresh != current && has_free(fresh)) {
         slab_make_current(h, fresh);
         block = take_free(h, c);
     }
