@@ -42,6 +42,7 @@ HAK_INLINE bool bitset_has(const struct bitset_family *f, unsigned set, size_t i
     return load_relaxed(bitset_word(f, set, 0, index >> 6)) >> (index & 63) & 1;
 }
 
+/* Would bitset_find find no member at all? */
 HAK_INLINE bool bitset_is_empty(const struct bitset_family *f, unsigned set) {
     return load_acquire(bitset_word(f, set, f->levels - 1, 0)) == 0;
 }

@@ -30,7 +30,7 @@
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
-/* The list becomes the heap's; `blocks` it has, SAMPLE_UNCOUNTED will do. */
+/* Hands out the first block of a list, which becomes the heap's. `blocks`: how many it has, or SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
