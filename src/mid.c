@@ -262,7 +262,7 @@ static void heed_bound(struct heap *h) {
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
  * once more is retained than may be. */
 static void mid_became_thin(struct heap *h, struct slab *s) {
-    if (presence_clients() != 1 || rmw_swap(&s->kept_thin, true))
+    if (!presence_is_alone() || rmw_swap(&s->kept_thin, true))
         return;
     rmw_add(&kept_thin.slots, s->slots);
     size_t next = load_relaxed(&kept_thin.next);

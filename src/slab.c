@@ -182,7 +182,7 @@ static void set_countdown(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (presence_clients() != 1 || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (!presence_is_alone() || (s->place & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
         return;
     bool counted = s->place & PLACE_THIN;
     if (retain_may_keep(h->thin_slabs + !counted)) {
@@ -322,7 +322,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 
 /* How many slabs the heap may own. While its thread is alone nobody else can want them. */
 static size_t owned_max(struct heap *h) {
-    if (presence_clients() == 1)
+    if (presence_is_alone())
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return option(OPT_OWNED_SLABS) + h->owned_credit;
@@ -411,12 +411,12 @@ void slab_let_go(struct heap *h, struct slab *s) {
 static _Atomic bool in_demand[TINY_CLASSES];
 
 void slab_wanted(unsigned c) {
-    if (presence_clients() != 1 && !load_relaxed(&in_demand[c]))
+    if (!presence_is_alone() && !load_relaxed(&in_demand[c]))
         store_relaxed(&in_demand[c], true);
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && presence_clients() != 1 && presence_minds_sleepers();
+    return h->bulk_frees >= LOAN_FROM_FREES && !presence_is_alone() && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */
@@ -448,7 +448,7 @@ bool slab_borrow(struct heap *h, struct slab *s) {
 
 void slab_check_loan(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    if (presence_clients() == 1)
+    if (presence_is_alone())
         slab_keep(h, slab_end_loan(h, s));
     bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
     if (!gone && load_relaxed(&s->inbox) != 0)
