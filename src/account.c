@@ -8,8 +8,8 @@ size_t account_settle(struct client *c) {
     int64_t change = account_pair(c->active_delta, c->empty_delta);
     c->active_delta = 0;
     c->empty_delta = 0;
-    return account_empty_of(change != 0 ? rmw_add(&hak_account.slots, change) + change
-                                        : load_relaxed(&hak_account.slots));
+    int64_t slots = change != 0 ? rmw_add(&hak_account.slots, change) + change : load_relaxed(&hak_account.slots);
+    return account_not_negative(account_empty_of(slots));
 }
 
 bool account_add_resident(size_t slots, size_t max) {
@@ -27,7 +27,4 @@ void account_count_empty(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_
 
 void account_count_cached(int change) { rmw_add(&hak_account.cached_superslabs, change); }
 
-size_t account_cached_superslabs(void) {
-    int64_t n = load_relaxed(&hak_account.cached_superslabs);
-    return n > 0 ? (size_t)n : 0;
-}
+size_t account_cached_superslabs(void) { return account_not_negative(load_relaxed(&hak_account.cached_superslabs)); }

@@ -50,20 +50,21 @@ struct account {
 extern HAK_HIDDEN struct account hak_account;
 
 HAK_INLINE int64_t account_pair(int64_t active, int64_t empty) { return active + empty * ((int64_t)1 << 32); }
-/* What a pair holds. 0 for a number that is negative for a moment, while threads settle in another order than they took. */
-HAK_INLINE size_t account_active_of(int64_t pair) { return (int32_t)pair > 0 ? (size_t)(int32_t)pair : 0; }
-HAK_INLINE size_t account_empty_of(int64_t pair) {
-    int64_t n = (pair - (int32_t)pair) >> 32;
-    return n > 0 ? (size_t)n : 0;
-}
-HAK_INLINE int64_t account_resident_of(int64_t pair) { return (int32_t)pair + ((pair - (int32_t)pair) >> 32); }
+HAK_INLINE int64_t account_active_of(int64_t pair) { return (int32_t)pair; }
+HAK_INLINE int64_t account_empty_of(int64_t pair) { return (pair - (int32_t)pair) >> 32; }
+HAK_INLINE int64_t account_resident_of(int64_t pair) { return account_active_of(pair) + account_empty_of(pair); }
+/* A number is negative for a moment while threads settle in another order than they took. */
+HAK_INLINE size_t account_not_negative(int64_t n) { return n > 0 ? (size_t)n : 0; }
 
 /* Slots by state, as of the last settlings and additions; resident are ACTIVE and EMPTY ones. */
-HAK_INLINE size_t account_active_slots(void) { return account_active_of(load_relaxed(&hak_account.slots)); }
-HAK_INLINE size_t account_empty_slots(void) { return account_empty_of(load_relaxed(&hak_account.slots)); }
+HAK_INLINE size_t account_active_slots(void) {
+    return account_not_negative(account_active_of(load_relaxed(&hak_account.slots)));
+}
+HAK_INLINE size_t account_empty_slots(void) {
+    return account_not_negative(account_empty_of(load_relaxed(&hak_account.slots)));
+}
 HAK_INLINE size_t account_resident_slots(void) {
-    int64_t n = account_resident_of(load_relaxed(&hak_account.slots));
-    return n > 0 ? (size_t)n : 0;
+    return account_not_negative(account_resident_of(load_relaxed(&hak_account.slots)));
 }
 
 /* Adds what the client counted to the totals, and starts it anew. Returns the EMPTY slots there are then. */

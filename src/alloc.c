@@ -72,12 +72,17 @@ HAK_INLINE bool is_asked(const struct heap *h) {
     return unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen);
 }
 
+HAK_INLINE bool has_chores(const struct heap *h) {
+    return unlikely(h->pool.chores != 0 || is_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
+}
+
 /* At the end of a slow path, when nothing is half-done. */
-HAK_INLINE void do_chores(struct heap *h) {
-    chores_check(h);
+HAK_COLD static void do_chores(struct heap *h) {
+    if (h->pool.chores != 0)
+        chores_do(h);
     if (is_asked(h))
         give_back_as_asked(h);
-    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_STALE))
+    if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
 }
 
@@ -87,23 +92,15 @@ HAK_COLD static void *give_back_and_return(struct heap *h, void *block) {
     return block;
 }
 
-/* Does a class have blocks of this size and alignment? */
-static bool is_small(size_t bytes, size_t alignment) {
-    return bytes <= MID_BYTES_MAX && alignment == 1 && option(OPT_SUPERSLAB);
-}
-
-/* The choice of kind. */
+/* The choice of kind. Tiny and mid blocks have the alignment of their class, no other. */
 static const struct kind *kind_for(size_t bytes, size_t alignment) {
     if (option(OPT_SECURE))
         return &kind_secure_small;
-    if (is_small(bytes, alignment))
+    if (!option(OPT_SUPERSLAB))
+        return &kind_huge;
+    if (bytes <= MID_BYTES_MAX && alignment == 1)
         return bytes <= TINY_BYTES_MAX ? &kind_tiny : &kind_mid;
-    bool large = bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX && option(OPT_SUPERSLAB);
-    return large ? &kind_large : &kind_huge;
-}
-
-static void *take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    return kind_for(bytes, alignment)->malloc(h, bytes, alignment, zero);
+    return bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX ? &kind_large : &kind_huge;
 }
 
 /* ---- sampling ---- */
@@ -122,20 +119,22 @@ static size_t natural_alignment(size_t bytes) {
     return block & -block;
 }
 
-/* `take`, while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
-HAK_NOINLINE static void *take_sampled(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    bool tiny = bytes <= TINY_BYTES_MAX && is_small(bytes, alignment);
+/* Allocates while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
+HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, size_t bytes, size_t alignment,
+                                       bool *zero) {
+    bool tiny = kind == &kind_tiny;
     unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
     size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
     if (likely(sample.purposes == 0) || h->pool.in_start)
-        return take(h, bytes, alignment, zero);
+        return kind->malloc(h, bytes, alignment, zero);
     void *p = NULL;
-    if (sample.purposes & SAMPLE_GUARD && is_small(bytes, alignment))
+    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid))
         p = guard_malloc(h, bytes, natural_alignment(bytes));
-    bool shown = tiny && sample.purposes & SAMPLE_PROFILE;
-    if (p == NULL)
-        p = take(h, shown ? round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)) : bytes, alignment, zero);
+    if (p == NULL && tiny && sample.purposes & SAMPLE_PROFILE)
+        p = kind_mid.malloc(h, round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)), alignment, zero);
+    else if (p == NULL)
+        p = kind->malloc(h, bytes, alignment, zero);
     if (p != NULL && sample.purposes & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
     return p;
@@ -167,11 +166,11 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
         if (unlikely(tries != 0))
             alloc_empty_caches(h);
         bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
-        p = samples ? take_sampled(h, bytes, alignment, zero) : kind->malloc(h, bytes, alignment, zero);
+        p = samples ? take_sampled(h, kind, bytes, alignment, zero) : kind->malloc(h, bytes, alignment, zero);
     }
     if (unlikely(p == NULL))
         no_memory(h);
-    if (h == hak_heap)
+    if (h == hak_heap && has_chores(h))
         do_chores(h);
     thread_leave(h);
     return p;
@@ -201,7 +200,8 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
         return allocate_any(bytes);
     uintptr_t block = tiny_refill(h, c);
-    do_chores(h);
+    if (has_chores(h))
+        do_chores(h);
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
@@ -242,7 +242,7 @@ HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
 
 void *alloc_aligned(size_t alignment, size_t bytes) {
     if (likely(classes_align(bytes, alignment)))
-        return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment));
+        return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment), alloc_slow);
     bool zero;
     return allocate(bytes, alignment, &zero);
 }
@@ -257,7 +257,7 @@ void *alloc_calloc(size_t n, size_t bytes) {
     if (unlikely(__builtin_mul_overflow(n, bytes, &whole)))
         return no_memory(NULL);
     if (whole <= TINY_BYTES_MAX) {
-        void *p = alloc_malloc(whole);
+        void *p = alloc_malloc(whole, alloc_slow);
         return p != NULL ? memset(p, 0, whole) : NULL;
     }
     bool zero;
@@ -353,7 +353,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by
         check_maker(p, by == FREED_BY_DELETE_ARRAY);
     if (unlikely(!size_fits(&b, p, bytes, by != FREED_BY_FREE)))
         fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
-    alloc_free(p);
+    alloc_free(p, alloc_free_other);
 }
 
 /* The hit path of a tiny size: the slab p lies in, if its class is one for so many bytes. Classes of other tiers lie above. */
@@ -437,7 +437,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
         if (moved != NULL)
             resample(h, slab_at_offset(region_offset(moved)), moved, bytes);
     }
-    if (h == hak_heap)
+    if (h == hak_heap && has_chores(h))
         do_chores(h);
     thread_leave(h);
     return moved;
@@ -445,14 +445,14 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
 
 void *alloc_realloc(void *p, size_t bytes) {
     if (p == NULL)
-        return alloc_malloc(bytes);
+        return alloc_malloc(bytes, alloc_slow);
     struct block b = lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;
     }
     if (bytes == 0) { /* as glibc */
-        alloc_free(p);
+        alloc_free(p, alloc_free_other);
         return NULL;
     }
     if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)
@@ -461,7 +461,7 @@ void *alloc_realloc(void *p, size_t bytes) {
     if (moved != NULL)
         return moved;
     int error = errno;
-    moved = alloc_malloc(bytes);
+    moved = alloc_malloc(bytes, alloc_slow);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
         if (moved != NULL)
@@ -469,7 +469,7 @@ void *alloc_realloc(void *p, size_t bytes) {
         return moved;
     }
     memcpy(moved, p, min_size(bytes, b.bytes));
-    alloc_free(p);
+    alloc_free(p, alloc_free_other);
     if (hak_heap->number != HEAP_NONE)
         count(&hak_heap->pool.counters, COUNT_realloc_copied);
     return moved;

@@ -26,7 +26,7 @@ void alloc_delete_other(struct slab *s, void *p);
 void alloc_delete_array_other(struct slab *s, void *p);
 
 /* `slow`: one of the above. */
-HAK_INLINE void *alloc_malloc_else(size_t bytes, void *(*slow)(size_t bytes)) {
+HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     struct heap *h = hak_heap;
     if (unlikely(bytes > TINY_BYTES_MAX))
         return slow(bytes);
@@ -40,8 +40,6 @@ HAK_INLINE void *alloc_malloc_else(size_t bytes, void *(*slow)(size_t bytes)) {
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
 }
-
-HAK_INLINE void *alloc_malloc(size_t bytes) { return alloc_malloc_else(bytes, alloc_slow); }
 
 /* p lies in the slab's slot. */
 HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab *s, void *p)) {
@@ -59,13 +57,12 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
         alloc_countdown_ended(s);
 }
 
-HAK_INLINE void alloc_free_else(void *p, void (*other)(struct slab *s, void *p)) {
+HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */
         return alloc_free_slow(p);
     alloc_free_in(slab_at_offset(offset), p, other);
 }
-HAK_INLINE void alloc_free(void *p) { alloc_free_else(p, alloc_free_other); }
 
 /* The rest of the interface, as the exported functions need it. All set errno as glibc does. */
 void *alloc_calloc(size_t count, size_t bytes);

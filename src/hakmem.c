@@ -13,10 +13,10 @@
 
 START_LIBRARY_WANTED;
 
-void *hak_malloc(size_t size) { return alloc_malloc(size); }
+void *hak_malloc(size_t size) { return alloc_malloc(size, alloc_slow); }
 void *hak_calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
 void *hak_realloc(void *block, size_t size) { return alloc_realloc(block, size); }
-void hak_free(void *block) { alloc_free(block); }
+void hak_free(void *block) { alloc_free(block, alloc_free_other); }
 void hak_free_sized(void *block, size_t size) { alloc_free_sized(block, size); }
 
 void *hak_aligned_alloc(size_t alignment, size_t size) {
@@ -32,7 +32,7 @@ size_t hak_good_size(size_t size) { return alloc_good_size(size); }
 int hak_expand(void *block, size_t size) { return block != NULL && alloc_expand(block, size); }
 
 void *hak_alloc_at_least(size_t size, size_t *usable) {
-    void *block = alloc_malloc(size);
+    void *block = alloc_malloc(size, alloc_slow);
     *usable = alloc_usable(block, "hak_alloc_at_least");
     return block;
 }

@@ -32,9 +32,10 @@ struct outbox_entry {
 
 /* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */
 struct slab_lists {
-    uint32_t first, last;               /* all, oldest first */
-    _Atomic uint32_t slabs;             /* how many */
-    uint32_t class_first[TINY_CLASSES]; /* the usable ones of the class */
+    uint32_t first, last;   /* all, oldest first */
+    _Atomic uint32_t slabs; /* how many */
+    _Atomic uint32_t
+        class_first[TINY_CLASSES]; /* the usable ones of the class. Also read while the purger has the list */
 };
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */

@@ -28,7 +28,7 @@ static void check_canary(const struct slab *s) {
 static void give_span(struct heap *h, struct slab *s) {
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), s->slots, 0);
+    pool_give(&h->pool, slot_of(s), s->slots, 0, true);
 }
 
 static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
@@ -107,7 +107,7 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
     s->bytes = wanted * SLOT_BYTES;
     large_set_bytes(s, bytes, false);
     if (wanted < have)
-        pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0);
+        pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0, true);
     return true;
 }
 

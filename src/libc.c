@@ -37,8 +37,8 @@ struct mallinfo2 mallinfo2(void);
 void malloc_stats(void);
 int malloc_info(int options, FILE *stream);
 
-HAK_API void *malloc(size_t size) { return alloc_malloc(size); }
-HAK_API void free(void *block) { alloc_free(block); }
+HAK_API void *malloc(size_t size) { return alloc_malloc(size, alloc_slow); }
+HAK_API void free(void *block) { alloc_free(block, alloc_free_other); }
 HAK_API void *calloc(size_t count, size_t size) { return alloc_calloc(count, size); }
 HAK_API void *realloc(void *block, size_t size) { return alloc_realloc(block, size); }
 
@@ -98,7 +98,7 @@ HAK_API void *pvalloc(size_t size) {
 
 HAK_API size_t malloc_usable_size(void *block) { return alloc_usable(block, "malloc_usable_size"); }
 
-HAK_API void cfree(void *block) { alloc_free(block); }
+HAK_API void cfree(void *block) { alloc_free(block, alloc_free_other); }
 HAK_API void free_sized(void *block, size_t size) { alloc_free_sized(block, size); }
 HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
     (void)alignment;

@@ -70,17 +70,14 @@ bool limits_admit(struct client *c, size_t slots) {
 
 /* ---- nearness ---- */
 
-static uint64_t nearest_limit(void) {
-    uint64_t hard = option(OPT_HARD_LIMIT), soft = option(OPT_SOFT_LIMIT), min = limits_cgroup_bytes();
-    if (hard != 0 && hard < min)
-        min = hard;
-    return soft != 0 && soft < min ? soft : min;
-}
-
 void limits_check(struct client *c) {
-    uint64_t limit = nearest_limit();
+    uint64_t hard = option(OPT_HARD_LIMIT), soft = option(OPT_SOFT_LIMIT), limit = limits_cgroup_bytes();
+    if (hard != 0)
+        limit = min_size(limit, hard);
+    if (soft != 0)
+        limit = min_size(limit, soft);
     bool was = limits_near();
-    if (unlikely(load_relaxed(&hak_limits.over_soft)) && option(OPT_SOFT_LIMIT) == 0)
+    if (unlikely(load_relaxed(&hak_limits.over_soft)) && soft == 0)
         store_relaxed(&hak_limits.over_soft, false);
     if (unlikely(limit != CGROUP_NO_NUMBER || was)) {
         size_t counted = limits_counted_bytes();

@@ -127,7 +127,7 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     count(&h->pool.counters, COUNT_mid_retired);
     forget_thin(s);
     mid_set_kind(s, slots, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), slots, c + 1);
+    pool_give(&h->pool, slot_of(s), slots, c + 1, true);
     return 0;
 }
 
@@ -269,7 +269,7 @@ static void heed_bound(struct heap *h) {
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
  * once more is retained than may be. */
 static void mid_became_thin(struct heap *h, struct slab *s) {
-    if (presence_clients() != 1 || rmw_swap(&s->kept_thin, true))
+    if (!presence_is_alone() || rmw_swap(&s->kept_thin, true))
         return;
     rmw_add(&kept_thin.slots, s->slots);
     size_t next = load_relaxed(&kept_thin.next);

@@ -19,7 +19,7 @@ void *new_failed(size_t size, size_t alignment);
 void *new_failed_nothrow(size_t size, size_t alignment);
 
 HAK_INLINE void *new_plain(size_t size, bool array, bool throws) {
-    void *p = alloc_malloc_else(size, array ? alloc_slow_new_array : alloc_slow_new);
+    void *p = alloc_malloc(size, array ? alloc_slow_new_array : alloc_slow_new);
     return likely(p != NULL) ? p : throws ? new_failed(size, 0) : new_failed_nothrow(size, 0);
 }
 /* Refuses an alignment that is no power of two, as libstdc++ does, without asking the new_handler. */
@@ -33,7 +33,7 @@ HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool thr
 }
 
 HAK_INLINE void delete_plain(void *p, bool array) {
-    alloc_free_else(p, array ? alloc_delete_array_other : alloc_delete_other);
+    alloc_free(p, array ? alloc_delete_array_other : alloc_delete_other);
 }
 
 // clang-format off

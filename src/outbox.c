@@ -152,7 +152,7 @@ static void bring_home(struct heap *h, struct slab *s) {
 
 /* A thread that allocates owns what it frees into, a thread that is alone even all of it. */
 static bool adopts_at_once(struct heap *h) {
-    return presence_clients() == 1 || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
+    return presence_is_alone() || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }
 
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {

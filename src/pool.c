@@ -97,12 +97,12 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
     return false;
 }
 
-static void give_span(struct client *c, size_t slot, unsigned slots, unsigned tag, bool kept) {
-    uint64_t after = superslab_give(slot, slots, tag, kept);
+void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
+    uint64_t after = superslab_give(slot, slots, tag, resident);
     count(&c->counters, COUNT_slots_released);
     LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
         address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text,
-        kept ? "EMPTY" : "UNUSED");
+        resident ? "EMPTY" : "UNUSED");
     if (word_is_cached(after)) {
         count(&c->counters, COUNT_cache_pushed);
         LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(slot / SUPERSLAB_SLOTS));
@@ -110,14 +110,10 @@ static void give_span(struct client *c, size_t slot, unsigned slots, unsigned ta
             (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     }
     c->active_delta -= (int32_t)slots;
-    c->empty_delta += kept ? (int32_t)slots : 0;
+    c->empty_delta += resident ? (int32_t)slots : 0;
     if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || option(OPT_PURGE) == PURGE_EAGER)
         retain_settle(c);
 }
-
-void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag) { give_span(c, slot, slots, tag, true); }
-
-void pool_give_purged(struct client *c, size_t slot, unsigned slots) { give_span(c, slot, slots, 0, false); }
 
 /* ---- runs of SuperSlabs ---- */
 

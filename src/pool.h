@@ -17,10 +17,9 @@
  * two). `tag` is a class + 1 for class affinity, 0 for none. Returns the first slot's number, BITSET_NONE without memory.
  * *zero tells whether all its bytes are known to be zero. */
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero);
-/* Gives the span back; the slots become EMPTY. The records are KIND_FREE again already. */
-void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag);
-/* Gives back a span that was purged: the slots become UNUSED. */
-void pool_give_purged(struct client *c, size_t slot, unsigned slots);
+/* Gives the span back; the slots become EMPTY or, if they were purged and are not `resident`, UNUSED. The records are KIND_FREE
+ * again already. */
+void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident);
 /* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted);
 

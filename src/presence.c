@@ -9,11 +9,11 @@
 #define PURGER_AGAIN_SETTLINGS 64 /* … but 32 MiB that were taken and given meanwhile cost far more */
 
 _Atomic(struct fork_page *) presence_page;
+_Atomic int32_t presence_client_count;
 
-/* Written by any thread. `clients`, `settlings` and `gathered` are sequentially consistent where they pair with the purger's
- * word, see presence.h; all else is a hint that stands for itself, so relaxed accesses are enough. */
+/* Written by any thread. `settlings` and `gathered`, like presence_client_count, are sequentially consistent where they pair with the
+ * purger's word, see presence.h; all else is a hint that stands for itself, so relaxed accesses are enough. */
 static struct presence_state {
-    _Atomic int32_t clients;
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
     _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
@@ -41,7 +41,7 @@ static void make_fork_page(void) {
 static void notice_fork(void) {
     struct fork_page *page = load_acquire(&presence_page);
     if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0) {
-        store_relaxed(&presence_state.clients, 1);
+        store_relaxed(&presence_client_count, 1);
         store_relaxed(&presence_state.lost_threads, true);
     }
 }
@@ -67,7 +67,7 @@ static void call_running(struct fork_page *page) {
 
 void presence_clients_changed(int by) {
     notice_fork();
-    int32_t before = rmw_add(&presence_state.clients, by);
+    int32_t before = rmw_add(&presence_client_count, by);
     if (before >= 1 && by > 0 && load_relaxed(&presence_page) == NULL)
         make_fork_page();
     struct fork_page *page = load_acquire(&presence_page);
@@ -79,7 +79,7 @@ void presence_clients_changed(int by) {
 }
 
 unsigned presence_clients(void) {
-    int32_t n = load_seq(&presence_state.clients);
+    int32_t n = load_seq(&presence_client_count);
     return n > 1 ? (unsigned)n : 1;
 }
 

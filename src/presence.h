@@ -25,6 +25,7 @@ enum purger_state {
     PURGER_CALLED, /* runs, and is to look at once */
 };
 extern HAK_HIDDEN _Atomic(struct fork_page *) presence_page; /* NULL until there is one */
+extern HAK_HIDDEN _Atomic int32_t presence_client_count;     /* threads that have a heap */
 
 #define PURGER_ALONE_CLIENTS 2u /* the purger and one thread of the program */
 
@@ -32,6 +33,7 @@ extern HAK_HIDDEN _Atomic(struct fork_page *) presence_page; /* NULL until there
 void presence_clients_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
 unsigned presence_clients(void);
+HAK_INLINE bool presence_is_alone(void) { return load_seq(&presence_client_count) <= 1; }
 /* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before others. */
 bool presence_lost_threads(void);
 

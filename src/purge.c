@@ -208,6 +208,8 @@ size_t purge_empty(struct client *c, size_t keep_slots) {
         unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
         struct cache_walk walk = {0, 0};
         size_t at = load_acquire(&hak_region_use.superslabs);
+        if (bitset_is_empty(&hak_region.sets, set))
+            continue;
         while ((at = pass == 0 ? next_cached(&walk, now) : bitset_find_last(&hak_region.sets, set, at)) !=
                BITSET_NONE) {
             size_t empty = account_empty_slots(); /* up to 7 for each thread are not counted yet */

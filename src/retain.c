@@ -162,7 +162,7 @@ bool retain_may_keep(size_t slots) {
 
 /* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
 static void retain_request_scans(struct client *c, size_t slots) {
-    if (slots == 0 || account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+    if (account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
     c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
     c->chores |= CHORE_SCAN;
@@ -204,15 +204,6 @@ static bool shrank(void) {
     return half;
 }
 
-/* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting a
- * thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
-static bool has_purger(struct client *c, bool wanted) {
-    bool may_start, there = presence_find_purger(&may_start);
-    if (may_start && wanted)
-        c->chores |= CHORE_PURGER;
-    return there;
-}
-
 void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     size_t empty = account_settle(c);
@@ -220,14 +211,20 @@ void retain_settle(struct client *c) {
     c->start = 0;
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
-    retain_request_scans(c, max_size(c->unused_taken, growth_slots()));
+    size_t grown = max_size(c->unused_taken, growth_slots());
+    if (grown != 0)
+        retain_request_scans(c, grown);
     c->unused_taken = 0;
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
     size_t bound = bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
-    bool purger = has_purger(c, over || account_active_slots() >= PURGER_FROM_SLOTS);
+    /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
+     * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
+    bool may_start, purger = presence_find_purger(&may_start);
+    if (may_start && (over || account_active_slots() >= PURGER_FROM_SLOTS))
+        c->chores |= CHORE_PURGER;
     if (over && !(purger && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_empty(c, bound - bound / 4);
     if (account_cached_superslabs() > purge_cache_max())

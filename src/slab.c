@@ -44,14 +44,14 @@ static struct slab_lists *lists_of(struct heap *h, const struct slab *s) {
 }
 
 static void list_on_class(struct heap *h, struct slab *s) {
-    uint32_t *first = &lists_of(h, s)->class_first[slab_class(s)];
+    _Atomic uint32_t *first = &lists_of(h, s)->class_first[slab_class(s)];
     s->class_prev = 0;
-    s->class_next = *first;
+    s->class_next = load_relaxed(first);
     slab_enter(s, PLACE_PARTIAL);
     atomic_signal_fence(memory_order_seq_cst);
     if (s->class_next != 0)
         slab_of_slot(s->class_next - 1)->class_prev = number_of(s);
-    *first = number_of(s);
+    store_relaxed(first, number_of(s));
 }
 
 static void list_owned(struct heap *h, struct slab *s) {
@@ -69,34 +69,29 @@ static void list_owned(struct heap *h, struct slab *s) {
     lists->last = number_of(s);
 }
 
-static void unlist_from_class(struct slab_lists *lists, struct slab *s) {
-    uint32_t *first = &lists->class_first[slab_class(s)];
-    if (*first == number_of(s))
-        *first = s->class_next;
-    else if (s->class_prev != 0)
-        slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
-    if (s->class_next != 0)
-        slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
-}
-
-static void unlist_owned(struct slab_lists *lists, struct slab *s) {
-    if (PROVEN(unlist_first, lists->first == number_of(s)))
-        lists->first = s->next;
-    else if (s->prev != 0)
-        slab_of_slot(s->prev - 1)->next = s->next;
-    if (lists->last == number_of(s))
-        lists->last = s->prev;
-    else if (s->next != 0)
-        slab_of_slot(s->next - 1)->prev = s->prev;
-}
-
 void slab_unlist(struct heap *h, struct slab *s) {
     struct slab_lists *lists = lists_of(h, s);
+    uint32_t number = number_of(s);
+    _Atomic uint32_t *class_first = &lists->class_first[slab_class(s)];
     bool was_owned = slab_is(s, PLACE_OWNED), was_thin = slab_is(s, PLACE_THIN);
-    if (slab_is(s, PLACE_PARTIAL))
-        unlist_from_class(lists, s);
-    if (was_owned)
-        unlist_owned(lists, s);
+    if (slab_is(s, PLACE_PARTIAL)) {
+        if (load_relaxed(class_first) == number)
+            store_relaxed(class_first, s->class_next);
+        else if (s->class_prev != 0)
+            slab_of_slot(s->class_prev - 1)->class_next = s->class_next;
+        if (s->class_next != 0)
+            slab_of_slot(s->class_next - 1)->class_prev = s->class_prev;
+    }
+    if (was_owned) {
+        if (PROVEN(unlist_first, lists->first == number))
+            lists->first = s->next;
+        else if (s->prev != 0)
+            slab_of_slot(s->prev - 1)->next = s->next;
+        if (lists->last == number)
+            lists->last = s->prev;
+        else if (s->next != 0)
+            slab_of_slot(s->next - 1)->prev = s->prev;
+    }
     atomic_signal_fence(memory_order_seq_cst);
     slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
     atomic_signal_fence(memory_order_seq_cst);
@@ -116,7 +111,7 @@ void slab_release(struct heap *h, struct slab *s) {
     count(&h->pool.counters, COUNT_slabs_emptied);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
-    pool_give(&h->pool, slot_of(s), 1, c + 1);
+    pool_give(&h->pool, slot_of(s), 1, c + 1, true);
 }
 
 /* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
@@ -129,7 +124,8 @@ static bool check_current(struct heap *h, struct slab *s) {
         return false;
     if (size_classes[c].blocks > CHECK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
         slab_check_after(h, s, CHECK_LATER_FREES);
-        sample_refilled(h, c, SAMPLE_UNCOUNTED);
+        if (unlikely(sample_on(h)))
+            sample_cut(h, c, SAMPLE_UNCOUNTED);
         return false;
     }
     unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
@@ -142,7 +138,8 @@ static bool check_current(struct heap *h, struct slab *s) {
     }
     h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
     slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + CHECK_FREES_A_BLOCK * listed);
-    sample_refilled(h, c, listed);
+    if (unlikely(sample_on(h)))
+        sample_cut(h, c, listed);
     return false;
 }
 
@@ -173,10 +170,17 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
     return s->countdown == 0;
 }
 
-/* So many blocks of a usable slab are out. */
-static void count_to_thin(struct slab *s, unsigned out) {
-    unsigned blocks = size_classes[slab_class(s)].blocks, thin = blocks / THIN_SHARE;
-    unsigned floor = out > thin ? thin : out > THIN_BLOCKS && blocks <= THIN_OF_BLOCKS_MAX ? THIN_BLOCKS : 0;
+/* Sets the countdown of a slab with `out` blocks out to the next number that matters: worth using again, thin, thin once more,
+ * empty. */
+static void set_countdown(struct slab *s, unsigned out) {
+    const struct size_class *c = &size_classes[slab_class(s)];
+    unsigned thin = c->blocks / THIN_SHARE, floor = 0;
+    if (out == c->blocks)
+        floor = out - c->reuse_at;
+    else if (out > thin)
+        floor = thin;
+    else if (out > THIN_BLOCKS && c->blocks <= THIN_OF_BLOCKS_MAX)
+        floor = THIN_BLOCKS;
     s->floor = (uint16_t)floor;
     s->countdown = out - floor;
 }
@@ -184,7 +188,7 @@ static void count_to_thin(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (presence_clients() != 1 || (load_relaxed(&s->place) & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (!presence_is_alone() || (load_relaxed(&s->place) & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
         return;
     bool counted = slab_is(s, PLACE_THIN);
     if (retain_may_keep(h->thin_slabs + !counted)) {
@@ -211,7 +215,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         return true;
     }
     bool thin = slab_is_usable(s);
-    count_to_thin(s, s->floor);
+    set_countdown(s, s->floor);
     if (thin) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
@@ -273,14 +277,16 @@ void slab_make_current(struct heap *h, struct slab *s) {
     slab_enter(s, PLACE_CURRENT);
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     store_relaxed(&h->list[c], list);
-    sample_made_current(h, c, listed);
+    if (unlikely(sample_on(h)))
+        sample_made_current(h, c, listed);
 }
 
 struct slab *slab_leave_current(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (s == NULL)
         return NULL;
-    sample_emptied(h, c);
+    if (unlikely(sample_on(h)))
+        sample_take_back(h, c);
     /* Counted first: while nobody has it search_lists does not meet its blocks. */
     _Atomic uintptr_t list = load_relaxed(&h->list[c]);
     unsigned listed = load_relaxed(&list) != slab_terminator(s) ? links_count(s, &list) : 0;
@@ -289,7 +295,7 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     h->current[c] = NULL;
     s->free_to = &s->list;
     unsigned out = slab_used(s) - listed;
-    count_to_thin(s, out);
+    set_countdown(s, out);
     slab_leave(s, PLACE_CURRENT);
     store_relaxed(&s->list, load_relaxed(&list));
     if (out != 0)
@@ -323,7 +329,7 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 
 /* How many slabs the heap may own. While its thread is alone nobody else can want them. */
 static size_t owned_max(struct heap *h) {
-    if (presence_clients() == 1)
+    if (presence_is_alone())
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return OWNED_SLABS + h->owned_credit;
@@ -354,13 +360,6 @@ void slab_keep(struct heap *h, struct slab *s) {
     evict_above_max(h, s);
 }
 
-/* From now on the countdown ends when the slab is worth using again. */
-static void count_to_reuse(struct slab *s) {
-    const struct size_class *c = &size_classes[slab_class(s)];
-    s->floor = (uint16_t)(c->blocks - c->reuse_at);
-    s->countdown = c->reuse_at;
-}
-
 /* A slab whose blocks are all out is let go, so that whoever frees one may have it; or kept, if it is this heap that frees what
  * it allocates. */
 void slab_give_up_current(struct heap *h, unsigned c) {
@@ -371,38 +370,34 @@ void slab_give_up_current(struct heap *h, unsigned c) {
         slab_keep(h, s);
         return;
     }
-    /* Before the inbox is looked at, where they may have gone. */
-    bool own_frees = !heap_may_have_gathered(h, s);
-    if (load_relaxed(&s->inbox) != 0) /* others free this class, too */
-        h->returns[c] = 0;
-    if (h->returns[c] == 0 || slab_used(s) != size_classes[c].blocks) {
-        slab_let_go(h, s);
-        return;
+    if (h->returns[c] != 0) {
+        /* Before the inbox is looked at, where they may have gone. */
+        bool own_frees = !heap_may_have_gathered(h, s);
+        if (load_relaxed(&s->inbox) != 0) { /* others free this class, too */
+            h->returns[c] = 0;
+        } else if (slab_used(s) == size_classes[c].blocks) {
+            h->returns[c]--;
+            store_relaxed(&s->own_frees, own_frees);
+            PROVEN(keep_list, list_owned(h, s));
+            evict_above_max(h, s);
+            return;
+        }
     }
-    h->returns[c]--;
-    count_to_reuse(s);
-    store_relaxed(&s->own_frees, own_frees);
-    PROVEN(keep_list, list_owned(h, s));
-    evict_above_max(h, s);
+    slab_let_go(h, s);
 }
 
 void slab_let_go(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
     HAK_ASSERT(h->current[c] != s);
-    slab_unlist(h, s);
+    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
+        slab_unlist(h, s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     for (;;) {
         store_relaxed(&s->place, 0);
-        unsigned used = slab_used(s);
-        if (load_relaxed(&s->inbox) != 0) {
-            if (slab_drain_inbox(h, s)) /* true: that emptied the slab */
-                return;
-            used = slab_used(s);
-        }
-        if (used == size_classes[c].blocks && slab_is_usable(s))
-            count_to_reuse(s);
+        if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
+            return;
         bool usable = slab_is_usable(s);
         store_relaxed(&s->out, slab_used(s));
         store_relaxed(&s->due, usable ? 0 : s->countdown);
@@ -423,12 +418,12 @@ void slab_let_go(struct heap *h, struct slab *s) {
 static _Atomic bool in_demand[TINY_CLASSES];
 
 void slab_wanted(unsigned c) {
-    if (presence_clients() != 1 && !load_relaxed(&in_demand[c]))
+    if (!presence_is_alone() && !load_relaxed(&in_demand[c]))
         store_relaxed(&in_demand[c], true);
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && presence_clients() != 1 && presence_minds_sleepers();
+    return h->bulk_frees >= LOAN_FROM_FREES && !presence_is_alone() && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */
@@ -460,13 +455,13 @@ bool slab_borrow(struct heap *h, struct slab *s) {
 
 void slab_check_loan(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
-    if (presence_clients() == 1)
+    if (presence_is_alone())
         slab_keep(h, slab_end_loan(h, s));
     bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
     if (!gone && load_relaxed(&s->inbox) != 0)
         slab_let_go(h, s); /* others free there, too */
-    for (unsigned i = 0; i < GIVE_WAY && is_in_demand(h, c) && h->lent.class_first[c] != 0; i++)
-        slab_let_go(h, slab_of_slot(h->lent.class_first[c] - 1));
+    for (unsigned i = 0; i < GIVE_WAY && is_in_demand(h, c) && load_relaxed(&h->lent.class_first[c]) != 0; i++)
+        slab_let_go(h, slab_of_slot(load_relaxed(&h->lent.class_first[c]) - 1));
 }
 
 struct slab *slab_end_loan(struct heap *h, struct slab *s) {
@@ -475,10 +470,15 @@ struct slab *slab_end_loan(struct heap *h, struct slab *s) {
     return s;
 }
 
-struct slab *slab_borrowed_first(struct heap *h, unsigned c) {
+struct slab *slab_take_usable(struct heap *h, unsigned c) {
     struct slab *s = NULL;
-    if (caches_enter(h) && h->lent.class_first[c] != 0)
-        s = slab_end_loan(h, slab_of_slot(h->lent.class_first[c] - 1));
+    if (load_relaxed(&h->owned.class_first[c]) != 0) {
+        s = slab_of_slot(load_relaxed(&h->owned.class_first[c]) - 1);
+        slab_unlist(h, s);
+        return s;
+    }
+    if (caches_enter(h) && load_relaxed(&h->lent.class_first[c]) != 0)
+        s = slab_end_loan(h, slab_of_slot(load_relaxed(&h->lent.class_first[c]) - 1));
     caches_leave(h);
     return s;
 }

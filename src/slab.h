@@ -64,10 +64,6 @@ void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
 
-HAK_INLINE struct slab *slab_listed_first(const struct heap *h, unsigned class_id) {
-    return h->owned.class_first[class_id] != 0 ? slab_of_slot(h->owned.class_first[class_id] - 1) : NULL;
-}
-
 /* ---- slabs on loan: between caches_enter and caches_leave, but for the last four ---- */
 
 /* Does the thread free in bulk, and is there a purger to take back what it has on loan? */
@@ -83,8 +79,12 @@ struct slab *slab_end_loan(struct heap *h, struct slab *s);
 void slab_recall(struct heap *h, struct heap *from, uint32_t max);
 /* The same of all the heap's own, unless the purger is at it. */
 void slab_return_loans(struct heap *h);
-/* Ends the loan of a usable slab of the class, if there is one. */
-struct slab *slab_borrowed_first(struct heap *h, unsigned class_id);
+/* Has the heap a usable slab of the class, its own or on loan? The purger may take the latter away meanwhile, but adds none. */
+HAK_INLINE bool slab_has_usable(const struct heap *h, unsigned class_id) {
+    return (load_relaxed(&h->owned.class_first[class_id]) | load_relaxed(&h->lent.class_first[class_id])) != 0;
+}
+/* Takes it off its list, its own one first, and ends the loan. NULL: there is none. */
+struct slab *slab_take_usable(struct heap *h, unsigned class_id);
 /* A heap has started a slab, or taken blocks of one that was not its own. */
 void slab_wanted(unsigned class_id);
 /* Frees a block, if the heap has its slab on loan and the purger is not taking that back. */

@@ -92,41 +92,40 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
     }
 }
 
-/* Searches one set from `from` up, until `misses_max` members did not do. */
-static size_t search_from(unsigned set, size_t from, bool whole, struct superslab_wish *wish, size_t misses_max) {
+/* Searches one set from `from` up and then from its beginning, until `misses_max` members did not do. */
+static size_t search(unsigned set, size_t from, bool whole, struct superslab_wish *wish, size_t misses_max) {
     size_t misses = 0;
-    for (size_t at = from; misses < misses_max; at++, misses++) {
-        at = bitset_find(&hak_region.sets, set, at);
-        if (at == BITSET_NONE)
-            break;
-        size_t slot = superslab_take(at, whole, wish);
-        if (slot != BITSET_NONE)
-            return slot;
-        superslab_check_hint(set, at);
+    for (;; from = 0) {
+        for (size_t at = from; misses < misses_max; at++, misses++) {
+            at = bitset_find(&hak_region.sets, set, at);
+            if (at == BITSET_NONE)
+                break;
+            size_t slot = superslab_take(at, whole, wish);
+            if (slot != BITSET_NONE)
+                return slot;
+            superslab_check_hint(set, at);
+        }
+        if (from == 0)
+            return BITSET_NONE;
     }
-    return BITSET_NONE;
-}
-
-static size_t search(unsigned set, bool whole, struct superslab_wish *wish) {
-    uint32_t start = wish->client->start;
-    size_t slot = search_from(set, start, whole, wish, SIZE_MAX);
-    return slot == BITSET_NONE && start != 0 ? search_from(set, 0, whole, wish, SIZE_MAX) : slot;
 }
 
 size_t superslab_take_in_use(struct superslab_wish *wish) {
     if (wish->slots == 1) {
-        size_t slot = search(SET_EMPTY, false, wish);
-        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, false, wish);
+        size_t slot = search(SET_EMPTY, wish->client->start, false, wish, SIZE_MAX);
+        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, wish->client->start, false, wish, SIZE_MAX);
     }
     unsigned min = highest_bit(wish->slots); /* 2^min <= slots: members may just fit */
     unsigned fitting_order = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
-    size_t slot = min <= 4 ? search_from(SET_ROOM_1 + min, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
-    return slot == BITSET_NONE && fitting_order <= 4 && fitting_order != min
-               ? search(SET_ROOM_1 + fitting_order, false, wish)
-               : slot;
+    size_t slot = min <= 4 ? search(SET_ROOM_1 + min, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
+    if (slot != BITSET_NONE || fitting_order > 4 || fitting_order == min)
+        return slot;
+    return search(SET_ROOM_1 + fitting_order, wish->client->start, false, wish, SIZE_MAX);
 }
 
-size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish) { return search(set, true, wish); }
+size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish) {
+    return search(set, wish->client->start, true, wish, SIZE_MAX);
+}
 
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident) {
     unsigned start = (unsigned)(slot % SUPERSLAB_SLOTS);

@@ -32,21 +32,15 @@
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
-static uintptr_t pop(struct heap *h, unsigned c) {
-    uintptr_t block = load_relaxed(&h->list[c]);
-    store_relaxed(&h->list[c], block_next(block));
-    *block_word(block) = 0;
-    return block;
-}
-
-/* The list becomes the heap's; `blocks` it has, SAMPLE_UNCOUNTED will do. */
+/* Hands out the first block of a list, which becomes the heap's. `blocks`: how many it has, or SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
-    store_relaxed(&h->list[c], list);
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
-    uintptr_t block = pop(h, c);
-    sample_handed_out(h, c, blocks);
-    return block;
+    store_relaxed(&h->list[c], block_next(list));
+    *block_word(list) = 0;
+    if (unlikely(sample_on(h)))
+        sample_handed_out(h, c, blocks);
+    return list;
 }
 
 /* ---- blocks from a slab the heap owns ---- */
@@ -91,7 +85,12 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
 }
 
-/* Blocks of the current slab that cost no new memory. */
+/* Free blocks that cost no new memory. The list of a current slab is the heap's. */
+static bool has_free(const struct slab *s) {
+    return !is_terminator(load_relaxed(s->free_to)) || load_relaxed(&s->inbox) != 0 || slab_purged(s) != 0;
+}
+
+/* Such blocks of the current slab. */
 static uintptr_t take_free(struct heap *h, unsigned c) {
     struct slab *s = h->current[c];
     if (!is_terminator(load_relaxed(&h->list[c])))
@@ -115,8 +114,7 @@ static uintptr_t take_any(struct heap *h, unsigned c) {
 /* ---- changing slabs ---- */
 
 static uintptr_t use_own(struct heap *h, unsigned c) {
-    for (struct slab *s; (s = slab_listed_first(h, c)) != NULL || (s = slab_borrowed_first(h, c)) != NULL;) {
-        slab_unlist(h, s);
+    for (struct slab *s; (s = slab_take_usable(h, c)) != NULL;) {
         slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block == 0)
@@ -246,35 +244,34 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     return 0;
 }
 
-/* What malloc took for the end of the list must be it, or a free block was written to. */
-static void check_end(struct heap *h, unsigned c) {
-    uintptr_t end = load_relaxed(&h->list[c]);
-    if (!is_no_block(end))
-        return; /* the list was filled meanwhile */
+/* What malloc took for the end of the list is not: a free block was written to. */
+HAK_COLD static void report_end(struct heap *h, unsigned c) {
     const struct slab *s = h->current[c];
-    if (s != NULL ? end == slab_terminator(s) : (end & (SLOT_BYTES - 1)) == 1)
-        return;
     fail_overwritten_link(s != NULL ? slab_address(s) : NULL, size_classes[c].block_bytes);
     store_relaxed(&h->list[c], s != NULL ? slab_terminator(s) : 1);
 }
 
 uintptr_t tiny_refill(struct heap *h, unsigned c) {
-    check_end(h, c);
-    sample_rejoin(h, c);
-    h->bulk_frees = 0;
     struct slab *current = h->current[c], *fresh = h->fresh[c];
+    uintptr_t end = load_relaxed(&h->list[c]);
+    bool sound = current != NULL ? end == slab_terminator(current) : (end & (SLOT_BYTES - 1)) == 1;
+    if (unlikely(!sound) && is_no_block(end))
+        report_end(h, c);
+    if (unlikely(sample_on(h)))
+        sample_rejoin(h, c);
+    h->bulk_frees = 0;
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
-    uintptr_t block = current != NULL || !is_terminator(load_relaxed(&h->list[c])) ? take_free(h, c) : 0;
-    if (block == 0 && fresh != NULL && fresh != current &&
-        (!is_terminator(load_relaxed(&fresh->list)) || load_relaxed(&fresh->inbox) != 0 || slab_purged(fresh) != 0)) {
+    bool listed = current != NULL ? has_free(current) : !is_terminator(load_relaxed(&h->list[c]));
+    uintptr_t block = listed ? take_free(h, c) : 0;
+    if (block == 0 && fresh != NULL && fresh != current && has_free(fresh)) {
         slab_make_current(h, fresh);
         block = take_free(h, c);
     }
-    if (block == 0)
+    if (block == 0 && slab_has_usable(h, c))
         block = use_own(h, c);
-    if (block == 0)
+    if (block == 0 && !bitset_is_empty(&hak_region.sets, c))
         block = use_offer(h, c);
-    if (block == 0)
+    if (block == 0 && !bitset_is_empty(&hak_region.sets, SET_INBOX + c))
         block = use_stale_inbox(h, c);
     if (block != 0)
         return block;
@@ -306,7 +303,8 @@ static void tiny_release_unused(struct heap *h) {
         if (s == NULL || (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)))
             continue;
         slab_make_current(h, s);
-        sample_refilled(h, c, SAMPLE_UNCOUNTED);
+        if (unlikely(sample_on(h)))
+            sample_cut(h, c, SAMPLE_UNCOUNTED);
     }
 }
 
@@ -341,9 +339,10 @@ static void tiny_empty(struct heap *h) {
         struct slab *current = slab_leave_current(h, c);
         if (current != NULL)
             slab_let_go(h, current);
-        sample_emptied(h, c);
-        while (!is_no_block(load_relaxed(&h->list[c]))) {
-            uintptr_t block = pop(h, c);
+        if (unlikely(sample_on(h)))
+            sample_take_back(h, c);
+        for (uintptr_t block; !is_no_block(block = load_relaxed(&h->list[c]));) {
+            store_relaxed(&h->list[c], block_next(block));
             struct slab *s = slab_of_block(block);
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);

@@ -42,6 +42,11 @@ HAK_INLINE bool bitset_has(const struct bitset_family *f, unsigned set, size_t i
     return load_relaxed(bitset_word(f, set, 0, index >> 6)) >> (index & 63) & 1;
 }
 
+/* Would bitset_find find no member at all? */
+HAK_INLINE bool bitset_is_empty(const struct bitset_family *f, unsigned set) {
+    return load_acquire(bitset_word(f, set, f->levels - 1, 0)) == 0;
+}
+
 /* Adds `index`. Before the call, the caller must have made its truth visible by a sequentially consistent write.
  * Store-buffer pair with bitset_remove: add sets the lower word, then reads the upper one; remove clears the upper one,
  * then reads the lower. All four accesses are sequentially consistent, so one of the two calls sees the other. */

@@ -85,10 +85,14 @@ size_t os_page_bytes(void) {
     return known;
 }
 
-static bool advise(void *address, size_t bytes, int advice) {
+bool os_advise(enum os_advice advice, void *address, size_t bytes) {
+    static const int native[] = {
+        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
+        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
+        [OS_NO_DUMP] = MADV_DONTDUMP};
     int saved = errno;
-    bool done = madvise(address, bytes, advice) == 0;
-    done |= advice == MADV_POPULATE_WRITE && errno != EINVAL;
+    bool done = madvise(address, bytes, native[advice]) == 0;
+    done |= advice == OS_POPULATE && errno != EINVAL;
     errno = saved;
     return done;
 }
@@ -111,7 +115,7 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
         return OS_OCCUPIED;
     }
     if (kind == OS_RESERVE) /* gdb's gcore reads what cannot be accessed, too, and writes it as zeroes: all 16 TiB */
-        advise(got, bytes, MADV_DONTDUMP);
+        os_advise(OS_NO_DUMP, got, bytes);
     return got;
 }
 
@@ -132,19 +136,6 @@ static bool protect(void *address, size_t bytes, int protection) {
 bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PROT_READ | PROT_WRITE); }
 bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PROT_READ); }
-
-bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {
-        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
-        [OS_NO_DUMP] = MADV_DONTDUMP};
-    if (advice == OS_POPULATE && load_relaxed(&os_state.lacks_populate))
-        return false;
-    bool done = advise(address, bytes, native[advice]);
-    if (!done && advice == OS_POPULATE)
-        store_relaxed(&os_state.lacks_populate, true);
-    return done;
-}
 
 /* What is committed differs for a moment from both its neighbours, which is one mapping more. When the process may have none,
  * all the rest is shown, which changes a mapping as a whole, and hidden again. */

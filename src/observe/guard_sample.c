@@ -140,7 +140,7 @@ static bool guard_take_slots(struct heap *h) {
         return true;
     guard_set_records(slot, KIND_FREE);
     if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
-        pool_give(&h->pool, slot, GUARD_SLOTS, 0);
+        pool_give(&h->pool, slot, GUARD_SLOTS, 0, true);
     return none != 0; /* then another thread was faster */
 }
 

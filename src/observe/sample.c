@@ -139,6 +139,21 @@ void sample_take_back(struct heap *h, unsigned c) {
     h->sample.tiny[c].had = 0;
 }
 
+void sample_made_current(struct heap *h, unsigned c, unsigned blocks) {
+    h->sample.tiny[c].had = blocks;
+    h->sample.tiny[c].seen = h->current[c]->countdown;
+}
+
+void sample_handed_out(struct heap *h, unsigned c, unsigned blocks) {
+    h->sample.tiny[c].left -= h->sample.tiny[c].left != 0;
+    sample_cut(h, c, blocks != SAMPLE_UNCOUNTED ? blocks - 1 : blocks);
+}
+
+void sample_rejoin(struct heap *h, unsigned c) {
+    if (load_relaxed(&h->sample.tiny[c].rest) != 0 && is_no_block(load_relaxed(&h->list[c])))
+        sample_take_back(h, c);
+}
+
 /* ---- on and off ---- */
 
 /* Makes all heaps' rings take the slow path. Without the flag, a ring that is neither empty nor full has none. */

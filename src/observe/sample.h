@@ -56,36 +56,18 @@ bool sample_is_far_in_class(struct heap *h, unsigned class_id);
 
 /* Called when the current slab's countdown ends. True: it ended early, for sampling, and the slab needs nothing yet. */
 bool sample_countdown_ended(struct heap *h, unsigned class_id);
-void sample_cut(struct heap *h, unsigned class_id, unsigned blocks);
-void sample_take_back(struct heap *h, unsigned class_id);
 
-/* The heap's list now holds `blocks`, or SAMPLE_UNCOUNTED, and the countdown was set. */
-HAK_INLINE void sample_refilled(struct heap *h, unsigned c, unsigned blocks) {
-    if (unlikely(sample_on(h)))
-        sample_cut(h, c, blocks);
-}
-/* The list came from a slab that became current. A call of sample_refilled or sample_handed_out follows. */
-HAK_INLINE void sample_made_current(struct heap *h, unsigned c, unsigned blocks) {
-    if (unlikely(sample_on(h)))
-        h->sample.tiny[c].had = blocks, h->sample.tiny[c].seen = h->current[c]->countdown;
-}
+/* The rest only while there is sampling. The heap's list now holds `blocks`, or SAMPLE_UNCOUNTED, and the countdown was set. */
+void sample_cut(struct heap *h, unsigned class_id, unsigned blocks);
+/* The list came from a slab that became current. A call of sample_cut or sample_handed_out follows. */
+void sample_made_current(struct heap *h, unsigned class_id, unsigned blocks);
 /* The list held `blocks`, and the first of them was handed out. */
-HAK_INLINE void sample_handed_out(struct heap *h, unsigned c, unsigned blocks) {
-    if (likely(!sample_on(h)))
-        return;
-    h->sample.tiny[c].left -= h->sample.tiny[c].left != 0;
-    sample_cut(h, c, blocks != SAMPLE_UNCOUNTED ? blocks - 1 : blocks);
-}
+void sample_handed_out(struct heap *h, unsigned class_id, unsigned blocks);
 /* The list is about to be taken from the heap: the part that was cut off joins it again. */
-HAK_INLINE void sample_emptied(struct heap *h, unsigned c) {
-    if (unlikely(sample_on(h)))
-        sample_take_back(h, c);
-}
+void sample_take_back(struct heap *h, unsigned class_id);
 /* If the list is empty, the part that was cut off becomes the list. */
-HAK_INLINE void sample_rejoin(struct heap *h, unsigned c) {
-    if (unlikely(load_relaxed(&h->sample.tiny[c].rest) != 0) && is_no_block(load_relaxed(&h->list[c])))
-        sample_take_back(h, c);
-}
+void sample_rejoin(struct heap *h, unsigned class_id);
+
 /* The blocks in the list, or SAMPLE_UNCOUNTED. */
 HAK_INLINE unsigned sample_listed(const struct heap *h, unsigned c) {
     return h->sample.tiny[c].had != 0 ? h->sample.tiny[c].had : SAMPLE_UNCOUNTED;

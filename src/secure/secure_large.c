@@ -83,10 +83,8 @@ static size_t secure_large_take(struct heap *h, size_t *slots, size_t alignment,
 static void secure_large_give(struct heap *h, size_t slot, size_t slots, bool resident) {
     if (is_run(slots))
         pool_give_run(&h->pool, slot / SUPERSLAB_SLOTS, slots / SUPERSLAB_SLOTS, resident);
-    else if (resident)
-        pool_give(&h->pool, slot, (unsigned)slots, 0);
     else
-        pool_give_purged(&h->pool, slot, (unsigned)slots);
+        pool_give(&h->pool, slot, (unsigned)slots, 0, resident);
 }
 
 /* Only the holder's records are written. Runs are never marked shut: they can be as large as the address space. */

@@ -114,7 +114,7 @@ static void loan_end_setup(void) {
         outbox_free(kit_heap[1], slab, block[KIT_BLOCKS + 1 - slab_used(slab)]);
 }
 static void loan_end_0(void) {
-    struct slab *s = slab_borrowed_first(kit_heap[1], KIT_CLASS);
+    struct slab *s = slab_take_usable(kit_heap[1], KIT_CLASS);
     if (s == NULL)
         return;
     slab_make_current(kit_heap[1], s);
@@ -123,7 +123,7 @@ static void loan_end_0(void) {
 static void loan_end_check(void) {
     race_expect(load_relaxed(&kit_heap[1]->lent.slabs) ==
                 is_on_loan()); /* each may have found the other there, and left */
-    race_expect((kit_heap[1]->lent.class_first[KIT_CLASS] != 0) == is_on_loan());
+    race_expect((load_relaxed(&kit_heap[1]->lent.class_first[KIT_CLASS]) != 0) == is_on_loan());
     race_expect((got != 0) == (load_relaxed(&slab->owner) == kit_heap[1]));
     race_saw(got != 0 ? 2 : is_on_loan());
 }

@@ -25,9 +25,9 @@ static void slots_setup(bool kept) {
     empty = pool_take(&client[0], 1, 1, 0, &zero);
     race_expect(first == 0 && given == 1 && empty == 2);
     *first_word(given) = *first_word(empty) = 1;
-    pool_give(&client[0], empty, 1, 0);
+    pool_give(&client[0], empty, 1, 0, true);
     if (!kept)
-        pool_give(&client[0], first, 1, 0);
+        pool_give(&client[0], first, 1, 0, true);
     retain_settle(&client[0]);
 }
 static void pool_setup(void) { slots_setup(true); }
@@ -39,7 +39,7 @@ static void pool_0(void) {
 }
 static void pool_1(void) {
     *first_word(given) = 3;
-    pool_give(&client[1], given, 1, 0);
+    pool_give(&client[1], given, 1, 0, true);
 }
 static void pool_2(void) { purge_empty(&client[2], 0); }
 static void slots_check(void) {

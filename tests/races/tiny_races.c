@@ -182,7 +182,7 @@ static void keep_both(void) {
     keep_2();
 }
 static void keep_check(void) {
-    race_expect(kit_heap[1]->owned.first == 0 && kit_heap[1]->owned.class_first[KIT_CLASS] == 0);
+    race_expect(kit_heap[1]->owned.first == 0 && load_relaxed(&kit_heap[1]->owned.class_first[KIT_CLASS]) == 0);
     race_expect(load_relaxed(&slab->owner) != kit_heap[1]);
     kit_account(slab, KIT_BLOCKS - REUSE_AT - 1 + got_of_slab());
     race_saw(got_of_slab());

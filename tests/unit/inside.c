@@ -234,8 +234,10 @@ size_t inside_pool_take(void *client, unsigned slots, unsigned align, unsigned t
     *zero = is_zero;
     return slot;
 }
-void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag) { pool_give(client, slot, slots, tag); }
-void inside_pool_give_purged(void *client, size_t slot, unsigned slots) { pool_give_purged(client, slot, slots); }
+void inside_pool_give(void *client, size_t slot, unsigned slots, unsigned tag) {
+    pool_give(client, slot, slots, tag, true);
+}
+void inside_pool_give_purged(void *client, size_t slot, unsigned slots) { pool_give(client, slot, slots, 0, false); }
 int inside_pool_extend(void *client, size_t slot, unsigned slots, unsigned wanted) {
     return pool_extend(client, slot, slots, wanted);
 }

@@ -24,7 +24,7 @@ static _Atomic(struct slab *) kept; /* a freed block's record: its slot is ACTIV
 
 static void give_slot(struct heap *h, struct slab *s) {
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), 1, 0);
+    pool_give(&h->pool, slot_of(s), 1, 0, true);
 }
 
 static void *toy_take(struct heap *h, size_t bytes, size_t alignment, bool *zero) {

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Counts the functions on two long ways through the library: walks.py [-v].
+
+  malloc  the list, the slab and everything near are used up: a new slot from the pool
+  free    of a slab's last block: the slot goes to the pool, and pages over the bound to the system
+
+A reader follows them to see how HAKMEM works, so each has a bound. Functions of one statement do not count. -v prints the
+walks, indented as they call."""
+# SPDX-License-Identifier: MIT
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# By the name of the call: a function that the walk enters, those it does not enter, how many functions it may have.
+WALKS = {
+    "malloc": ("pool_take", {"retain_settle", "region_take_superslabs"}, 26),
+    "free": ("purge_empty", set(), 40),
+}
+FLAGS = ["-std=gnu17", "-O0", "-gdwarf-4", "-w", "-D_GNU_SOURCE", "-fno-builtin-malloc", "-fno-pie"]
+TRACED = ["-finstrument-functions", "-Dalways_inline=unused"]
+
+
+def build(folder):
+    """The program, with the library in it. Functions that are always inlined are functions here, too."""
+    sources = [path for path in sorted((ROOT / "src").rglob("*.c")) if path.stem != "new"]  # that is C++'s
+    includes = [f"-iquote{ROOT / 'src'}", f"-I{ROOT / 'include'}"]
+
+    def compiled(path):
+        traced = TRACED if path.stem != "walks" else []
+        subprocess.run(["gcc", *FLAGS, *traced, *includes, "-c", path, "-o", folder / f"{path.stem}.o"], check=True)
+        return folder / f"{path.stem}.o"
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        objects = list(pool.map(compiled, [*sources, ROOT / "tests" / "walks.c"]))
+    subprocess.run(["gcc", "-no-pie", "-pthread", *objects, "-o", folder / "walks"], check=True)
+    return folder / "walks"
+
+
+def walks(program):
+    """Each walk as its name and a list of (depth, address)."""
+    found = []
+    for line in subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines():
+        if line in WALKS:
+            found.append((line, []))
+        else:
+            depth, address = line.split()
+            found[-1][1].append((int(depth), address))
+    return found
+
+
+def places(program, addresses):
+    """By address: a function's name, its file, and whether it has more than one statement."""
+    lines = subprocess.run(["addr2line", "-f", "-e", program, *addresses], capture_output=True, text=True, check=True)
+    lines = lines.stdout.splitlines()
+    result = {}
+    for address, name, place in zip(addresses, lines[::2], lines[1::2]):
+        path, line = place.split()[0].rsplit(":", 1)
+        text = "\n".join(pathlib.Path(path).read_text().splitlines()[int(line) - 1 :])
+        body = re.match(r"[^{]*\{(.*\}|(?s:.*?)\n\})", text).group(1)
+        result[address] = (name, pathlib.Path(path), bool(re.search(r"\b(if|for|while)\b|;[^}]*;", body)))
+    return result
+
+
+def main():
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(pathlib.Path(folder))
+        found = walks(program)
+        known = places(program, sorted({address for _, steps in found for _, address in steps}))
+    for name, (entered, avoided, bound) in WALKS.items():
+        for walk, steps in found:
+            names = {known[address][0] for _, address in steps}
+            if walk == name and entered in names and not avoided & names:
+                break
+        counted = {known[address] for _, address in steps if known[address][2]}
+        files = {path for _, path, _ in counted}
+        print(f"{name}: {len(counted)} functions of more than one statement in {len(files)} files, at most {bound}")
+        failed |= len(counted) > bound
+        for depth, address in steps if "-v" in sys.argv else []:
+            if known[address] in counted:
+                print("  " * (depth + 1) + known[address][0], known[address][1].name)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
