@@ -297,10 +297,10 @@ HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
 HAK_NOINLINE void alloc_free_other(struct slab *s, void *p) {
     struct heap *h = hak_heap;
     unsigned kind = slab_kind(s);
+    if (likely(kind == KIND_MID) && likely(mid_free_to_ring(h, s, p))) /* there are no rings without a heap */
+        return;
     if (unlikely(h->number == HEAP_NONE))
         free_unborn(s, p);
-    else if (likely(kind == KIND_MID))
-        mid_free(h, s, p); /* the same as its row's, inlined */
     else
         kinds[kind]->free(h, s, p);
 }
@@ -356,41 +356,62 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by
     alloc_free(p, alloc_free_other);
 }
 
-/* The hit path of a tiny size: the slab p lies in, if its class is one for so many bytes. Classes of other tiers lie above. */
-HAK_INLINE struct slab *slab_that_fits(const void *p, size_t bytes, bool exactly) {
-    uintptr_t offset = region_offset(p);
-    if (bytes >= hak_region.sized_check_from || unlikely(offset >= region_frontier()))
-        return NULL;
-    struct slab *s = slab_at_offset(offset);
-    unsigned claimed = tiny_class_of(bytes);
-    return (exactly ? claimed == slab_class(s) : claimed <= slab_class(s)) ? s : NULL;
+/* No hit: what is left are mid blocks, which have their class in the record, too, and all that is to be looked up. */
+HAK_NOINLINE static void free_claimed_else(void *p, size_t bytes, enum freed_by by) {
+    if (region_has(p) && bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
+        struct slab *s = slab_at_offset(region_offset(p));
+        unsigned claimed = mid_class_of(bytes), c = slab_class(s);
+        if (likely(slab_kind(s) == KIND_MID && (by != FREED_BY_FREE ? claimed == c : claimed <= c)))
+            return alloc_free_other(s, p);
+    }
+    free_checking_size(p, bytes, by);
 }
-
-HAK_INLINE void free_claimed(void *p, size_t bytes, enum freed_by by) {
-    struct slab *s = slab_that_fits(p, bytes, by != FREED_BY_FREE);
-    if (likely(s != NULL))
-        alloc_free_in(s, p, alloc_free_other);
-    else
-        free_checking_size(p, bytes, by);
+HAK_NOINLINE void alloc_free_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_FREE); }
+HAK_NOINLINE void alloc_delete_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_DELETE); }
+HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
+    free_claimed_else(p, bytes, FREED_BY_DELETE_ARRAY);
 }
-
-void alloc_free_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_FREE); }
-void alloc_delete_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_DELETE); }
-void alloc_delete_array_sized(void *p, size_t bytes) { free_claimed(p, bytes, FREED_BY_DELETE_ARRAY); }
 
 /* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
 void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array) {
     if (likely(classes_align(bytes, alignment)))
-        alloc_delete_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment));
+        alloc_free_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment), true, alloc_delete_sized_else);
     else if (option(OPT_SECURE))
         free_checking_size(p, bytes, array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE);
     else
-        alloc_free_sized(p, bytes);
+        alloc_free_sized(p, bytes, false, alloc_free_sized_else);
 }
 
 /* ---- sizes ---- */
 
-size_t alloc_usable(const void *p, const char *call) { return p != NULL ? lookup_live(p, call).bytes : 0; }
+/* The bytes of a tiny or mid block that its record and its first word or state show to be live; else 0: that is to be looked
+ * up. */
+HAK_INLINE size_t bytes_at_once(const void *p) {
+    uintptr_t offset = region_offset(p);
+    if (unlikely(offset >= region_frontier())) /* NULL too */
+        return 0;
+    struct slab *s = slab_at_offset(offset);
+    unsigned kind = slab_kind(s);
+    if (likely(kind == KIND_TINY)) {
+        if (unlikely(block_index(s->divisor, (uint16_t)(uintptr_t)p) >= load_relaxed(&s->hit_blocks)))
+            return 0;
+        return likely(!block_looks_free(s, (uintptr_t)p)) ? size_classes[slab_class(s)].block_bytes : 0;
+    }
+    if (unlikely(kind != KIND_MID))
+        return 0;
+    s = span_first(s);
+    unsigned i = mid_index(s, p);
+    return likely(i < s->blocks && load_relaxed(&s->state[i]) == BLOCK_LIVE) ? s->block_bytes : 0;
+}
+
+HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
+    return p != NULL ? lookup_live(p, call).bytes : 0;
+}
+
+size_t alloc_usable(const void *p, const char *call) {
+    size_t bytes = bytes_at_once(p);
+    return likely(bytes != 0) ? bytes : usable_else(p, call);
+}
 
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
@@ -443,10 +464,16 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     return moved;
 }
 
-void *alloc_realloc(void *p, size_t bytes) {
+/* Would a block of a class lose less by staying than a new block would round up, or nearly so? */
+HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) { return bytes <= had_bytes && bytes >= had_bytes / 2; }
+
+HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
     if (p == NULL)
         return alloc_malloc(bytes, alloc_slow);
-    struct block b = lookup_live(p, "realloc");
+    size_t had = bytes_at_once(p);
+    struct block b = {slab_at_offset(region_offset(p)), had, NULL};
+    if (had == 0)
+        b = lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;
@@ -455,9 +482,9 @@ void *alloc_realloc(void *p, size_t bytes) {
         alloc_free(p, alloc_free_other);
         return NULL;
     }
-    if (bytes <= b.bytes && bytes >= b.bytes / 2 && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)
-        return p; /* what it would lose is less than what a new block would round up to, or nearly so */
-    void *moved = realloc_without_copy(p, &b, bytes);
+    if (stays_in_class(b.bytes, bytes) && b.bytes <= MID_BYTES_MAX && kind_of(b.slab)->size_fits == NULL)
+        return p;
+    void *moved = had == 0 ? realloc_without_copy(p, &b, bytes) : NULL;
     if (moved != NULL)
         return moved;
     int error = errno;
@@ -473,6 +500,11 @@ void *alloc_realloc(void *p, size_t bytes) {
     if (hak_heap->number != HEAP_NONE)
         count(&hak_heap->pool.counters, COUNT_realloc_copied);
     return moved;
+}
+
+void *alloc_realloc(void *p, size_t bytes) {
+    size_t had = bytes_at_once(p);
+    return likely(had != 0 && stays_in_class(had, bytes)) ? p : realloc_else(p, bytes);
 }
 
 size_t alloc_trim(void) {

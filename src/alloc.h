@@ -64,14 +64,29 @@ HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
     alloc_free_in(slab_at_offset(offset), p, other);
 }
 
+/* What is no hit: of blocks that realloc may have left larger; that new, that new[] made. */
+void alloc_free_sized_else(void *p, size_t bytes);
+void alloc_delete_sized_else(void *p, size_t bytes);
+void alloc_delete_array_sized_else(void *p, size_t bytes);
+
+/* A hit are tiny sizes whose class is the slab's. Classes of other kinds lie above. `exactly`: no realloc can have left the block
+ * larger than it would be made for the size. `no_hit`: one of the above. */
+HAK_INLINE void alloc_free_sized(void *p, size_t bytes, bool exactly, void (*no_hit)(void *p, size_t bytes)) {
+    uintptr_t offset = region_offset(p);
+    if (bytes >= hak_region.sized_check_from || unlikely(offset >= region_frontier()))
+        return no_hit(p, bytes);
+    struct slab *s = slab_at_offset(offset);
+    unsigned claimed = tiny_class_of(bytes);
+    if (unlikely(exactly ? claimed != slab_class(s) : claimed > slab_class(s)))
+        return no_hit(p, bytes);
+    alloc_free_in(s, p, alloc_free_other);
+}
+
 /* The rest of the interface, as the exported functions need it. All set errno as glibc does. */
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
-void alloc_free_sized(void *p, size_t bytes);        /* of blocks that realloc may have left larger */
 /* Of blocks that an operator made: `array`, new[]. */
-void alloc_delete_sized(void *p, size_t bytes);
-void alloc_delete_array_sized(void *p, size_t bytes);
 void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array);
 void *alloc_new_aligned(size_t alignment, size_t bytes, bool array);
 size_t alloc_usable(const void *p, const char *call);

@@ -393,7 +393,8 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     return (void *)block; /* NOLINT: rings hold addresses */
 }
 
-void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
+/* Into the ring if there is room by now, else into the slab. */
+static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->block_bytes) : NULL;
@@ -406,11 +407,13 @@ void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p) {
     rings_shrink(h);
 }
 
-void mid_free_checked(struct heap *h, struct slab *s, unsigned i, void *p) {
+void mid_free(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = span_first(part);
+    unsigned i = mid_index(s, p);
     if (i >= s->blocks)
         fail_bad_pointer("free", p, "", s->block_bytes);
-    else if (block_unsample(&s->state[i], p))
-        mid_free(h, s, p);
+    else if (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE)
+        free_live(h, s, i, p);
     else
         fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
 }
@@ -485,12 +488,10 @@ static void *mid_malloc_cached(struct heap *h, size_t bytes, size_t alignment, b
     return cached.block != 0 ? ring_hand_out(cached, zero) : mid_malloc(h, c, zero);
 }
 
-static void mid_free_block(struct heap *h, struct slab *s, void *p) { mid_free(h, s, p); }
-
 const struct kind kind_mid = {
     .name = "a mid slab",
     .malloc = mid_malloc_cached,
-    .free = mid_free_block,
+    .free = mid_free,
     .find = mid_find,
     .is_free = mid_is_free,
     .state = mid_state_of,

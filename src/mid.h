@@ -9,15 +9,17 @@
 void *mid_malloc(struct heap *h, unsigned class_id, bool *zero);
 /* Index of the block p starts, or the slab's number of blocks if it starts none. */
 unsigned mid_block_at(const struct slab *s, const void *p);
-void mid_free_slowly(struct heap *h, struct slab *s, unsigned i, void *p);  /* the ring is full, or there is none yet */
-void mid_free_checked(struct heap *h, struct slab *s, unsigned i, void *p); /* it is sampled, or bad */
-HAK_INLINE void mid_free(struct heap *h, struct slab *part, void *p) {
-    struct slab *s = span_first(part);
-    unsigned i = block_index(s->divisor, (uint32_t)((uintptr_t)p - s->start));
-    if (unlikely(i >= s->blocks || load_relaxed(&s->state[i]) != BLOCK_LIVE))
-        mid_free_checked(h, s, i, p);
-    else if (unlikely(!ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i])))
-        mid_free_slowly(h, s, i, p);
+/* For a first record only. At least the slab's number of blocks if p starts none. */
+HAK_INLINE unsigned mid_index(const struct slab *s, const void *p) {
+    return block_index(s->divisor, (uint32_t)((uintptr_t)p - s->start));
 }
+/* The hit path. False: the block is sampled, or bad, or the ring is full or there is none yet, or no heap: mid_free. */
+HAK_INLINE bool mid_free_to_ring(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = span_first(part);
+    unsigned i = mid_index(s, p);
+    return likely(i < s->blocks && load_relaxed(&s->state[i]) == BLOCK_LIVE) &&
+           ring_push(h, ring_of_class(slab_class(s)), (uintptr_t)p, &s->state[i]);
+}
+void mid_free(struct heap *h, struct slab *part, void *p);
 
 #endif

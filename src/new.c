@@ -1,5 +1,4 @@
-/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. Sized deletes jump
- * to alloc.c, which checks the size first. */
+/* The C++ operators, by their linker names, so that they inline the hit paths as malloc and free do. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 
@@ -50,8 +49,8 @@ DELETE(op_delete,                    "_ZdlPv", void *p) { delete_plain(p, false)
 DELETE(op_delete_array,              "_ZdaPv", void *p) { delete_plain(p, true); }
 DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; delete_plain(p, false); }
 DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; delete_plain(p, true); }
-DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { alloc_delete_sized(p, n); }
-DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_delete_array_sized(p, n); }
+DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { alloc_free_sized(p, n, true, alloc_delete_sized_else); }
+DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { alloc_free_sized(p, n, true, alloc_delete_array_sized_else); }
 DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, false); }
 DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, true); }
 DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; delete_plain(p, false); }

@@ -6,6 +6,7 @@
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
+#include <malloc.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -29,6 +30,9 @@ void mark_free();
 void mark_new();
 void mark_delete();
 void mark_sized_delete();
+void mark_usable_size();
+void mark_realloc();
+void mark_mid_sized_delete();
 void mark_end();
 }
 MARK(mark_malloc, 1)
@@ -36,11 +40,14 @@ MARK(mark_free, 2)
 MARK(mark_new, 3)
 MARK(mark_delete, 4)
 MARK(mark_sized_delete, 5)
-MARK(mark_end, 6)
+MARK(mark_usable_size, 6)
+MARK(mark_realloc, 7)
+MARK(mark_mid_sized_delete, 8)
+MARK(mark_end, 9)
 
 namespace {
 
-constexpr size_t kBytes = 48;
+constexpr size_t kBytes = 48, kMidBytes = 3000;
 constexpr int kCalls = 40;
 
 /* Leaves enough live and free blocks of the class that nearly every measured call takes the hit path. */
@@ -85,9 +92,29 @@ void warm_up(void **blocks, int count) {
     for (auto &block : blocks)
         block = ::operator new(kBytes);
     for (auto &block : blocks) {
+        mark_usable_size();
+        malloc_usable_size(block);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_realloc();
+        block = realloc(block, kBytes - 7);
+        mark_end();
+    }
+    for (auto &block : blocks) {
         mark_sized_delete();
         ::operator delete(block, kBytes);
         mark_end();
+    }
+    for (int round = 0; round < 3; round++) { /* the first two fill the ring and let it grow */
+        for (auto &block : blocks)
+            block = ::operator new(kMidBytes);
+        for (auto &block : blocks) {
+            if (round == 2)
+                mark_mid_sized_delete();
+            ::operator delete(block, kMidBytes);
+            mark_end();
+        }
     }
     _exit(0);
 }
@@ -134,11 +161,15 @@ using Counts = std::map<std::string, std::vector<int>>;
 
 /* Steps the child from where it stopped to its end. */
 Counts step_through(pid_t pid, const CodeRange &code) {
-    const std::map<uintptr_t, std::string> marks{{reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
-                                                 {reinterpret_cast<uintptr_t>(mark_free), "free"},
-                                                 {reinterpret_cast<uintptr_t>(mark_new), "new"},
-                                                 {reinterpret_cast<uintptr_t>(mark_delete), "delete"},
-                                                 {reinterpret_cast<uintptr_t>(mark_sized_delete), "sized_delete"}};
+    const std::map<uintptr_t, std::string> marks{
+        {reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
+        {reinterpret_cast<uintptr_t>(mark_free), "free"},
+        {reinterpret_cast<uintptr_t>(mark_new), "new"},
+        {reinterpret_cast<uintptr_t>(mark_delete), "delete"},
+        {reinterpret_cast<uintptr_t>(mark_sized_delete), "sized_delete"},
+        {reinterpret_cast<uintptr_t>(mark_usable_size), "usable_size"},
+        {reinterpret_cast<uintptr_t>(mark_realloc), "realloc"},
+        {reinterpret_cast<uintptr_t>(mark_mid_sized_delete), "mid_sized_delete"}};
     Counts counts;
     std::string current;
     int steps = 0, status = 0;
@@ -199,7 +230,8 @@ std::string golden_key(const std::string &call) {
     return std::string(machine.machine) + " " + HAK_TEST_COMPILER + " " + call;
 }
 
-const char *const kCallNames[] = {"malloc", "free", "new", "delete", "sized_delete"};
+const char *const kCallNames[] = {"malloc",       "free",        "new",     "delete",
+                                  "sized_delete", "usable_size", "realloc", "mid_sized_delete"};
 
 TEST(FastPath, MostCallsTakeTheHitPath) {
     for (const char *call : kCallNames) {
