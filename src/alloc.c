@@ -393,7 +393,7 @@ HAK_INLINE size_t bytes_at_once(const void *p) {
     struct slab *s = slab_at_offset(offset);
     unsigned kind = slab_kind(s);
     if (likely(kind == KIND_TINY)) {
-        if (unlikely(block_index(s->divisor, (uint16_t)(uintptr_t)p) >= load_relaxed(&s->hit_blocks)))
+        if (unlikely(block_index(s->divisor, (uint16_t)(uintptr_t)p) >= load_folded(&s->hit_blocks)))
             return 0;
         return likely(!block_looks_free(s, (uintptr_t)p)) ? size_classes[slab_class(s)].block_bytes : 0;
     }

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../src/base/os.h"
 #include "../../src/heap.h"
 #include "../../src/kinds.h"
 #include "../../src/base/options.h"
@@ -189,7 +190,7 @@ static int fault_of(long number) {
 
 static long gate_syscall(long number, long a, long b, long c, long d, long e) {
     int call = fault_of(number);
-    if (number == PROCESS_MADVISE && fails(FAULT_madvise))
+    if (number == 440 /* process_madvise */ && fails(FAULT_madvise))
         return gate_process_madvise((const struct os_range *)b, (unsigned)c); /* NOLINT: an address */
     if (number == SYS_futex && b == 128 && d != 0) {                          /* a wait with a timeout takes no time */
         const struct timespec *time = (const struct timespec *)d;             /* NOLINT: an address */

@@ -55,7 +55,7 @@ int inside_option_write(const char *name, const char *value);
 
 /* heap.h: the calling thread's rings, as the purger sees them. */
 void *inside_heap(void);
-void inside_block_set_live(void *p); /* as a second thread saw it that frees it at the same moment as the first */
+void inside_block_set_live(void *p);   /* as a second thread saw it that frees it at the same moment as the first */
 void inside_rings_disturb(void *heap); /* freezes and thaws them, as the purger does while the thread is using them */
 size_t inside_rings_overfull(void *heap); /* the number of rings that hold more than they have room for */
 /* the state when the largest ring has just grown and the sum for all rings is not yet updated */
