@@ -58,7 +58,7 @@ def write_options():
     lines += ["", "## Old names", "",
               "These still work in all three places. The switches print a line with their new form. If a variable of the",
               "environment has a current name, it wins over an old one.", "", "| old | new |", "|---|---|"]
-    for old, option, word in table_lines("options.h", "OPTION_ALIASES"):
+    for old, option, word in table_lines("base/options.h", "OPTION_ALIASES"):
         word = word.strip('"')
         lines.append(f"| {old}=1 | {option}={word} |" if word else f"| {old} | {option} |")
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
