@@ -471,9 +471,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
     if (p == NULL)
         return alloc_malloc(bytes, alloc_slow);
     size_t had = bytes_at_once(p);
-    struct block b = {slab_at_offset(region_offset(p)), had, NULL};
-    if (had == 0)
-        b = lookup_live(p, "realloc");
+    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;

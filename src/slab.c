@@ -214,9 +214,9 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         slab_release(h, s);
         return true;
     }
-    bool thin = slab_is_usable(s);
+    bool was_usable = slab_is_usable(s);
     set_countdown(s, s->floor);
-    if (thin) {
+    if (was_usable) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
         list_on_class(h, s);
