@@ -5,7 +5,7 @@
  *
  * Conventions, unless a function says otherwise:
  *   units      sizes are in bytes;
- *   alignment  a block is aligned to 16 bytes, a block of at most 8 bytes to 8;
+ *   alignment  a block is aligned to 16 bytes, a block of at most 8 bytes to 8, a block above 64 KiB to 4 KiB;
  *   threads    any thread may call any function at any time, but a signal handler must not;
  *   errors     a failed allocation returns NULL, sets errno to ENOMEM and changes nothing;
  *   bad input  a pointer that is not the start of a live block ends the program: one line on the standard error,

@@ -238,6 +238,21 @@ stage_cli() {
   ((steps_failed == 0))
 }
 
+# The crates, which clippy compiles, with malloc replaced; and what a program gets from their packages, with it as it is.
+stage_rust() {
+  local steps_failed=0
+  need "${RUST_NEEDS[@]}"
+  export CARGO_TARGET_DIR=$ROOT/build/rust
+  cd "$ROOT/rust"
+  cargo fetch --locked
+  RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS=-Dwarnings step "tests of the crates" \
+    cargo test --locked --offline --all-features
+  HAKMEM_SECURE=1 RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS=-Dwarnings step "the same in secure mode" \
+    cargo test --locked --offline --all-features --package hakmem --tests
+  step packages "$ROOT/tests/crates.sh"
+  ((steps_failed == 0))
+}
+
 stage_install() {
   build_library
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"

@@ -491,7 +491,8 @@ bool os_readable(uintptr_t address, size_t bytes) {
     return true;
 }
 
-/* glibc's struct dl_find_object. The name is bound without a version, so that the library loads where there is none. */
+/* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads where there
+ * is none. In a program, which is for the glibc it was linked with, lld refuses such names. */
 struct found_object {
     uint64_t flags;
     void *begin, *end;
@@ -499,8 +500,10 @@ struct found_object {
     void *unwind_table;
     uint64_t reserved[7];
 };
-__asm__(".symver hak_find_object, _dl_find_object@");
-extern int hak_find_object(void *address, struct found_object *found) HAK_WEAK;
+extern int hak_find_object(void *address, struct found_object *found) __asm__("_dl_find_object") HAK_WEAK;
+#ifndef HAK_IN_PROGRAM
+__asm__(".symver _dl_find_object, _dl_find_object@");
+#endif
 extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
 
 static uint64_t identity_add(uint64_t identity, uint64_t word) {
