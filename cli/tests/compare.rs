@@ -591,6 +591,43 @@ fn allocators_and_workloads_are_listed() {
     assert!(text.lines().next().unwrap().starts_with("system "), "{text}");
 }
 
+/// slow.so spends nearly all of the program's time in its malloc.
+#[test]
+fn the_tax_of_a_slow_allocator_is_most_of_its_time() {
+    let tools = tools();
+    let arguments = ["--tax", "--only", "slow", "--with", &tools.with("slow"), "--rounds", "1"];
+    let result = compare(&[&arguments[..], &["--", &tools.program(), "work", "300000"]].concat());
+    if result.stderr.contains("perf cannot sample the kernel here") {
+        return;
+    }
+    assert_eq!(result.status, 0, "{}", result.stderr);
+    let run = &result.runs("slow")[0];
+    let value = |name: &str| run["values"][name].as_f64().unwrap();
+    assert!(value("library ms") > 200.0 * run["cpu_s"].as_f64().unwrap(), "{run}");
+    assert!((value("tax ms") - value("library ms") - value("kernel ms")).abs() < 1e-6, "{run}");
+    assert!(result.stdout.contains("tax") && result.stdout.contains("library"), "{}", result.stdout);
+}
+
+#[test]
+fn a_static_program_has_no_tax() {
+    let program = tools().path("program-static").display().to_string();
+    let result = compare(&["--tax", "--only", "system", "--rounds", "1", "--", &program, "work", "10"]);
+    if result.stderr.contains("perf cannot sample the kernel here") {
+        return;
+    }
+    assert_eq!(result.status, 1, "{}", result.stderr);
+    assert!(result.failure("system").contains("is statically linked"), "{}", result.failure("system"));
+}
+
+#[test]
+fn without_perf_there_is_no_tax() {
+    let mut command = hakmem();
+    command.env("PATH", &tools().directory);
+    let result = finish(command, &["--tax", "--only", "system", "--", &tools().program(), "work", "10"]);
+    assert_eq!((result.status, result.stderr.lines().count()), (2, 1), "{}", result.stderr);
+    assert!(result.stderr.contains("--tax needs perf"), "{}", result.stderr);
+}
+
 #[test]
 fn a_report_is_written() {
     let (tools, directory) = (tools(), tempfile::tempdir().unwrap());

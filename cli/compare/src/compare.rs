@@ -89,6 +89,9 @@ pub struct Options {
     /// File that lists allocators
     #[arg(long, value_name = "FILE", env = "HAKMEM_PEERS")]
     peers: Option<PathBuf>,
+    /// Compare the processor time of the allocator alone, and of the kernel's work on memory; needs perf
+    #[arg(long)]
+    tax: bool,
     /// Write all measurements; with `-` they go to stdout, and everything else goes to stderr
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -329,6 +332,9 @@ impl Plan<'_> {
             Session::new(&self.found.allocators, self.baseline, self.scratch.directory.path(), blocked.before());
         session.rounds = self.options.rounds.map(|rounds| rounds as usize);
         session.deadline = self.options.max_time.map(|time| begun + time);
+        if self.options.tax {
+            session.measure_tax()?;
+        }
         session.progress = Progress::new(self.options.quiet, self.specs.len());
         if std::env::var_os("LD_PRELOAD").is_some_and(|value| !value.is_empty()) {
             session.notes.push("LD_PRELOAD is set; it was not passed on to the programs".to_string());

@@ -15,6 +15,7 @@
 // SPDX-License-Identifier: MIT
 
 use crate::results::Processes;
+use crate::tax::Sampler;
 use anyhow::{bail, Context, Result};
 use hakmem_base::proc::{self, Pid};
 use hakmem_base::scratch;
@@ -48,6 +49,10 @@ pub struct Job<'a> {
     pub stdout: &'a Path,
     pub stderr: &'a Path,
     pub signals: &'a libc::sigset_t,
+    /// perf writes its samples here.
+    pub samples: Option<&'a Path>,
+    /// The program is a tracer itself, so it must not be traced here.
+    pub traces: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +98,9 @@ pub fn run(job: &Job) -> Result<Cost> {
         watch.begin();
     }
     let end = watch.until_end();
+    if let Some(sampler) = child.sampler {
+        sampler.stop();
+    }
     let left_behind = end_tree(if matches!(end, End::Status(_)) { GRACE } else { Duration::ZERO });
     Ok(watch.cost(end, left_behind))
 }
@@ -102,6 +110,7 @@ pub fn run(job: &Job) -> Result<Cost> {
 struct Child {
     pid: Pid,
     traced: bool,
+    sampler: Option<Sampler>,
 }
 
 /// Everything the child needs between fork and exec, where it must not allocate.
@@ -162,14 +171,18 @@ fn start(job: &Job) -> Result<Child> {
         unsafe { libc::_exit(127) };
     }
     drop((go_read, error_write));
-    let traced = trace(pid);
+    let traced = !job.traces && trace(pid);
+    let sampler = job.samples.map(|samples| Sampler::attach(pid, samples)).transpose();
+    let sampler = sampler.inspect_err(|_| {
+        end_tree(Duration::ZERO);
+    })?;
     go_write.write_all(&[1])?;
     let mut number = [0; 4];
     if error_read.read_exact(&mut number).is_ok() {
         end_tree(Duration::ZERO);
         bail!("{}: {}", job.program.display(), Error::from_raw_os_error(i32::from_ne_bytes(number)));
     }
-    Ok(Child { pid, traced })
+    Ok(Child { pid, traced, sampler })
 }
 
 unsafe fn child_prepare(image: &Image, signals: &libc::sigset_t) {

@@ -1,7 +1,7 @@
 //! `compare` measures a program under several allocators, `report` draws what was measured.
 //!
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
-//! rounds (measure.rs), each started and watched by launch.rs → medians, ratios and verdicts (statistics.rs) → one
+//! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs → medians, ratios and verdicts (statistics.rs) → one
 //! `results::Comparison`, which terminal.rs prints and report.rs draws.
 // SPDX-License-Identifier: MIT
 
@@ -18,4 +18,5 @@ pub mod report;
 pub mod results;
 mod statistics;
 mod suite;
+mod tax;
 mod terminal;

@@ -1,7 +1,7 @@
 //! Measures workloads: which run comes when, and which runs count.
 //!
 //! 1. Warm-up: every allocator runs once, the baseline first. It does not count; files come into the page cache, and
-//!    what fails is found.
+//!    what fails is found. With --tax, strace counts madvise calls in it.
 //! 2. Rounds: every allocator runs once, the baseline twice, half the circle apart. Each round starts one place
 //!    further, and every other round goes the other way round, so that nobody always follows the same neighbour.
 //! 3. A run counts if it ended as expected, the allocator was in it, and its output is right. An allocator that
@@ -15,6 +15,7 @@ use crate::progress::Progress;
 use crate::results::*;
 use crate::statistics;
 use crate::suite::Spec;
+use crate::tax::{self, Tools};
 use hakmem_base::{elf, preload, signals};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,7 +26,8 @@ use std::time::{Duration, Instant};
 pub const DEFAULT_ROUNDS: usize = 5;
 
 /// File names of allocators that a program may be linked with.
-const LINKED: [&str; 6] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "librpmalloc"];
+pub const LINKED: [&str; 6] =
+    ["libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc", "libsnmalloc", "librpmalloc"];
 
 pub struct Session<'a> {
     pub allocators: &'a [Allocator],
@@ -34,6 +36,8 @@ pub struct Session<'a> {
     /// What the command line says; else the suite's, else the default.
     pub rounds: Option<usize>,
     pub deadline: Option<Instant>,
+    /// Set if the allocator's tax is measured.
+    pub tools: Option<Tools>,
     pub scratch: &'a Path,
     pub signals: &'a libc::sigset_t,
     pub progress: Progress,
@@ -83,6 +87,8 @@ struct Work<'s> {
     timeout: Duration,
     /// What the baseline's first run printed.
     expected: Option<String>,
+    /// By allocator, counted in the warm-up.
+    madvise_calls: Vec<Option<f64>>,
     circle: Vec<Entry>,
     /// By place in the circle.
     tallies: Vec<Tally>,
@@ -98,6 +104,7 @@ impl<'a> Session<'a> {
             baseline,
             rounds: None,
             deadline: None,
+            tools: None,
             scratch,
             signals,
             progress: Progress::new(true, 0),
@@ -106,6 +113,16 @@ impl<'a> Session<'a> {
             first_run: None,
             setups: HashMap::new(),
         }
+    }
+
+    pub fn measure_tax(&mut self) -> anyhow::Result<()> {
+        let tools = Tools::find(self.scratch)?;
+        if tools.calls.is_none() {
+            self.notes.push("strace does not work here, so madvise calls are not counted".to_string());
+        }
+        self.notes.push("Times include the cost of sampling with perf (--tax)".to_string());
+        self.tools = Some(tools);
+        Ok(())
     }
 
     /// Measures one workload, of which `left` are still to be measured. Err: why it could not be.
@@ -152,6 +169,7 @@ impl<'a> Session<'a> {
             environments: environments(self.allocators, spec),
             timeout: spec.timeout.unwrap_or(Duration::from_secs(3600)),
             expected: None,
+            madvise_calls: vec![None; self.allocators.len()],
             tallies: vec![Tally::default(); circle.len()],
             circle,
             rounds: self.rounds.or(spec.rounds).unwrap_or(DEFAULT_ROUNDS),
@@ -173,6 +191,8 @@ impl<'a> Session<'a> {
             stdout: &stdout,
             stderr: &stderr,
             signals: self.signals,
+            samples: None,
+            traces: false,
         });
         let words = Output::read(&stdout, &stderr).last_words().unwrap_or("it says nothing".to_string());
         match cost.map_err(|error| format!("its set-up cannot be started: {error:#}"))?.end {
@@ -258,17 +278,20 @@ impl<'a> Session<'a> {
         }
         let (stdout, stderr) = (self.scratch.join("stdout"), self.scratch.join("stderr"));
         let started_s = self.first_run.map_or(0.0, |first| first.elapsed().as_secs_f64());
+        let counting = self.tools.as_ref().filter(|_| round == 0).and_then(|tools| tools.counting(&work.spec.command));
         let job = Job {
-            program: &work.program,
-            arguments: &work.spec.command,
+            program: if counting.is_some() { Path::new(tax::COUNTING_PROGRAM) } else { &work.program },
+            arguments: counting.as_ref().unwrap_or(&work.spec.command),
             environment: &work.environments[entry.allocator],
             directory: &work.spec.directory,
-            libraries: &allocator.libraries,
+            libraries: if counting.is_some() { &[] } else { &allocator.libraries },
             processes: work.spec.processes,
             timeout: Some(work.timeout),
             stdout: &stdout,
             stderr: &stderr,
             signals: self.signals,
+            samples: self.tools.as_ref().filter(|_| round > 0).map(|tools| tools.samples.as_path()),
+            traces: counting.is_some(),
         };
         let cost = match launch::run(&job) {
             Ok(cost) => cost,
@@ -278,12 +301,38 @@ impl<'a> Session<'a> {
             self.interrupted = true;
             return Outcome::Interrupted;
         }
-        self.note(work.spec, allocator, &cost);
+        if counting.is_none() {
+            self.note(work.spec, allocator, &cost);
+        }
         let output = Output::read(&stdout, &stderr);
-        match check(work, allocator, &cost, &output, entry.allocator == self.baseline) {
+        let numbers = check(work, allocator, &cost, &output, entry.allocator == self.baseline);
+        match numbers.and_then(|numbers| self.with_tax(numbers, work, entry.allocator, round, &cost)) {
             Ok(numbers) => Outcome::Counts(Box::new(run_of(cost, numbers, round, started_s))),
             Err(reason) => Outcome::Fails(reason),
         }
+    }
+
+    /// Adds the tax of the run that has just ended to its numbers.
+    fn with_tax(
+        &self,
+        (metric, mut values): Numbers,
+        work: &mut Work,
+        allocator: usize,
+        round: usize,
+        cost: &Cost,
+    ) -> Result<Numbers, String> {
+        let Some(tools) = &self.tools else { return Ok((metric, values)) };
+        if round == 0 {
+            work.madvise_calls[allocator] = tools.madvise_calls();
+            return Ok((metric, values));
+        }
+        let obstacle = elf::obstacle(Path::new(&cost.executable));
+        if let Some(obstacle) = obstacle.filter(|_| self.allocators[allocator].libraries.is_empty()) {
+            return Err(format!("no share can be measured: {} {obstacle}", cost.executable));
+        }
+        values.extend(tools.tax(&self.allocators[allocator]).map_err(|error| format!("{error:#}"))?);
+        values.extend(work.madvise_calls[allocator].map(|calls| (tax::MADVISE.to_string(), calls)));
+        Ok((metric, values))
     }
 
     /// What a reader must know of how the run went.

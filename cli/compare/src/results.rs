@@ -140,7 +140,8 @@ pub struct Run {
     pub minor_faults: u64,
     /// What `Metric` matched.
     pub metric: Option<f64>,
-    /// Further numbers the program prints, less is better, by the names the suite gives them.
+    /// Further numbers, less is better: those that the program prints, by the names the suite gives them, and what
+    /// --tax measures.
     pub values: BTreeMap<String, f64>,
     /// (seconds since the start, bytes), at most 200 points.
     pub rss_over_time: Vec<(f64, u64)>,
@@ -206,4 +207,7 @@ pub struct Standing {
     pub time: Ratio,
     pub peak_rss: Ratio,
     pub average_rss: Ratio,
+    /// Of the further numbers that all these workloads have.
+    #[serde(default)]
+    pub values: BTreeMap<String, Ratio>,
 }

@@ -392,10 +392,30 @@ fn standing_ratio(workloads: &[(&[Run], Baseline)], measure: Measure) -> Option<
     Some(mean)
 }
 
-fn standing(name: &str, group: &str, workloads: usize, ratio: impl Fn(Measure) -> Option<Ratio>) -> Option<Standing> {
+fn standing(
+    name: &str,
+    group: &str,
+    workloads: &[(&[Run], Baseline)],
+    ratio: impl Fn(Measure) -> Option<Ratio>,
+) -> Option<Standing> {
     let [time, peak_rss, average_rss] = STANDING_MEASURES.map(|measure| ratio(&measure));
-    let (time, peak_rss, average_rss) = (time?, peak_rss?, average_rss?);
-    Some(Standing { allocator: name.to_string(), group: group.to_string(), workloads, time, peak_rss, average_rss })
+    let value = |name: String| Some((name.clone(), ratio(&|run: &Run| run.values.get(&name).copied())?));
+    Some(Standing {
+        allocator: name.to_string(),
+        group: group.to_string(),
+        workloads: workloads.len(),
+        time: time?,
+        peak_rss: peak_rss?,
+        average_rss: average_rss?,
+        values: common_values(workloads).into_iter().filter_map(value).collect(),
+    })
+}
+
+/// The names of the values that all runs have.
+fn common_values(workloads: &[(&[Run], Baseline)]) -> BTreeSet<String> {
+    let runs = workloads.iter().flat_map(|(runs, baseline)| runs.iter().chain(baseline.base).chain(baseline.again));
+    let names = runs.map(|run| run.values.keys().cloned().collect::<BTreeSet<String>>());
+    names.reduce(|common, names| &common & &names).unwrap_or_default()
 }
 
 /// The standings of all allocators and those of the baseline against itself, overall ("") and per group.
@@ -407,11 +427,11 @@ pub fn standings(workloads: &[Workload], names: &[String], baseline: &str) -> (V
             workloads.iter().filter(|workload| group.is_empty() || workload.group == group).collect();
         for name in names.iter().filter(|&name| name != baseline) {
             let finished = finished(&inside, name, baseline);
-            all.extend(standing(name, group, finished.len(), |measure| standing_ratio(&finished, measure)));
+            all.extend(standing(name, group, &finished, |measure| standing_ratio(&finished, measure)));
         }
         let own = finished(&inside, baseline, baseline);
         let again = |measure: Measure| Some(all_ratios_again(&own, measure)).and_then(|all| geometric_mean(&all, &all));
-        all_again.extend(standing(baseline, group, own.len(), again));
+        all_again.extend(standing(baseline, group, &own, again));
     }
     (all, all_again)
 }
@@ -625,6 +645,15 @@ mod tests {
         assert!((find("x").time.median - 0.125f64.sqrt()).abs() < 1e-9);
         assert_eq!((find("x").time.verdict, find("y").time.verdict), (Verdict::Better, Verdict::Worse));
         assert_eq!((find("y").time.median, find("y").peak_rss.verdict), (2.0, Verdict::Same));
+        // A further number has a mean if all runs have it.
+        assert!(find("").values.is_empty());
+        let mut counted = workloads.clone();
+        let results = counted.iter_mut().flat_map(|one| one.results.iter_mut().chain(&mut one.again));
+        for run in results.flat_map(|result| &mut result.runs) {
+            run.values.insert("number".to_string(), run.wall_s);
+        }
+        let (numbers, _) = standings(&counted, &["mine".to_string()], "base");
+        assert_eq!(numbers[0].values["number"].median, numbers[0].time.median);
         // What failed on a workload is left out of the mean.
         let mut failed = workloads.clone();
         failed[1].results[1].runs.clear();

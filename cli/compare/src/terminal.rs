@@ -6,6 +6,7 @@
 
 use crate::results::*;
 use crate::statistics::{self, ROUNDS_FOR_VERDICT};
+use crate::tax;
 use hakmem_base::table::{amount, bytes, cell_of, seconds, table, Cell, Color, Column, Style};
 
 fn interval(ratio: &Ratio) -> String {
@@ -29,6 +30,27 @@ fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {
         Some(Verdict::Worse) => Cell::new(text).fg(Color::Red),
         _ => Cell::new(text),
     }
+}
+
+/// What is compared beside memory: the allocator's tax where it was measured, else time.
+struct Cost<'a> {
+    ratio: &'a Ratio,
+    name: &'static str,
+    better: &'static str,
+    worse: &'static str,
+}
+
+impl Ratios {
+    fn cost(&self) -> Cost<'_> {
+        match self.values.get(tax::TAX) {
+            Some(ratio) => Cost { ratio, name: "tax", better: "cheaper", worse: "dearer" },
+            None => Cost { ratio: &self.time, name: "time", better: "faster", worse: "slower" },
+        }
+    }
+}
+
+fn milliseconds(number: f64) -> String {
+    seconds(number / 1e3)
 }
 
 /// The name of a baseline as it stands in a title.
@@ -77,14 +99,14 @@ type Measured<'a> = [(&'a WorkloadResult, &'a Summary)];
 
 fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) -> Vec<Column> {
     let cells = |text: &dyn Fn(&Summary) -> String| measured.iter().map(|(_, one)| Cell::new(text(one))).collect();
-    let ratios = |pick: &dyn Fn(&Ratios) -> Ratio, short: bool| {
-        let cell = |summary: &Summary| match summary.ratios.as_ref().map(pick) {
+    let ratios = |pick: &dyn Fn(&Ratios) -> Option<Ratio>, short: bool| {
+        let cell = |summary: &Summary| match summary.ratios.as_ref().and_then(pick) {
             Some(ratio) if short => {
                 let mark = if ratio.verdict == Verdict::Same { "" } else { "*" };
                 ratio_cell(format!("{:.2}{mark}", ratio.median), Some(&ratio))
             }
             Some(ratio) => ratio_cell(interval(&ratio), Some(&ratio)),
-            None => Cell::new("1"),
+            None => Cell::new("-"),
         };
         measured
             .iter()
@@ -96,15 +118,35 @@ fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) ->
         None => Column::new("time", 0, cells(&|one| seconds(one.wall_s.median))),
     };
     let names = measured.iter().map(|(result, _)| cell_of(&result.allocator)).collect();
+    let value = |name: &'static str, text: fn(f64) -> String| {
+        cells(&move |one| one.values.get(name).map_or("-".into(), |spread| text(spread.median)))
+    };
+    if measured.iter().any(|(_, one)| one.values.contains_key(tax::KERNEL)) {
+        return vec![
+            Column::new("allocator", 0, names),
+            Column::new("library", 0, value(tax::LIBRARY, milliseconds)),
+            Column::new("kernel", 0, value(tax::KERNEL, milliseconds)),
+            Column::new("tax", 0, value(tax::TAX, milliseconds)),
+            Column::new(
+                format!("tax {}", over(baseline)),
+                0,
+                ratios(&|ratios| ratios.values.get(tax::TAX).copied(), false),
+            ),
+            Column::new("faults", 1, cells(&|one| amount(one.minor_faults.median))),
+            Column::new("madvise", 1, value(tax::MADVISE, amount)),
+            Column::new("peak RSS", 2, cells(&|one| bytes(one.peak_rss_bytes.median))),
+            Column::new(over(baseline), 2, ratios(&|ratios| Some(ratios.peak_rss), true)),
+        ];
+    }
     let mut columns = vec![
         Column::new("allocator", 0, names),
         time,
-        Column::new(format!("time {}", over(baseline)), 0, ratios(&|ratios| ratios.time, false)),
+        Column::new(format!("time {}", over(baseline)), 0, ratios(&|ratios| Some(ratios.time), false)),
         Column::new("CPU", 3, cells(&|one| seconds(one.cpu_s.median))),
         Column::new("peak RSS", 0, cells(&|one| bytes(one.peak_rss_bytes.median))),
-        Column::new(over(baseline), 1, ratios(&|ratios| ratios.peak_rss, true)),
+        Column::new(over(baseline), 1, ratios(&|ratios| Some(ratios.peak_rss), true)),
         Column::new("average", 4, cells(&|one| bytes(one.average_rss_bytes.median))),
-        Column::new(over(baseline), 4, ratios(&|ratios| ratios.average_rss, true)),
+        Column::new(over(baseline), 4, ratios(&|ratios| Some(ratios.average_rss), true)),
         Column::new("faults", 5, cells(&|one| amount(one.minor_faults.median))),
     ];
     let names = measured.iter().flat_map(|(_, one)| one.values.keys()).collect::<std::collections::BTreeSet<_>>();
@@ -119,10 +161,12 @@ fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) ->
 fn again_line(workload: &Workload, baseline: &str) -> Option<String> {
     let ratios = workload.again.as_ref()?.summary.as_ref()?.ratios.as_ref()?;
     let reach = |ratio: &Ratio| percent(statistics::reach(ratio) - 1.0);
+    let cost = ratios.cost();
     let mut line = format!(
-        "A/A: {baseline} against itself: time {}, so within ±{} % means nothing here; peak RSS ±{} %.",
-        interval(&ratios.time),
-        reach(&ratios.time),
+        "A/A: {baseline} against itself: {} {}, so within ±{} % means nothing here; peak RSS ±{} %.",
+        cost.name,
+        interval(cost.ratio),
+        reach(cost.ratio),
         reach(&ratios.peak_rss)
     );
     if workload.rounds < ROUNDS_FOR_VERDICT {
@@ -146,27 +190,44 @@ pub fn standing(comparison: &Comparison, style: Style) -> String {
 
 fn standing_of(comparison: &Comparison, group: &str, style: Style) -> String {
     let mut rows: Vec<&Standing> = comparison.standing.iter().filter(|standing| standing.group == group).collect();
-    rows.sort_by(|one, other| one.time.median.total_cmp(&other.time.median));
+    let taxed = rows.iter().any(|standing| standing.values.contains_key(tax::KERNEL));
+    let cost = |standing: &Standing| if taxed { standing.values.get(tax::TAX).copied() } else { Some(standing.time) };
+    let order = |standing: &Standing| cost(standing).map_or(f64::INFINITY, |ratio| ratio.median);
+    rows.sort_by(|one, other| order(one).total_cmp(&order(other)));
     let pick = |pick: &dyn Fn(&Standing) -> Cell| rows.iter().map(|standing| pick(standing)).collect();
-    let ratios = |ratio: &dyn Fn(&Standing) -> Ratio| {
-        pick(&|standing| ratio_cell(interval(&ratio(standing)), Some(&ratio(standing))))
+    let ratios = |ratio: &dyn Fn(&Standing) -> Option<Ratio>| {
+        pick(&|standing| {
+            let ratio = ratio(standing);
+            ratio_cell(ratio.as_ref().map_or("-".into(), interval), ratio.as_ref())
+        })
     };
-    let columns = vec![
-        Column::new("allocator", 0, pick(&|standing| cell_of(&standing.allocator))),
-        Column::new("time", 0, ratios(&|standing| standing.time)),
-        Column::new("peak RSS", 0, ratios(&|standing| standing.peak_rss)),
-        Column::new("average RSS", 1, ratios(&|standing| standing.average_rss)),
-        Column::new("workloads", 2, pick(&|standing| Cell::new(standing.workloads))),
-    ];
+    let value = |name: &str| ratios(&|standing| standing.values.get(name).copied());
+    let costs = match taxed {
+        true => [tax::LIBRARY, tax::KERNEL, tax::TAX]
+            .map(|name| Column::new(name.trim_end_matches(" ms"), 0, value(name)))
+            .into(),
+        false => vec![Column::new("time", 0, ratios(&|standing| Some(standing.time)))],
+    };
+    let columns = [Column::new("allocator", 0, pick(&|standing| cell_of(&standing.allocator)))]
+        .into_iter()
+        .chain(costs)
+        .chain([
+            Column::new("peak RSS", 0, ratios(&|standing| Some(standing.peak_rss))),
+            Column::new("average RSS", 1, ratios(&|standing| Some(standing.average_rss))),
+            Column::new("workloads", 2, pick(&|standing| Cell::new(standing.workloads))),
+        ])
+        .collect();
     let name = if group.is_empty() { "All workloads" } else { group };
     let mut text = format!(
-        "{name}: geometric means of ratios to {}, fastest first\n{}",
+        "{name}: geometric means of ratios to {}, {} first\n{}",
         comparison.baseline,
+        if taxed { "cheapest" } else { "fastest" },
         table(columns, style)
     );
     if let Some(again) = comparison.standing_again.iter().find(|again| again.group == group) {
-        let (time, peak) = (interval(&again.time), interval(&again.peak_rss));
-        text += &format!("\nA/A: {} against itself: time {time}, peak RSS {peak}.", comparison.baseline);
+        let (what, cost) = if taxed { ("tax", cost(again)) } else { ("time", Some(again.time)) };
+        let (cost, peak) = (cost.as_ref().map_or("-".into(), interval), interval(&again.peak_rss));
+        text += &format!("\nA/A: {} against itself: {what} {cost}, peak RSS {peak}.", comparison.baseline);
     }
     text
 }
@@ -207,6 +268,7 @@ fn judgement(ratio: &Ratio, better: &str, worse: &str) -> String {
             let range = if low == high { String::new() } else { format!(" ({low}–{high})") };
             format!("{} times {worse}{range}", factor(ratio.median))
                 .replace("times slower", "times as slow")
+                .replace("times dearer", "times as dear")
                 .replace("times larger", "times as large")
         }
     }
@@ -231,8 +293,8 @@ fn sentence(name: &str, baseline: &str, ratios: &Ratios, again: Option<&Ratios>,
         let rounds = plural(rounds, "round");
         return format!("{} and {baseline}: {rounds} cannot tell a difference from chance.", capital(name));
     }
-    let (time, peak) = (&ratios.time, &ratios.peak_rss);
-    let parts: Vec<String> = [(time, "faster", "slower"), (peak, "smaller", "larger")]
+    let (cost, peak) = (ratios.cost(), &ratios.peak_rss);
+    let parts: Vec<String> = [(cost.ratio, cost.better, cost.worse), (peak, "smaller", "larger")]
         .into_iter()
         .filter(|(ratio, ..)| ratio.verdict != Verdict::Same)
         .map(|(ratio, better, worse)| judgement(ratio, better, worse))
@@ -253,9 +315,9 @@ fn sentence(name: &str, baseline: &str, ratios: &Ratios, again: Option<&Ratios>,
             )
         }
     };
-    if time.verdict == Verdict::Same {
-        let within = within(&|ratios| ratios.time, time);
-        text += &format!(" No difference in time that this machine can show ({within}).");
+    if cost.ratio.verdict == Verdict::Same {
+        let within = within(&|ratios| *ratios.cost().ratio, cost.ratio);
+        text += &format!(" No difference in {} that this machine can show ({within}).", cost.name);
     }
     if peak.verdict == Verdict::Same {
         let equal = if (peak.median - 1.0).abs() < 0.0005 { "The same peak memory." } else { "" };

@@ -26,6 +26,8 @@ fn main() {
         stdout: &stdout,
         stderr: &stderr,
         signals: blocked.before(),
+        samples: None,
+        traces: false,
     })
     .unwrap();
     assert!(std::hint::black_box(&before)[1 << 20] == 1);

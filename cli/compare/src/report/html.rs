@@ -234,6 +234,8 @@ impl Page<'_> {
 
     fn standing_table(&self, group: &str, caption: &str) -> Markup {
         let found = self.comparison;
+        let values: std::collections::BTreeSet<&str> =
+            found.standing.iter().flat_map(|one| one.values.keys()).map(String::as_str).collect();
         let mut rows: Vec<(f64, Markup)> = Vec::new();
         for (place, name) in self.names.iter().enumerate() {
             let Some((at, workloads, time)) = found.mean(group, name, Measure::Time) else {
@@ -252,6 +254,7 @@ impl Page<'_> {
                 tr class=[own_class(name)] data-path=[at.map(|at| format!("standing[{at}]"))] {
                     (self.who(place, name))
                     @for measure in Measure::ALL { (cell(measure)) }
+                    @for value in &values { (self.mean_value(at, value)) }
                     @if at.is_some() {
                         (number(".workloads", workloads as f64, &workloads.to_string()))
                     } @else {
@@ -265,11 +268,20 @@ impl Page<'_> {
         let table = html! {
             table class="sortable" {
                 caption { (caption) " " small { "ratio to " (found.baseline) ", 95 % interval" } }
-                (titles(["allocator", "time", "peak", "average", "of"]))
+                (titles(["allocator", "time", "peak", "average"].into_iter().chain(values).chain(["of"])))
                 tbody { @for (_, row) in rows { (row) } }
             }
         };
         boxed(caption, table)
+    }
+
+    /// The mean of a further number in the standing at this place; None is the baseline's.
+    fn mean_value(&self, at: Option<usize>, name: &str) -> Markup {
+        match at.map(|at| self.comparison.standing[at].values.get(name)) {
+            Some(Some(ratio)) => ratio_cell(&format!(".values{}", key(name)), ratio),
+            Some(None) => html! { td {} },
+            None => one("1.00"),
+        }
     }
 
     fn dots(&self, workload: &Workload, measure: Measure, interval: bool) -> Vec<Dot> {
