@@ -107,6 +107,8 @@ static size_t boosted_slots(enum purged kind) {
     return option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&retain_state.of[kind].boost);
 }
 
+#define SLOTS_UNBOUNDED (SIZE_MAX / 2)
+
 /* EMPTY slots that may stay resident. */
 static size_t bound_slots(void) {
     if (limits_near() && option(OPT_PURGE) != PURGE_NEVER)
@@ -115,12 +117,17 @@ static size_t bound_slots(void) {
     size_t max = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
-    case PURGE_NEVER: return SIZE_MAX / 2;
+    case PURGE_NEVER: return SLOTS_UNBOUNDED;
     case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
     case PURGE_AUTO: bound = boosted_slots(PURGED_SLOTS) + live * option(OPT_RETAIN_PERCENT) / 100; break;
     case PURGE_EAGER: break;
     }
     return min_size(bound, max);
+}
+
+size_t retain_bound_bytes(void) {
+    size_t slots = bound_slots();
+    return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
 }
 
 /* If memory was `taken` that is not resident, and a recent purge gave such memory away, counts a regret. Else the bound may

@@ -24,6 +24,8 @@ void retain_settle(struct client *c);
 void retain_grew_inside(struct client *c, size_t bytes);
 /* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
 bool retain_may_keep(size_t slots);
+/* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
+size_t retain_bound_bytes(void);
 /* Were purged pages inside slabs wanted back within a second, ten seconds ago at most? Then the program swings, and the same
  * will happen again. */
 bool retain_misses_pages(void);

@@ -5,6 +5,7 @@
 #include "heap.h"
 #include "kinds.h"
 #include "links.h"
+#include "retain.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/scratch.h"
@@ -166,6 +167,8 @@ static void stats_collect(struct heap_report *r) {
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         r->total += r->term[i];
+    r->retained = r->partly_used_slabs + r->thread_caches + r->empty_slots + r->huge_rounding;
+    r->empty_max = retain_bound_bytes();
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;
 #endif
@@ -206,6 +209,8 @@ static void put_report(struct text *t, const struct heap_report *r) {
         put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
+    text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
+    text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     text_string(t, "  counters\n");
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
         if (r->counters[c] == 0)
@@ -255,6 +260,10 @@ static void put_json(struct text *t, const struct heap_report *r) {
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_field(t, term_table[i].name, r->term[i], false);
     put_field(t, "total", r->total, true);
+    text_string(t, "},\"retained_bytes\":{");
+    put_field(t, "total", r->retained, r->empty_max == SIZE_MAX);
+    if (r->empty_max != SIZE_MAX)
+        put_field(t, "empty_slots_max", (int64_t)r->empty_max, true);
     text_string(t, "},");
     put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
     put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);

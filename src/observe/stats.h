@@ -38,7 +38,9 @@ struct heap_report {
         };
         int64_t term[TERM_COUNT];
     };
-    int64_t total;                                             /* the sum of the terms */
+    int64_t total;    /* the sum of the terms */
+    int64_t retained; /* of those, the free ones: resident without being used */
+    size_t empty_max; /* bytes of EMPTY slots that may stay; SIZE_MAX: any number */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
     struct superslab_totals pool;
     uint64_t counters[COUNTER_COUNT];

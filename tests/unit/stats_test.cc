@@ -138,6 +138,31 @@ TEST(Stats, LiveFollowsTheProgram) {
     EXPECT_NEAR(heap_stats()["rss_bytes"]["live"].number, before, 0.05 * 20000 * 512);
 }
 
+/* What is free and resident is one figure, beside what may stay. */
+TEST(Stats, WhatIsRetainedIsOneFigure) {
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < 32 * kMiB / 3000; i++)
+        blocks.push_back(memset(hak_malloc(3000), 1, 3000));
+    Json full = heap_stats();
+    double max_full = full["retained_bytes"]["empty_slots_max"].number;
+    for (void *block : blocks)
+        hak_free(block);
+    Json freed = heap_stats();
+    for (const Json *stats : {&full, &freed}) {
+        const Json &terms = (*stats)["rss_bytes"];
+        EXPECT_EQ((*stats)["retained_bytes"]["total"].number,
+                  terms["partly_used_slabs"].number + terms["thread_caches"].number + terms["empty_slots"].number +
+                      terms["huge_rounding"].number);
+    }
+    EXPECT_GE(max_full, kMiB) << "RETAIN_BYTES";
+    EXPECT_LT(freed["retained_bytes"]["empty_slots_max"].number, max_full) << "less is live";
+    char before[32];
+    ASSERT_GT(hak_option_get("PURGE", before, sizeof before), 0u);
+    ASSERT_EQ(hak_option_set("PURGE", "never"), 0);
+    EXPECT_EQ(heap_stats_text().find("empty_slots_max"), std::string::npos) << "there is no bound";
+    ASSERT_EQ(hak_option_set("PURGE", before), 0);
+}
+
 TEST(Stats, RssIsExplainedWithThreadsThatHoldMemory) {
     ASSERT_EQ(hak_option_set("PURGER", "0"), 0); /* a purger would give memory back between the two readings */
     std::mutex mutex;
