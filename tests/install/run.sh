@@ -55,6 +55,8 @@ pkg_config_consumers() {
   works ./pc_static static
   works ./pc_all_static static
   works ./pc_all_static_cc static
+  cc "${flags[@]}" "$HERE/consumer.c" -o pc_lld -fuse-ld=lld -Wl,-Bstatic "${libs[@]}" -Wl,-Bdynamic -pthread
+  works ./pc_lld static
   cd "$HERE"
 }
 
