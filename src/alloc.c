@@ -356,7 +356,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by
     alloc_free(p, alloc_free_other);
 }
 
-/* No hit: what is left are mid blocks, which have their class in the record, too, and all that is to be looked up. */
+/* No hit. A mid block's record tells its class, too; all other blocks are looked up. */
 HAK_NOINLINE static void free_claimed_else(void *p, size_t bytes, enum freed_by by) {
     if (region_has(p) && bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
         struct slab *s = slab_at_offset(region_offset(p));
@@ -384,8 +384,7 @@ void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array) {
 
 /* ---- sizes ---- */
 
-/* The bytes of a tiny or mid block that its record and its first word or state show to be live; else 0: that is to be looked
- * up. */
+/* The bytes of a tiny or mid block that is live, as its record and its first word or state show; 0: lookup_live knows. */
 HAK_INLINE size_t bytes_at_once(const void *p) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */
@@ -464,7 +463,7 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     return moved;
 }
 
-/* Would a block of a class lose less by staying than a new block would round up, or nearly so? */
+/* Does a block stay where it is? What it wastes then is about what a new block would lose by rounding up. */
 HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) { return bytes <= had_bytes && bytes >= had_bytes / 2; }
 
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {

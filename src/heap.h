@@ -52,7 +52,7 @@ struct sampler {
         _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
         uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
         uint32_t seen;          /* the current slab's countdown when it was last looked at */
-        uint32_t deferred;      /* frees that its countdown shall go on for when it ends */
+        uint32_t deferred;      /* frees still to be counted when the countdown, cut short, ends */
         uint32_t had;           /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
@@ -133,7 +133,7 @@ extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
  * it has a purger of its own. */
 enum caches_flag {
     CACHES_FROZEN = 1,   /* the purger is at them: the thread does without meanwhile */
-    CACHES_SAMPLING = 2, /* allocations are being sampled, or shall be: none is a hit of a ring */
+    CACHES_SAMPLING = 2, /* allocations are sampled, or soon will be: none is a hit of a ring */
     CACHES_STALE = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
     CACHES_WATCHED = 8,  /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
 };

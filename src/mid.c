@@ -181,7 +181,8 @@ static void purge_ranges(struct mid_purge *purge) {
     purge->ranges = 0;
 }
 
-/* Could the slab have so many of them? The blocks are not ours yet, and the slab may be another by now. */
+/* May the slab have at least `min_blocks` free blocks that are resident? A guess: the blocks are not ours yet, and the slab may
+ * have begun another life. */
 static bool may_have_resident(const struct slab *s, unsigned min_blocks) {
     _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
     snapshot(seen, (const void *)s->state, sizeof seen);

@@ -142,7 +142,7 @@ static bool map_list(struct slab *s, struct slab_map *map) {
     return true;
 }
 
-/* Not inlined, as trim's frame is large already. */
+/* Not inlined, because trim's frame is large already. */
 HAK_NOINLINE static bool purge_pages(const struct slab *s, uint32_t pages) {
     struct os_range range[SLOT_BYTES / 4096 / 2];
     size_t page = os_page_bytes();

@@ -112,7 +112,7 @@ void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
 void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
-/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if it shall not be kept. */
+/* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
 /* The state of a block that has left a ring and goes back. False: two threads freed the block at the same moment, and the other's
  * ring has given it back or handed it out. ring_fail_twice reports that; the block is left alone. */

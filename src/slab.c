@@ -29,8 +29,8 @@
 #define LOAN_FROM_FREES 16384 /* beside allocations slabs are better on offer: with 1,024 `soak` was 5 % larger */
 #define VERIFY_FIRST 64       /* slabs that a heap gives back are looked at block by block … */
 #define VERIFY_EVERY 16       /* … then one in so many */
-/* A heap keeps at most so many full slabs of a class for its own frees. If other threads turn out to free their blocks, these
- * slabs wait in vain. Replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
+/* How many full slabs of a class a heap keeps because it frees the blocks itself. If other threads free them after all, the
+ * slabs were kept for nothing. Replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
 #define RETURNS_MAX 8
 
 /* ---- the two lists ---- */
@@ -238,7 +238,7 @@ bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t block, uint64_t b
     for (uint64_t left = blocks; left > 0; left--) {
         if (unlikely(!is_in_slab(block, slab))) {
             fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
-            return false; /* the rest is out for ever */
+            return false; /* the rest is lost */
         }
         uintptr_t next = block_next(block);
         if (slab_free(h, s, block))
@@ -315,8 +315,8 @@ bool slab_adopt(struct heap *h, struct slab *s) {
     return true;
 }
 
-/* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that shall be little, or
- * little against all there is: half of the heap, shared out. */
+/* What a thread owns nobody else can use or trim while it sleeps. In a program with threads that must be little, or
+ * little compared with the heap: half of it, shared among the threads. */
 static size_t credit_max(void) {
     unsigned clients = presence_clients();
     return max_size(CREDIT_MAX, account_active_slots() / (clients == 1 ? 1 : 2 * clients));

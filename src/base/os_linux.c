@@ -90,10 +90,13 @@ bool os_advise(enum os_advice advice, void *address, size_t bytes) {
         [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
         [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
         [OS_NO_DUMP] = MADV_DONTDUMP};
+    if (advice == OS_POPULATE && load_relaxed(&os_state.lacks_populate))
+        return false;
     int saved = errno;
-    bool done = madvise(address, bytes, native[advice]) == 0;
-    done |= advice == OS_POPULATE && errno != EINVAL;
+    bool done = madvise(address, bytes, native[advice]) == 0 || (advice == OS_POPULATE && errno != EINVAL);
     errno = saved;
+    if (!done && advice == OS_POPULATE)
+        store_relaxed(&os_state.lacks_populate, true);
     return done;
 }
 
@@ -238,8 +241,8 @@ bool os_is_confined(void) {
     return load_relaxed(&os_state.was_confined);
 }
 
-/* All ranges with one call. PIDFD_SELF came with Linux 6.15, two versions after this advice on the process itself. No filter
- * of seccomp is asked, as it may end the program. EINVAL says only that a range is locked, or the like. */
+/* All ranges with one call: Linux 6.13 allows this advice on the process itself, and 6.15 has PIDFD_SELF. Under a seccomp filter
+ * the call is not made, because the filter may end the program. EINVAL says only that a range is locked, or the like. */
 static bool purge_at_once(const struct os_range *ranges, unsigned n) {
     if (n < 2 || load_relaxed(&os_state.lacks_process_madvise) || os_state.seccomp_at_start != 0 || os_is_confined())
         return false;

@@ -52,8 +52,8 @@ struct heap_report {
     } pages;
     char text[4096];
 };
-/* A report lies in memory of its own (scratch.h): it is too large for a stack. NULL: there is no memory, which is told on the
- * standard error. Each begin is followed by an end. */
+/* A report lies in memory of its own (scratch.h): it is too large for a stack. NULL: there is no memory, as a line on the
+ * standard error says. Each begin is followed by an end. */
 struct heap_report *stats_begin(void);
 void stats_end(struct heap_report *r);
 

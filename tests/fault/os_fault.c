@@ -264,6 +264,7 @@ int fault_purger_is_parked(void) {
     return word != NULL && load_relaxed(word) == load_relaxed(&parked_value);
 }
 unsigned fault_threads_started(void) { return load_relaxed(&threads_started); }
+int fault_populate(void *page) { return os_advise(OS_POPULATE, page, os_page_bytes()); }
 unsigned fault_injected_into(int call) { return load_relaxed(&injected[call]); }
 
 const char *fault_name(int call) {
