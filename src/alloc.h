@@ -6,8 +6,8 @@
  *          4. push on the slab's list or, if the class is being served from this slab, on the heap's: the next malloc
  *             takes the block that is still in the cache. Count down: done. Anything else: alloc_free_slow.
  *
- * Both are inlined into every exported function, so that malloc is one call and not two. Their instructions are counted
- * by a test (tests/fast_path.golden). */
+ * Both are inlined into every exported function, so that malloc is one call and not two; so is a free that names the size.
+ * malloc_usable_size and realloc have their hits in alloc.c. A test counts the instructions (tests/fast_path.golden). */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_ALLOC_H
 #define HAK_ALLOC_H

@@ -1,4 +1,4 @@
-/* Whole free pages inside partly used tiny slabs: they go back to the system one by one.
+/* Gives whole free pages inside partly used tiny slabs back to the system.
  *
  *  1. The blocks that touch such a page leave the slab's list, and purged_pages says that they are in none. When the class has
  *     no others left they are linked again (tiny.c, take_purged), as they were when they were carved.
