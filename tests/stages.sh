@@ -253,6 +253,13 @@ stage_rust() {
   ((steps_failed == 0))
 }
 
+# The wheel, around the command that stage cli builds, too.
+stage_python() {
+  need "${WHEEL_NEEDS[@]}" "${BUILD_NEEDS[@]}"
+  build_cli
+  "$ROOT/tests/wheel.sh" "$TOOL" "$ROOT/build/wheel"
+}
+
 stage_install() {
   build_library
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""The installed wheel, in the Python it was installed for: tests/wheel.sh runs this file."""
+import http.client
+import importlib.metadata
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import hakmem
+
+LOADED = "'libhakmem.so' in open('/proc/self/maps').read()"
+
+
+def python(*arguments, **environment):
+    """Runs this Python; returns its result, output and errors as text."""
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+def under_hakmem(code):
+    return python("-c", code, LD_PRELOAD=str(hakmem.LIBRARY), PYTHONMALLOC="malloc")
+
+
+class Module(unittest.TestCase):
+    def passes(self, code):
+        result = under_hakmem("import hakmem\n" + code)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def test_without_the_library_it_says_so(self):
+        self.assertFalse(hakmem.is_active())
+        with self.assertRaisesRegex(RuntimeError, "python -m hakmem run"):
+            hakmem.stats()
+
+    def test_statistics_know_what_the_program_holds(self):
+        live = """
+assert hakmem.is_active()
+before = hakmem.stats()["rss_bytes"]["live"]
+held = [bytes(1000) for _ in range(20_000)]
+print(hakmem.stats()["rss_bytes"]["live"] - before)
+"""
+        self.assertGreater(int(self.passes(live)), 20_000_000)
+
+    def test_library_command_and_wheel_have_one_version(self):
+        version = importlib.metadata.version("hakmem")
+        self.assertEqual(self.passes("import ctypes; hak_version = ctypes.CDLL(None).hak_version\n"
+                                     "hak_version.restype = ctypes.c_char_p; print(hak_version().decode())"), f"{version}\n")
+        self.assertEqual(python("-m", "hakmem", "--version").stdout, f"hakmem {version}\n")
+
+    def test_trim_gives_memory_back(self):
+        self.assertGreater(int(self.passes("held = [bytes(1000) for _ in range(20_000)]\ndel held\nprint(hakmem.trim())")), 0)
+
+    def test_options_are_read_and_set(self):
+        code = """
+hakmem.set_option("RETAIN_PERCENT", 3)
+print(hakmem.option("RETAIN_PERCENT"))
+for call, error in (
+    (lambda: hakmem.option("NONE"), ValueError),
+    (lambda: hakmem.set_option("NONE", 1), ValueError),
+    (lambda: hakmem.set_option("PURGE", "often"), ValueError),
+    (lambda: hakmem.set_option("SECURE", 1), PermissionError),
+):
+    try:
+        call()
+    except error:
+        continue
+    raise SystemExit(f"no {error}")
+print(repr(hakmem.option("STATS_FILE")))
+"""
+        self.assertEqual(self.passes(code).split(), ["3", "''"])
+
+    def test_the_profile_starts_and_stops(self):
+        code = """
+hakmem.start_profile(4096)
+held = [bytes(1000) for _ in range(20_000)]
+hakmem.stop_profile()
+print(hakmem.stats()["counters"]["samples_taken"])
+"""
+        self.assertGreater(int(self.passes(code)), 100)
+
+
+class Command(unittest.TestCase):
+    def test_run_passes_arguments_output_and_status_on(self):
+        result = python("-m", "hakmem", "run", "-c", f"import sys; print(sys.argv[1:], {LOADED}); sys.exit(3)", "--json", "x")
+        self.assertEqual((result.returncode, result.stdout), (3, "['--json', 'x'] True\n"))
+        self.assertIn("resident", result.stderr)
+
+    def test_options_before_the_script_are_the_commands(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "hold.py")
+            script.write_text("import time\nheld = [bytes(1000) for _ in range(20_000)]\ntime.sleep(0.5)\n")
+            result = python("-m", "hakmem", "explain", "--json", str(script))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(json.loads(result.stdout)["heap"]["live"], 20_000_000)
+
+    def test_profile_names_the_code(self):
+        result = python("-m", "hakmem", "profile", "-m", "json.tool", "--help")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("_PyObject", result.stderr)
+
+    def test_the_users_choice_of_pythons_allocator_holds(self):
+        shows = "import os; print(os.environ['PYTHONMALLOC'])"
+        self.assertEqual(python("-m", "hakmem", "run", "-c", shows).stdout, "malloc\n")
+        self.assertEqual(python("-m", "hakmem", "run", "-c", shows, PYTHONMALLOC="default").stdout, "default\n")
+
+    def test_other_commands_are_the_commands(self):
+        script = pathlib.Path(sys.executable).parent / "hakmem"
+        version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(python("-m", "hakmem", "--version").stdout, version)
+        self.assertEqual(python("-m", "hakmem", "library").stdout, f"{hakmem.LIBRARY}\n")
+        self.assertNotEqual(python("-m", "hakmem", "nonsense").returncode, 0)
+
+
+class Programs(unittest.TestCase):
+    def test_children_of_multiprocessing_run_under_it(self):
+        code = """
+import multiprocessing
+def loaded(_):
+    return sum(len(bytes(n)) for n in range(2000)) > 0 and %s
+if __name__ == "__main__":
+    for method in "fork", "spawn", "forkserver":
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(all(pool.map(loaded, range(8))))
+""" % LOADED
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "pool.py")
+            script.write_text(code)
+            result = python("-m", "hakmem", "run", str(script))
+        self.assertEqual((result.returncode, result.stdout), (0, "True\nTrue\nTrue\n"), result.stderr)
+
+    def test_extension_modules_of_wheels_allocate_from_it(self):
+        code = """
+import hakmem, msgpack
+assert msgpack.Packer.__module__ == "msgpack._cmsgpack", "the extension is not there"
+before = hakmem.stats()["rss_bytes"]["live"]
+packers = [msgpack.Packer(buf_size=100_000) for _ in range(100)]
+print(hakmem.stats()["rss_bytes"]["live"] - before > 9_000_000)
+held = [msgpack.unpackb(packers[i].pack({"key": list(range(i))})) for i in range(100)]
+"""
+        result = under_hakmem(code)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "True\n", ""))
+
+    def test_a_server_with_workers(self):
+        application = """
+import hakmem
+def app(environ, start):
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [str(hakmem.stats()["rss_bytes"]["live"]).encode()]
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "site_app.py").write_text(application)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            server = subprocess.Popen(
+                [sys.executable, "-m", "gunicorn", "--workers", "2", "--bind", f"127.0.0.1:{port}", "site_app:app"],
+                cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "LD_PRELOAD": str(hakmem.LIBRARY)},
+            )
+            try:
+                for _ in range(20):
+                    self.assertGreater(int(self.page(server, port)), 100_000)
+            finally:
+                server.send_signal(signal.SIGTERM)
+                errors = server.communicate(timeout=30)[1]
+        self.assertEqual(server.returncode, 0, errors)
+
+    def page(self, server, port):
+        """What the server answers, once it does."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection.request("GET", "/")
+                return connection.getresponse().read()
+            except ConnectionRefusedError:
+                self.assertTrue(server.poll() is None and time.monotonic() < deadline, "the server does not answer")
+                time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    unittest.main()
