@@ -43,7 +43,7 @@ def breaches(page):
 
 
 def main():
-    pages = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+    pages = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "python" / "README.md"]
     found = [breach for page in pages for breach in breaches(page)]
     for breach in found:
         print(breach)

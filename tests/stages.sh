@@ -265,21 +265,42 @@ stage_install() {
   "$ROOT/tests/install/run.sh" "$ROOT/build/release"
 }
 
+# run_block BLOCK: its first line is a comment with its place, and what it needs: programs, files, root.
+run_block() {
+  local words need here=$ROOT folder
+  read -ra words <"$1"
+  echo "---- ${words[1]}"
+  for need in "${words[@]:2}"; do
+    if { [[ $need == root ]] && ((EUID != 0)); } || { [[ $need != root ]] && ! present "$need"; }; then
+      echo "left out: no $need here"
+      return
+    fi
+  done
+  folder=$(mktemp -d)
+  if [[ ${words[1]} == docs/programs/* ]]; then # as a user who has installed HAKMEM; another user must be able to read it
+    cp "$LIBRARY" "$folder" && chmod 1777 "$folder"
+    here=$folder
+  fi
+  (cd "$here" && LD_LIBRARY_PATH=$folder HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
+  rm -r "$folder"
+}
+
 # Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
 # pages are up to date.
 stage_docs() {
   local blocks block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/terms.rs)
   python3 "$ROOT/tests/pages.py"
+  need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library
+  build_cli
   blocks=$(mktemp -d)
-  awk -v out="$blocks" '
-    /^```sh run$/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR > name; on = 1; next }
+  (cd "$ROOT" && awk -v out="$blocks" '
+    /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
     /^```/ { on = 0 }
-    on { print > name }' "$ROOT/README.md" "$ROOT"/docs/*.md
+    on { print > name }' README.md docs/*.md docs/programs/*.md)
   [[ -n $(ls "$blocks") ]] || die "no block of the documentation is marked to be run"
   for block in "$blocks"/*; do
-    echo "---- $(head -n 1 "$block")"
-    (cd "$ROOT" && bash -euo pipefail -x "$block" </dev/null)
+    run_block "$block"
   done
   for file in "${generated[@]}"; do
     cp "$ROOT/$file" "$blocks"

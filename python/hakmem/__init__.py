@@ -78,8 +78,8 @@ def set_option(name, value):
 
 
 def start_profile(mean_bytes=0):
-    """Begins to sample allocations, one every `mean_bytes` bytes on average (0: every PROFILE_BYTES). `hakmem profile PID`
-    reads the samples from outside. OSError: secure mode, which has no profile."""
+    """Begins to sample allocations, one every `mean_bytes` bytes on average (0: every PROFILE_BYTES). `hakmem profile
+    dump PID` reads the samples from outside. OSError: secure mode, which has no profile."""
     error = _function("hak_profile_start", ctypes.c_int, ctypes.c_size_t)(mean_bytes)
     if error != 0:
         raise OSError(error, "HAKMEM takes no profile in secure mode")
