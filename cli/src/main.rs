@@ -27,7 +27,7 @@ mod view;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use hakmem_base::print;
-use hakmem_compare::{compare, report};
+use hakmem_compare::{compare, report, tune};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -48,6 +48,8 @@ struct Command {
 enum Subcommands {
     /// Run a program or a suite of workloads under every allocator found, and say which is best and how certain that is
     Compare(Box<compare::Options>),
+    /// Search the options under which a program is faster or smaller, and say how certain that is
+    Tune(tune::Options),
     /// Run a program under HAKMEM, and sum up its memory when it ends
     Run(run::Options),
     /// Print heaps as Prometheus or OpenMetrics text, or serve them at an address
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         Subcommands::Compare(options) => compare::command(&options),
+        Subcommands::Tune(options) => tune::command(&options),
         Subcommands::Run(options) => run::command(&options),
         Subcommands::Metrics(options) => metrics::command(options),
         Subcommands::Completions(options) => manual::completions(&options, Command::command()),

@@ -128,7 +128,7 @@ impl ValueEnum for Processes {
 }
 
 /// 90, 90s, 1.5m, 2h, 200ms
-fn duration(text: &str) -> Result<Duration> {
+pub(crate) fn duration(text: &str) -> Result<Duration> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1e-3,
@@ -213,14 +213,14 @@ impl Sink {
 // ---- what to measure ----
 
 /// A directory that goes when this does.
-struct Scratch {
-    directory: TempDir,
+pub(crate) struct Scratch {
+    pub(crate) directory: TempDir,
     /// {work} of suites
     work: PathBuf,
 }
 
 impl Scratch {
-    fn new() -> Result<Scratch> {
+    pub(crate) fn new() -> Result<Scratch> {
         let directory = scratch::directory("compare")?;
         let work = directory.path().join("work");
         fs::create_dir(&work).with_context(|| work.display().to_string())?;
@@ -257,25 +257,32 @@ fn workloads(options: &Options, work: &Path) -> Result<(String, Option<String>, 
 }
 
 fn command_spec(options: &Options) -> Result<Spec> {
-    let metric = options.metric.as_ref().map(|text| output::number_pattern(text).context("--metric")).transpose()?;
     let ignore = options.ignore.as_ref().map(|text| output::pattern(text).context("--ignore")).transpose()?;
-    let name = Path::new(&options.command[0]).file_name().map(|name| name.to_string_lossy().into_owned());
-    let words: Vec<String> = name.into_iter().chain(options.command[1..].iter().cloned()).collect();
+    let mut spec = program_spec(&options.command, options.metric.as_deref(), &options.metric_name)?;
+    spec.patterns = Patterns { check: options.check_output, ignore, ..spec.patterns };
+    Ok(Spec { exit_status: options.exit_status, timeout: options.timeout, processes: options.processes, ..spec })
+}
+
+/// A program on the command line as a workload.
+pub(crate) fn program_spec(command: &[String], metric: Option<&str>, metric_name: &str) -> Result<Spec> {
+    let pattern = metric.map(|text| output::number_pattern(text).context("--metric")).transpose()?;
+    let name = Path::new(&command[0]).file_name().map(|name| name.to_string_lossy().into_owned());
+    let words: Vec<String> = name.into_iter().chain(command[1..].iter().cloned()).collect();
     Ok(Spec {
         name: words.join(" "),
         group: String::new(),
         tags: Vec::new(),
-        command: options.command.clone(),
-        metric: options.metric.clone().map(|pattern| Metric { name: options.metric_name.clone(), pattern }),
-        patterns: Patterns { metric, values: BTreeMap::new(), check: options.check_output, ignore },
+        command: command.to_vec(),
+        metric: metric.map(|pattern| Metric { name: metric_name.to_string(), pattern: pattern.to_string() }),
+        patterns: Patterns { metric: pattern, values: BTreeMap::new(), check: false, ignore: None },
         curve: None,
         environment: BTreeMap::new(),
         directory: std::env::current_dir()?,
         setup: None,
         needs: Vec::new(),
-        exit_status: options.exit_status,
-        timeout: options.timeout,
-        processes: options.processes,
+        exit_status: 0,
+        timeout: None,
+        processes: Processes::Main,
         rounds: None,
     })
 }
@@ -374,7 +381,7 @@ impl Plan<'_> {
         for (place, spec) in self.specs.iter().enumerate() {
             match session.measure(spec, self.specs.len() - place) {
                 Ok(workload) => {
-                    let text = format!("{}\n\n", terminal::workload(&workload, baseline, style));
+                    let text = format!("{}\n\n", terminal::workload(&workload, "allocator", baseline, style));
                     session.progress.suspend(|| self.sink.say(&text))?;
                     measured.push(workload);
                 }

@@ -265,6 +265,11 @@ pub fn ratios_to(runs: &[Run], baseline: Baseline) -> Option<Ratios> {
     ratios(value_names(runs), |measure| compare(runs, baseline, measure))
 }
 
+/// One measure, with its verdict.
+pub fn ratio_to(runs: &[Run], baseline: Baseline, measure: Measure) -> Option<Ratio> {
+    compare(runs, baseline, measure)
+}
+
 /// The baseline to itself.
 pub fn ratios_to_itself(baseline: Baseline) -> Option<Ratios> {
     ratios(value_names(baseline.again), |measure| ratio(&ratios_again(baseline, measure)))

@@ -58,13 +58,13 @@ fn over(baseline: &str) -> String {
     format!("÷ {baseline}")
 }
 
-/// One workload: its table, the A/A line, failures.
-pub fn workload(workload: &Workload, baseline: &str, style: Style) -> String {
+/// One workload: its table, the A/A line, failures. `what` is compared: "allocator".
+pub fn workload(workload: &Workload, what: &str, baseline: &str, style: Style) -> String {
     let measured: Vec<(&WorkloadResult, &Summary)> =
         workload.results.iter().filter_map(|result| Some((result, result.summary.as_ref()?))).collect();
     let mut text = format!("{}  ({})", title(workload), plural(workload.rounds, "round"));
     if !measured.is_empty() {
-        text += &format!("\n{}", table(workload_columns(workload, &measured, baseline), style));
+        text += &format!("\n{}", table(workload_columns(workload, what, &measured, baseline), style));
     }
     if let Some(line) = again_line(workload, baseline) {
         text += &format!("\n{line}");
@@ -97,7 +97,7 @@ fn plural(count: usize, word: &str) -> String {
 
 type Measured<'a> = [(&'a WorkloadResult, &'a Summary)];
 
-fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) -> Vec<Column> {
+fn workload_columns(workload: &Workload, what: &str, measured: &Measured, baseline: &str) -> Vec<Column> {
     let cells = |text: &dyn Fn(&Summary) -> String| measured.iter().map(|(_, one)| Cell::new(text(one))).collect();
     let ratios = |pick: &dyn Fn(&Ratios) -> Option<Ratio>, short: bool| {
         let cell = |summary: &Summary| match summary.ratios.as_ref().and_then(pick) {
@@ -123,7 +123,7 @@ fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) ->
     };
     if measured.iter().any(|(_, one)| one.values.contains_key(tax::KERNEL)) {
         return vec![
-            Column::new("allocator", 0, names),
+            Column::new(what, 0, names),
             Column::new("library", 0, value(tax::LIBRARY, milliseconds)),
             Column::new("kernel", 0, value(tax::KERNEL, milliseconds)),
             Column::new("tax", 0, value(tax::TAX, milliseconds)),
@@ -139,7 +139,7 @@ fn workload_columns(workload: &Workload, measured: &Measured, baseline: &str) ->
         ];
     }
     let mut columns = vec![
-        Column::new("allocator", 0, names),
+        Column::new(what, 0, names),
         time,
         Column::new(format!("time {}", over(baseline)), 0, ratios(&|ratios| Some(ratios.time), false)),
         Column::new("CPU", 3, cells(&|one| seconds(one.cpu_s.median))),

@@ -1,0 +1,93 @@
+//! `hakmem tune` as a user runs it, on programs whose speed depends on their settings alone. HAKMEM_LIBRARY names
+//! libhakmem.so.
+
+#[path = "heap/kit.rs"]
+mod kit;
+
+use kit::library;
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+/// Says how fast it is: ten times as fast with one option, twice as fast with another.
+const PROGRAM: &str = r#"
+speed=100
+case $HAKMEM_PURGE in lazy) speed=$((speed * 10)) ;; eager) speed=$((speed / 2)) ;; esac
+case $HAKMEM_POPULATE in 0) speed=$((speed * 2)) ;; esac
+echo "speed $speed"
+"#;
+
+fn tune(arguments: &[&str], program: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.args(["tune", "--metric", r"speed (\d+)", "--quiet"]).args(arguments).args(["--", "sh", "-c", program]);
+    command.stdin(Stdio::null()).env_remove("LD_PRELOAD").output().unwrap()
+}
+
+fn json(arguments: &[&str], program: &str) -> Value {
+    let output = tune(&[arguments, &["--json"]].concat(), program);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn settings_that_gain_are_found_and_put_together() {
+    if library().is_none() {
+        return;
+    }
+    let answer = json(&["--goal", "time", "--rounds", "6"], PROGRAM);
+    assert_eq!(answer["best"], serde_json::json!({"PURGE": "lazy", "POPULATE": "0"}));
+    assert_eq!(answer["time"]["median"].as_f64().map(|ratio| (ratio * 100.0).round()), Some(5.0));
+    let output = tune(&["--goal", "time", "--rounds", "6"], PROGRAM);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("HAKMEM_PURGE=lazy HAKMEM_POPULATE=0 sh -c '\nspeed=100"), "{text}");
+}
+
+#[test]
+fn the_default_may_be_best() {
+    if library().is_none() {
+        return;
+    }
+    assert_eq!(json(&["--goal", "time", "--rounds", "5"], "echo speed 100")["best"], Value::Null);
+    let slower = r#"[ -z "$(env | grep '^HAKMEM_[A-Z_]*=' | grep -v LIBRARY)" ] && echo speed 100 || echo speed 50"#;
+    let output = tune(&["--goal", "time", "--rounds", "5"], slower);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\nThe default is best: no setting lowers time beyond the noise.\n"), "{text}");
+}
+
+#[test]
+fn without_enough_rounds_there_is_no_verdict() {
+    if library().is_none() {
+        return;
+    }
+    let output = tune(&["--goal", "time", "--rounds", "2"], PROGRAM);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\nNo verdict: that takes 5 rounds in the final.\n"), "{text}");
+}
+
+#[test]
+fn a_program_that_fails_is_named_in_one_line() {
+    if library().is_none() {
+        return;
+    }
+    let output = tune(&[], "echo broken >&2; exit 3");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.starts_with("hakmem: ") && errors.contains("status 3") && errors.lines().count() == 1, "{errors}");
+}
+
+/// What is searched, the library takes: else a line on stderr says what is wrong.
+#[test]
+fn the_library_knows_every_setting() {
+    if library().is_none() {
+        return;
+    }
+    let seen = tempfile::NamedTempFile::new().unwrap();
+    let program = format!(
+        r#"setting=$(env | grep '^HAKMEM_[A-Z_]*=' | grep -v LIBRARY); [ -z "$setting" ] || echo "$setting" >>{0}
+        error=$(cat /dev/null 2>&1); [ -z "$error" ] || echo "$error" >>{0}; echo speed 1"#,
+        seen.path().display()
+    );
+    tune(&["--rounds", "1"], &program);
+    let seen = std::fs::read_to_string(seen.path()).unwrap();
+    assert!(seen.lines().all(|line| line.starts_with("HAKMEM_") && line.contains('=')), "{seen}");
+    assert!(seen.contains("HAKMEM_PURGE=never\n") && seen.contains("HAKMEM_DRAIN_INTERVAL=8192\n"), "{seen}");
+}
