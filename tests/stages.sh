@@ -260,9 +260,13 @@ stage_python() {
   "$ROOT/tests/wheel.sh" "$TOOL" "$ROOT/build/wheel"
 }
 
+# Every way in which a project uses the library, and what is installed beside it.
 stage_install() {
+  local steps_failed=0
   build_library
-  "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+  step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+  step "installed, used, removed" "$ROOT/tests/install/tree.sh"
+  ((steps_failed == 0))
 }
 
 # run_block BLOCK: its first line is a comment with its place, and what it needs: programs, files, root.
