@@ -2,7 +2,8 @@
 # The parts of `./hak release VERSION` that need no build:
 #   release.sh check VERSION                 refuses, with one line, what is not ready
 #   release.sh make VERSION DIRECTORY        writes the tarball, the bill of materials, the packages that
-#                                            packages.sh built, and the checksums of all
+#                                            packages.sh built, the recipes, and the checksums of all
+#   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarball there
 # Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
@@ -33,6 +34,15 @@ check() {
   [[ $heading != *'not released'* ]] || die "CHANGELOG.md says that $VERSION is not released yet; put the date there"
 }
 
+recipes() {
+  local tarball=$1/hakmem-$VERSION.tar.gz file
+  mkdir -p "$1/recipes"
+  for file in packaging/aur/PKGBUILD packaging/alpine/APKBUILD packaging/homebrew/hakmem.rb; do
+    sed -e "s/@VERSION@/$VERSION/g" -e "s/@SHA256@/$(sha256sum <"$tarball" | cut -d ' ' -f 1)/" \
+      -e "s/@SHA512@/$(sha512sum <"$tarball" | cut -d ' ' -f 1)/" "$file" >"$1/recipes/${file##*/}"
+  done
+}
+
 make() {
   local directory=$1 seconds
   mkdir -p "$directory"
@@ -40,12 +50,14 @@ make() {
   git archive --format=tar --prefix="hakmem-$VERSION/" HEAD | gzip -9n >"$directory/hakmem-$VERSION.tar.gz"
   python3 packaging/sbom.py "$VERSION" "$(git rev-parse HEAD)" "$seconds" >"$directory/hakmem-$VERSION.spdx.json"
   find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + 2>/dev/null || true
+  recipes "$directory"
   rm -f "$directory/SHA256SUMS"
-  (cd "$directory" && sha256sum -- * >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
+  (cd "$directory" && sha256sum -- *.* recipes/* >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
 }
 
 case ${1-} in
   check) check ;;
   make) make "$3" ;;
-  *) die "usage: release.sh check VERSION | make VERSION DIRECTORY" ;;
+  recipes) recipes "$3" ;;
+  *) die "usage: release.sh check VERSION | make|recipes VERSION DIRECTORY" ;;
 esac

@@ -169,6 +169,7 @@ soak() {
   HAK_LINT_NODES=225000 lint || status=1
   build_cli
   "$ROOT/tests/packages.sh" || status=1
+  "$ROOT/tests/recipes.sh" || status=1
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
