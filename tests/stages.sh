@@ -274,6 +274,7 @@ stage_install() {
   build_library
   step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
   step "installed, used, removed" "$ROOT/tests/install/tree.sh"
+  step "one file" "$ROOT/tests/install/amalgamation.sh"
   step "binary interface" "$ROOT/tests/install/abi.sh"
   ((steps_failed == 0))
 }
