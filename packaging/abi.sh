@@ -12,6 +12,8 @@ BUILD=build/abi
 [[ ${1---write} == --write ]] || KEPT=$(realpath "$1")
 cd "$ROOT"
 
+grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $BUILD/CMakeCache.txt || rm -rf $BUILD # the whole tree has moved
+
 # Debug: the interface does not depend on optimization, and its types are in the debug information.
 cmake -S . -B $BUILD -G Ninja -DCMAKE_BUILD_TYPE=Debug -DHAKMEM_INSTALL=OFF >/dev/null
 cmake --build $BUILD --target hakmem >$BUILD/build.log 2>&1 || { cat $BUILD/build.log && exit 1; }

@@ -9,6 +9,7 @@ declare -A LIBDIR=([deb]=lib/$(gcc -print-multiarch) [rpm]=lib64) GENERATOR=([de
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 umask 022
+grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" $BUILD/CMakeCache.txt || rm -rf $BUILD # the whole tree has moved
 mkdir -p $BUILD
 
 for kind; do
