@@ -38,7 +38,7 @@ installed_command() {
   has RETAIN_BYTES env -u HAKMEM_LIBRARY "$PREFIX/bin/hakmem" options # finds the library beside it
   rm "$PREFIX/lib/libhakmem.so"
   has RETAIN_BYTES env -u HAKMEM_LIBRARY "$PREFIX/bin/hakmem" options # and without the development files, too
-  has 'SYNOPSIS' man -P cat "$PREFIX/share/man/man1/hakmem-explain.1"
+  has '.SH SYNOPSIS' cat "$PREFIX/share/man/man1/hakmem-explain.1"
   has 'explain' bash -c ". '$PREFIX/share/bash-completion/completions/hakmem' && complete -p hakmem &&
     COMP_WORDS=(hakmem expl) COMP_CWORD=1 && _hakmem hakmem expl hakmem && echo \"\${COMPREPLY[@]}\""
   grep '^#compdef hakmem' "$PREFIX/share/zsh/site-functions/_hakmem" >/dev/null || fail "no completions for zsh"
