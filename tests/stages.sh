@@ -31,7 +31,12 @@ with_gcc=(-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++)
 with_clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
 
 stage_lint() { lint; }
-stage_driver() { "$ROOT/tests/driver.sh"; }
+stage_driver() {
+  local steps_failed=0
+  step "commands of the driver" "$ROOT/tests/driver.sh"
+  step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
+  ((steps_failed == 0))
+}
 
 # The library as it is shipped, under every test except the model checker's.
 stage_gcc() {
@@ -159,9 +164,12 @@ stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 soak() {
   local times=${1:-10} status=0
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
-  need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}"
+  need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}" "${PACKAGE_NEEDS[@]}"
   mkdir -p "$ROOT/build"
   HAK_LINT_NODES=225000 lint || status=1
+  build_cli
+  "$ROOT/tests/packages.sh" || status=1
+  "$ROOT/tests/recipes.sh" || status=1
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
@@ -260,9 +268,15 @@ stage_python() {
   "$ROOT/tests/wheel.sh" "$TOOL" "$ROOT/build/wheel"
 }
 
+# Every way in which a project uses the library, and what is installed beside it.
 stage_install() {
+  local steps_failed=0
   build_library
-  "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+  step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+  step "installed, used, removed" "$ROOT/tests/install/tree.sh"
+  step "one file" "$ROOT/tests/install/amalgamation.sh"
+  step "binary interface" "$ROOT/tests/install/abi.sh"
+  ((steps_failed == 0))
 }
 
 # run_block BLOCK: its first line is a comment with its place, and what it needs: programs, files, root.

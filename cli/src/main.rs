@@ -15,6 +15,7 @@ mod http;
 mod manual;
 mod map;
 mod metrics;
+mod migrate;
 mod options;
 mod peak;
 mod picture;
@@ -66,6 +67,8 @@ enum Subcommands {
     Doctor(doctor::Options),
     /// List HAKMEM's options: those of a running program, or of the library that would be preloaded
     Options(options::Options),
+    /// Translate the settings of jemalloc, mimalloc and tcmalloc into HAKMEM's options
+    Migrate(migrate::Options),
     /// Change an option of a running program
     Set(options::Set),
     /// Make a running program give unused memory back to the system
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Subcommands::Explain(options) => explain::command(&options),
         Subcommands::Doctor(options) => doctor::command(&options),
         Subcommands::Options(options) => options::command(&options),
+        Subcommands::Migrate(options) => migrate::command(&options),
         Subcommands::Set(options) => options::set(&options),
         Subcommands::Purge(options) => purge::command(&options),
         Subcommands::Map(options) => map::command(&options),

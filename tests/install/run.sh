@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests every way in which a project can use HAKMEM: run.sh BUILD_DIRECTORY (a release build). Installs to a scratch
 # directory, and builds consumers by find_package, FetchContent and pkg-config, shared and static, in C and in C++;
-# then checks the symbols of a build for embedding.
+# then checks the symbols of a build for embedding. FetchContent builds from a copy of the sources, so the libraries
+# of both places can be compared.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -62,7 +63,7 @@ pkg_config_consumers() {
 
 # defined FILE: prints the global symbols that the file defines.
 defined() {
-  nm --defined-only -g "$@" | awk 'NF == 3 { sub(/@.*/, "", $3); print $3 }' | sort -u
+  nm --defined-only -g "$@" | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u
 }
 
 # A build without override has only hak_* symbols, in both libraries, and works beside the system's malloc.
@@ -82,7 +83,12 @@ embedding() {
 
 cmake --install "$BUILD" --prefix "$SCRATCH/prefix" >/dev/null
 cmake_consumers find_package -DCMAKE_PREFIX_PATH="$SCRATCH/prefix"
-cmake_consumers fetch_content -DHAKMEM_SOURCE="$SOURCE"
+mkdir "$SCRATCH/copy"
+cp -R "$SOURCE"/{CMakeLists.txt,cmake,include,src} "$SCRATCH/copy"
+cmake_consumers fetch_content -DHAKMEM_SOURCE="$SCRATCH/copy"
+for library in libhakmem.so libhakmem.a; do
+  cmp "$BUILD/$library" "$SCRATCH/fetch_content/_deps/hakmem-build/$library" || fail "$library depends on where it is built"
+done
 pkg_config_consumers
 embedding
 

@@ -8,6 +8,9 @@ use std::process::Command;
 
 /// Variables of this command; programs do not get them, where the library would take them for options.
 pub const OWN_VARIABLES: [&str; 2] = ["HAKMEM_LIBRARY", "HAKMEM_PEERS"];
+/// The library in the build tree or with a development package, and without one.
+const LIBRARY_NAMES: [&str; 2] = ["libhakmem.so", "libhakmem.so.0"];
+
 /// The path as LD_PRELOAD takes it: absolute, without symbolic links, so that it is found in maps again.
 pub fn preloadable(path: &Path) -> Result<String> {
     let real = fs::canonicalize(path).with_context(|| path.display().to_string())?;
@@ -41,8 +44,11 @@ pub fn hakmem_library(named: Option<&Path>) -> Result<Option<PathBuf>> {
         return Ok(Some(path.to_path_buf()));
     }
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
-    let near = beside.iter().flat_map(|bin| [bin.join("libhakmem.so"), bin.join("../lib/libhakmem.so")]);
-    Ok(near.into_iter().find(|path| path.is_file()).or_else(|| library_find("libhakmem.so")))
+    let multiarch = format!("../lib/{}-linux-gnu", std::env::consts::ARCH);
+    let places = ["", "../lib", "../lib64", &multiarch].map(PathBuf::from);
+    let near = beside.iter().flat_map(|bin| places.iter().map(|place| bin.join(place)));
+    let found = near.flat_map(|place| LIBRARY_NAMES.map(|name| place.join(name))).find(|path| path.is_file());
+    Ok(found.or_else(|| LIBRARY_NAMES.into_iter().find_map(library_find)))
 }
 
 fn library_directories() -> Vec<PathBuf> {

@@ -1,0 +1,24 @@
+# What `cmake --install` installs. Components: runtime, development, tools.
+# SPDX-License-Identifier: MIT
+set(development ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
+
+install(TARGETS hakmem hakmem_static EXPORT hakmemTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hakmem COMPONENT runtime)
+
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+        FILES_MATCHING PATTERN hakmem.h* PATTERN third_party EXCLUDE)
+install(EXPORT hakmemTargets NAMESPACE hakmem:: DESTINATION ${development} COMPONENT development)
+configure_package_config_file(cmake/hakmemConfig.cmake.in ${PROJECT_BINARY_DIR}/hakmemConfig.cmake
+                              INSTALL_DESTINATION ${development})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/hakmemConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/hakmemConfig.cmake ${PROJECT_BINARY_DIR}/hakmemConfigVersion.cmake
+        DESTINATION ${development} COMPONENT development)
+file(RELATIVE_PATH HAKMEM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that the tree may be moved
+configure_file(cmake/hakmem.pc.in ${PROJECT_BINARY_DIR}/hakmem.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/hakmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+
+install(FILES docs/block.py docs/heaps.gdb cli/assets/grafana.json DESTINATION ${CMAKE_INSTALL_DATADIR}/hakmem COMPONENT tools)
+configure_file(cmake/install_command.cmake.in ${PROJECT_BINARY_DIR}/install_command.cmake @ONLY)
+install(SCRIPT ${PROJECT_BINARY_DIR}/install_command.cmake COMPONENT tools)

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# The parts of `./hak release VERSION` that need no build:
+#   release.sh check VERSION                 refuses, with one line, what is not ready
+#   release.sh make VERSION DIRECTORY        writes the tarball, the bill of materials, the packages that
+#                                            packages.sh built, the recipes, and the checksums of all
+#   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarball there
+# Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
+# SPDX-License-Identifier: MIT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+VERSION=${2-}
+
+die() {
+  printf 'hak: release: %s\n' "$*" >&2
+  exit 1
+}
+
+# says FILE VERSION: dies unless that is the version to be released.
+says() { [[ $2 == "$VERSION" ]] || die "$1 has version ${2:-none}, not $VERSION"; }
+
+check() {
+  local heading part file
+  [[ $VERSION =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "'$VERSION' is not a version such as 1.2.3"
+  [[ -d .git || -f .git ]] || die "a release is made from a git checkout"
+  [[ -z $(git status --porcelain) ]] || die "the tree is dirty: $(git status --porcelain | head -n 1 | cut -c4-)"
+  says CMakeLists.txt "$(sed -n 's/^project(hakmem VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"
+  says include/hakmem.h "$(for part in MAJOR MINOR PATCH; do
+    sed -n "s/^#define HAKMEM_VERSION_$part \([0-9]*\)$/\1/p" include/hakmem.h
+  done | paste -sd.)"
+  for file in cli/Cargo.toml rust/Cargo.toml; do
+    says "$file" "$(sed -n 's/^version = "\([0-9.]*\)"$/\1/p' "$file" | head -n 1)"
+  done
+  heading=$(grep -m 1 "^## ${VERSION//./\\.}\( \|$\)" CHANGELOG.md) || die "CHANGELOG.md has no section $VERSION"
+  [[ $heading != *'not released'* ]] || die "CHANGELOG.md says that $VERSION is not released yet; put the date there"
+}
+
+recipes() {
+  local tarball=$1/hakmem-$VERSION.tar.gz file
+  mkdir -p "$1/recipes"
+  for file in packaging/aur/PKGBUILD packaging/alpine/APKBUILD packaging/homebrew/hakmem.rb; do
+    sed -e "s/@VERSION@/$VERSION/g" -e "s/@SHA256@/$(sha256sum <"$tarball" | cut -d ' ' -f 1)/" \
+      -e "s/@SHA512@/$(sha512sum <"$tarball" | cut -d ' ' -f 1)/" "$file" >"$1/recipes/${file##*/}"
+  done
+}
+
+make() {
+  local directory=$1 seconds
+  mkdir -p "$directory"
+  seconds=$(git log -1 --format=%ct)
+  git archive --format=tar --prefix="hakmem-$VERSION/" HEAD | gzip -9n >"$directory/hakmem-$VERSION.tar.gz"
+  python3 packaging/sbom.py "$VERSION" "$(git rev-parse HEAD)" "$seconds" >"$directory/hakmem-$VERSION.spdx.json"
+  find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + 2>/dev/null || true
+  recipes "$directory"
+  rm -f "$directory/SHA256SUMS"
+  (cd "$directory" && sha256sum -- *.* recipes/* >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
+}
+
+case ${1-} in
+  check) check ;;
+  make) make "$3" ;;
+  recipes) recipes "$3" ;;
+  *) die "usage: release.sh check VERSION | make|recipes VERSION DIRECTORY" ;;
+esac
