@@ -43,7 +43,7 @@ constexpr Asked kSymbols[] = {
     {"strspn", When::kAnyTime, "computes"},
     {"strstr", When::kAnyTime, "computes"},
     {"getauxval", When::kAnyTime, "computes: the page size; reads what the kernel put on the stack"},
-    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are; answered without the kernel"},
+    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are, without the kernel; what pages cost, not in a sandbox"},
     {"mmap", When::kAnyTime, "the region, SuperSlabs in a window"},
     {"munmap", When::kAnyTime, "what two threads mapped at once"},
     {"mprotect", When::kAnyTime, "commits the region"},
