@@ -109,7 +109,51 @@ static void time_huge_page(size_t slot) {
         purge_split_huge_page(superslab);
 }
 
+/* ---- folios ---- */
+
+static void refuse_folios(void) {
+    os_advise(OS_NO_HUGE, slot_address(REGION_FOLIOS_FROM * SUPERSLAB_SLOTS),
+              (hak_region.superslabs_max - REGION_FOLIOS_FROM) * SUPERSLAB_BYTES);
+    store_relaxed(&hak_region_use.folios, FOLIOS_REFUSED);
+}
+
+static bool slot_is_resident(size_t slot) {
+    unsigned char pages[SLOT_BYTES / 4096];
+    size_t n = SLOT_BYTES / os_page_bytes(), resident = 0;
+    if (!os_resident(slot_address(slot), SLOT_BYTES, pages))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        resident += pages[i] & 1;
+    return resident == n;
+}
+
+/* Touches the first page of a new SuperSlab to see what that makes resident. The first time part of the SuperSlab refuses, so that it
+ * cannot be a huge page, for which small programs would pay; if a slot is resident then, the next SuperSlab shows whether
+ * that is all. Returns false if there was nothing to find out. */
+static bool look_for_folios(size_t superslab) {
+    uint8_t known = load_relaxed(&hak_region_use.folios);
+    if (superslab < REGION_FOLIOS_FROM || (known != FOLIOS_UNKNOWN && known != FOLIOS_LIKELY) ||
+        !rmw_cas(&hak_region_use.folios, &known, FOLIOS_ASKED))
+        return false;
+    size_t slot = superslab * SUPERSLAB_SLOTS;
+    char *at = slot_address(slot);
+    bool is_first = known == FOLIOS_UNKNOWN, asks = !os_is_confined();
+    if (is_first)
+        asks = asks && os_advise(OS_NO_HUGE, slot_address(slot + SUPERSLAB_SLOTS - 1), SLOT_BYTES);
+    *(volatile char *)at = 0;
+    if (asks && slot_is_resident(slot) && !slot_is_resident(slot + 1)) {
+        store_relaxed(&hak_region_use.folios, is_first ? FOLIOS_LIKELY : FOLIOS_USED);
+        return true;
+    }
+    refuse_folios();
+    if (!is_first) /* it may be a huge page */
+        os_advise(OS_PURGE, at, SUPERSLAB_BYTES);
+    return true;
+}
+
 void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
+    if (first + n > REGION_FOLIOS_FROM && look_for_folios(max_size(first, REGION_FOLIOS_FROM)))
+        return;
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
         return;
     bool fits = !limits_near() && retain_wants_huge(first) && (contents == CONTENTS_TOUCHED || touches_whole(first));

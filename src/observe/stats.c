@@ -211,6 +211,8 @@ static void put_page_cost(struct text *t) {
         text_format(t, ", the last huge page %u us", seen.huge_ns / 1000);
     if (seen.small_ns != 0)
         text_format(t, "; of %u timed huge pages %u did not pay\n", seen.timed, seen.dear);
+    if (load_relaxed(&hak_region_use.folios) == FOLIOS_USED)
+        text_string(t, "  slots come in one page fault each, beyond the first 16 MiB\n");
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
@@ -281,7 +283,8 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_field(t, "timed", (int64_t)seen.timed, false);
     put_field(t, "dear", (int64_t)seen.dear, false);
     put_field(t, "last_ns", (int64_t)seen.huge_ns, false);
-    put_field(t, "small_pages_ns", (int64_t)seen.small_ns, true);
+    put_field(t, "small_pages_ns", (int64_t)seen.small_ns, false);
+    put_field(t, "folios", load_relaxed(&hak_region_use.folios) == FOLIOS_USED, true);
     text_string(t, "},");
     put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
     put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <hakmem.h>
+#include <sys/resource.h>
 
 #include "../heap_stats.h"
 #include "../support.h"
@@ -106,17 +107,55 @@ int child_dear() {
     return failed;
 }
 
+/* Whether a mapping of the region with resident memory might get pages that nobody asked for. */
+bool some_do_not_refuse() {
+    Json region = heap_stats()["region"];
+    uintptr_t begin = strtoul(region["begin"].text.c_str(), nullptr, 16);
+    uintptr_t end = strtoul(region["end"].text.c_str(), nullptr, 16);
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool inside = false, some = false;
+    unsigned long from = 0, to = 0, kib = 0;
+    while (fgets(line, sizeof line, file) != nullptr) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from >= begin && to <= end;
+        (void)sscanf(line, "Rss: %lu kB", &kib);
+        if (inside && kib != 0 && strncmp(line, "VmFlags:", 8) == 0)
+            some = some || (strstr(line, " nh") == nullptr && strstr(line, " hg") == nullptr);
+    }
+    fclose(file);
+    return some;
+}
+
+/* From 16 MiB on a slot comes in one fault where the system does that and nothing larger; else all memory refuses. */
+int child_folios() {
+    int failed = 0;
+    (void)hidden(grow(10 * kMiB));
+    CHECK(!some_do_not_refuse());
+    CHECK(heap_stats()["huge_pages"]["folios"].number == 0);
+    (void)hidden(grow(14 * kMiB));
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    (void)hidden(grow(20 * kMiB));
+    getrusage(RUSAGE_SELF, &after);
+    bool folios = heap_stats()["huge_pages"]["folios"].number == 1;
+    CHECK(folios == some_do_not_refuse());
+    CHECK(!folios || after.ru_minflt - before.ru_minflt < 2 * 20 * 16);
+    return failed;
+}
+
 const struct {
     const char *name;
     int (*run)();
-} kChildren[] = {{"rule", child_rule}, {"mean", child_mean}, {"heap", child_heap}, {"dear", child_dear}};
+} kChildren[] = {
+    {"rule", child_rule}, {"mean", child_mean}, {"heap", child_heap}, {"dear", child_dear}, {"folios", child_folios}};
 
 class PageCost : public testing::TestWithParam<const char *> {};
 TEST_P(PageCost, DecidesByWhatWasTimed) {
     Outcome outcome = run_self({"--child", GetParam()}, {"HAKMEM_HUGE_PAGES=auto"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
-INSTANTIATE_TEST_SUITE_P(, PageCost, testing::Values("rule", "mean", "heap", "dear"),
+INSTANTIATE_TEST_SUITE_P(, PageCost, testing::Values("rule", "mean", "heap", "dear", "folios"),
                          [](const auto &child) { return std::string(child.param); });
 
 } // namespace
