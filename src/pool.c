@@ -41,13 +41,14 @@ static size_t take_wholly_free(struct superslab_wish *wish, bool *from_cache) {
     while (slot == BITSET_NONE && superslab_map_waiting())
         slot = superslab_take_from_set(SET_CLEAN, wish);
     bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;
+    enum contents contents = touched_whole ? CONTENTS_TOUCHED : CONTENTS_SPANS;
     if (slot != BITSET_NONE && !*from_cache)
-        retain_wanted_back(slot / SUPERSLAB_SLOTS, touched_whole);
+        retain_wanted_back(slot, contents);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)
             return BITSET_NONE;
-        retain_consider_huge_pages(superslab, 1, touched_whole);
+        retain_consider_huge_pages(superslab, 1, contents);
         slot = superslab_take(superslab, true, wish);
     }
     return slot;
@@ -172,7 +173,7 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     superslab_give_new(got, first - got);
     superslab_give_new(first + n, got + whole - (first + n));
     superslab_begin_run(first, n);
-    retain_consider_huge_pages(first, n, false);
+    retain_consider_huge_pages(first, n, CONTENTS_RUN);
     c->chores |= CHORE_DRAIN_CACHES;
     log_run(first, false);
     *zero = true;

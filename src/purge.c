@@ -3,6 +3,7 @@
 #include "purge.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/page_cost.h"
 
 #define REFUSED_MS 1000   /* after a purge that the system refused none is tried for so long */
 #define RUN_SUPERSLABS 32 /* purged by one call at most */
@@ -154,7 +155,7 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, why, done ? n : 0);
     for (size_t i = 0; i < n; i++) {
-        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT) { /* its next touch gets a huge page again */
+        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT && page_cost_pays()) { /* for its next touch */
             advise_superslab(last - i, OS_HUGE);
             store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE);
         }

@@ -119,7 +119,11 @@ static bool reserve(size_t bytes) {
         }
         size_t unused = (uintptr_t)got + whole - (base + l.superslabs * SUPERSLAB_BYTES);
         os_unmap((char *)got + whole - unused, unused); /* the reservation ends with the last SuperSlab */
-        os_advise(OS_NO_HUGE, got, whole - unused);     /* under "always" a small program stays small all the same */
+        /* Under "always" a small program stays small all the same. */
+        bool folios = option(OPT_HUGE_PAGES) == HUGE_AUTO && !option(OPT_SECURE) && os_page_bytes() < SLOT_BYTES;
+        os_advise(OS_NO_HUGE, got,
+                  folios ? base + REGION_FOLIOS_FROM * SUPERSLAB_BYTES - (uintptr_t)got : whole - unused);
+        store_relaxed(&hak_region_use.folios, folios ? FOLIOS_UNKNOWN : FOLIOS_REFUSED);
         return true;
     }
     return false;

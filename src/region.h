@@ -181,12 +181,24 @@ struct HAK_FROZEN region {
 };
 extern HAK_HIDDEN struct region hak_region;
 
+/* Folios: single faults that make a whole slot resident. A machine may give them to whoever does not refuse them. The SuperSlabs
+ * below REGION_FOLIOS_FROM refuse, so that small programs stay small; retain.c finds out about the others. */
+#define REGION_FOLIOS_FROM 8 /* SuperSlabs: 16 MiB */
+enum region_folios {
+    FOLIOS_REFUSED, /* also in secure mode, in a window, and by option */
+    FOLIOS_UNKNOWN, /* not refused yet */
+    FOLIOS_ASKED,   /* a thread is finding out */
+    FOLIOS_LIKELY,  /* a touch made a slot resident; more than that is not ruled out yet */
+    FOLIOS_USED,
+};
+
 /* What changes of it, by any thread. */
 struct region_use {
     _Atomic size_t frontier;   /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
     _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
     _Atomic size_t superslabs; /* handed out so far, from the lowest */
     _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
+    _Atomic uint8_t folios;    /* enum region_folios; relaxed: no other memory depends on it */
 };
 extern HAK_HIDDEN struct region_use hak_region_use;
 

@@ -4,6 +4,7 @@
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/page_cost.h"
 #include "presence.h"
 
 #define REGRET_MS 1000
@@ -76,10 +77,87 @@ static bool touches_whole(size_t superslab) {
     return resident >= all / 4 * 3;
 }
 
-void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole) {
+/* Touches new memory that is about to be used. */
+static uint64_t touch_ns(size_t slot, size_t bytes) {
+    uint64_t began = os_thread_ns();
+    for (size_t at = 0; at < bytes; at += os_page_bytes())
+        *(volatile char *)(slot_address(slot) + at) = 0;
+    return os_thread_ns() - began;
+}
+
+/* Neither in a sandbox nor where the slot may be inaccessible yet. */
+static bool can_time(enum contents contents) {
+    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && contents != CONTENTS_RUN && !option(OPT_SECURE) &&
+           !os_is_confined();
+}
+
+static bool huge_pages_pay(bool timed) {
+    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || (timed ? page_cost_try_huge() : page_cost_pays());
+}
+
+static void time_small_pages(size_t slot) { page_cost_note_small(touch_ns(slot, SLOT_BYTES) * SUPERSLAB_SLOTS); }
+
+/* After the advice: the first touch, which brings the huge page. */
+static void time_huge_page(size_t slot) {
+    size_t superslab = slot / SUPERSLAB_SLOTS, page = os_page_bytes();
+    char *end = slot_address((superslab + 1) * SUPERSLAB_SLOTS);
+    unsigned char last = 0;
+    uint64_t ns = touch_ns(slot, page);
+    bool given = os_resident(end - page, page, &last) && (last & 1) != 0;
+    page_cost_note_huge(ns, given);
+    if (!given)
+        purge_split_huge_page(superslab);
+}
+
+/* ---- folios ---- */
+
+static void refuse_folios(void) {
+    os_advise(OS_NO_HUGE, slot_address(REGION_FOLIOS_FROM * SUPERSLAB_SLOTS),
+              (hak_region.superslabs_max - REGION_FOLIOS_FROM) * SUPERSLAB_BYTES);
+    store_relaxed(&hak_region_use.folios, FOLIOS_REFUSED);
+}
+
+static bool slot_is_resident(size_t slot) {
+    unsigned char pages[SLOT_BYTES / 4096];
+    size_t n = SLOT_BYTES / os_page_bytes(), resident = 0;
+    if (!os_resident(slot_address(slot), SLOT_BYTES, pages))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        resident += pages[i] & 1;
+    return resident == n;
+}
+
+/* Touches the first page of a new SuperSlab to see what that makes resident. The first time part of the SuperSlab refuses, so that it
+ * cannot be a huge page, for which small programs would pay; if a slot is resident then, the next SuperSlab shows whether
+ * that is all. Returns false if there was nothing to find out. */
+static bool look_for_folios(size_t superslab) {
+    uint8_t known = load_relaxed(&hak_region_use.folios);
+    if (superslab < REGION_FOLIOS_FROM || (known != FOLIOS_UNKNOWN && known != FOLIOS_LIKELY) ||
+        !rmw_cas(&hak_region_use.folios, &known, FOLIOS_ASKED))
+        return false;
+    size_t slot = superslab * SUPERSLAB_SLOTS;
+    char *at = slot_address(slot);
+    bool is_first = known == FOLIOS_UNKNOWN, asks = !os_is_confined();
+    if (is_first)
+        asks = asks && os_advise(OS_NO_HUGE, slot_address(slot + SUPERSLAB_SLOTS - 1), SLOT_BYTES);
+    *(volatile char *)at = 0;
+    if (asks && slot_is_resident(slot) && !slot_is_resident(slot + 1)) {
+        store_relaxed(&hak_region_use.folios, is_first ? FOLIOS_LIKELY : FOLIOS_USED);
+        return true;
+    }
+    refuse_folios();
+    if (!is_first) /* it may be a huge page */
+        os_advise(OS_PURGE, at, SUPERSLAB_BYTES);
+    return true;
+}
+
+void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
+    if (first + n > REGION_FOLIOS_FROM && look_for_folios(max_size(first, REGION_FOLIOS_FROM)))
+        return;
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
         return;
-    bool pay = !limits_near() && retain_wants_huge(first) && (touched_whole || touches_whole(first));
+    bool fits = !limits_near() && retain_wants_huge(first) && (contents == CONTENTS_TOUCHED || touches_whole(first));
+    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(timed);
     if (pay != load_relaxed(&retain_state.advising)) {
         store_relaxed(&retain_state.advising, pay);
         rmw_add(&retain_state.advice_changes, 1);
@@ -88,17 +166,33 @@ void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole) {
         store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
     if (pay)
         os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+    if (timed)
+        (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);
 }
 
-void retain_wanted_back(size_t superslab, bool touched_whole) {
-    struct superslab *ss = superslab_at(superslab);
-    uint8_t none = HUGE_NONE;
-    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= REGRET_MS)
+/* Does the program purge and want back so much that what was in use will be so again? */
+static bool comes_back(const struct superslab *ss) {
+    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= REGRET_MS) {
         store_relaxed(&retain_state.back_superslabs, 0);
-    else if (rmw_add(&retain_state.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS &&
-             option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() && load_relaxed(&ss->huge) == HUGE_NONE &&
-             (touched_whole || touches_whole(superslab)) && rmw_cas(&ss->huge, &none, HUGE_WHOLE))
+        return false;
+    }
+    return rmw_add(&retain_state.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS;
+}
+
+void retain_wanted_back(size_t slot, enum contents contents) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    struct superslab *ss = superslab_at(superslab);
+    uint8_t was = load_relaxed(&ss->huge);
+    bool fits = (comes_back(ss) && was == HUGE_NONE && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
+                 (contents == CONTENTS_TOUCHED || touches_whole(superslab))) ||
+                was == HUGE_WHOLE;
+    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(timed);
+    if (!pay)
+        purge_split_huge_page(superslab);
+    else if (was == HUGE_NONE && rmw_cas(&ss->huge, &was, HUGE_WHOLE))
         os_advise(OS_HUGE, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+    if (timed)
+        (pay ? time_huge_page : time_small_pages)(slot);
 }
 
 /* ---- the bound ---- */

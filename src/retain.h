@@ -8,7 +8,7 @@
  *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
  *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
  *     at the next slow malloc.
- *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for.
+ *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for, where they cost less.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -30,12 +30,18 @@ size_t retain_bound_bytes(void);
  * will happen again. */
 bool retain_misses_pages(void);
 
-/* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, and the
- * program touches what it asks for: certainly if `touched_whole`, as small blocks are; else that is looked at. */
-void retain_consider_huge_pages(size_t first, size_t n, bool touched_whole);
-/* A SuperSlab without memory is taken. If it was purged a moment ago, and several before it were too, asks for huge pages: what
- * was in use will be so again, and faults and purges cost a third. */
-void retain_wanted_back(size_t superslab, bool touched_whole);
+/* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
+ * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). */
+enum contents {
+    CONTENTS_TOUCHED, /* spans that programs touch whole, as small blocks are; the first slot will be used at once */
+    CONTENTS_SPANS,   /* other spans; likewise */
+    CONTENTS_RUN,     /* one huge block */
+};
+void retain_consider_huge_pages(size_t first, size_t n, enum contents contents);
+/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were too, asks for
+ * huge pages: what was in use will be so again, and faults and purges cost a third. Huge pages that it had, and that do not
+ * pay, are given up. */
+void retain_wanted_back(size_t slot, enum contents contents);
 
 /* ---- the purger's side ---- */
 

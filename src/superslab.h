@@ -54,6 +54,11 @@ uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
 HAK_INLINE bool superslab_has_huge_page(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_WHOLE;
 }
+/* Does the first touch of the slot make all of it resident? */
+HAK_INLINE bool superslab_has_folios(size_t slot) {
+    return load_relaxed(&hak_region_use.folios) == FOLIOS_USED && slot >= REGION_FOLIOS_FROM * SUPERSLAB_SLOTS &&
+           load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_NONE;
+}
 /* Was the slot ever part of a slab? */
 HAK_INLINE bool superslab_had_slab(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->last_class[slot % SUPERSLAB_SLOTS]) != 0;

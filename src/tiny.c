@@ -187,7 +187,8 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     s->free_to = &s->list;
     s->countdown = 0, s->floor = 0, s->purged_blocks = 0;
     store_relaxed(&s->purged_pages, 0);
-    s->tail_resident = !zero || superslab_has_huge_page(slot);
+    bool folios = superslab_has_folios(slot);
+    s->tail_resident = !zero || folios || superslab_has_huge_page(slot);
     /* A pointer to a block of an earlier slab may be freed once more. */
     store_relaxed(&s->own_frees, !superslab_had_slab(slot));
     store_relaxed(&s->carved, 0);
@@ -204,7 +205,7 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
-    if (zero && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE) &&
+    if (zero && !folios && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE) &&
         os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES)) {
         count(&h->pool.counters, COUNT_populate_calls);
         s->tail_resident = true;

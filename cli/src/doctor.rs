@@ -257,18 +257,97 @@ fn cgroup(root: &Path, process: &str) -> Check {
 // ---- kernel ----
 
 fn of_kernel() -> Vec<Check> {
-    vec![huge_pages(), overcommit(), map_count(), yama(), membarrier(), populate()]
+    vec![
+        huge_pages(),
+        folios(Path::new("/sys/kernel/mm/transparent_hugepage")),
+        overcommit(),
+        map_count(),
+        yama(),
+        membarrier(),
+        populate(),
+    ]
 }
 
 fn huge_pages() -> Check {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
-    let text = first_line(path);
-    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+    match mode_in(path).as_deref() {
         None => bad("huge pages", Verdict::Cost, "this kernel has none", "a kernel with CONFIG_TRANSPARENT_HUGEPAGE"),
-        Some(("never", _)) => {
+        Some("never") => {
             bad("huge pages", Verdict::Cost, "never: large heaps fault page by page", format!("echo madvise > {path}"))
         }
-        Some((mode, _)) => ok("huge pages", format!("{mode}: large heaps get them")),
+        Some(mode) => {
+            let costs = match (fault_us(libc::MADV_HUGEPAGE), fault_us(libc::MADV_NOHUGEPAGE)) {
+                (Some(huge), Some(small)) => format!("; now 2 MiB cost {huge} us at once, {small} us page by page"),
+                _ => String::new(),
+            };
+            ok("huge pages", format!("{mode}: large heaps get them while they cost less than small pages{costs}"))
+        }
+    }
+}
+
+/// What it costs to touch 2 MiB for the first time, in microseconds of CPU time: the median of some.
+fn fault_us(advice: i32) -> Option<u128> {
+    const PIECE: usize = 2 << 20;
+    const PIECES: usize = 5;
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a mapping of our own, written inside its bounds and unmapped again.
+    let mut times: Vec<u128> = unsafe {
+        let bytes = (PIECES + 1) * PIECE;
+        let mapping = libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0);
+        if mapping == libc::MAP_FAILED {
+            return None;
+        }
+        let begin = mapping.cast::<u8>().add(mapping.cast::<u8>().align_offset(PIECE));
+        libc::madvise(begin.cast(), PIECES * PIECE, advice);
+        let piece = |piece: usize| {
+            let began = thread_ns();
+            (0..PIECE).step_by(4096).for_each(|at| begin.add(piece * PIECE + at).write_volatile(1));
+            (thread_ns() - began) / 1000
+        };
+        let times = (0..PIECES).map(piece).collect();
+        libc::munmap(mapping, bytes);
+        times
+    };
+    times.sort_unstable();
+    Some(times[PIECES / 2])
+}
+
+fn thread_ns() -> u128 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec as u128 * 1_000_000_000 + now.tv_nsec as u128
+}
+
+/// The mode in a line such as `always [madvise] never`.
+fn mode_in(path: impl AsRef<Path>) -> Option<String> {
+    Some(first_line(path).split_once('[')?.1.split_once(']')?.0.to_string())
+}
+
+/// Pages of 64 KiB, one for each slot: the library takes them where the kernel gives them to whoever does not refuse, but not
+/// huge pages as well, with which small programs would grow.
+fn folios(directory: &Path) -> Check {
+    const NAME: &str = "pages of 64 KiB";
+    let of = |size: &str| {
+        let mode = mode_in(directory.join(format!("hugepages-{size}/enabled")))?;
+        if mode == "inherit" {
+            mode_in(directory.join("enabled"))
+        } else {
+            Some(mode)
+        }
+    };
+    let path = |size: &str| directory.join(format!("hugepages-{size}/enabled"));
+    match (of("64kB").as_deref(), of("2048kB").as_deref()) {
+        (None, _) => ok(NAME, "this kernel has none (Linux 6.8 has them)"),
+        (Some("always"), Some("always")) => {
+            let found = "always, as are huge pages: the library refuses both up to 64 MiB";
+            bad(NAME, Verdict::Cost, found, format!("echo madvise > {}", path("2048kB").display()))
+        }
+        (Some("always"), _) => ok(NAME, "always: heaps above 16 MiB fault slot by slot"),
+        (Some(mode), _) => {
+            let found = format!("{mode}: page faults cost three times as much as they could");
+            bad(NAME, Verdict::Cost, found, format!("echo always > {}", path("64kB").display()))
+        }
     }
 }
 
@@ -362,6 +441,30 @@ mod tests {
 
     const UNIFIED: &str = "sys/fs/cgroup/a/b";
     const OLD: &str = "sys/fs/cgroup/memory/c";
+
+    /// Else the user is told to turn on what is on, or pays for page faults without knowing.
+    #[test]
+    fn modes_of_pages_of_64_kib_are_told_apart() {
+        let found = |small: &str, huge: &str, all: &str| {
+            let root = root(&[("hugepages-64kB/enabled", small), ("hugepages-2048kB/enabled", huge), ("enabled", all)]);
+            folios(root.path())
+        };
+        let (on, off) = ("[always] inherit madvise never", "always inherit madvise [never]");
+        let (inherits, madvise) = ("always [inherit] madvise never", "always [madvise] never");
+        for (small, huge, all, verdict, says) in [
+            (on, inherits, madvise, Verdict::Ok, "slot by slot"),
+            (on, inherits, "[always] madvise never", Verdict::Cost, "as are huge pages"),
+            (inherits, inherits, "[always] madvise never", Verdict::Cost, "as are huge pages"),
+            (inherits, off, "[always] madvise never", Verdict::Ok, "slot by slot"),
+            (inherits, inherits, madvise, Verdict::Cost, "madvise: page faults"),
+            (off, inherits, madvise, Verdict::Cost, "never: page faults"),
+        ] {
+            let check = found(small, huge, all);
+            assert!(check.verdict == verdict && check.found.contains(says), "{small}, {huge}, {all}: {}", check.found);
+        }
+        assert!(found(off, inherits, madvise).remedy.unwrap().starts_with("echo always > "));
+        assert!(folios(Path::new("/nowhere")).verdict == Verdict::Ok);
+    }
 
     /// Else the user is not told of the limit by which the library already purges.
     #[test]

@@ -8,6 +8,7 @@
 #include "retain.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/page_cost.h"
 #include "base/scratch.h"
 #include "base/snapshot.h"
 #include "secure/secure_span.h"
@@ -202,6 +203,18 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
     text_format(t, "%s\n", meaning);
 }
 
+static void put_page_cost(struct text *t) {
+    struct page_cost_seen seen = page_cost_seen();
+    if (seen.small_ns != 0)
+        text_format(t, "  2 MiB in small pages cost %u us", seen.small_ns / 1000);
+    if (seen.huge_ns != 0)
+        text_format(t, ", the last huge page %u us", seen.huge_ns / 1000);
+    if (seen.small_ns != 0)
+        text_format(t, "; of %u timed huge pages %u did not pay\n", seen.timed, seen.dear);
+    if (load_relaxed(&hak_region_use.folios) == FOLIOS_USED)
+        text_string(t, "  slots come in one page fault each, beyond the first 16 MiB\n");
+}
+
 static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, "hakmem %s, process %u: %b resident in the heap\n", HAKMEM_VERSION, (uint64_t)os_process(),
                 (uint64_t)r->total);
@@ -211,6 +224,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
     text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
+    put_page_cost(t);
     text_string(t, "  counters\n");
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
         if (r->counters[c] == 0)
@@ -264,6 +278,13 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_field(t, "total", r->retained, r->empty_max == SIZE_MAX);
     if (r->empty_max != SIZE_MAX)
         put_field(t, "empty_slots_max", (int64_t)r->empty_max, true);
+    struct page_cost_seen seen = page_cost_seen();
+    text_string(t, "},\"huge_pages\":{");
+    put_field(t, "timed", (int64_t)seen.timed, false);
+    put_field(t, "dear", (int64_t)seen.dear, false);
+    put_field(t, "last_ns", (int64_t)seen.huge_ns, false);
+    put_field(t, "small_pages_ns", (int64_t)seen.small_ns, false);
+    put_field(t, "folios", load_relaxed(&hak_region_use.folios) == FOLIOS_USED, true);
     text_string(t, "},");
     put_field(t, "superslabs", (int64_t)r->pool.superslabs, false);
     put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);

@@ -43,7 +43,7 @@ constexpr Asked kSymbols[] = {
     {"strspn", When::kAnyTime, "computes"},
     {"strstr", When::kAnyTime, "computes"},
     {"getauxval", When::kAnyTime, "computes: the page size; reads what the kernel put on the stack"},
-    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are; answered without the kernel"},
+    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are, without the kernel; what pages cost, not in a sandbox"},
     {"mmap", When::kAnyTime, "the region, SuperSlabs in a window"},
     {"munmap", When::kAnyTime, "what two threads mapped at once"},
     {"mprotect", When::kAnyTime, "commits the region"},
@@ -70,7 +70,7 @@ constexpr Asked kSymbols[] = {
     {"getpid", When::kEnding, "the crash line, statistics, names of files"},
 
     {"mincore", When::kAnyTime,
-     "not in a sandbox: how much of its larger blocks the program touches, before huge pages are asked for"},
+     "not in a sandbox: what a touch makes resident, and how much of its larger blocks the program touches"},
     {"fwrite", When::kRequest, "malloc_info, which disables cancellation: the stream is the caller's"},
     {"pthread_setcancelstate", When::kRequest, "likewise"},
     {"__environ", When::kRequest, "options, read at the first call of any that comes before the start"},

@@ -192,6 +192,30 @@ TEST(Contents, CallocIsZeroAfterReuse) {
     }
 }
 
+/* Some pages of freed memory are resident and dirty, others were never touched. */
+TEST(Contents, CallocIsZeroWherePagesWereTouched) {
+    Random random(6);
+    for (int round = 0; round < 60 / kShorter; round++) {
+        size_t size = 2 * kMiB + random.below((round % 10 == 0 ? 40 : 8) * kMiB), page = 4096;
+        unsigned runs = 1 + random.below(20);
+        for (int again = 0; again < 2; again++) {
+            auto *block = static_cast<char *>(S.calloc(1, size));
+            ASSERT_NE(block, nullptr);
+            ASSERT_EQ(first_dirty(block, size), size) << "calloc(" << size << ") in round " << round;
+            S.free(block);
+            block = static_cast<char *>(S.alloc(size));
+            for (unsigned run = 0; run < runs; run++) {
+                size_t at = random.below(size), bytes = 1 + random.below(run % 2 == 0 ? page : size / 4);
+                memset(block + at, 0xff, std::min(bytes, size - at));
+            }
+            S.free(block);
+            block = static_cast<char *>(S.calloc(1, size));
+            ASSERT_EQ(first_dirty(block, size), size) << "calloc(" << size << ") in round " << round;
+            S.free(block);
+        }
+    }
+}
+
 TEST(Contents, CallocIsZeroAcrossTiers) {
     /* Pages that one tier left dirty serve the next tier's calloc. */
     Random random(5);

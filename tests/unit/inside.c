@@ -16,6 +16,7 @@
 #include "links.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/page_cost.h"
 #include "pool.h"
 #include "presence.h"
 #include "observe/probes.h"
@@ -291,3 +292,11 @@ void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
 }
 void inside_probe_free(const void *block) { probe_free(block); }
 int inside_probe_alloc_wanted(void) { return probe_alloc_wanted(); }
+
+int inside_page_cost_try_huge(void) { return page_cost_try_huge(); }
+void inside_page_cost_small(uint64_t ns) { page_cost_note_small(ns); }
+void inside_page_cost_huge(uint64_t ns, int given) { page_cost_note_huge(ns, given != 0); }
+struct inside_page_cost inside_page_cost_seen(void) {
+    struct page_cost_seen seen = page_cost_seen();
+    return (struct inside_page_cost){seen.small_ns, seen.huge_ns, seen.timed, seen.dear, page_cost_pays()};
+}

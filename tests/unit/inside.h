@@ -157,6 +157,16 @@ void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes);
 void inside_probe_free(const void *block);
 int inside_probe_alloc_wanted(void);
 
+/* page_cost.h */
+struct inside_page_cost {
+    uint64_t small_ns, huge_ns, timed, dear;
+    int pays;
+};
+int inside_page_cost_try_huge(void);
+void inside_page_cost_small(uint64_t ns);
+void inside_page_cost_huge(uint64_t ns, int given);
+struct inside_page_cost inside_page_cost_seen(void);
+
 #ifdef __cplusplus
 }
 #endif
