@@ -51,15 +51,15 @@ void ring_spill(struct heap *h, unsigned index, unsigned n) {
 }
 
 static void spill_all(struct heap *h) {
-    for (unsigned i = 0; i < RING_CLASSES; i++)
-        if (h->ring[i] != NULL && h->ring[i]->blocks != 0)
-            ring_spill(h, i, h->ring[i]->blocks);
+    for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        if (ring->blocks != 0)
+            ring_spill(h, ring->index, ring->blocks);
 }
 
 static size_t held_bytes(const struct heap *h) {
     size_t kib = 0;
-    for (unsigned i = 0; i < RING_CLASSES; i++)
-        kib += h->ring[i] != NULL ? (size_t)h->ring[i]->blocks * h->ring[i]->block_kib : 0;
+    for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        kib += (size_t)ring->blocks * ring->block_kib;
     return kib * KIB;
 }
 
@@ -83,6 +83,7 @@ void rings_empty_as_due(struct heap *h) {
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
 static void unmake_rings(struct heap *h) {
     memset(h->ring, 0, sizeof h->ring);
+    h->rings = NULL;
     h->ring_kib = 0;
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
 }
@@ -121,9 +122,13 @@ struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
         return NULL;
     ring = (struct ring *)(void *)((char *)h + h->ring_top);
     h->ring_top += (uint32_t)bytes;
-    *ring =
-        (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1};
+    *ring = (struct ring){.room = (uint16_t)room,
+                          .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB),
+                          .refilled = 1,
+                          .index = (uint8_t)index,
+                          .next = h->rings};
     h->ring[index] = ring;
+    h->rings = ring;
     ring_adapt(h, ring, index, block_bytes, true);
     return ring;
 }
@@ -151,29 +156,28 @@ static size_t ring_wish(const struct ring *ring, bool turned) {
     return ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
 }
 
+static size_t ring_cap_kib(const struct ring *ring) { return (size_t)ring->cap * ring->block_kib; }
+
 /* The ring besides this one that may hold the most bytes. */
-static unsigned ring_largest(const struct heap *h, const struct ring *except) {
-    unsigned largest = RING_CLASSES;
+static struct ring *ring_largest(const struct heap *h, const struct ring *except) {
+    struct ring *largest = NULL;
     size_t max = 0;
-    for (unsigned i = 0; i < RING_CLASSES; i++) {
-        const struct ring *ring = h->ring[i];
-        if (ring != NULL && ring != except && (size_t)ring->cap * ring->block_kib > max) {
-            max = (size_t)ring->cap * ring->block_kib;
-            largest = i;
+    for (struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        if (ring != except && ring_cap_kib(ring) > max) {
+            max = ring_cap_kib(ring);
+            largest = ring;
         }
-    }
     return largest;
 }
 
 /* The ring's cap is to be at most `max`; what the ring holds beyond it goes back. */
-static void ring_lower(struct heap *h, unsigned index, unsigned max) {
-    struct ring *ring = h->ring[index];
+static void ring_lower(struct heap *h, struct ring *ring, unsigned max) {
     if (ring->cap <= max)
         return;
     h->ring_kib -= (size_t)(ring->cap - max) * ring->block_kib;
     ring->cap = ring->turn_cap = (uint16_t)max;
     if (ring->blocks > max)
-        ring_spill(h, index, ring->blocks - max);
+        ring_spill(h, ring->index, ring->blocks - max);
 }
 
 static void ring_age(struct heap *h, const struct ring *except) {
@@ -181,7 +185,7 @@ static void ring_age(struct heap *h, const struct ring *except) {
     struct ring *ring = h->ring[index];
     if (ring == NULL || ring == except)
         return;
-    ring_lower(h, index, ring_max(index, ring->block_kib * KIB));
+    ring_lower(h, ring, ring_max(index, ring->block_kib * KIB));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
     ring->seen = ring->blocks;
@@ -189,7 +193,7 @@ static void ring_age(struct heap *h, const struct ring *except) {
 
 void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
     size_t max_kib = ring_bytes_of_thread() / KIB;
-    size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
+    size_t others_kib = h->ring_kib - ring_cap_kib(ring);
     size_t min = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
     size_t max = min_size(ring_max(index, block_bytes), ring->room);
     bool turned = ring_turns(ring, full);
@@ -198,13 +202,12 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
         cap = min_size(cap, max_size(max_kib / LARGE_RING_SHARE / ring->block_kib, 1));
     cap = min_size(cap, max_kib / ring->block_kib);
     while (others_kib + cap * ring->block_kib > max_kib) {
-        unsigned largest = ring_largest(h, ring);
-        if (largest == RING_CLASSES) { /* a signal's handler forked between a cap and the sum, and this is the child */
+        struct ring *other = ring_largest(h, ring);
+        if (other == NULL) { /* a signal's handler forked between a cap and the sum, and this is the child */
             others_kib = 0;
             break;
         }
-        struct ring *other = h->ring[largest];
-        size_t other_kib = (size_t)other->cap * other->block_kib;
+        size_t other_kib = ring_cap_kib(other);
         while (others_kib + cap * ring->block_kib > max_kib && other_kib <= cap * ring->block_kib)
             cap /= 2;
         if (others_kib + cap * ring->block_kib <= max_kib)
@@ -213,7 +216,7 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
         other->cap /= 2;
         other->turn_cap = other->cap;
         if (other->blocks > other->cap)
-            ring_spill(h, largest, other->blocks - other->cap);
+            ring_spill(h, other->index, other->blocks - other->cap);
     }
     ring->cap = (uint16_t)cap;
     if (turned)
@@ -238,11 +241,10 @@ void rings_apply_options(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_STALE);
-    for (unsigned i = 0; mine && i < RING_CLASSES; i++)
-        if (h->ring[i] != NULL)
-            ring_lower(h, i, ring_max(i, h->ring[i]->block_kib * KIB));
-    for (unsigned i; mine && h->ring_kib > max_kib && (i = ring_largest(h, NULL)) != RING_CLASSES;)
-        ring_lower(h, i, h->ring[i]->cap / 2u);
+    for (struct ring *ring = h->rings; mine && ring != NULL; ring = ring->next)
+        ring_lower(h, ring, ring_max(ring->index, ring->block_kib * KIB));
+    for (struct ring *ring; mine && h->ring_kib > max_kib && (ring = ring_largest(h, NULL)) != NULL;)
+        ring_lower(h, ring, ring->cap / 2u);
     caches_leave(h);
 }
 

@@ -42,6 +42,8 @@ struct ring {
     uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
     uint8_t spills;     /* times it ran full since it last ran empty */
     uint8_t refilled;   /* it ran empty since it last ran full */
+    uint8_t index;      /* in the heap's table */
+    struct ring *next;  /* of the heap's */
     struct ring_entry entry[];
 };
 

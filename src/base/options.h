@@ -112,8 +112,11 @@ HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o));
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);
 
-/* MID_RING_BLOCKS for blocks of this size. */
-unsigned option_mid_ring_blocks(size_t block_bytes);
+/* MID_RING_BLOCKS for blocks of this size, which is above 1 KiB and at most 64. */
+HAK_INLINE unsigned option_mid_ring_blocks(size_t block_bytes) {
+    unsigned doubling = highest_bit((block_bytes - 1) / KIB); /* 1 KiB, 2, 4, 8, 16 or 32 KiB and more */
+    return load_relaxed(&option_mid_rings[doubling + (block_bytes > 40 * KIB)]);
+}
 
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);
