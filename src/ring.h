@@ -44,6 +44,7 @@ struct ring {
     uint8_t refilled;   /* it ran empty since it last ran full */
     uint8_t index;      /* in the heap's table */
     struct ring *next;  /* of the heap's */
+    struct slab *from;  /* mid: where the last refill left blocks; a hint */
     struct ring_entry entry[];
 };
 
