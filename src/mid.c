@@ -344,7 +344,7 @@ static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, uns
 static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned c) {
     unsigned want = 1, purged = 0;
     if (ring != NULL) {
-        ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes, false);
+        ring = ring_adapt(h, ring, false);
         want = (unsigned)max_size(ring->cap / 2u, 1);
     }
     count(&h->pool.counters, COUNT_ring_refills);

@@ -11,8 +11,10 @@
 #include <string.h>
 
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-/* A ring of large blocks has at most a quarter, or one block: the pool is nearly as fast. */
+/* A ring of large blocks has at most a quarter, or as much as may be retained, or one block. */
 #define LARGE_RING_SHARE 4
+#define RING_ROOM 128 /* entries to begin with */
+#define RING_GROWTH 4
 #define RING_CAP_MIN 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
 #define RING_KIB_MIN 64
 #define RING_SPILLS 3
@@ -104,33 +106,11 @@ void rings_forget(struct heap *h) {
 
 /* ---- how much they hold ---- */
 
-static unsigned ring_max(unsigned index, size_t block_bytes) {
-    return index < MID_CLASSES ? option_mid_ring_blocks(block_bytes) : (unsigned)option(OPT_LARGE_RING_BLOCKS);
-}
-
-struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
-    struct ring *ring = h->ring[index];
-    unsigned room = ring_max(index, block_bytes);
-    if (likely(ring != NULL && ring->room >= room))
-        return ring;
-    if (ring != NULL) {
-        spill_all(h);
-        unmake_rings(h);
-    }
-    size_t bytes = round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
-    if (h->ring_top + bytes > HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0))
-        return NULL;
-    ring = (struct ring *)(void *)((char *)h + h->ring_top);
-    h->ring_top += (uint32_t)bytes;
-    *ring = (struct ring){.room = (uint16_t)room,
-                          .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB),
-                          .refilled = 1,
-                          .index = (uint8_t)index,
-                          .next = h->rings};
-    h->ring[index] = ring;
-    h->rings = ring;
-    ring_adapt(h, ring, index, block_bytes, true);
-    return ring;
+/* The option of the ring's kind. */
+static size_t ring_max(const struct ring *ring) {
+    size_t blocks =
+        ring->index < MID_CLASSES ? option_mid_ring_blocks(ring->block_kib * KIB) : option(OPT_LARGE_RING_BLOCKS);
+    return blocks != 0 ? blocks : RING_BLOCKS_MAX;
 }
 
 static size_t ring_bytes_of_thread(void) {
@@ -149,11 +129,12 @@ static bool ring_turns(struct ring *ring, bool full) {
     return turned;
 }
 
-/* The cap it should have, options aside. */
-static size_t ring_wish(const struct ring *ring, bool turned) {
-    if (turned)
-        return ring->turn_cap * 2u;
-    return ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
+/* Of the bytes of all rings, those that this one may have. */
+static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
+    if (ring->index < MID_CLASSES)
+        return max_kib;
+    size_t kept_kib = max_size(max_kib / LARGE_RING_SHARE, retain_bound_bytes() / KIB);
+    return min_size(max_kib, max_size(kept_kib, ring->block_kib));
 }
 
 static size_t ring_cap_kib(const struct ring *ring) { return (size_t)ring->cap * ring->block_kib; }
@@ -185,22 +166,38 @@ static void ring_age(struct heap *h, const struct ring *except) {
     struct ring *ring = h->ring[index];
     if (ring == NULL || ring == except)
         return;
-    ring_lower(h, ring, ring_max(index, ring->block_kib * KIB));
+    ring_lower(h, ring, ring_max(ring));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
     ring->seen = ring->blocks;
 }
 
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
-    size_t max_kib = ring_bytes_of_thread() / KIB;
+/* Entries that a ring may have at most: one that has not so many is made anew, in memory that no ring has had yet. */
+static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
+    size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0), made = h->ring_top + sizeof *ring;
+    return max_size(ring->room, made < end ? (end - made) / sizeof ring->entry[0] : 0);
+}
+
+/* A ring with room for so many blocks, `from`'s among them; NULL if the heap's memory is used up. */
+static struct ring *ring_make(struct heap *h, const struct ring *from, size_t room) {
+    if (room > ring_room_max(h, from))
+        return NULL;
+    struct ring *ring = (struct ring *)(void *)((char *)h + h->ring_top);
+    h->ring_top += (uint32_t)round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
+    memcpy(ring, from, sizeof *from + from->blocks * sizeof from->entry[0]);
+    ring->room = (uint16_t)room;
+    struct ring **link = &h->rings;
+    while (*link != NULL && *link != from)
+        link = &(*link)->next;
+    ring->next = *link != NULL ? from->next : NULL;
+    atomic_signal_fence(memory_order_seq_cst); /* whole, where a handler may fork */
+    *link = h->ring[ring->index] = ring;
+    return ring;
+}
+
+/* The ring's cap is to be as many blocks, as far as the bytes last: then the largest ring gives way. */
+static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, size_t max_kib) {
     size_t others_kib = h->ring_kib - ring_cap_kib(ring);
-    size_t min = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
-    size_t max = min_size(ring_max(index, block_bytes), ring->room);
-    bool turned = ring_turns(ring, full);
-    size_t cap = min_size(max_size(ring_wish(ring, turned), min), max);
-    if (index >= MID_CLASSES)
-        cap = min_size(cap, max_size(max_kib / LARGE_RING_SHARE / ring->block_kib, 1));
-    cap = min_size(cap, max_kib / ring->block_kib);
     while (others_kib + cap * ring->block_kib > max_kib) {
         struct ring *other = ring_largest(h, ring);
         if (other == NULL) { /* a signal's handler forked between a cap and the sum, and this is the child */
@@ -218,16 +215,40 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
         if (other->blocks > other->cap)
             ring_spill(h, other->index, other->blocks - other->cap);
     }
+    if (cap > ring->room)
+        ring = ring_make(h, ring, min_size(max_size(cap, ring->room * RING_GROWTH), ring_room_max(h, ring)));
     ring->cap = (uint16_t)cap;
-    if (turned)
-        ring->turn_cap = ring->cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
-    ring_age(h, ring);
+    return ring;
 }
 
-void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes) {
+struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full) {
+    size_t max_kib = ring_bytes_of_thread() / KIB;
+    bool turned = ring_turns(ring, full), shrinks = ring->spills >= RING_SPILLS && ring->cap > RING_CAP_MIN;
+    if (turned || shrinks || h->ring_kib > max_kib) {
+        size_t cap = turned ? ring->turn_cap * 2u : shrinks ? ring->cap / 2u : ring->cap;
+        cap = max_size(cap, max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN));
+        cap = min_size(cap, min_size(ring_max(ring), ring_room_max(h, ring)));
+        ring = ring_set_cap(h, ring, min_size(cap, kind_max_kib(ring, max_kib) / ring->block_kib), max_kib);
+        if (turned)
+            ring->turn_cap = ring->cap;
+    }
+    ring_age(h, ring);
+    return ring;
+}
+
+struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
+    if (likely(h->ring[index] != NULL))
+        return h->ring[index];
+    const struct ring none = {
+        .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1, .index = (uint8_t)index};
+    struct ring *ring = ring_make(h, &none, min_size(ring_max(&none), RING_ROOM));
+    return ring != NULL ? ring_adapt(h, ring, true) : NULL;
+}
+
+void ring_ran_empty(struct heap *h, unsigned index) {
     if (caches_enter(h) && h->ring[index] != NULL && h->ring[index]->blocks == 0)
-        ring_adapt(h, h->ring[index], index, block_bytes, false);
+        ring_adapt(h, h->ring[index], false);
     caches_leave(h);
 }
 
@@ -242,7 +263,7 @@ void rings_apply_options(struct heap *h) {
     if (mine)
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_STALE);
     for (struct ring *ring = h->rings; mine && ring != NULL; ring = ring->next)
-        ring_lower(h, ring, ring_max(ring->index, ring->block_kib * KIB));
+        ring_lower(h, ring, ring_max(ring));
     for (struct ring *ring; mine && h->ring_kib > max_kib && (ring = ring_largest(h, NULL)) != NULL;)
         ring_lower(h, ring, ring->cap / 2u);
     caches_leave(h);
@@ -253,7 +274,7 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) 
     if (ring == NULL)
         return NULL;
     if (ring->blocks >= ring->cap)
-        ring_adapt(h, ring, index, block_bytes, true);
+        ring = ring_adapt(h, ring, true);
     if (ring->blocks >= ring->cap && ring->blocks != 0)
         ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
     return ring->blocks < ring->cap ? ring : NULL;

@@ -42,7 +42,7 @@ static const struct alias {
 };
 
 char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
-_Atomic uint8_t option_mid_rings[MID_RING_RANGES] = {128, 128, 128, 128, 128, 128, 128};
+_Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
