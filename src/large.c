@@ -31,7 +31,7 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0, true);
 }
 
-static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         struct slab *s = slab_at_offset(entries[i].block - hak_region.base);
         if (likely(ring_had(load_relaxed(entries[i].state))))

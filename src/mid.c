@@ -364,7 +364,7 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
 }
 
 /* Entries of the same slab go together. */
-static void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void mid_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     struct {
         struct slab *slab;
         uint64_t mask;

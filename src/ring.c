@@ -22,34 +22,26 @@
 
 /* ---- giving back what is in rings ---- */
 
-/* Takes the oldest `n` blocks. At once: a fork at any point leaves each block in one place or in none. */
-static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n) {
-    HAK_ASSERT(n <= RING_PIECE_BLOCKS && n <= ring->blocks);
-    unsigned left = ring->blocks - n;
-    memcpy(entries, ring->entry, n * sizeof *entries);
-    atomic_signal_fence(memory_order_seq_cst);
-    ring->blocks = 0;
-    atomic_signal_fence(memory_order_seq_cst);
-    memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
-    atomic_signal_fence(memory_order_seq_cst);
-    ring->blocks = (uint16_t)left;
-}
-
 void ring_fail_twice(uintptr_t block, size_t block_bytes) {
     if (!presence_lost_threads()) /* a child of fork may have seen the ring earlier than the state */
         fail_double_free(block_word(block), block_bytes, FREER_UNKNOWN);
 }
 
-/* In pieces, as all entries together would be too much for a small stack. */
+/* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces, as
+ * `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
-    struct ring_entry entries[RING_PIECE_BLOCKS];
+    struct ring *ring = h->ring[index];
+    unsigned left = ring->blocks - n;
     count(&h->pool.counters, COUNT_ring_spills);
-    while (n != 0) {
-        unsigned piece = (unsigned)min_size(n, RING_PIECE_BLOCKS);
-        ring_take(h->ring[index], entries, piece);
-        ring_kind(index)->give_back(h, entries, piece);
-        n -= piece;
+    ring->blocks = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    for (unsigned at = 0, piece; at < n; at += piece) {
+        piece = (unsigned)min_size(n - at, RING_PIECE_BLOCKS);
+        ring_kind(index)->give_back(h, &ring->entry[at], piece);
     }
+    memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
+    atomic_signal_fence(memory_order_seq_cst);
+    ring->blocks = (uint16_t)left;
 }
 
 static void spill_all(struct heap *h) {
@@ -327,7 +319,10 @@ uint32_t loans_use(const struct heap *h) {
 
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries) {
     unsigned n = ring != NULL ? (unsigned)min_size(ring->blocks, RING_PIECE_BLOCKS) : 0;
-    if (n != 0)
-        ring_take(ring, entries, n);
+    if (n == 0)
+        return 0;
+    memcpy(entries, ring->entry + ring->blocks - n, n * sizeof *entries);
+    atomic_signal_fence(memory_order_seq_cst); /* the thread may fork: then each block is in one place or in none */
+    ring->blocks = (uint16_t)(ring->blocks - n);
     return n;
 }

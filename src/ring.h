@@ -141,7 +141,7 @@ void rings_forget(struct heap *h);
 uint32_t rings_use(const struct heap *h);
 /* The same of its slabs on loan. */
 uint32_t loans_use(const struct heap *h);
-/* Between caches_freeze and caches_thaw: takes the oldest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
+/* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
 
 #endif
