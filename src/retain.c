@@ -9,9 +9,11 @@
 #define REGRET_MS 1000
 #define QUIET_MS 10000
 #define REGRETS_BEFORE_DOUBLING 3
-#define BOOST_MAX 6             /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
-#define THIN_BOOST 4            /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
-#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
+#define BOOST_MAX 6       /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much … */
+#define BOOST_SWING_MAX 9 /* … or with as much as it had in use at the top of its swings, up to 512 MiB */
+#define SWING_FALLS 2     /* a heap that is half as small as at the bottom of its swings does not swing any more */
+#define THIN_BOOST 4      /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
+#define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
@@ -35,8 +37,12 @@ static struct retain_state {
         _Atomic uint32_t last_regret_ms;
         _Atomic uint32_t regretted_round; /* of purge_rounds: the one last regretted */
         _Atomic uint32_t regrets, boost;  /* in a row; doublings of RETAIN_BYTES */
-        uint32_t boost_min;               /* constant */
+        uint32_t boost_min, boost_max;    /* constant */
     } of[PURGED_KINDS];
+    struct swing {                  /* of the number of slots in use: the least and the most … */
+        _Atomic size_t bottom, top; /* … since EMPTY slots were last regretted */
+        _Atomic size_t usual_bottom, usual_top;
+    } swing;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since rings were last emptied, for shrank */
@@ -45,7 +51,9 @@ static struct retain_state {
     _Atomic bool advising;
     _Atomic bool touches_whole;       /* the program's larger blocks, when last looked at */
     _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
-} retain_state = {.of = {[PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST}}, .touches_whole = true};
+} retain_state = {.of = {[PURGED_SLOTS] = {.boost_max = BOOST_SWING_MAX},
+                         [PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST, .boost_max = BOOST_MAX}},
+                  .touches_whole = true};
 
 /* ---- huge pages ---- */
 
@@ -107,6 +115,29 @@ static size_t boosted_slots(enum purged kind) {
     return option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&retain_state.of[kind].boost);
 }
 
+/* The same of EMPTY slots: no more than what the program swings by, and not while the heap is smaller than its swings go. */
+static size_t swing_slots(size_t active) {
+    size_t least = option(OPT_RETAIN_BYTES) / SLOT_BYTES, boosted = boosted_slots(PURGED_SLOTS);
+    if (active < load_relaxed(&retain_state.swing.usual_bottom) / SWING_FALLS)
+        return least;
+    return min_size(boosted, max_size(least << BOOST_MAX, load_relaxed(&retain_state.swing.usual_top)));
+}
+
+/* Follows the heap's size, and learns how far it swings when EMPTY slots were `regretted`: a wider swing counts at once, a
+ * narrower one by a quarter. */
+static void follow_swing(size_t active, bool regretted) {
+    struct swing *s = &retain_state.swing;
+    size_t bottom = min_size(load_relaxed(&s->bottom), active), top = max_size(load_relaxed(&s->top), active);
+    if (regretted) {
+        size_t usual_bottom = load_relaxed(&s->usual_bottom), usual_top = load_relaxed(&s->usual_top);
+        store_relaxed(&s->usual_bottom, bottom - (bottom > usual_bottom ? (bottom - usual_bottom) / 4 * 3 : 0));
+        store_relaxed(&s->usual_top, top + (usual_top > top ? (usual_top - top) / 4 * 3 : 0));
+        bottom = top = active;
+    }
+    store_relaxed(&s->bottom, bottom);
+    store_relaxed(&s->top, top);
+}
+
 #define SLOTS_UNBOUNDED (SIZE_MAX / 2)
 
 /* EMPTY slots that may stay resident. */
@@ -119,7 +150,7 @@ static size_t bound_slots(void) {
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
     case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
-    case PURGE_AUTO: bound = boosted_slots(PURGED_SLOTS) + live * option(OPT_RETAIN_PERCENT) / 100; break;
+    case PURGE_AUTO: bound = swing_slots(live) + live * option(OPT_RETAIN_PERCENT) / 100; break;
     case PURGE_EAGER: break;
     }
     return min_size(bound, max);
@@ -149,7 +180,9 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     count(&c->counters, COUNT_purge_regrets);
     uint32_t seen = load_relaxed(&r->regrets) + 1;
     store_relaxed(&r->regrets, seen);
-    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < BOOST_MAX)
+    if (kind == PURGED_SLOTS)
+        follow_swing(account_active_slots(), true);
+    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < r->boost_max)
         store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
 }
 
@@ -216,6 +249,7 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
+    follow_swing(account_active_slots(), false);
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
     size_t grown = max_size(c->unused_taken, growth_slots());
