@@ -129,19 +129,14 @@ static size_t swing_slots(size_t active) {
     return min_size(boosted, max_size(least << BOOST_MAX, top > active ? top - active : 0));
 }
 
-/* Follows the heap's size, and learns how far it swings when EMPTY slots were `regretted`: a wider swing counts at once, a
- * narrower one by a quarter. */
-static void follow_swing(size_t active, bool regretted) {
-    struct swing *s = &retain_state.swing;
-    size_t bottom = min_size(load_relaxed(&s->bottom), active), top = max_size(load_relaxed(&s->top), active);
-    if (regretted) {
-        size_t usual_bottom = load_relaxed(&s->usual_bottom), usual_top = load_relaxed(&s->usual_top);
-        store_relaxed(&s->usual_bottom, bottom - (bottom > usual_bottom ? (bottom - usual_bottom) / 4 * 3 : 0));
-        store_relaxed(&s->usual_top, top + (usual_top > top ? (usual_top - top) / 4 * 3 : 0));
-        bottom = top = active;
-    }
-    store_relaxed(&s->bottom, bottom);
-    store_relaxed(&s->top, top);
+/* EMPTY slots were regretted: a wider swing than usual counts at once, a narrower one by a quarter. */
+static void learn_swing(struct swing *s) {
+    size_t bottom = load_relaxed(&s->bottom), usual_bottom = load_relaxed(&s->usual_bottom);
+    size_t top = load_relaxed(&s->top), usual_top = load_relaxed(&s->usual_top);
+    store_relaxed(&s->usual_bottom, bottom - (bottom > usual_bottom ? (bottom - usual_bottom) / 4 * 3 : 0));
+    store_relaxed(&s->usual_top, top + (usual_top > top ? (usual_top - top) / 4 * 3 : 0));
+    store_relaxed(&s->bottom, account_active_slots());
+    store_relaxed(&s->top, account_active_slots());
 }
 
 #define SLOTS_UNBOUNDED (SIZE_MAX / 2)
@@ -187,7 +182,7 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     uint32_t seen = load_relaxed(&r->regrets) + 1;
     store_relaxed(&r->regrets, seen);
     if (kind == PURGED_SLOTS)
-        follow_swing(account_active_slots(), true);
+        learn_swing(&retain_state.swing);
     if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < r->boost_max)
         store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
 }
@@ -218,6 +213,9 @@ static void retain_request_scans(struct client *c, size_t slots) {
  * free pages gather inside partly used slabs meanwhile (45 MiB in `soak`, where mid slabs thin out). */
 static size_t growth_slots(void) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
+    struct swing *s = &retain_state.swing;
+    store_relaxed(&s->bottom, min_size(load_relaxed(&s->bottom), active));
+    store_relaxed(&s->top, max_size(load_relaxed(&s->top), active));
     size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
     if (now != seen)
         store_relaxed(&retain_state.growth_peak, now);
@@ -255,7 +253,6 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
-    follow_swing(account_active_slots(), false);
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
     size_t grown = max_size(c->unused_taken, growth_slots());
