@@ -25,7 +25,7 @@
 #define SCANS_MAX 64            /* … and at most at once */
 #define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
-#define SHRUNK_SLOTS 16         /* 1 MiB: rings are not emptied for less */
+#define SHRUNK_SLOTS 16         /* 1 MiB: caches are not emptied for less */
 #define DECAY_MS 1000           /* between two searches for what has become old */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
@@ -48,7 +48,7 @@ static struct retain_state {
     } swing;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
-    _Atomic size_t shrink_peak; /* most slots in use since rings were last emptied, for shrank */
+    _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
     _Atomic bool advising;
@@ -238,14 +238,14 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         retain_request_scans(c, slots);
 }
 
-/* Where no purger empties the rings of a thread that falls asleep: has the heap shrunk by half since they were last
+/* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
  * emptied? */
 static bool shrank(void) {
     size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
-    bool half = active <= peak / 2 && peak - active >= SHRUNK_SLOTS;
-    if (active > peak || half)
+    bool third = peak > active && peak - active >= max_size(peak / 3, SHRUNK_SLOTS);
+    if (active > peak || third)
         store_relaxed(&retain_state.shrink_peak, active);
-    return half;
+    return third;
 }
 
 void retain_settle(struct client *c) {
