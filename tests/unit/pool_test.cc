@@ -506,10 +506,10 @@ TEST(Rings, HoldAsManyBlocksAsTheirBytesAllow) {
                           };
                           for (int i = 0; i < 40; i++)
                               round();
-                          uint64_t before = counter(batch.misses);
+                          long before = counter(batch.misses);
                           for (int i = 0; i < 20; i++)
                               round();
-                          EXPECT_LE(counter(batch.misses) - before, 4u)
+                          EXPECT_LE(counter(batch.misses) - before, 4)
                               << batch.count << " blocks of " << batch.bytes << " bytes";
         })
             .join();
