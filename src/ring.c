@@ -208,8 +208,10 @@ static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, 
         if (other->blocks > other->cap)
             ring_spill(h, other->index, other->blocks - other->cap);
     }
-    if (cap > ring->room)
-        ring = ring_make(h, ring, min_size(max_size(cap, ring->room * RING_GROWTH), ring_room_max(h, ring)));
+    if (cap > ring->room) {
+        size_t room = max_size(cap, min_size(ring->room * RING_GROWTH, RING_BLOCKS_MAX));
+        ring = ring_make(h, ring, min_size(room, ring_room_max(h, ring)));
+    }
     ring->cap = (uint16_t)cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
     return ring;

@@ -126,7 +126,8 @@ void ring_spill(struct heap *h, unsigned index, unsigned n);
 void rings_empty(struct heap *h);
 /* The same where the rings hold `least_bytes` or more. Returns whether they did. */
 bool rings_empty_from(struct heap *h, size_t least_bytes);
-/* Empties the rings, and releases current slabs without a block in use, which was a chore. A slow path that gave something back ends with rings_shrink. */
+/* Empties the rings, and gives back current slabs of which no block is in use: that was a chore. A slow path that gave something
+ * back ends with rings_shrink. */
 HAK_COLD void rings_empty_as_due(struct heap *h);
 HAK_INLINE void rings_shrink(struct heap *h) {
     if (unlikely(h->pool.chores & CHORE_RINGS))
