@@ -114,19 +114,16 @@ void retain_wanted_back(size_t superslab, bool touched_whole) {
 
 /* ---- the bound ---- */
 
-static size_t boosted_slots(enum purged kind) {
-    return option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&retain_state.of[kind].boost);
-}
+static size_t least_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
+static size_t boosted_slots(enum purged kind) { return least_slots() << load_relaxed(&retain_state.of[kind].boost); }
 
-/* The same of EMPTY slots: not while the heap is smaller than its swings go, and beyond BOOST_MAX what the next swing needs, and
- * something for blocks that do not fit into what is free. */
+/* What the heap's next swing needs, and something for blocks that do not fit into what is free. */
 static size_t swing_slots(size_t active) {
-    size_t least = option(OPT_RETAIN_BYTES) / SLOT_BYTES, boosted = boosted_slots(PURGED_SLOTS);
-    size_t top = load_relaxed(&retain_state.swing.usual_top);
-    if (active < load_relaxed(&retain_state.swing.usual_bottom) / SWING_FALLS)
-        return least;
-    top += top / SWING_SLACK;
-    return min_size(boosted, max_size(least << BOOST_MAX, top > active ? top - active : 0));
+    return max_size(load_relaxed(&retain_state.swing.usual_top) / SWING_SLACK * (SWING_SLACK + 1), active) - active;
+}
+/* A heap below its swings has no next one. */
+static bool is_below_swings(size_t active) {
+    return active < load_relaxed(&retain_state.swing.usual_bottom) / SWING_FALLS;
 }
 
 /* EMPTY slots were regretted: a wider swing than usual counts at once, a narrower one by a quarter. */
@@ -150,8 +147,11 @@ static size_t bound_slots(void) {
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
-    case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
-    case PURGE_AUTO: bound = swing_slots(live) + live * option(OPT_RETAIN_PERCENT) / 100; break;
+    case PURGE_LAZY: bound = max_size(live, least_slots()); break;
+    case PURGE_AUTO:
+        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(least_slots() << BOOST_MAX, swing_slots(live)));
+        bound = (is_below_swings(live) ? least_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
+        break;
     case PURGE_EAGER: break;
     }
     return min_size(bound, max);
@@ -306,7 +306,7 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
         expect_quiet();
     size_t bound = bound_slots();
     if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
-        bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
+        bound = min_size(bound, least_slots());
     bool over = account_empty_slots() > bound && !purge_was_refused(now);
     if (over)
         purge_empty(c, bound - bound / 4);
