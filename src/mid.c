@@ -319,7 +319,7 @@ static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, 
         purged = (load_relaxed(first->state) & BLOCK_PURGED) != 0;
         taken &= taken - 1;
     }
-    return taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
+    return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
 }
 
 /* Blocks of a slab: of the one that the ring was last filled from, until all its blocks are taken, then of the lowest on offer.
