@@ -19,7 +19,7 @@ enum chore {
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
     CHORE_SCAN = 8,   /* look at `scans` SuperSlabs for pages that stayed free */
-    CHORE_RINGS = 16, /* empty the rings: the heap has shrunk */
+    CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
         32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
 };

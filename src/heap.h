@@ -90,6 +90,7 @@ struct heap {
     uint32_t ring_hand;           /* the ring to look at next */
     size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
+    struct ring *rings; /* the same, newest first */
     /* pool, counters */
     struct client pool;
     /* birth and end */

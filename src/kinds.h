@@ -83,8 +83,8 @@ struct kind {
     void (*empty)(struct heap *h);
     /* Memory has run out: what is held back goes to the pool. NULL: nothing is. */
     void (*release)(struct heap *h);
-    /* Blocks from a ring, whosever it was, go back; the entries are used up. NULL: the kind has no rings. */
-    void (*give_back)(struct heap *h, struct ring_entry *entries, unsigned n);
+    /* Blocks from a ring, whosever it was, go back: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
+    void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
     /* Gives back free pages inside slabs in use: all, or those that were free at the last call too. Returns how many.
      * NULL: there are none. */
     size_t (*trim)(struct heap *h, bool all);

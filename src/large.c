@@ -31,7 +31,7 @@ static void give_span(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), s->slots, 0, true);
 }
 
-static void large_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
+static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
         struct slab *s = slab_at_offset(entries[i].block - hak_region.base);
         if (likely(ring_had(load_relaxed(entries[i].state))))
@@ -51,7 +51,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
             large_set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
             return ring_hand_out(cached, zero);
         }
-        ring_ran_empty(h, ring_of_slots(slots), slots * SLOT_BYTES);
+        ring_ran_empty(h, ring_of_slots(slots));
     }
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);

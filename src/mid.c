@@ -131,9 +131,10 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     return 0;
 }
 
-/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. */
-static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max) {
+/* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. *left: there are more. */
+static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max, bool *left) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
+    *left = false;
     do {
         if (w == 0)
             return 0;
@@ -147,8 +148,7 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
     }
     store_relaxed(&s->idle_passes, 0);
     forget_thin(s);
-    if (w != taken)
-        mid_offer(s);
+    *left = w != taken;
     return taken;
 }
 
@@ -292,87 +292,104 @@ static void free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
 /* Returns how many of the blocks had been purged. */
 static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken) {
     unsigned purged = 0;
-    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
-    while (taken != 0) { /* the lowest on top */
-        unsigned i = highest_bit(taken);
-        taken &= ~((uint64_t)1 << i);
+    unsigned n = count_bits(taken);
+    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, n);
+    HAK_ASSERT(ring->blocks + n <= ring->room);
+    for (struct ring_entry *e = &ring->entry[ring->blocks + n]; taken != 0;
+         taken &= taken - 1) { /* the lowest on top */
+        unsigned i = lowest_bit(taken);
         uint8_t state = load_relaxed(&s->state[i]);
         purged += state & BLOCK_PURGED;
         store_relaxed(&s->state[i], BLOCK_CACHED | BLOCK_TAKEN | (state & BLOCK_CLEAN));
-        HAK_ASSERT(ring->blocks < ring->room);
-        ring->entry[ring->blocks] = (struct ring_entry){(uintptr_t)block_at(s, i), &s->state[i]};
-        atomic_signal_fence(memory_order_seq_cst); /* as in ring_put */
-        ring->blocks++;
+        *--e = (struct ring_entry){s->start + (size_t)i * s->block_bytes, &s->state[i]};
     }
+    atomic_signal_fence(memory_order_seq_cst); /* as in ring_put */
+    ring->blocks = (uint16_t)(ring->blocks + n);
     return purged / BLOCK_PURGED;
 }
 
-/* The lowest of the blocks becomes `*block` if there is none yet, the others go into the ring, if there are others. Returns how
+/* The lowest of the blocks becomes `*first` if there is none yet, the others go into the ring, if there are others. Returns how
  * many had been purged. */
-static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken, uintptr_t *block) {
+static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
+                             struct ring_entry *first) {
     unsigned purged = 0;
-    if (*block == 0 && taken != 0) {
-        unsigned first = lowest_bit(taken);
-        *block = (uintptr_t)block_at(s, first);
-        purged = (load_relaxed(&s->state[first]) & BLOCK_PURGED) != 0;
+    if (first->block == 0 && taken != 0) {
+        unsigned i = lowest_bit(taken);
+        *first = (struct ring_entry){s->start + (size_t)i * s->block_bytes, &s->state[i]};
+        purged = (load_relaxed(first->state) & BLOCK_PURGED) != 0;
         taken &= taken - 1;
     }
     return ring != NULL && taken != 0 ? purged + put_in_ring(h, ring, s, taken) : purged;
 }
 
+/* Blocks of a slab: of the one that the ring was last filled from, until all its blocks are taken, then of the lowest on offer.
+ * The former stays on offer meanwhile, or whoever took the offer renews it: both know what they left only by the slab's word.
+ * 0: there is no such slab. */
+static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, unsigned max, struct slab **from) {
+    bool left;
+    *from = ring != NULL ? ring->from : NULL;
+    uint64_t taken = *from != NULL && slab_class(*from) == c ? mid_take_bits(h, *from, c, max, &left) : 0;
+    for (size_t slot; taken == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
+        *from = slab_of_slot(slot);
+        taken = mid_take_bits(h, *from, c, max, &left);
+        if (left)
+            mid_offer(*from);
+    }
+    if (ring != NULL)
+        ring->from = taken != 0 && left ? *from : NULL;
+    return taken;
+}
+
 /* One block for the caller at least, more into the ring if there is one. */
-static uintptr_t mid_refill(struct heap *h, struct ring *ring, unsigned c) {
-    unsigned want = 1;
+static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned c) {
+    unsigned want = 1, purged = 0;
     if (ring != NULL) {
-        ring_adapt(h, ring, ring_of_class(c), size_classes[c].block_bytes, false);
+        ring = ring_adapt(h, ring, false);
         want = (unsigned)max_size(ring->cap / 2u, 1);
     }
     count(&h->pool.counters, COUNT_ring_refills);
-    uintptr_t block = 0;
-    unsigned purged = 0;
-    for (size_t slot; want != 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
-        struct slab *s = slab_of_slot(slot);
-        uint64_t taken = mid_take_bits(h, s, c, want);
-        want -= count_bits(taken);
-        purged += mid_hand_out(h, ring, s, taken, &block);
-    }
-    if (block == 0) {
+    struct ring_entry first = {0, NULL};
+    struct slab *s;
+    for (uint64_t taken; want != 0 && (taken = mid_take_some(h, ring, c, want, &s)) != 0; want -= count_bits(taken))
+        purged += mid_hand_out(h, ring, s, taken, &first);
+    if (first.block == 0) {
         want = (unsigned)min_size(want, size_classes[c].blocks);
-        struct slab *s = mid_start_slab(h, c, want);
-        if (s == NULL)
-            return 0;
-        mid_hand_out(h, ring, s, low_bits(want), &block);
+        s = mid_start_slab(h, c, want);
+        if (s != NULL)
+            mid_hand_out(h, ring, s, low_bits(want), &first);
     }
     if (purged != 0)
         retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
-    return block;
+    return first;
 }
 
-static void mid_give_back(struct heap *h, struct ring_entry *entries, unsigned n) {
-    for (unsigned i = 0; i < n; i++) {
-        if (entries[i].block == 0)
+/* Entries of the same slab go together. */
+static void mid_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
+    struct {
+        struct slab *slab;
+        uint64_t mask;
+    } of[RING_PIECE_BLOCKS];
+    unsigned slabs = 0;
+    for (unsigned e = 0; e < n; e++) {
+        struct slab *s = slab_of_block(entries[e].block);
+        uint8_t state = load_relaxed(entries[e].state);
+        if (unlikely(!ring_had(state))) {
+            ring_fail_twice(entries[e].block, s->block_bytes);
             continue;
-        struct slab *s = slab_of_block(entries[i].block);
-        uint64_t mask = 0;
-        uintptr_t twice = 0;
-        for (unsigned j = i; j < n; j++) { /* all of the same slab go together */
-            uintptr_t index = (uintptr_t)entries[j].state - (uintptr_t)s->state;
-            if (index >= sizeof s->state)
-                continue;
-            uint8_t state = load_relaxed(&s->state[index]);
-            if (likely(ring_had(state))) {
-                store_relaxed(&s->state[index], state & BLOCK_CLEAN);
-                mask |= (uint64_t)1 << index;
-            } else {
-                twice = entries[j].block;
-            }
-            entries[j] = (struct ring_entry){0, NULL};
         }
-        if (unlikely(twice != 0))
-            ring_fail_twice(twice, size_classes[slab_class(s)].block_bytes);
-        if (likely(mask != 0))
-            free_blocks(h, s, mask);
+        store_relaxed(entries[e].state, state & BLOCK_CLEAN);
+        unsigned i = slabs;
+        while (i != 0 && of[i - 1].slab != s)
+            i--;
+        if (i == 0) {
+            i = ++slabs;
+            of[i - 1].slab = s;
+            of[i - 1].mask = 0;
+        }
+        of[i - 1].mask |= (uint64_t)1 << (entries[e].state - s->state);
     }
+    for (unsigned i = 0; i < slabs; i++)
+        free_blocks(h, of[i].slab, of[i].mask);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
@@ -383,15 +400,9 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
         caches_leave(h);
         return ring_hand_out(e, zero);
     }
-    uintptr_t block = mid_refill(h, ring, c);
+    struct ring_entry e = mid_refill(h, ring, c);
     caches_leave(h);
-    if (block == 0)
-        return NULL;
-    struct slab *s = slab_of_block(block);
-    _Atomic uint8_t *state = &s->state[block_index(s->divisor, (uint32_t)(block - s->start))];
-    *zero = load_relaxed(state) & BLOCK_CLEAN;
-    store_relaxed(state, BLOCK_LIVE);
-    return (void *)block; /* NOLINT: rings hold addresses */
+    return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }
 
 /* Into the ring if there is room by now, else into the slab. */

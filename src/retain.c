@@ -10,9 +10,14 @@
 #define REGRET_MS 1000
 #define QUIET_MS 10000
 #define REGRETS_BEFORE_DOUBLING 3
-#define BOOST_MAX 6             /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much */
-#define THIN_BOOST 4            /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
-#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
+#define BOOST_MAX 6       /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much … */
+#define BOOST_SWING_MAX 9 /* … or with what its swings need, up to 512 MiB */
+/* What does not fit when sizes differ. Blocks of 100 KB to 25 MB at random, 40 of them: 46,000 faults and 802 MB at most with a
+ * quarter, 50,000 and 807 MB with an eighth, 250,000 and 750 MB with none; of 10: 50,000, 177,000, 310,000. */
+#define SWING_SLACK 4
+#define SWING_FALLS 2     /* a heap that is half as small as at the bottom of its swings does not swing any more */
+#define THIN_BOOST 4      /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
+#define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
@@ -21,7 +26,7 @@
 #define SCANS_MAX 64            /* … and at most at once */
 #define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
-#define SHRUNK_SLOTS 16         /* 1 MiB: rings are not emptied for less */
+#define SHRUNK_SLOTS 16         /* 1 MiB: caches are not emptied for less */
 #define DECAY_MS 1000           /* between two searches for what has become old */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
@@ -36,17 +41,23 @@ static struct retain_state {
         _Atomic uint32_t last_regret_ms;
         _Atomic uint32_t regretted_round; /* of purge_rounds: the one last regretted */
         _Atomic uint32_t regrets, boost;  /* in a row; doublings of RETAIN_BYTES */
-        uint32_t boost_min;               /* constant */
+        uint32_t boost_min, boost_max;    /* constant */
     } of[PURGED_KINDS];
+    struct swing {                  /* of the number of slots in use: the least and the most … */
+        _Atomic size_t bottom, top; /* … since EMPTY slots were last regretted */
+        _Atomic size_t usual_bottom, usual_top;
+    } swing;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
-    _Atomic size_t shrink_peak; /* most slots in use since rings were last emptied, for shrank */
+    _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
     _Atomic bool advising;
     _Atomic bool touches_whole;       /* the program's larger blocks, when last looked at */
     _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
-} retain_state = {.of = {[PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST}}, .touches_whole = true};
+} retain_state = {.of = {[PURGED_SLOTS] = {.boost_max = BOOST_SWING_MAX},
+                         [PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST, .boost_max = BOOST_MAX}},
+                  .touches_whole = true};
 
 /* ---- huge pages ---- */
 
@@ -197,8 +208,26 @@ void retain_wanted_back(size_t slot, enum contents contents) {
 
 /* ---- the bound ---- */
 
-static size_t boosted_slots(enum purged kind) {
-    return option(OPT_RETAIN_BYTES) / SLOT_BYTES << load_relaxed(&retain_state.of[kind].boost);
+static size_t least_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
+static size_t boosted_slots(enum purged kind) { return least_slots() << load_relaxed(&retain_state.of[kind].boost); }
+
+/* What the heap's next swing needs, and something for blocks that do not fit into what is free. */
+static size_t swing_slots(size_t active) {
+    return max_size(load_relaxed(&retain_state.swing.usual_top) / SWING_SLACK * (SWING_SLACK + 1), active) - active;
+}
+/* A heap below its swings has no next one. */
+static bool is_below_swings(size_t active) {
+    return active < load_relaxed(&retain_state.swing.usual_bottom) / SWING_FALLS;
+}
+
+/* EMPTY slots were regretted: a wider swing than usual counts at once, a narrower one by a quarter. */
+static void learn_swing(struct swing *s) {
+    size_t bottom = load_relaxed(&s->bottom), usual_bottom = load_relaxed(&s->usual_bottom);
+    size_t top = load_relaxed(&s->top), usual_top = load_relaxed(&s->usual_top);
+    store_relaxed(&s->usual_bottom, bottom - (bottom > usual_bottom ? (bottom - usual_bottom) / 4 * 3 : 0));
+    store_relaxed(&s->usual_top, top + (usual_top > top ? (usual_top - top) / 4 * 3 : 0));
+    store_relaxed(&s->bottom, account_active_slots());
+    store_relaxed(&s->top, account_active_slots());
 }
 
 #define SLOTS_UNBOUNDED (SIZE_MAX / 2)
@@ -212,8 +241,11 @@ static size_t bound_slots(void) {
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
-    case PURGE_LAZY: bound = max_size(live, option(OPT_RETAIN_BYTES) / SLOT_BYTES); break;
-    case PURGE_AUTO: bound = boosted_slots(PURGED_SLOTS) + live * option(OPT_RETAIN_PERCENT) / 100; break;
+    case PURGE_LAZY: bound = max_size(live, least_slots()); break;
+    case PURGE_AUTO:
+        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(least_slots() << BOOST_MAX, swing_slots(live)));
+        bound = (is_below_swings(live) ? least_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
+        break;
     case PURGE_EAGER: break;
     }
     return min_size(bound, max);
@@ -243,7 +275,9 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     count(&c->counters, COUNT_purge_regrets);
     uint32_t seen = load_relaxed(&r->regrets) + 1;
     store_relaxed(&r->regrets, seen);
-    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < BOOST_MAX)
+    if (kind == PURGED_SLOTS)
+        learn_swing(&retain_state.swing);
+    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < r->boost_max)
         store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
 }
 
@@ -273,6 +307,9 @@ static void retain_request_scans(struct client *c, size_t slots) {
  * free pages gather inside partly used slabs meanwhile (45 MiB in `soak`, where mid slabs thin out). */
 static size_t growth_slots(void) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
+    struct swing *s = &retain_state.swing;
+    store_relaxed(&s->bottom, min_size(load_relaxed(&s->bottom), active));
+    store_relaxed(&s->top, max_size(load_relaxed(&s->top), active));
     size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
     if (now != seen)
         store_relaxed(&retain_state.growth_peak, now);
@@ -295,14 +332,14 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         retain_request_scans(c, slots);
 }
 
-/* Where no purger empties the rings of a thread that falls asleep: has the heap shrunk by half since they were last
+/* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
  * emptied? */
 static bool shrank(void) {
     size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
-    bool half = active <= peak / 2 && peak - active >= SHRUNK_SLOTS;
-    if (active > peak || half)
+    bool third = peak > active && peak - active >= max_size(peak / 3, SHRUNK_SLOTS);
+    if (active > peak || third)
         store_relaxed(&retain_state.shrink_peak, active);
-    return half;
+    return third;
 }
 
 void retain_settle(struct client *c) {
@@ -363,7 +400,7 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
         expect_quiet();
     size_t bound = bound_slots();
     if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
-        bound = min_size(bound, option(OPT_RETAIN_BYTES) / SLOT_BYTES);
+        bound = min_size(bound, least_slots());
     bool over = account_empty_slots() > bound && !purge_was_refused(now);
     if (over)
         purge_empty(c, bound - bound / 4);

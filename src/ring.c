@@ -11,8 +11,10 @@
 #include <string.h>
 
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-/* A ring of large blocks has at most a quarter, or one block: the pool is nearly as fast. */
+/* A ring of large blocks has at most a quarter, or as much as may be retained, or one block. */
 #define LARGE_RING_SHARE 4
+#define RING_ROOM 128 /* entries to begin with */
+#define RING_GROWTH 4
 #define RING_CAP_MIN 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
 #define RING_KIB_MIN 64
 #define RING_SPILLS 3
@@ -20,46 +22,38 @@
 
 /* ---- giving back what is in rings ---- */
 
-/* Takes the oldest `n` blocks. At once: a fork at any point leaves each block in one place or in none. */
-static void ring_take(struct ring *ring, struct ring_entry *entries, unsigned n) {
-    HAK_ASSERT(n <= RING_PIECE_BLOCKS && n <= ring->blocks);
-    unsigned left = ring->blocks - n;
-    memcpy(entries, ring->entry, n * sizeof *entries);
-    atomic_signal_fence(memory_order_seq_cst);
-    ring->blocks = 0;
-    atomic_signal_fence(memory_order_seq_cst);
-    memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
-    atomic_signal_fence(memory_order_seq_cst);
-    ring->blocks = (uint16_t)left;
-}
-
 void ring_fail_twice(uintptr_t block, size_t block_bytes) {
     if (!presence_lost_threads()) /* a child of fork may have seen the ring earlier than the state */
         fail_double_free(block_word(block), block_bytes, FREER_UNKNOWN);
 }
 
-/* In pieces, as all entries together would be too much for a small stack. */
+/* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces, as
+ * `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
-    struct ring_entry entries[RING_PIECE_BLOCKS];
+    struct ring *ring = h->ring[index];
+    unsigned left = ring->blocks - n;
     count(&h->pool.counters, COUNT_ring_spills);
-    while (n != 0) {
-        unsigned piece = (unsigned)min_size(n, RING_PIECE_BLOCKS);
-        ring_take(h->ring[index], entries, piece);
-        ring_kind(index)->give_back(h, entries, piece);
-        n -= piece;
+    ring->blocks = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    for (unsigned at = 0, piece; at < n; at += piece) {
+        piece = (unsigned)min_size(n - at, RING_PIECE_BLOCKS);
+        ring_kind(index)->give_back(h, &ring->entry[at], piece);
     }
+    memmove(ring->entry, ring->entry + n, left * sizeof ring->entry[0]);
+    atomic_signal_fence(memory_order_seq_cst);
+    ring->blocks = (uint16_t)left;
 }
 
 static void spill_all(struct heap *h) {
-    for (unsigned i = 0; i < RING_CLASSES; i++)
-        if (h->ring[i] != NULL && h->ring[i]->blocks != 0)
-            ring_spill(h, i, h->ring[i]->blocks);
+    for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        if (ring->blocks != 0)
+            ring_spill(h, ring->index, ring->blocks);
 }
 
 static size_t held_bytes(const struct heap *h) {
     size_t kib = 0;
-    for (unsigned i = 0; i < RING_CLASSES; i++)
-        kib += h->ring[i] != NULL ? (size_t)h->ring[i]->blocks * h->ring[i]->block_kib : 0;
+    for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        kib += (size_t)ring->blocks * ring->block_kib;
     return kib * KIB;
 }
 
@@ -76,6 +70,7 @@ void rings_empty(struct heap *h) { rings_empty_from(h, 0); }
 void rings_empty_as_due(struct heap *h) {
     h->pool.chores &= (uint8_t)~CHORE_RINGS;
     count(&h->pool.counters, COUNT_rings_emptied);
+    kind_tiny.release(h);
     rings_empty(h);
     retain_settle(&h->pool);
 }
@@ -83,6 +78,7 @@ void rings_empty_as_due(struct heap *h) {
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
 static void unmake_rings(struct heap *h) {
     memset(h->ring, 0, sizeof h->ring);
+    h->rings = NULL;
     h->ring_kib = 0;
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
 }
@@ -103,29 +99,11 @@ void rings_forget(struct heap *h) {
 
 /* ---- how much they hold ---- */
 
-static unsigned ring_max(unsigned index, size_t block_bytes) {
-    return index < MID_CLASSES ? option_mid_ring_blocks(block_bytes) : (unsigned)option(OPT_LARGE_RING_BLOCKS);
-}
-
-struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
-    struct ring *ring = h->ring[index];
-    unsigned room = ring_max(index, block_bytes);
-    if (likely(ring != NULL && ring->room >= room))
-        return ring;
-    if (ring != NULL) {
-        spill_all(h);
-        unmake_rings(h);
-    }
-    size_t bytes = round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
-    if (h->ring_top + bytes > HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0))
-        return NULL;
-    ring = (struct ring *)(void *)((char *)h + h->ring_top);
-    h->ring_top += (uint32_t)bytes;
-    *ring =
-        (struct ring){.room = (uint16_t)room, .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1};
-    h->ring[index] = ring;
-    ring_adapt(h, ring, index, block_bytes, true);
-    return ring;
+/* The option of the ring's kind. */
+static size_t ring_max(const struct ring *ring) {
+    size_t blocks =
+        ring->index < MID_CLASSES ? option_mid_ring_blocks(ring->block_kib * KIB) : option(OPT_LARGE_RING_BLOCKS);
+    return blocks != 0 ? blocks : RING_BLOCKS_MAX;
 }
 
 static size_t ring_bytes_of_thread(void) {
@@ -144,36 +122,36 @@ static bool ring_turns(struct ring *ring, bool full) {
     return turned;
 }
 
-/* The cap it should have, options aside. */
-static size_t ring_wish(const struct ring *ring, bool turned) {
-    if (turned)
-        return ring->turn_cap * 2u;
-    return ring->spills >= RING_SPILLS ? ring->cap / 2u : ring->cap;
+/* Of the bytes of all rings, those that this one may have. */
+static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
+    if (ring->index < MID_CLASSES)
+        return max_kib;
+    size_t kept_kib = max_size(max_kib / LARGE_RING_SHARE, retain_bound_bytes() / KIB);
+    return min_size(max_kib, max_size(kept_kib, ring->block_kib));
 }
 
+static size_t ring_cap_kib(const struct ring *ring) { return (size_t)ring->cap * ring->block_kib; }
+
 /* The ring besides this one that may hold the most bytes. */
-static unsigned ring_largest(const struct heap *h, const struct ring *except) {
-    unsigned largest = RING_CLASSES;
+static struct ring *ring_largest(const struct heap *h, const struct ring *except) {
+    struct ring *largest = NULL;
     size_t max = 0;
-    for (unsigned i = 0; i < RING_CLASSES; i++) {
-        const struct ring *ring = h->ring[i];
-        if (ring != NULL && ring != except && (size_t)ring->cap * ring->block_kib > max) {
-            max = (size_t)ring->cap * ring->block_kib;
-            largest = i;
+    for (struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        if (ring != except && ring_cap_kib(ring) > max) {
+            max = ring_cap_kib(ring);
+            largest = ring;
         }
-    }
     return largest;
 }
 
 /* The ring's cap is to be at most `max`; what the ring holds beyond it goes back. */
-static void ring_lower(struct heap *h, unsigned index, unsigned max) {
-    struct ring *ring = h->ring[index];
+static void ring_lower(struct heap *h, struct ring *ring, unsigned max) {
     if (ring->cap <= max)
         return;
     h->ring_kib -= (size_t)(ring->cap - max) * ring->block_kib;
     ring->cap = ring->turn_cap = (uint16_t)max;
     if (ring->blocks > max)
-        ring_spill(h, index, ring->blocks - max);
+        ring_spill(h, ring->index, ring->blocks - max);
 }
 
 static void ring_age(struct heap *h, const struct ring *except) {
@@ -181,30 +159,45 @@ static void ring_age(struct heap *h, const struct ring *except) {
     struct ring *ring = h->ring[index];
     if (ring == NULL || ring == except)
         return;
-    ring_lower(h, index, ring_max(index, ring->block_kib * KIB));
+    ring_lower(h, ring, ring_max(ring));
     if (ring->blocks != 0 && ring->blocks == ring->seen)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
     ring->seen = ring->blocks;
 }
 
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full) {
-    size_t max_kib = ring_bytes_of_thread() / KIB;
-    size_t others_kib = h->ring_kib - (size_t)ring->cap * ring->block_kib;
-    size_t min = max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN);
-    size_t max = min_size(ring_max(index, block_bytes), ring->room);
-    bool turned = ring_turns(ring, full);
-    size_t cap = min_size(max_size(ring_wish(ring, turned), min), max);
-    if (index >= MID_CLASSES)
-        cap = min_size(cap, max_size(max_kib / LARGE_RING_SHARE / ring->block_kib, 1));
-    cap = min_size(cap, max_kib / ring->block_kib);
+/* Entries that a ring may have at most: one that has not so many is made anew, in memory that no ring has had yet. */
+static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
+    size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0), made = h->ring_top + sizeof *ring;
+    return max_size(ring->room, made < end ? (end - made) / sizeof ring->entry[0] : 0);
+}
+
+/* A ring with room for so many blocks, `from`'s among them; NULL if the heap's memory is used up. */
+static struct ring *ring_make(struct heap *h, const struct ring *from, size_t room) {
+    if (room > ring_room_max(h, from))
+        return NULL;
+    struct ring *ring = (struct ring *)(void *)((char *)h + h->ring_top);
+    h->ring_top += (uint32_t)round_up(sizeof *ring + room * sizeof ring->entry[0], HAK_LINE);
+    memcpy(ring, from, sizeof *from + from->blocks * sizeof from->entry[0]);
+    ring->room = (uint16_t)room;
+    struct ring **link = &h->rings;
+    while (*link != NULL && *link != from)
+        link = &(*link)->next;
+    ring->next = *link != NULL ? from->next : NULL;
+    atomic_signal_fence(memory_order_seq_cst); /* whole, where a handler may fork */
+    *link = h->ring[ring->index] = ring;
+    return ring;
+}
+
+/* The ring's cap is to be as many blocks, as far as the bytes last: then the largest ring gives way. */
+static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, size_t max_kib) {
+    size_t others_kib = h->ring_kib - ring_cap_kib(ring);
     while (others_kib + cap * ring->block_kib > max_kib) {
-        unsigned largest = ring_largest(h, ring);
-        if (largest == RING_CLASSES) { /* a signal's handler forked between a cap and the sum, and this is the child */
+        struct ring *other = ring_largest(h, ring);
+        if (other == NULL) { /* a signal's handler forked between a cap and the sum, and this is the child */
             others_kib = 0;
             break;
         }
-        struct ring *other = h->ring[largest];
-        size_t other_kib = (size_t)other->cap * other->block_kib;
+        size_t other_kib = ring_cap_kib(other);
         while (others_kib + cap * ring->block_kib > max_kib && other_kib <= cap * ring->block_kib)
             cap /= 2;
         if (others_kib + cap * ring->block_kib <= max_kib)
@@ -213,18 +206,44 @@ void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_
         other->cap /= 2;
         other->turn_cap = other->cap;
         if (other->blocks > other->cap)
-            ring_spill(h, largest, other->blocks - other->cap);
+            ring_spill(h, other->index, other->blocks - other->cap);
+    }
+    if (cap > ring->room) {
+        size_t room = max_size(cap, min_size(ring->room * RING_GROWTH, RING_BLOCKS_MAX));
+        ring = ring_make(h, ring, min_size(room, ring_room_max(h, ring)));
     }
     ring->cap = (uint16_t)cap;
-    if (turned)
-        ring->turn_cap = ring->cap;
     h->ring_kib = others_kib + cap * ring->block_kib;
-    ring_age(h, ring);
+    return ring;
 }
 
-void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes) {
+struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full) {
+    size_t max_kib = ring_bytes_of_thread() / KIB;
+    bool turned = ring_turns(ring, full), shrinks = ring->spills >= RING_SPILLS && ring->cap > RING_CAP_MIN;
+    if (turned || shrinks || h->ring_kib > max_kib) {
+        size_t cap = turned ? ring->turn_cap * 2u : shrinks ? ring->cap / 2u : ring->cap;
+        cap = max_size(cap, max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN));
+        cap = min_size(cap, min_size(ring_max(ring), ring_room_max(h, ring)));
+        ring = ring_set_cap(h, ring, min_size(cap, kind_max_kib(ring, max_kib) / ring->block_kib), max_kib);
+        if (turned)
+            ring->turn_cap = ring->cap;
+    }
+    ring_age(h, ring);
+    return ring;
+}
+
+struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes) {
+    if (likely(h->ring[index] != NULL))
+        return h->ring[index];
+    const struct ring none = {
+        .block_kib = (uint16_t)((block_bytes + KIB - 1) / KIB), .refilled = 1, .index = (uint8_t)index};
+    struct ring *ring = ring_make(h, &none, min_size(ring_max(&none), RING_ROOM));
+    return ring != NULL ? ring_adapt(h, ring, true) : NULL;
+}
+
+void ring_ran_empty(struct heap *h, unsigned index) {
     if (caches_enter(h) && h->ring[index] != NULL && h->ring[index]->blocks == 0)
-        ring_adapt(h, h->ring[index], index, block_bytes, false);
+        ring_adapt(h, h->ring[index], false);
     caches_leave(h);
 }
 
@@ -238,11 +257,10 @@ void rings_apply_options(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_STALE);
-    for (unsigned i = 0; mine && i < RING_CLASSES; i++)
-        if (h->ring[i] != NULL)
-            ring_lower(h, i, ring_max(i, h->ring[i]->block_kib * KIB));
-    for (unsigned i; mine && h->ring_kib > max_kib && (i = ring_largest(h, NULL)) != RING_CLASSES;)
-        ring_lower(h, i, h->ring[i]->cap / 2u);
+    for (struct ring *ring = h->rings; mine && ring != NULL; ring = ring->next)
+        ring_lower(h, ring, ring_max(ring));
+    for (struct ring *ring; mine && h->ring_kib > max_kib && (ring = ring_largest(h, NULL)) != NULL;)
+        ring_lower(h, ring, ring->cap / 2u);
     caches_leave(h);
 }
 
@@ -251,7 +269,7 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) 
     if (ring == NULL)
         return NULL;
     if (ring->blocks >= ring->cap)
-        ring_adapt(h, ring, index, block_bytes, true);
+        ring = ring_adapt(h, ring, true);
     if (ring->blocks >= ring->cap && ring->blocks != 0)
         ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
     return ring->blocks < ring->cap ? ring : NULL;
@@ -304,7 +322,10 @@ uint32_t loans_use(const struct heap *h) {
 
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries) {
     unsigned n = ring != NULL ? (unsigned)min_size(ring->blocks, RING_PIECE_BLOCKS) : 0;
-    if (n != 0)
-        ring_take(ring, entries, n);
+    if (n == 0)
+        return 0;
+    memcpy(entries, ring->entry + ring->blocks - n, n * sizeof *entries);
+    atomic_signal_fence(memory_order_seq_cst); /* the thread may fork: then each block is in one place or in none */
+    ring->blocks = (uint16_t)(ring->blocks - n);
     return n;
 }

@@ -9,8 +9,7 @@
  *     the new cap go back.
  *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If the ring holds as many blocks as at
  *     the last check it is not in use, and half of them go back.
- *  5. A ring has room for what its option allowed when it was made. Once the option allows more, the thread's rings are
- *     all made anew, each at its next use: this happens only when the option is raised, and leaves no gaps.
+ *  5. A ring whose cap is to be more than it has room for moves to a place with more room; the old one is left behind.
  *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation
  *     from a ring takes the slow path and lowers the caps.
  *
@@ -24,7 +23,7 @@
 #include "kinds.h"
 #include "observe/sample.h"
 
-enum { RING_BLOCKS_MAX = 128, RING_PIECE_BLOCKS = 24 };
+enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24 };
 
 /* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
 struct ring_entry {
@@ -36,12 +35,15 @@ struct ring_entry {
 struct ring {
     uint16_t blocks;    /* held now */
     uint16_t cap;       /* that it may hold; adapted on slow paths */
-    uint16_t room;      /* entries there are: as many as its option allowed when it was made */
+    uint16_t room;      /* entries there are */
     uint16_t block_kib; /* size of a block, rounded up */
     uint16_t seen;      /* blocks when it was last looked at */
     uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
     uint8_t spills;     /* times it ran full since it last ran empty */
     uint8_t refilled;   /* it ran empty since it last ran full */
+    uint8_t index;      /* in the heap's table */
+    struct ring *next;  /* of the heap's */
+    struct slab *from;  /* mid: where the last refill left blocks; a hint */
     struct ring_entry entry[];
 };
 
@@ -102,13 +104,13 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 
 /* ---- how much they hold ---- */
 
-/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use, and anew when its option
- * was raised; NULL if the heap's memory is used up. */
+/* Between caches_enter and caches_leave: a ring for blocks of `block_bytes`, made at its first use; NULL if the heap's memory is used
+ * up. */
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
-/* The ring ran full, or else empty: adapts its cap. */
-void ring_adapt(struct heap *h, struct ring *ring, unsigned index, size_t block_bytes, bool full);
+/* The ring ran full, or else empty: adapts its cap. Returns the ring, which may have moved to where there is room. */
+struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
 /* There was no block to be had from the ring, if there is one: adapts its cap. */
-void ring_ran_empty(struct heap *h, unsigned index, size_t block_bytes);
+void ring_ran_empty(struct heap *h, unsigned index);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */
 void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
@@ -124,7 +126,8 @@ void ring_spill(struct heap *h, unsigned index, unsigned n);
 void rings_empty(struct heap *h);
 /* The same where the rings hold `least_bytes` or more. Returns whether they did. */
 bool rings_empty_from(struct heap *h, size_t least_bytes);
-/* Empties the rings, which was a chore. A slow path that gave something back ends with rings_shrink. */
+/* Empties the rings, and gives back current slabs of which no block is in use: that was a chore. A slow path that gave something
+ * back ends with rings_shrink. */
 HAK_COLD void rings_empty_as_due(struct heap *h);
 HAK_INLINE void rings_shrink(struct heap *h) {
     if (unlikely(h->pool.chores & CHORE_RINGS))
@@ -139,7 +142,7 @@ void rings_forget(struct heap *h);
 uint32_t rings_use(const struct heap *h);
 /* The same of its slabs on loan. */
 uint32_t loans_use(const struct heap *h);
-/* Between caches_freeze and caches_thaw: takes the oldest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
+/* Between caches_freeze and caches_thaw: takes the newest blocks of a ring (or NULL), RING_PIECE_BLOCKS at most. Returns how many; 0: it is empty. */
 unsigned ring_take_piece(struct ring *ring, struct ring_entry *entries);
 
 #endif

@@ -55,7 +55,7 @@ X(inbox_batches,            "times an owner emptied an inbox") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
 X(ring_refills,             "refills of a ring of mid blocks") \
 X(ring_spills,              "times a full ring spilled blocks") \
-X(rings_emptied,            "times the rings of a thread were emptied because the thread did not use them, or because it was alone and its heap had shrunk by half") \
+X(rings_emptied,            "times the rings of a thread were emptied because the thread did not use them, or because it was alone and its heap had shrunk by a third") \
 X(ring_refilled_blocks,     "blocks that refills put into rings") \
 X(mid_retired,              "mid slabs given back because all their blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \

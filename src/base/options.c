@@ -42,21 +42,13 @@ static const struct alias {
 };
 
 char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
-_Atomic uint8_t option_mid_rings[MID_RING_RANGES] = {128, 128, 128, 128, 128, 128, 128};
+_Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
 
 const char *option_name(enum option o) { return option_table[o].name; }
 const char *option_text(enum option o) { return option_texts[o]; }
-
-unsigned option_mid_ring_blocks(size_t block_bytes) {
-    static const uint8_t range_kib[MID_RING_RANGES - 1] = {2, 4, 8, 16, 32, 40};
-    unsigned range = 0;
-    while (range < MID_RING_RANGES - 1 && block_bytes > range_kib[range] * KIB)
-        range++;
-    return load_relaxed(&option_mid_rings[range]);
-}
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static int lower(char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }

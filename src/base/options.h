@@ -37,8 +37,8 @@ X(HUGE_PAGES_FROM, BYTES,  START, 64 * MIB, 0, 1 * TIB, "", "size of the heap ab
 X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "1 faults in several pages at once when a size class grows") \
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \
 X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
-X(MID_RING_BLOCKS, LIST,   LIVE,  128, 1, 128, "", "maximum number of blocks in a ring of mid blocks: one number, or seven for blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
-X(LARGE_RING_BLOCKS, NUMBER, LIVE, 16, 1, 128, "", "maximum number of blocks in a ring of large blocks") \
+X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
+X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", "maximum number of blocks in a ring of large blocks, or 0 to leave that to RING_BYTES") \
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "maximum size of the blocks in all rings of a thread; less if there are many threads") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "maximum size of the heap, 0 for none; if a request still exceeds the limit after all free memory has gone back, the request returns NULL with ENOMEM. The size is exact: slots in use or EMPTY, their tables and 64 KiB for each thread, but not what huge pages round up") \
 X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap, counted as for HARD_LIMIT, above which the program's callback runs (hak_set_soft_limit_callback), once each time the heap grows past it; 0 for none") \
@@ -112,8 +112,11 @@ HAK_INLINE uint64_t option(enum option o) { return load_relaxed(option_word(o));
 /* The text of a TEXT option, "" when unset. */
 const char *option_text(enum option o);
 
-/* MID_RING_BLOCKS for blocks of this size. */
-unsigned option_mid_ring_blocks(size_t block_bytes);
+/* MID_RING_BLOCKS for blocks of this size, which is above 1 KiB and at most 64. */
+HAK_INLINE unsigned option_mid_ring_blocks(size_t block_bytes) {
+    unsigned doubling = highest_bit((block_bytes - 1) / KIB); /* 1 KiB, 2, 4, 8, 16 or 32 KiB and more */
+    return load_relaxed(&option_mid_rings[doubling + (block_bytes > 40 * KIB)]);
+}
 
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);

@@ -117,6 +117,22 @@ const struct race reuse_race = {"reuse",     "a block is handed out in the place
                                 reuse_check, 4,
                                 NULL};
 
+/* ---- refill: the same, but the thread that takes from it does not follow the offer: its ring was filled from there before ---- */
+
+static void refill_setup(void) {
+    reuse_setup();
+    struct heap *h = kit_heap[2];
+    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    struct ring *ring = ring_get(h, ring_of_class(class_id), 8 * KIB);
+    h->ring_top = HEAP_BYTES;
+    ring->cap = ring->room = 1; /* a refill takes no more than the caller gets */
+    ring->from = slab;
+}
+const struct race refill_race = {"refill",     "a block is handed out in the place of a larger or smaller one",
+                                 refill_setup, {reuse_2, reuse_1},
+                                 reuse_check,  4,
+                                 NULL};
+
 /* ---- next_life: a thread is about to retire the slab, but another thread does so first and makes it a slab of another
  * class that has exactly these blocks free and four more in use ---- */
 

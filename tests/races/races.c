@@ -24,6 +24,7 @@ X(bitset) \
 X(retire) \
 X(retire_long) \
 X(reuse) \
+X(refill) \
 X(next_life_long) \
 X(late_offer) \
 X(trim) \

@@ -188,6 +188,50 @@ template <typename Body> void in_child(Body body) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
 }
 
+/* Fills 16 MiB and frees most of it, again and again, so that the heap learns to keep what comes back. A heap that shrinks further
+ * than in all these rounds keeps nothing for the next. */
+void swing() {
+    constexpr size_t kBytes = 16 * kMiB, kKept = 8;
+    std::mt19937 random(2);
+    Array<char *> blocks(kBytes / 64), kept(kBytes / 64);
+    for (int round = 0; round < 16; round++) {
+        size_t least = round % 2 == 0 ? 16 : 2000, most = round % 2 == 0 ? 1000 : 30000;
+        for (size_t sum = 0, bytes; sum < kBytes; sum += bytes)
+            blocks.add(filled(bytes = least + random() % most));
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        size_t i = 0;
+        for (char *block : blocks)
+            i++ % kKept == 0 ? kept.add(block) : S.free(block);
+        blocks.clear();
+    }
+    for (char *block : kept)
+        S.free(block);
+    EXPECT_LE(heap_rss_bytes(), 7 * kMiB) << heap_stats_text();
+}
+
+TEST(Alone, LittleStaysAfterSwings) { in_child(swing); }
+
+/* A program that frees and allocates the same 60 MB again and again pays for giving them back while the heap learns that, and
+ * not in each round, though that is more than 64 MiB with what rounding takes. */
+void swing_widely() {
+    constexpr size_t kBlocks = 20, kBytes = 3000000;
+    char *blocks[kBlocks];
+    long begin = 0, rounds = 40;
+    for (int round = 0; round < rounds; round++) {
+        if (round == rounds / 2)
+            begin = faults();
+        for (char *&block : blocks) {
+            block = static_cast<char *>(S.alloc(kBytes));
+            for (size_t i = 0; i < kBytes; i += 4096)
+                block[i] = 1;
+        }
+        for (char *block : blocks)
+            S.free(block);
+    }
+    EXPECT_LE(faults() - begin, static_cast<long>(kBlocks * kBytes / 4096)) << heap_stats_text();
+}
+TEST(Alone, LargeSwingsAreLearned) { in_child(swing_widely); }
+
 TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}})
         in_child([bytes] { keep_one_in_twenty(bytes, bytes <= kKiB ? 2.2 : 2.6); });

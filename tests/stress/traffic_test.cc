@@ -187,11 +187,12 @@ TEST(Traffic, ThreadsEndWhileOthersFreeTheirBlocks) {
         EXPECT_LT(heap_rss_bytes(), early + 16 * kMiB) << heap_stats_text();
 }
 
-/* Owners allocate, then sleep for the rest of the test; the main thread frees all their blocks. */
+/* Owners allocate, then sleep for the rest of the test; the main thread frees all their blocks. The owners' current slabs stay: 5 to
+ * 9 MiB. */
 TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
     Gate end;
     Queue queue(100000);
-    size_t before = heap_rss_bytes();
+    size_t most = heap_rss_bytes() + 10 * kMiB;
     std::vector<std::thread> owners;
     std::mutex mutex;
     std::condition_variable changed;
@@ -214,9 +215,9 @@ TEST(Traffic, SleepingOwnersDoNotKeepWhatOthersFreed) {
     consume(queue);
     hak_trim();
     /* The purger gives back what lies in the owners' rings, when it gets to run. */
-    for (int i = 0; i < 6000 && heap_rss_bytes() >= before + 8 * kMiB; i++)
+    for (int i = 0; i < 6000 && heap_rss_bytes() >= most; i++)
         usleep(10000);
-    EXPECT_LT(heap_rss_bytes(), before + 8 * kMiB) << heap_stats_text();
+    EXPECT_LT(heap_rss_bytes(), most) << heap_stats_text();
     end.open();
     for (auto &thread : owners)
         thread.join();

@@ -324,6 +324,7 @@ TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
         GTEST_SKIP() << "two blocks may share a page";
     size_t next = GetParam();
     std::vector<char *> pages, blocks;
+    hak_free(hak_malloc(next)); /* puts one block in the ring, for sizes that have a ring */
     for (int i = 0; i < 16; i++) {
         auto *block = static_cast<char *>(hak_malloc(kBytes));
         memset(block, 1, kBytes);
@@ -332,7 +333,6 @@ TEST_P(Asked, AThreadGivesBackWhatItHoldsBack) {
     }
     for (char *block : blocks)
         hak_free(block);
-    hak_free(hak_malloc(next)); /* puts one block in the ring, for sizes that have a ring */
     ASSERT_TRUE(all_resident(pages)) << "nothing is held back, so this tests nothing";
     inside_ask_for_purge();
     std::vector<void *> more; /* for tiny sizes, enough to empty the list */

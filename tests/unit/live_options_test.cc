@@ -162,9 +162,9 @@ void rounds(size_t count, size_t bytes) {
         free_all(allocate(count, bytes));
 }
 
-long mid_refills() {
-    rounds(150, 8000);
-    return growth("ring_refills", [] { rounds(150, 8000); });
+long mid_refills() { /* of more blocks than a ring ever holds */
+    rounds(600, 8000);
+    return growth("ring_refills", [] { rounds(600, 8000); });
 }
 
 long large_spans() {

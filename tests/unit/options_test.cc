@@ -109,7 +109,7 @@ std::vector<std::string> illegal_values(const inside_option &o) {
         values.push_back(std::to_string(o.min - 1));
     if (o.kind == INSIDE_LIST)
         for (const char *list :
-             {"1/2", "1/2/3/4/5/6", "1/2/3/4/5/6/7/8", "1/2/3/4/5/6/", "/1/2/3/4/5/6", "0/1/1/1/1/1/1"})
+             {"1/2", "1/2/3/4/5/6", "1/2/3/4/5/6/7/8", "1/2/3/4/5/6/", "/1/2/3/4/5/6", "129/1/1/1/1/1/1"})
             values.emplace_back(list);
     return values;
 }
@@ -244,8 +244,8 @@ TEST(Options, AliasesSetTheirOption) {
                  {"HAKMEM_" + option + "=" + before, "HAKMEM_" + alias + "=" + value}})
             EXPECT_EQ(run_self({"--print-option", option}, settings).out, before + "\n");
     }
-    Outcome outcome = run_self({"--print-option", "MID_RING_BLOCKS"}, {"HAKMEM_L2_RING_CAP=0"});
-    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_L2_RING_CAP=0: expected 1 to 128; using 128\n");
+    Outcome outcome = run_self({"--print-option", "MID_RING_BLOCKS"}, {"HAKMEM_L2_RING_CAP=129"});
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_L2_RING_CAP=129: expected 0 to 128; using 0\n");
 }
 
 /* Lines of the log itself may stand beside the one about the switch. */

@@ -489,6 +489,33 @@ TEST(Rings, AreNotOverfilledWhenThePurgerInspectsThem) {
     EXPECT_EQ(overfull, 0u);
 }
 
+/* Batches of blocks that fit into RING_BYTES are hits, however many blocks they are. */
+TEST(Rings, HoldAsManyBlocksAsTheirBytesAllow) {
+    struct {
+        size_t count, bytes;
+        const char *misses;
+    } batches[] = {{900, 3000, "ring_refills"}, {480, 8000, "ring_refills"}, {30, 100000, "large_spans"}};
+    for (auto &batch : batches) {
+        std::thread([&] { /* has no rings yet */
+                          std::vector<void *> blocks(batch.count);
+                          auto round = [&] {
+                              for (auto &block : blocks)
+                                  block = hak_malloc(batch.bytes);
+                              for (auto &block : blocks)
+                                  hak_free(block);
+                          };
+                          for (int i = 0; i < 40; i++)
+                              round();
+                          long before = counter(batch.misses);
+                          for (int i = 0; i < 20; i++)
+                              round();
+                          EXPECT_LE(counter(batch.misses) - before, 4)
+                              << batch.count << " blocks of " << batch.bytes << " bytes";
+        })
+            .join();
+    }
+}
+
 /* A signal handler forks while a ring is being enlarged, and the child allocates: the recorded sum of what the rings
  * may hold is wrong. The child must not wait forever for other rings to shrink. */
 TEST(Rings, AdaptWhenTheirSumIsWrong) {
