@@ -72,4 +72,6 @@ void hak_defrag_begin(struct hak_defrag *cursor, unsigned long long ns) { defrag
 void *hak_defrag_next(struct hak_defrag *cursor, size_t *bytes) { return defrag_next(cursor_of(cursor), bytes); }
 int hak_defrag_end(struct hak_defrag *cursor) { return defrag_end(cursor_of(cursor)); }
 
+size_t hak_class_uses(struct hak_class_use *classes, size_t room) { return stats_classes(classes, room); }
+
 const char *hak_version(void) { return HAKMEM_VERSION; }
