@@ -182,6 +182,7 @@ struct hak_class_use {
     size_t slabs;       /* in use */
     size_t slab_bytes;  /* of these together, free blocks included */
     size_t live_bytes;  /* blocks the program holds, and those in threads' caches */
+    size_t held_bytes;  /* the same and free blocks whose pages were not given back */
 };
 
 /* Stores what each class of blocks takes, the smallest first and the last as above, in at most `room` entries. Returns how many

@@ -48,7 +48,7 @@ struct span_use {
     size_t slots;        /* from the one that was asked about to the span's end */
     size_t out_bytes;    /* the program's */
     size_t cached_bytes; /* free, and kept by threads or on the way to their owner */
-    size_t listed_bytes; /* tiny: free, in the slab's own list */
+    size_t listed_bytes; /* tiny: free, in the slab's own list; mid: free, and may be resident */
     unsigned tiny_class; /* TINY_CLASSES: not tiny */
     bool is_in_pool;     /* on the way from or to the pool: nothing else is known */
 };

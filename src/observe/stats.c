@@ -369,6 +369,7 @@ static size_t add_to_class(struct hak_class_use *classes, size_t room, size_t sl
         classes[c].slabs++;
         classes[c].slab_bytes += use.slots * SLOT_BYTES;
         classes[c].live_bytes += use.out_bytes + use.cached_bytes;
+        classes[c].held_bytes += use.out_bytes + use.cached_bytes + use.listed_bytes;
     }
     return max_size(use.slots, 1);
 }

@@ -94,7 +94,7 @@ HAK_UNUSED static size_t hak_je_live(unsigned bin) {
 HAK_UNUSED static size_t hak_je_held(void) {
     size_t bytes = 0;
     for (unsigned i = 0; i <= hak_je_bins(); i++)
-        bytes += hak_je_classes[i].slab_bytes;
+        bytes += hak_je_classes[i].held_bytes;
     return bytes;
 }
 
@@ -104,12 +104,13 @@ HAK_UNUSED static int hak_je_bin(const char *field, unsigned bin, void *to, size
         return ENOENT;
     if (use->block_bytes == 0)
         hak_je_refresh();
+    size_t slab = use->slab_blocks * use->block_bytes;
     if (strcmp(field, "size") == 0)
         return hak_je_answer(to, bytes, use->block_bytes, sizeof(size_t));
     if (strcmp(field, "nregs") == 0)
         return hak_je_answer(to, bytes, use->slab_blocks, sizeof(uint32_t));
-    if (strcmp(field, "curslabs") == 0)
-        return hak_je_answer(to, bytes, use->slabs, sizeof(size_t));
+    if (strcmp(field, "curslabs") == 0) /* as many as hold what is not given back */
+        return hak_je_answer(to, bytes, (use->held_bytes + slab - 1) / slab, sizeof(size_t));
     if (strcmp(field, "curregs") == 0)
         return hak_je_answer(to, bytes, use->live_bytes / use->block_bytes, sizeof(size_t));
     return ENOENT;
