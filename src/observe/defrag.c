@@ -70,10 +70,10 @@ static uint64_t find_bound(const struct survey *v) {
     for (unsigned step = 0; step < STEPS; step++)
         room += (int64_t)v->slabs[step] * blocks - v->out[step];
     for (unsigned step = 0; step < STEP_DENSE && low == high; step++) {
-        int64_t slabs = v->slabs[step], out = v->out[step], fit = slabs;
-        if (step >= STEP_HALF &&
-            moved + out > room - (slabs * blocks - out)) /* each takes its blocks, and its own room */
-            fit = room > moved ? min_size((size_t)(room - moved) / blocks, (size_t)slabs) : 0;
+        int64_t slabs = v->slabs[step], out = v->out[step];
+        int64_t places =
+            moved < room ? (room - moved) / blocks : 0; /* a slab needs its blocks' room, and its own is lost */
+        int64_t fit = step < STEP_HALF || places > slabs ? slabs : places;
         if (slabs == 0)
             continue;
         high = first_of_step(step + 1, blocks);

@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr size_t kSlot = 64 * kKiB;
+constexpr size_t kSlot = 64 * kKiB, kMost = 60000; /* blocks */
 
 /* Blocks of one size, each with a pattern of its own. All of them are freed at the end. */
 class Blocks {
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(All, DefragSizes,
 
 TEST_P(DefragSizes, MovingEmptiesSparseSlabs) {
     size_t size = GetParam(), slots = 60;
-    Blocks blocks(size, slots * kSlot / size);
+    Blocks blocks(size, std::min(slots * kSlot / size, kMost));
     look_anew();
     EXPECT_LT(blocks.should_move(), blocks.all().size() / 20) << "of a dense heap";
     blocks.thin_out(10);
@@ -113,7 +113,7 @@ TEST_P(DefragSizes, MovingEmptiesSparseSlabs) {
 /* The rule of averages alone would leave them as they are: each slab is as full as the others. */
 TEST_P(DefragSizes, MovesOutOfSlabsThatAreEquallyFull) {
     size_t size = GetParam();
-    Blocks blocks(size, 60 * kSlot / size);
+    Blocks blocks(size, std::min(60 * kSlot / size, kMost));
     std::sort(blocks.all().begin(), blocks.all().end());
     size_t thirds = 0;
     for (size_t i = blocks.all().size(); i-- > 0;)
@@ -243,7 +243,7 @@ TEST(Defrag, CountsWhatMoved) {
 
 TEST_P(DefragSizes, TheCursorListsTheLiveBlocksOfSparseSlabs) {
     size_t size = GetParam();
-    Blocks blocks(size, 40 * kSlot / size);
+    Blocks blocks(size, std::min(40 * kSlot / size, kMost));
     blocks.thin_out(10);
     look_anew();
     std::set<void *> live(blocks.all().begin(), blocks.all().end()), listed, sparse;
