@@ -8,7 +8,7 @@ install(TARGETS hakmem hakmem_static EXPORT hakmemTargets
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/hakmem COMPONENT runtime)
 
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN hakmem.h* PATTERN third_party EXCLUDE)
+        FILES_MATCHING PATTERN hakmem.h* PATTERN jemalloc.h PATTERN third_party EXCLUDE)
 install(EXPORT hakmemTargets NAMESPACE hakmem:: DESTINATION ${development} COMPONENT development)
 configure_package_config_file(cmake/hakmemConfig.cmake.in ${PROJECT_BINARY_DIR}/hakmemConfig.cmake
                               INSTALL_DESTINATION ${development})

@@ -135,6 +135,62 @@ HAK_EXPORT void hak_profile_stop(void) HAK_NOEXCEPT;
 /* Returns the version of the running library, such as "0.1.0". It may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 
+/* ---- moving blocks ----
+ * Memory that a few old blocks pin can be had back by moving them, which only the program can do, as it knows its pointers:
+ *
+ *     if (hak_should_move(p)) { q = hak_malloc_dense(n); memcpy(q, p, n); …all pointers to p become q…; hak_free_dense(p); }
+ *
+ * Nothing here takes a lock. Blocks up to 16 KiB may gain, except those of whole pages, which pin nothing. In secure mode, and
+ * with SUPERSLAB=0, no block does. docs/compaction.md has the rule and an example. */
+
+/* Returns 1 if the block lies in a sparse slab and a copy by hak_malloc_dense would lie in a denser one, else 0. Any address may be
+ * asked about: 0 for NULL and for what is not HAKMEM's. Takes about 20 ns; one call in thousands, after 250 ms, counts the heap
+ * anew, which takes up to 0.5 ms. */
+HAK_EXPORT int hak_should_move(const void *block) HAK_NOEXCEPT;
+
+/* As hak_malloc, but the block comes from a dense slab, and from none of the thread's caches. Slower than hak_malloc. */
+HAK_EXPORT void *hak_malloc_dense(size_t size) HAK_NOEXCEPT HAK_ALLOC_SIZE(1);
+
+/* As hak_free, but the block goes to its slab at once, past the thread's caches: if it was the last one there, the memory is free
+ * at once. A slab that another thread owns is told, and frees it when that thread allocates the size next. */
+HAK_EXPORT void hak_free_dense(void *block) HAK_NOEXCEPT;
+
+/* A cursor over the live blocks of sparse slabs, for programs that reach all pointers to a block from the block itself, as by a
+ * handle in it. Zero it before the first use; afterwards it remembers its place. One thread at a time uses a cursor.
+ *
+ *     hak_defrag_begin(&d, 1000000);
+ *     while ((p = hak_defrag_next(&d, &bytes)) != NULL)
+ *         move(p);
+ *     all_was_looked_at = hak_defrag_end(&d); */
+struct hak_defrag {
+    unsigned long long state[136];
+};
+
+/* Opens a time box of `ns` nanoseconds, 0: without end. The cursor goes on where it was. */
+HAK_EXPORT void hak_defrag_begin(struct hak_defrag *cursor, unsigned long long ns) HAK_NOEXCEPT;
+
+/* Returns the next block and stores its usable size in *bytes. NULL: the time is up, or all slabs were looked at. The program may
+ * move and free blocks between the calls. A block that another thread is just allocating or freeing may be listed. Blocks up to 1
+ * KiB in a slab that another thread owns are left out, and all blocks in slabs that somebody allocates from now. */
+HAK_EXPORT void *hak_defrag_next(struct hak_defrag *cursor, size_t *bytes) HAK_NOEXCEPT;
+
+/* Closes the time box. Returns 1 if all slabs were looked at, and then the cursor begins anew; else 0. */
+HAK_EXPORT int hak_defrag_end(struct hak_defrag *cursor) HAK_NOEXCEPT;
+
+/* What the blocks of one size take. */
+struct hak_class_use {
+    size_t block_bytes; /* usable bytes of a block; 0: all blocks above 64 KiB together, and those of secure mode */
+    size_t slab_blocks; /* how many a slab has; 0 as above */
+    size_t slabs;       /* in use */
+    size_t slab_bytes;  /* of these together, free blocks included */
+    size_t live_bytes;  /* blocks the program holds, and those in threads' caches */
+    size_t held_bytes;  /* the same and free blocks whose pages were not given back */
+};
+
+/* Stores what each class of blocks takes, the smallest first and the last as above, in at most `room` entries. Returns how many
+ * entries there are. One walk over all slabs, 10 ns each, without a system call; a guess while other threads allocate. */
+HAK_EXPORT size_t hak_class_uses(struct hak_class_use *classes, size_t room) HAK_NOEXCEPT;
+
 /* ---- options compiled into a program ----
  * A program may define   const char *hak_options = "PURGE=eager,HUGE_PAGES=never";
  * The environment takes precedence. */

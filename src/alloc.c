@@ -120,22 +120,25 @@ static size_t natural_alignment(size_t bytes) {
     return block & -block;
 }
 
+/* What allocates: the malloc or malloc_dense of the kind's row. */
+typedef void *take_call(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+
 /* Allocates while there is sampling. A tiny request that is sampled gets a mid block, aligned as the tiny one would have been. */
-HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, size_t bytes, size_t alignment,
-                                       bool *zero) {
+HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, take_call *take, size_t bytes,
+                                       size_t alignment, bool *zero) {
     bool tiny = kind == &kind_tiny;
-    unsigned c = tiny ? tiny_class_of(bytes) : TINY_CLASSES;
-    size_t of_bytes = tiny ? size_classes[c].block_bytes : max_size(bytes, 1);
+    unsigned c = tiny && take == kind->malloc ? tiny_class_of(bytes) : TINY_CLASSES; /* a dense one is from no list */
+    size_t of_bytes = tiny ? size_classes[tiny_class_of(bytes)].block_bytes : max_size(bytes, 1);
     struct sample sample = sample_due(h, of_bytes, c);
     if (likely(sample.purposes == 0) || h->pool.in_start)
-        return kind->malloc(h, bytes, alignment, zero);
+        return take(h, bytes, alignment, zero);
     void *p = NULL;
     if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid))
         p = guard_malloc(h, bytes, natural_alignment(bytes));
     if (p == NULL && tiny && sample.purposes & SAMPLE_PROFILE)
         p = kind_mid.malloc(h, round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)), alignment, zero);
     else if (p == NULL)
-        p = kind->malloc(h, bytes, alignment, zero);
+        p = take(h, bytes, alignment, zero);
     if (p != NULL && sample.purposes & SAMPLE_PROFILE)
         add_sample(h, p, bytes, sample.chance);
     return p;
@@ -155,22 +158,30 @@ static void resample(struct heap *h, struct slab *s, const void *p, size_t bytes
 
 /* ---- the ways in ---- */
 
-HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
+static void count_dense(struct heap *h, const void *p) {
+    count(&h->pool.counters, COUNT_dense_allocations);
+    count_add(&h->pool.counters, COUNT_dense_bytes, alloc_usable(p, ""));
+}
+
+HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
     struct heap *h = thread_enter();
     if (unlikely(h == NULL))
         return no_memory(NULL);
     const struct kind *kind = kind_for(bytes, alignment);
+    take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
     void *p = NULL;
     for (unsigned tries = 0; tries < 2 && p == NULL; tries++) {
         if (unlikely(tries != 0))
             alloc_empty_caches(h);
         bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
-        p = samples ? take_sampled(h, kind, bytes, alignment, zero) : kind->malloc(h, bytes, alignment, zero);
+        p = samples ? take_sampled(h, kind, take, bytes, alignment, zero) : take(h, bytes, alignment, zero);
     }
     if (unlikely(p == NULL))
         no_memory(h);
+    else if (dense)
+        count_dense(h, p);
     if (h == hak_heap && has_chores(h))
         do_chores(h);
     thread_leave(h);
@@ -179,7 +190,12 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero) {
 
 HAK_NOINLINE static void *allocate_any(size_t bytes) {
     bool zero;
-    return allocate(bytes, 1, &zero);
+    return allocate(bytes, 1, &zero, false);
+}
+
+HAK_NOINLINE void *alloc_malloc_dense(size_t bytes) {
+    bool zero;
+    return allocate(bytes, 1, &zero, true);
 }
 
 /* The hit path of secure mode. */
@@ -245,7 +261,7 @@ void *alloc_aligned(size_t alignment, size_t bytes) {
     if (likely(classes_align(bytes, alignment)))
         return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment), alloc_slow);
     bool zero;
-    return allocate(bytes, alignment, &zero);
+    return allocate(bytes, alignment, &zero, false);
 }
 
 void *alloc_new_aligned(size_t alignment, size_t bytes, bool array) {
@@ -312,7 +328,7 @@ void *alloc_calloc(size_t n, size_t bytes) {
         return p != NULL ? memset(p, 0, whole) : NULL;
     }
     bool zero;
-    void *p = allocate(whole, 1, &zero);
+    void *p = allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
     if (whole < CLEAR_BY_PAGE_BYTES)
@@ -368,6 +384,18 @@ HAK_NOINLINE void alloc_delete_array_other(struct slab *s, void *p) {
     if (unlikely(option(OPT_SECURE)))
         check_maker(p, true);
     alloc_free_other(s, p);
+}
+
+void alloc_free_dense(void *p) {
+    struct slab *s = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
+    unsigned (*free_dense)(struct heap *, struct slab *, void *) = s != NULL ? kind_of(s)->free_dense : NULL;
+    struct heap *h = free_dense != NULL ? thread_enter() : NULL;
+    if (h == NULL) {
+        alloc_free(p, alloc_free_other);
+        return;
+    }
+    count_add(&h->pool.counters, COUNT_dense_emptied_slots, free_dense(h, s, p));
+    thread_leave(h);
 }
 
 HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {

@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "limits.h"
 #include "base/options.h"
+#include "observe/defrag.h"
 #include "ring.h"
 #include "observe/sample.h"
 #include "start.h"
@@ -59,5 +60,18 @@ int hak_profile_start(size_t mean_bytes) {
 }
 
 void hak_profile_stop(void) { sample_switch(0); }
+
+int hak_should_move(const void *block) { return defrag_should_move(block); }
+void *hak_malloc_dense(size_t size) { return alloc_malloc_dense(size); }
+void hak_free_dense(void *block) { alloc_free_dense(block); }
+
+_Static_assert(sizeof(struct defrag_cursor) <= sizeof(struct hak_defrag), "the cursor fits");
+static struct defrag_cursor *cursor_of(struct hak_defrag *d) { return (struct defrag_cursor *)(void *)d->state; }
+
+void hak_defrag_begin(struct hak_defrag *cursor, unsigned long long ns) { defrag_begin(cursor_of(cursor), ns); }
+void *hak_defrag_next(struct hak_defrag *cursor, size_t *bytes) { return defrag_next(cursor_of(cursor), bytes); }
+int hak_defrag_end(struct hak_defrag *cursor) { return defrag_end(cursor_of(cursor)); }
+
+size_t hak_class_uses(struct hak_class_use *classes, size_t room) { return stats_classes(classes, room); }
 
 const char *hak_version(void) { return HAKMEM_VERSION; }

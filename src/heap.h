@@ -42,12 +42,7 @@ struct slab_lists {
 struct sampler {
     uint64_t wanted;           /* the profile's wanted_bytes when this was last set up */
     _Atomic double mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
-    double profile_mean_bytes; /* between samples for the profile; 0: none */
-    double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
-    unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
-    uint32_t batch, batch_ms;  /* samples since, the clock then */
     int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
-    uint64_t random;           /* state of the generator */
     struct sampler_class {
         _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
         uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
@@ -55,6 +50,11 @@ struct sampler {
         uint32_t deferred;      /* frees still to be counted when the countdown, cut short, ends */
         uint32_t had;           /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
+    double profile_mean_bytes; /* between samples for the profile; 0: none */
+    double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
+    unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
+    uint32_t batch, batch_ms;  /* samples since, the clock then */
+    uint64_t random;           /* state of the generator */
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
@@ -99,6 +99,9 @@ struct heap {
     struct heap *next;   /* every heap there ever was, newest first; constant */
     struct sampler sample;
     uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
+    /* moving blocks */
+    uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
+    uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;

@@ -48,10 +48,18 @@ struct span_use {
     size_t slots;        /* from the one that was asked about to the span's end */
     size_t out_bytes;    /* the program's */
     size_t cached_bytes; /* free, and kept by threads or on the way to their owner */
-    size_t listed_bytes; /* tiny: free, in the slab's own list */
+    size_t listed_bytes; /* tiny: free, in the slab's own list; mid: free, and may be resident */
     unsigned tiny_class; /* TINY_CLASSES: not tiny */
     bool is_in_pool;     /* on the way from or to the pool: nothing else is known */
 };
+
+/* How full a slab is, as far as can be told while other threads change it. */
+struct fill {
+    struct slab *slab; /* the record that counts */
+    unsigned class_id;
+    unsigned out; /* blocks */
+};
+enum { LIVE_WORDS = SLOT_BYTES / BLOCK_ALIGN / 64 }; /* of a map with one bit for each block of a slab */
 
 struct kind {
     const char *name; /* for the crash line */
@@ -90,6 +98,21 @@ struct kind {
     size_t (*trim)(struct heap *h, bool all);
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
+
+    /* ---- moving blocks with the program's help (observe/defrag.h) ---- */
+
+    /* Fills in *fill for the slab whose record `s` is, or is a part of. False: its blocks are not to move, because somebody
+     * allocates from it. NULL: blocks of the kind gain nothing by moving. */
+    bool (*fill)(struct slab *s, struct fill *fill);
+    /* Sets the bits of the blocks of the class that are live, if the heap can tell. `s` is the record that counts. NULL if
+     * `fill` is. */
+    void (*live)(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]);
+    /* Is a block that was live then live still? */
+    bool (*is_live)(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block);
+    /* As malloc, but from a slab that is not sparse, past all caches. NULL: malloc. */
+    void *(*malloc_dense)(struct heap *h, size_t bytes, size_t alignment, bool *zero);
+    /* As free, past all caches. Returns how many slots that emptied. NULL: free. */
+    unsigned (*free_dense)(struct heap *h, struct slab *s, void *p);
 
     /* Fills in *use, which is zero, for the statistics. `s` is a snapshot of the record, at another address. */
     void (*count)(const struct slab *s, struct span_use *use);

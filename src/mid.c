@@ -9,6 +9,7 @@
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
+#include "observe/defrag.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
@@ -20,6 +21,7 @@
 /* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
  * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
 #define LOOK_BYTES (8 * KIB)
+#define DENSE_LOOKS 64 /* at slabs, before dense allocations take a new one */
 
 static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
 static char *block_at(const struct slab *s, unsigned i) {
@@ -279,12 +281,13 @@ static void mid_became_thin(struct heap *h, struct slab *s) {
     heed_bound(h);
 }
 
-/* Frees blocks that were in use or in a ring. */
-static void free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. */
+static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
     unsigned thin = (unsigned)max_size(s->blocks / THIN_SHARE_MID, THIN_BLOCKS_MIN);
     unsigned out = mid_return_blocks(h, s, mask);
     if (unlikely(out != 0 && out <= thin && out + count_bits(mask) > thin))
         mid_became_thin(h, s);
+    return out;
 }
 
 /* ---- rings ---- */
@@ -480,15 +483,103 @@ static bool mid_is_free(const struct block *b, const void *p) {
 
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    size_t live = 0, cached = 0, free = 0, states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
+        free += state == BLOCK_FREE && !(load_relaxed(&s->state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
     }
     use->slots = s->slots;
     use->out_bytes = live * c->block_bytes;
     use->cached_bytes = cached * c->block_bytes;
+    use->listed_bytes = free * c->block_bytes;
+}
+
+/* ---- moving ---- */
+
+/* Free blocks of whole pages go back by themselves, and so do most pages of free blocks above this. */
+#define MOVE_BYTES_MAX (16 * KIB)
+
+static unsigned mid_out(const struct slab *s, unsigned c) {
+    return size_classes[c].blocks -
+           (unsigned)min_size(count_bits(load_relaxed(&s->free_blocks)), size_classes[c].blocks);
+}
+
+/* As span_first, while another thread may begin another slab there; `part` if it does. */
+HAK_READS_WHOLE_WORDS static struct slab *guess_first(struct slab *part) {
+    unsigned offset = *(const volatile uint8_t *)&part->first_offset;
+    return offset <= slot_of(part) % SUPERSLAB_SLOTS ? part - offset : part;
+}
+
+static bool mid_fill(struct slab *part, struct fill *fill) {
+    struct slab *s = guess_first(part);
+    unsigned c = slab_class(s);
+    size_t bytes = size_classes[c].block_bytes;
+    if (slab_kind(s) != KIND_MID || bytes % os_page_bytes() == 0 || bytes > MOVE_BYTES_MAX)
+        return false;
+    *fill = (struct fill){s, c, mid_out(s, c)};
+    return true;
+}
+
+static bool mid_is_live(const struct heap *h, const struct slab *s, unsigned class_id, unsigned block) {
+    (void)h;
+    return slab_kind(s) == KIND_MID && slab_class(s) == class_id && block_state(s, block) == BLOCK_LIVE;
+}
+
+static void mid_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
+    for (unsigned i = 0; i < size_classes[class_id].blocks; i++)
+        map[0] |= (uint64_t)mid_is_live(h, s, class_id, i) << i;
+}
+
+/* One free block of a slab of the class that is on offer and not sparse, from the last such slab on. Sparse or not, that one
+ * is filled first. */
+static struct slab *take_dense(struct heap *h, unsigned c, uint64_t *taken) {
+    size_t slot = h->dense[c] - (h->dense[c] != 0);
+    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
+        slot = superslab_next_offer(c, slot);
+        if (slot == BITSET_NONE)
+            break;
+        struct slab *s = slab_of_slot(slot);
+        bool fits = slot + 1 == h->dense[c] || !defrag_is_sparse(c, mid_out(s, c), slot);
+        bool left = false;
+        *taken = fits ? mid_take_bits(h, s, c, 1, &left) : 0;
+        if (left)
+            mid_offer(s);
+        if (*taken != 0)
+            return s;
+    }
+    *taken = 1;
+    return mid_start_slab(h, c, 1);
+}
+
+static void *mid_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    unsigned c = mid_class_of(bytes);
+    uint64_t taken;
+    struct slab *s = take_dense(h, c, &taken);
+    (void)alignment;
+    if (s == NULL)
+        return NULL;
+    h->dense[c] = (uint32_t)slot_of(s) + 1;
+    unsigned i = lowest_bit(taken);
+    uint8_t state = load_relaxed(&s->state[i]);
+    if (state & BLOCK_PURGED)
+        retain_grew_inside(&h->pool, size_classes[c].block_bytes);
+    *zero = state & BLOCK_CLEAN;
+    store_relaxed(&s->state[i], BLOCK_LIVE);
+    return block_at(s, i);
+}
+
+static unsigned mid_free_dense(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = span_first(part);
+    unsigned i = mid_index(s, p), slots = s->slots;
+    bool live = i < s->blocks && (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE);
+    if (!live) {
+        mid_free(h, part, p); /* reports it */
+        return 0;
+    }
+    store_relaxed(&s->state[i], BLOCK_FREE);
+    return free_blocks(h, s, (uint64_t)1 << i) == 0 ? slots : 0;
 }
 
 /* ---- the row ---- */
@@ -510,5 +601,10 @@ const struct kind kind_mid = {
     .give_back = mid_give_back,
     .trim = mid_trim,
     .trim_slab = mid_trim_slab,
+    .fill = mid_fill,
+    .live = mid_live,
+    .is_live = mid_is_live,
+    .malloc_dense = mid_malloc_dense,
+    .free_dense = mid_free_dense,
     .count = mid_count,
 };

@@ -12,8 +12,7 @@
 #define BATCH_MAX 128
 #define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
 
-/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
-static bool adopt(struct heap *h, struct slab *s) {
+bool outbox_adopt(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
         return false;
     count(&h->pool.counters, COUNT_slabs_adopted_by_free);
@@ -63,7 +62,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
                  enum prospect prospect) {
     count(&h->pool.counters, COUNT_outbox_batches);
     bool wanted = prospect != NO_MORE && slab_has_place(h);
-    if (wanted ? adopt(h, s) : prospect == EXPECT_MORE_AND_BORROW && borrow(h, s)) {
+    if (wanted ? outbox_adopt(h, s) : prospect == EXPECT_MORE_AND_BORROW && borrow(h, s)) {
         slab_free_chain(h, s, first, blocks);
         return;
     }
@@ -75,7 +74,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     if (owner == h)
         slab_drain_inbox(h, s);
     else if (owner == OWNER_NONE && wanted)
-        adopt(h, s);
+        outbox_adopt(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
@@ -155,11 +154,24 @@ static bool adopts_at_once(struct heap *h) {
     return presence_is_alone() || (h->adoptions_left != 0 && (slab_has_place(h) || !slab_may_borrow(h)));
 }
 
+bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block) {
+    if (outbox_adopt(h, s)) {
+        bring_home(h, s);
+        return slab_free(h, s, block);
+    }
+    count(&h->pool.counters, COUNT_free_remote);
+    if (caches_enter(h) && outbox_gathers(outbox_entry_of(h, s), s))
+        send_entry(h, h, outbox_entry_of(h, s), NO_MORE); /* before the block at hand, as in bring_home */
+    caches_leave(h);
+    send(h, s, block, block, 1, NO_MORE);
+    return false;
+}
+
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
     if (slab_free_on_loan(h, s, block))
         return;
     h->bulk_frees += h->bulk_frees < UINT32_MAX;
-    if (adopts_at_once(h) && adopt(h, s)) {
+    if (adopts_at_once(h) && outbox_adopt(h, s)) {
         bring_home(h, s);
         slab_free(h, s, block);
         return;

@@ -14,8 +14,13 @@
 
 #include "slab.h"
 
+/* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
+bool outbox_adopt(struct heap *h, struct slab *s);
 /* Frees a block whose slab this heap does not own (it may have no owner). */
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block);
+/* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True: that
+ * emptied the slab, and it is gone. */
+bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 /* Sends everything. */
 void outbox_flush(struct heap *h);
 /* The same of another thread's heap, between caches_freeze and caches_thaw. */

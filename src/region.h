@@ -33,6 +33,7 @@ enum slab_place {
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
     PLACE_THIN = 16,   /* counted in thin_slabs */
     PLACE_LENT = 32,   /* the lists are those of the slabs on loan */
+    PLACE_DENSE = 64,  /* dense allocations of its heap come from it; not on the list of its class */
 };
 
 #define OWNER_POOL ((struct heap *)0) /* no tiny slab */

@@ -386,6 +386,18 @@ void slab_give_up_current(struct heap *h, unsigned c) {
     slab_let_go(h, s);
 }
 
+void slab_make_dense(struct heap *h, struct slab *s) {
+    slab_leave(s, PLACE_FRESH);
+    slab_enter(s, PLACE_DENSE);
+    list_owned(h, s);
+    evict_above_max(h, s);
+}
+
+void slab_give_up_dense(struct heap *h, struct slab *s) {
+    set_countdown(s, slab_used(s));
+    slab_let_go(h, s);
+}
+
 void slab_let_go(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);

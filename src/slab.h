@@ -59,6 +59,10 @@ bool slab_has_place(struct heap *h);
 void slab_keep(struct heap *h, struct slab *s);
 /* The heap's list was filled with `blocks`; `partial`: from a slab that had been in use before. */
 void slab_refilled(struct heap *h, unsigned blocks, bool partial);
+/* Dense allocations come from the slab: it is the heap's, on no list of usable slabs. */
+void slab_make_dense(struct heap *h, struct slab *s);
+/* Such a slab has nothing more to give: it is let go. */
+void slab_give_up_dense(struct heap *h, struct slab *s);
 /* Takes a slab off the owned list and its class's list. */
 void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */

@@ -340,6 +340,20 @@ size_t superslab_take_offer(unsigned class_id) {
     }
 }
 
+static size_t offer_from(unsigned class_id, size_t slot) {
+    for (size_t at; (at = bitset_find(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
+         slot = (at + 1) * SUPERSLAB_SLOTS)
+        for (slot = max_size(slot, at * SUPERSLAB_SLOTS); slot < (at + 1) * SUPERSLAB_SLOTS; slot++)
+            if (superslab_is_offered(slot, class_id))
+                return slot;
+    return BITSET_NONE;
+}
+
+size_t superslab_next_offer(unsigned class_id, size_t slot) {
+    size_t found = offer_from(class_id, slot);
+    return found == BITSET_NONE && slot != 0 ? offer_from(class_id, 0) : found;
+}
+
 void superslab_offer_inbox(size_t slot, unsigned class_id) {
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
     uint32_t bit = 1u << slot % SUPERSLAB_SLOTS;

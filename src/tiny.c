@@ -11,6 +11,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
 #include "base/fail.h"
+#include "observe/defrag.h"
 #include "inbox.h"
 #include "kinds.h"
 #include "lookup.h"
@@ -24,11 +25,13 @@
 #include "search.h"
 #include "base/snapshot.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define CARVE_BYTES 4096
 #define EXIT_LINKS 16          /* of each list: what they cost is not to be seen in the shortest program */
 #define POPULATE_FROM_SLABS 16 /* of a class in one heap: a whole slab is then at most 1/16 more than was asked for */
+#define DENSE_LOOKS 64         /* at slabs, before dense allocations take a new one; a slab has room for many */
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
@@ -56,23 +59,29 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
     return list;
 }
 
-static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
-    unsigned first = slab_carved(s);
-    unsigned n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
-    unsigned end = min_size(first + n, size_classes[c].blocks);
-    slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
-    store_relaxed(&s->carved, end);
+/* A page's worth of blocks, linked; *end: carved then. */
+static uintptr_t cut_blocks(unsigned c, struct slab *s, unsigned *end) {
+    unsigned first = slab_carved(s), n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
+    *end = min_size(first + n, size_classes[c].blocks);
+    store_relaxed(&s->carved, *end);
     slab_set_hits(s);
+    return link_blocks(s, first, *end);
+}
+
+static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
+    unsigned first = slab_carved(s), end;
+    slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
+    uintptr_t list = cut_blocks(c, s, &end);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         slab_leave(s, PLACE_FRESH);
     }
     slab_refilled(h, end - first, false);
-    return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_by_carving);
+    return tiny_hand_out(h, c, list, end - first, COUNT_refill_by_carving);
 }
 
 /* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
-static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
+static uintptr_t link_purged(struct heap *h, unsigned c, struct slab *s, unsigned *blocks) {
     size_t page = os_page_bytes(), bytes = size_classes[c].block_bytes;
     unsigned start = lowest_bit(slab_purged(s));
     unsigned pages = lowest_bit(~(uint64_t)(slab_purged(s) >> start));
@@ -82,7 +91,14 @@ static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     s->purged_blocks = (uint16_t)(s->purged_blocks - (end - first));
     retain_grew_inside(&h->pool, pages * page);
     slab_set_hits(s);
-    return tiny_hand_out(h, c, link_blocks(s, first, end), end - first, COUNT_refill_from_purged);
+    *blocks = end - first;
+    return link_blocks(s, first, end);
+}
+
+static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
+    unsigned blocks;
+    uintptr_t list = link_purged(h, c, s, &blocks);
+    return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_purged);
 }
 
 /* Free blocks that cost no new memory. The list of a current slab is the heap's. */
@@ -177,7 +193,8 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     return 0;
 }
 
-static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
+/* `place`: PLACE_FRESH, and the caller makes it the heap's, or 0. */
+static struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     bool zero;
     size_t slot = pool_take(&h->pool, 1, 1, c + 1, &zero);
     if (slot == BITSET_NONE)
@@ -196,11 +213,10 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c) {
     s->divisor = size_classes[c].divisor;
     s->link_mark = upper_half(slab_terminator(s) ^ hak_region.key);
     s->slots = 1;
-    store_relaxed(&s->place, PLACE_FRESH);
+    store_relaxed(&s->place, place);
     store_relaxed(&s->class_id, (uint8_t)c);
     store_relaxed(&s->kind, KIND_TINY);
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
-    h->fresh[c] = s;
     count(&h->pool.counters, COUNT_slabs_started);
     slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
@@ -278,12 +294,111 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
         return block;
     fresh = h->fresh[c];
     if (fresh == NULL)
-        fresh = tiny_start_slab(h, c);
+        fresh = h->fresh[c] = tiny_start_slab(h, c, PLACE_FRESH);
     if (fresh == NULL)
         return use_not_yet_due(h, c);
     if (h->current[c] != fresh)
         slab_make_current(h, fresh);
     return carve(h, c, fresh);
+}
+
+/* ---- dense allocations ---- */
+
+static bool is_sparse(const struct slab *s) {
+    return defrag_is_sparse(slab_class(s), slab_used(s) - (unsigned)min_size(inbox_waiting(s), slab_used(s)),
+                            slot_of(s));
+}
+
+/* A usable slab of the heap that is not sparse. */
+static struct slab *own_dense(struct heap *h, unsigned c) {
+    uint32_t at = load_relaxed(&h->owned.class_first[c]);
+    for (unsigned looks = 0; at != 0 && looks < DENSE_LOOKS; looks++) {
+        struct slab *s = slab_of_slot(at - 1);
+        if (!is_sparse(s)) {
+            slab_unlist(h, s);
+            return s;
+        }
+        at = s->class_next;
+    }
+    return NULL;
+}
+
+/* The same of those without owner, from the last one on. */
+static struct slab *offered_dense(struct heap *h, unsigned c) {
+    size_t slot = h->dense[c];
+    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
+        slot = superslab_next_offer(c, slot);
+        if (slot == BITSET_NONE)
+            return NULL;
+        struct slab *s = slab_of_slot(slot);
+        uint32_t out = load_relaxed(&s->out);
+        bool fits = load_relaxed(&s->owner) == OWNER_NONE && slab_class(s) == c &&
+                    !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
+        if (!fits || !slab_adopt(h, s))
+            continue;
+        store_relaxed(&s->place, 0);
+        if (slab_class(s) == c && slab_is_usable(s))
+            return s;
+        slab_let_go(h, s); /* an old offer, as in use_offer */
+    }
+    return NULL;
+}
+
+/* Has the slab a block on its list now? NULL in *slab: all its blocks are back, and it is gone. */
+static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
+    struct slab *s = *slab;
+    unsigned n;
+    if (is_terminator(load_relaxed(&s->list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
+        *slab = NULL;
+        return false;
+    }
+    if (is_terminator(load_relaxed(&s->list))) {
+        if (slab_purged(s) != 0)
+            store_relaxed(&s->list, link_purged(h, c, s, &n));
+        else if (slab_carved(s) < size_classes[c].blocks)
+            store_relaxed(&s->list, cut_blocks(c, s, &n));
+    }
+    if (likely(is_in_slab(load_relaxed(&s->list), (uintptr_t)slab_address(s))))
+        return true;
+    slab_list_is_sound(s); /* reports, unless this is the end of the list */
+    return false;
+}
+
+/* The slab that this heap's dense allocations come from, with a block on its list; NULL: no memory. */
+static struct slab *dense_slab(struct heap *h, unsigned c) {
+    struct slab *s = h->dense[c] != 0 ? slab_of_slot(h->dense[c] - 1) : NULL;
+    bool ours = s != NULL && load_relaxed(&s->owner) == h && slab_class(s) == c &&
+                (load_relaxed(&s->place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
+    s = ours ? s : NULL;
+    while (s == NULL || !dense_has_block(h, c, &s)) {
+        if (s != NULL)
+            slab_give_up_dense(h, s);
+        s = own_dense(h, c);
+        if (s == NULL)
+            s = offered_dense(h, c);
+        if (s == NULL)
+            s = tiny_start_slab(h, c, 0);
+        if (s == NULL)
+            return NULL;
+        slab_make_dense(h, s);
+        h->dense[c] = (uint32_t)slot_of(s) + 1;
+    }
+    return s;
+}
+
+static void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    (void)alignment;
+    *zero = false;
+    struct slab *s = dense_slab(h, tiny_class_of(bytes));
+    if (s == NULL)
+        return NULL;
+    uintptr_t block = load_relaxed(&s->list);
+    s->countdown++;
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here loses a block at worst */
+    store_relaxed(&s->list, block_next(block));
+    store_relaxed(&s->idle_passes, 0);
+    *block_word(block) = 0;
+    return block_word(block);
 }
 
 /* ---- giving back ---- */
@@ -486,6 +601,52 @@ static void tiny_free_without_heap(struct slab *s, void *p) {
         inbox_push_one(s, (uintptr_t)p);
 }
 
+/* ---- moving ---- */
+
+static bool tiny_fill(struct slab *s, struct fill *fill) {
+    struct slab seen;
+    snapshot(&seen, s, offsetof(struct slab, free_blocks)); /* the owner's line, but for mid's word */
+    unsigned c = slab_class(&seen), out = seen.countdown + seen.floor, waiting = inbox_waiting(&seen);
+    if (load_relaxed(&seen.owner) == OWNER_POOL || slab_is(&seen, PLACE_CURRENT | PLACE_FRESH | PLACE_DENSE) ||
+        c >= TINY_CLASSES)
+        return false;
+    *fill = (struct fill){s, c, out - (unsigned)min_size(waiting, out)};
+    return true;
+}
+
+/* A slab that another thread owns could go, and its memory with it, while we read its blocks. */
+static bool tiny_is_ours(const struct heap *h, const struct slab *s, unsigned class_id) {
+    return load_relaxed(&s->owner) == h && slab_class(s) == class_id && !slab_is(s, PLACE_CURRENT);
+}
+
+/* Blocks that look free are, wherever they are listed, and so are those in purged pages. A live block that looks free by chance
+ * is left out, and does not move. */
+HAK_READS_PROGRAM_BYTES static bool tiny_is_live(const struct heap *h, const struct slab *s, unsigned class_id,
+                                                 unsigned block) {
+    const struct block b = {(struct slab *)s, size_classes[class_id].block_bytes, NULL}; /* NOLINT: only read */
+    uintptr_t p = (uintptr_t)slab_address(s) + block * b.bytes;
+    return tiny_is_ours(h, s, class_id) && block < slab_carved(s) && !lies_in_purged_page(&b, block_word(p)) &&
+           !block_looks_free(s, p);
+}
+
+static void tiny_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
+    if (load_relaxed(&s->owner) == OWNER_NONE)
+        outbox_adopt(h, s);
+    if (!tiny_is_ours(h, s, class_id))
+        return;
+    for (unsigned i = 0; i < slab_carved(s); i++)
+        map[i / 64] |= (uint64_t)tiny_is_live(h, s, class_id, i) << i % 64;
+}
+
+static unsigned tiny_free_dense(struct heap *h, struct slab *s, void *p) {
+    uintptr_t block = (uintptr_t)p;
+    if (tiny_is_doubtful(s, block) && !lookup_for_free(p))
+        return 0;
+    if (slab_free_on_loan(h, s, block))
+        return 0;
+    return load_relaxed(&s->owner) == h ? slab_free(h, s, block) : outbox_free_at_once(h, s, block);
+}
+
 /* ---- the row ---- */
 
 static void *tiny_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
@@ -510,5 +671,10 @@ const struct kind kind_tiny = {
     .release = tiny_release,
     .trim = tiny_trim,
     .trim_slab = tiny_trim_slab,
+    .fill = tiny_fill,
+    .live = tiny_live,
+    .is_live = tiny_is_live,
+    .malloc_dense = tiny_malloc_dense,
+    .free_dense = tiny_free_dense,
     .count = tiny_count,
 };

@@ -89,7 +89,7 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
     let mut text = short(snapshot, when, style);
     let classes = class_rows(snapshot);
     if !classes.is_empty() {
-        let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident"];
+        let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident", "by moving"];
         let _ = write!(text, "\n{}", table::plain(titles, &classes, style));
     }
     text.push('\n');
@@ -168,7 +168,7 @@ fn class_name(class: &Class) -> String {
     }
 }
 
-fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
+fn class_rows(snapshot: &Snapshot) -> Vec<[String; 9]> {
     let least = snapshot.heap.total / CLASS_SHARE_MIN;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
     let row = |class: &Class| {
@@ -181,6 +181,7 @@ fn class_rows(snapshot: &Snapshot) -> Vec<[String; 8]> {
             signed(class.free),
             signed(class.cached),
             size(class.resident),
+            size(class.movable),
         ]
     };
     snapshot.classes.iter().filter(matters).map(row).collect()

@@ -268,6 +268,7 @@ pub mod tests {
             partly_used_slabs: 1,
             resident: (live_blocks + free_blocks + 10) * size,
             free_pages: 0,
+            movable: 0,
         }
     }
 

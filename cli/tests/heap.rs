@@ -206,6 +206,11 @@ fn planted_fragmentation_is_named() {
     let said = first["text"].as_str().unwrap();
     assert!(said.contains("is free in partly used slabs of class 96: 8,0") && said.contains("2 % full"), "{said}");
     assert!(first["saves"].as_i64().unwrap() > 20 * MIB, "{first}");
+    assert!(said.contains("hak_should_move"), "{said}");
+    let classes = explanation["classes"].as_array().unwrap();
+    let class = classes.iter().find(|class| class["block_bytes"] == 96).unwrap();
+    let (movable, free) = (class["movable"].as_i64().unwrap(), class["free"].as_i64().unwrap());
+    assert!(movable > free / 10 * 9 && movable <= free, "{class}");
     let printed = text(&["explain", &program.pid()]);
     assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
 }

@@ -56,7 +56,7 @@ def classes_of(superslabs):
         one = found.setdefault((slot["tier"], size), {
             "tier": slot["tier"], "block_bytes": size, "slabs": 0, "live_blocks": 0, "cached_blocks": 0,
             "free_blocks": 0, "live": 0, "untouched": 0, "cached": 0, "free": 0, "resident": 0,
-            "partly_used_slabs": 0, "free_pages": 0})
+            "partly_used_slabs": 0, "free_pages": 0, "movable": 0})
         one["resident"] += slot["resident"]
         if slot["back"] == 0:
             free = slot["blocks"] - slot["used"]

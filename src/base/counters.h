@@ -67,6 +67,11 @@ X(samples_taken,            "blocks added to the profile") \
 X(samples_dropped,          "blocks left out because the profile was full") \
 X(guard_sampled,            "blocks placed between guard pages") \
 X(guard_full,               "blocks not placed there because all places were taken") \
+X(move_asked,               "times the program asked whether a block should move") \
+X(move_answered_true,       "of these, answered with yes") \
+X(dense_allocations,        "blocks allocated from dense slabs: moved, if the program frees the old ones") \
+X(dense_bytes,              "usable bytes of these") \
+X(dense_emptied_slots,      "slots of 64 KiB that came free because the last block was moved away") \
 X(heaps_born,               "heaps that a thread began to use") \
 X(heaps_ended,              "heaps whose thread ended") \
 X(afterlife_calls,          "calls by threads whose heap had already ended") \

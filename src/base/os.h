@@ -84,6 +84,7 @@ void os_allow_readers(void);   /* of the same user: they may read this process, 
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 uint64_t os_thread_ns(void);   /* CPU time of this thread; 0: not to be had, as in a sandbox */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
+uint64_t os_now_ns(void);      /* exact, monotonic */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
  * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {

@@ -461,6 +461,12 @@ uint32_t os_now_ms(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
+uint64_t os_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 /* What the kernel put on the stack: the number of arguments, these, NULL, the environment, NULL. glibc's loader tells where. */
 extern void *__libc_stack_end HAK_WEAK; /* NOLINT: its name */
 char **os_environment(void) {

@@ -375,3 +375,34 @@ void stats_at_exit(void) {
     text_flush(&t);
     stats_end(r);
 }
+
+/* ---- by class ---- */
+
+/* Counts the span at `slot`. Returns its length in slots, as add_slots. */
+static size_t add_to_class(struct hak_class_use *classes, size_t room, size_t slot) {
+    struct span_use use = {.tiny_class = TINY_CLASSES};
+    struct slab seen;
+    snapshot(&seen, slab_of_slot(slot), sizeof seen);
+    uint8_t kind = slab_kind(&seen);
+    kinds[kind]->count(&seen, &use);
+    size_t c = kind == KIND_TINY || kind == KIND_MID ? min_size(slab_class(&seen), CLASSES) : CLASSES;
+    if (!use.is_in_pool && c < room) {
+        classes[c].slabs++;
+        classes[c].slab_bytes += use.slots * SLOT_BYTES;
+        classes[c].live_bytes += use.out_bytes + use.cached_bytes;
+        classes[c].held_bytes += use.out_bytes + use.cached_bytes + use.listed_bytes;
+    }
+    return max_size(use.slots, 1);
+}
+
+size_t stats_classes(struct hak_class_use *classes, size_t room) {
+    for (size_t c = 0; c < min_size(room, CLASSES + 1); c++) {
+        classes[c] = (struct hak_class_use){0};
+        if (c < CLASSES)
+            classes[c].block_bytes = size_classes[c].block_bytes, classes[c].slab_blocks = size_classes[c].blocks;
+    }
+    if (region_init())
+        for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE;)
+            slot += add_to_class(classes, room, slot);
+    return CLASSES + 1;
+}

@@ -65,4 +65,8 @@ size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the 
 void stats_init(void);
 void stats_at_exit(void);
 
+struct hak_class_use;
+/* As hak_class_uses. */
+size_t stats_classes(struct hak_class_use *classes, size_t room);
+
 #endif

@@ -251,6 +251,29 @@ void is_set() {
         free(blocks[i]);
 }
 
+void moves() {
+    MARK_STACK();
+    static hak_defrag cursor;
+    static hak_class_use classes[128];
+    for (size_t size : {200, 3000}) {
+        for (size_t i = 0; i < 1000; i++)
+            blocks[i] = touched(malloc(size));
+        for (size_t i = 0; i < 1000; i++)
+            if (i % 10 != 0)
+                free(blocks[i]);
+        hak_defrag_begin(&cursor, 1000000);
+        for (size_t bytes; hak_defrag_next(&cursor, &bytes) != nullptr;)
+            result = bytes;
+        result = static_cast<size_t>(hak_defrag_end(&cursor));
+        for (size_t i = 0; i < 1000; i += 10) {
+            void *copy = hak_should_move(blocks[i]) != 0 ? touched(hak_malloc_dense(size)) : nullptr;
+            hak_free_dense(blocks[i]);
+            hak_free_dense(copy);
+        }
+    }
+    result = hak_class_uses(classes, 128);
+}
+
 /* Each misuse is reported on standard error, and the program goes on. */
 void misuses() {
     MARK_STACK();
@@ -344,6 +367,18 @@ const std::vector<Scenario> &scenarios() {
          realloc},
         {"hak_aligned_alloc", {"hak_aligned_alloc"}, allocates_and_releases, allocate_by<8>, hak_free, realloc},
         {"hak_alloc_at_least", {"hak_alloc_at_least"}, allocates_and_releases, allocate_by<9>, hak_free, realloc},
+        {"dense",
+         {"hak_malloc_dense", "hak_free_dense"},
+         allocates_and_releases,
+         hak_malloc_dense,
+         hak_free_dense,
+         realloc},
+        {"moving",
+         {"hak_class_uses", "hak_defrag_begin", "hak_defrag_end", "hak_defrag_next", "hak_should_move"},
+         moves,
+         malloc,
+         free,
+         realloc},
         {"new", {"_Znwm", "_ZdlPv"}, allocates_and_releases, allocate_by<17>, release_by<9>, realloc},
         {"new[]", {"_Znam", "_ZdaPv"}, allocates_and_releases, allocate_by<16>, release_by<8>, realloc},
         {"new nothrow",

@@ -134,7 +134,13 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
         rest = "the rest";
         text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }
-    format!("{text}; {rest} stays until the blocks beside it are freed: find out what the program keeps of each burst")
+    text +=
+        &format!("; {rest} stays until the blocks beside it are freed: find out what the program keeps of each burst");
+    if class.movable >= WORTH_BYTES_MIN {
+        let moving = ", or have it move them: by hak_should_move (docs/compaction.md) it would get back";
+        text += &format!("{moving} {}", size(class.movable));
+    }
+    text
 }
 
 // ---- the other terms ----

@@ -125,6 +125,9 @@ pub struct Class {
     /// Resident bytes of whole pages without a live block: what `hakmem purge` could give back at most. Of tiny classes
     /// an estimate from some of their slabs.
     pub free_pages: u64,
+    /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
+    #[serde(default)]
+    pub movable: u64,
 }
 
 impl Class {

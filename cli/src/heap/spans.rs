@@ -64,6 +64,37 @@ pub struct Census<'a> {
     classes: HashMap<(Tier, usize), Class>,
     /// Tiny slabs with a list: slot and first block, by class.
     lists: HashMap<usize, Vec<(usize, u64)>>,
+    /// Slabs whose blocks could move, by tier and class number.
+    sparse: HashMap<(Tier, usize), Vec<Fill>>,
+}
+
+/// How full a slab is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Fill {
+    used_blocks: u64,
+    resident: u64,
+}
+
+/// Above this, and in blocks of whole pages, the pages of free blocks go back by themselves (`MOVE_BYTES_MAX` of mid.c).
+const MOVE_BYTES_MAX: u64 = 16 << 10;
+
+/// What emptying slabs would give back, by the rule of the library's survey (defrag.c): the emptiest first, while their blocks
+/// fit into the others or the slabs are less than half full, and never those that are seven eighths full.
+fn gain_by_moving(mut slabs: Vec<Fill>, size: SizeClass) -> u64 {
+    slabs.sort_unstable();
+    let mut room: i64 = slabs.iter().map(|slab| size.blocks.saturating_sub(slab.used_blocks) as i64).sum();
+    let (mut moved, mut given_back, mut emptied) = (0, 0, 0);
+    for slab in &slabs {
+        let left = room - size.blocks.saturating_sub(slab.used_blocks) as i64;
+        let fits = (moved + slab.used_blocks) as i64 <= left;
+        if slab.used_blocks * 8 >= size.blocks * 7 || !fits && slab.used_blocks * 2 >= size.blocks {
+            break;
+        }
+        (room, moved, given_back, emptied) = (left, moved + slab.used_blocks, given_back + slab.resident, emptied + 1);
+    }
+    let free = |slab: &Fill| slab.resident.saturating_sub(slab.used_blocks.saturating_mul(size.block_bytes));
+    let free: u64 = slabs[emptied..].iter().map(free).sum();
+    given_back.saturating_sub(moved.saturating_mul(size.block_bytes).saturating_sub(free))
 }
 
 /// What is known of a span before its bytes are split.
@@ -79,6 +110,7 @@ struct Span {
     live: u64,
     cached: u64,
     free_pages: u64,
+    may_move: bool,
     owner: Option<u32>,
 }
 
@@ -93,7 +125,7 @@ impl<'a> Census<'a> {
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
         let (superslabs_most, shown, last) = (0, 0, None);
-        let (terms, superslabs, classes, lists) = Default::default();
+        let (terms, superslabs, classes, lists, sparse) = Default::default();
         Census {
             remote,
             facts,
@@ -109,6 +141,7 @@ impl<'a> Census<'a> {
             last,
             classes,
             lists,
+            sparse,
         }
     }
 
@@ -230,6 +263,7 @@ impl<'a> Census<'a> {
             live: if live { bytes } else { 0 },
             cached: if cached { bytes } else { 0 },
             free_pages: 0,
+            may_move: false,
             owner: None,
         };
         match kind {
@@ -280,6 +314,7 @@ impl<'a> Census<'a> {
             live: (used - waiting) * size.block_bytes,
             cached: waiting * size.block_bytes,
             free_pages: 0,
+            may_move: !current,
             owner: self.heap_numbers.get(&(facts.owner.of(record) & !facts.on_loan)).copied(),
         })
     }
@@ -305,6 +340,7 @@ impl<'a> Census<'a> {
             live: live_blocks * size.block_bytes,
             cached: cached_blocks * size.block_bytes,
             free_pages: self.pages_without(slot, size.slots * facts.slot_bytes, used, size.block_bytes),
+            may_move: size.block_bytes % self.residency.page_bytes() as u64 != 0 && size.block_bytes <= MOVE_BYTES_MAX,
             owner: None,
         })
     }
@@ -360,6 +396,7 @@ impl<'a> Census<'a> {
             live,
             cached: cached_blocks * block_bytes,
             free_pages: 0,
+            may_move: false,
             owner: None,
         })
     }
@@ -373,6 +410,10 @@ impl<'a> Census<'a> {
         self.terms.thread_caches += cached as i64;
         self.terms.untouched_live -= untouched;
         self.terms.partly_used_slabs += free;
+        if span.may_move {
+            let fill = Fill { used_blocks: span.live_blocks + span.cached_blocks, resident };
+            self.sparse.entry((span.tier, span.class_id)).or_default().push(fill);
+        }
         let class = self.class(span.tier, span.class_id);
         class.slabs += 1;
         class.live_blocks += span.live_blocks;
@@ -406,6 +447,7 @@ impl<'a> Census<'a> {
             resident: 0,
             partly_used_slabs: 0,
             free_pages: 0,
+            movable: 0,
         })
     }
 
@@ -474,6 +516,9 @@ impl<'a> Census<'a> {
     /// All classes that have slabs, the smallest first; the picture, and of how many SuperSlabs it should be.
     pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>, u64) {
         self.count_free_pages();
+        for ((tier, class_id), slabs) in std::mem::take(&mut self.sparse) {
+            self.class(tier, class_id).movable = gain_by_moving(slabs, self.sizes[class_id]);
+        }
         let mut classes: Vec<Class> = self.classes.into_values().collect();
         classes.sort_by_key(|class| (class.tier as u8, class.block_bytes));
         (self.terms, classes, self.superslabs, self.shown)
@@ -556,6 +601,19 @@ mod tests {
             memory[SLOT / 8 + 12] = start;
             assert_eq!(census.list(start, 5), [0, 96, 0, 96, 0], "it bites its tail");
         });
+    }
+
+    #[test]
+    fn moving_empties_the_emptiest_slabs() {
+        let size = SizeClass { block_bytes: 640, blocks: 100, slots: 1 };
+        let slabs = |used: &[u64]| used.iter().map(|&used_blocks| Fill { used_blocks, resident: 64000 }).collect();
+        let gain = |used: &[u64]| gain_by_moving(slabs(used), size);
+        assert_eq!(gain(&[]), 0);
+        assert_eq!(gain(&[100, 100]), 0, "they are full");
+        assert_eq!(gain(&[10; 10]), 9 * 64000, "ten slabs make one");
+        assert_eq!(gain(&[10, 95]), 64000 - 5 * 640, "five blocks fit beside the others");
+        assert_eq!(gain(&[70, 70, 70, 70]), 64000, "three can take in the fourth");
+        assert_eq!(gain(&[90; 20]), 0, "it would move 90 blocks for the place of ten");
     }
 
     /// The block was freed since its kind was read, and where its size was there is a list.
