@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::advice::{advice, Advice, Reach};
+use crate::heap::named::Named;
 use crate::heap::{Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
 use anyhow::{bail, Result};
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use hakmem_base::shown;
 use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
@@ -24,7 +25,8 @@ const CLASS_SHARE_MIN: i64 = 100;
 #[derive(Args)]
 pub struct Options {
     /// A running process
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_parser = proc::pid)]
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME",
+        value_parser = Named)]
     pid: Option<Pid>,
     /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]

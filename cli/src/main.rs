@@ -142,9 +142,12 @@ mod tests {
             let error = Command::try_parse_from([&["hakmem"], words].concat()).err().unwrap();
             one_line(&error.render().to_string())
         };
-        assert_eq!(said(&["purge"]), "the following required arguments were not provided: <PID>; `--help` says more");
-        let pid = "invalid value 'x' for '<PID>': a PID is a number above 0; `--help` says more";
-        assert_eq!((said(&["purge", "x"]).as_str(), said(&["top", "x"]).as_str()), (pid, pid));
+        assert_eq!(
+            said(&["purge"]),
+            "the following required arguments were not provided: <PID|NAME>; `--help` says more"
+        );
+        let pid = "0 is no PID: a PID is a number above 0; `--help` says more";
+        assert_eq!((said(&["purge", "0"]).as_str(), said(&["top", "0"]).as_str()), (pid, pid));
         assert!(said(&["completions", "csh"]).contains("[possible values: bash,"), "{}", said(&["completions", "csh"]));
         assert!(said(&["purge", "-1"]).starts_with("unexpected argument '-1' found"));
         Command::command().debug_assert();

@@ -403,7 +403,7 @@ for line in sys.stdin:
         ended = subprocess.Popen(["true"])
         ended.wait()
         for arguments, wanted in {
-            ("flame", "absent"): "absent: cannot be read",
+            ("flame", "absent"): "no process is named absent, and there is no such file",
             ("flame", "text"): "neither a pprof profile nor",
             ("flame", "short.pb.gz"): "is damaged",
             ("flame", "cut.txt"): "is cut short",
