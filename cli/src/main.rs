@@ -1,7 +1,7 @@
 //! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
+//! `top` show it: picture.rs. `profile`, `flame`, `diff` and `leak` tell which code holds it: profile.rs. `metrics` is for
 //! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
@@ -82,6 +82,8 @@ enum Subcommands {
     Flame(profile::FlameOptions),
     /// Show what grew and what shrank between two heap profiles
     Diff(profile::DiffOptions),
+    /// Watch a running program for a while, and say which lines of code let it grow and how fast
+    Leak(profile::LeakOptions),
 }
 
 /// What clap says of wrong options, without the usage.
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Subcommands::Profile(options) => profile::profile(&options),
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
+        Subcommands::Leak(options) => profile::leak(&options),
     };
     outcome.unwrap_or_else(|error| {
         if error.chain().any(|cause| cause.is::<print::Closed>()) {

@@ -5,13 +5,14 @@
 //!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
 //!  3. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  4. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  5. command.rs has the commands `profile`, `flame` and `diff`.
+//!  5. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
 
 mod command;
 mod flame;
+mod leak;
 pub mod page;
 mod pprof;
 pub mod read;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use std::ops::AddAssign;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
+pub use leak::{leak, LeakOptions};
 pub use read::{Sampled, SampledStack};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -103,7 +105,7 @@ impl Module {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Frame {
     pub function: String,
     /// Empty: not known.

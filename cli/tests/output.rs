@@ -64,6 +64,7 @@ fn printing<'a>(pid: &'a str, library: &'a str) -> Vec<Vec<&'a str>> {
         vec!["flame", pid, "--json"],
         vec!["flame", pid, "-o", "-", "--format", "svg"],
         vec!["diff", pid, pid],
+        vec!["leak", pid, "--for", "1s"],
         vec!["metrics", pid],
         vec!["metrics", pid, "--listen", "127.0.0.1:0"],
         vec!["metrics", "--dashboard"],

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -395,6 +396,50 @@ for line in sys.stdin:
                     process.wait()
                     process.stdout.close()
                 self.assertTrue(any(name.startswith(part) for name in names), names)
+
+    def test_a_leak_is_named_while_the_program_runs(self):
+        """Else a service grows, and nobody finds out where without two files and an hour between them."""
+        source = HERE / "profile" / "leaking.cc"
+        lines = {line.rsplit("// ")[1].split()[0]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        program = self.place / "leaking"
+        subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-o", program, source], check=True)
+        rate = 6_000_000
+        process = subprocess.Popen([program, str(rate)], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_RATE": "0"},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pid = str(process.pid)
+        try:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            whole = json.loads(self.run_tool("leak", pid, "--for", "3s", "--bytes", "4K", "--json"))
+            first = whole["sites"][0]
+            self.assertEqual((first["function"], first["line"]), ("request()", lines["LEAK"]), whole)
+            self.assertLess(abs(first["rate"] - rate), 2 * first["margin"] + rate / 10, "its rate")
+            self.assertAlmostEqual(first["blocks_per_second"] * 700, first["rate"], delta=rate / 10)
+            self.assertEqual(first["still_held"], 1, "no block of the leak was freed")
+            self.assertLess(first["oldest_ms"], 60_000)
+            for other in whole["sites"][1:]:
+                self.assertLess(other["rate"], rate / 4, "chance at most")
+            self.assertAlmostEqual((whole["live_after"] - whole["live_before"]) / whole["measured_seconds"], rate,
+                                   delta=rate / 3)
+            # A profile says the same from now on, but samples nothing more.
+            self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0)
+            text = self.run_tool("leak", pid, "--for", "1s", "--bytes", "4K")
+            self.assertRegex(text, r"^leaking \(process \d+\): the blocks it holds grew by \S+ MiB/s")
+            self.assertIn(f"request at leaking.cc:{lines['LEAK']}", text)
+            explained = self.run_tool("explain", pid)
+            self.assertRegex(explained, rf"\n- It grows now, by \S+ MiB a second: `hakmem leak {pid}` watches it")
+            watcher = subprocess.Popen([self.hakmem, "leak", pid, "--for", "1h"], stderr=subprocess.PIPE, text=True)
+            while json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"] == 0:
+                self.assertIsNone(watcher.poll())
+            watcher.send_signal(signal.SIGINT)
+            self.assertEqual(watcher.communicate()[1], "hakmem: interrupted before anything could be said\n")
+            self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0,
+                             "sampling is off after Ctrl-C")
+            self.assertIn("less than a second", self.run_tool("leak", pid, "--for", "0.5s", status=2))
+        finally:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
 
     def test_refuses_in_one_line(self):
         (self.place / "text").write_text("nothing\n")

@@ -54,14 +54,18 @@ fn process(text: &str) -> Result<Pid, String> {
     }
 }
 
-/// What an argument for a process or a file means; None: a file. A file is meant if there is one, unless the argument is
-/// the number of a process that runs.
+/// What an argument for a process or a file means; None: a file. Where there are both, a word with a dot or a slash means
+/// the file: a program is often run where its own file is.
 pub fn process_or_file(text: &str) -> anyhow::Result<Option<Pid>> {
     let is_file = Path::new(text).exists();
-    match text.parse::<Pid>() {
-        Ok(pid) if pid > 0 && (!is_file || proc::exists(pid)) => Ok(Some(pid)),
+    if is_file && text.contains(['.', '/']) {
+        return Ok(None);
+    }
+    match process(text) {
+        Ok(pid) if !is_file || proc::exists(pid) => Ok(Some(pid)),
         _ if is_file => Ok(None),
-        _ => process(text).map(Some).map_err(|why| anyhow::anyhow!("{why}, and there is no such file")),
+        Ok(pid) => Ok(Some(pid)),
+        Err(why) => Err(anyhow::anyhow!("{why}, and there is no such file")),
     }
 }
 

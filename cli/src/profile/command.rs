@@ -63,10 +63,10 @@ struct Source {
 }
 
 #[derive(clap::Args)]
-struct Symbols {
+pub struct Symbols {
     /// Directory with separate debug files; can be repeated
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/debug")]
-    debug_directory: Vec<PathBuf>,
+    pub debug_directory: Vec<PathBuf>,
 }
 
 #[derive(clap::Args)]

@@ -10,7 +10,7 @@ use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
-use hakmem_base::proc::Pid;
+use hakmem_base::proc::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ const NAMING: Duration = Duration::from_secs(600);
 const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
-const OBJECT: u64 = 65536;
+pub const OBJECT: u64 = 65536;
 
 /// The library's tables (src/observe/profile.h).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Sampled {
     /// Mean bytes between samples; 0: there are none any more.
     pub interval: u64,
@@ -37,6 +37,8 @@ pub struct Sampled {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SampledStack {
+    /// In the library's table; 0 if it comes from a file.
+    pub number: u64,
     /// Objects are in parts of one.
     pub allocated: Totals,
     pub freed: Totals,
@@ -156,15 +158,21 @@ fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
 }
 
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
-    let sampled = Target::attach(pid)?.samples()?;
+    let mut profile = stacks_of(pid, Target::attach(pid)?.samples()?, directories);
+    sites::join_equal(&mut profile);
+    drop_unused(&mut profile);
+    Ok(profile)
+}
+
+/// With names, and a stack for each that was sampled, in the same order.
+pub fn stacks_of(pid: Pid, sampled: Sampled, directories: &[PathBuf]) -> Profile {
     let mut profile = profile_of(sampled);
     profile.pid = pid as u64;
-    profile.command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
+    profile.command = proc::name(pid);
     profile.time_ns = now_ns(SystemTime::now());
     let mut profile = named(profile, pid, directories);
     sites::cut_allocator(&mut profile);
-    drop_unused(&mut profile);
-    Ok(profile)
+    profile
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
@@ -196,7 +204,7 @@ fn stack_of(line: &str) -> Option<SampledStack> {
     let freed = Totals { objects: number()?, bytes: number()? };
     let lifetimes = words.next()?.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?;
     let callers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect::<Option<_>>()?;
-    Some(SampledStack { allocated, freed, lifetimes, callers })
+    Some(SampledStack { number: 0, allocated, freed, lifetimes, callers })
 }
 
 /// What a program wrote at its end.
@@ -242,6 +250,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     profile.time_ns = now_ns(written);
     symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
     sites::cut_allocator(&mut profile);
+    sites::join_equal(&mut profile);
     drop_unused(&mut profile);
     let changed = profile.modules.iter().filter(|module| changed_since(module, written));
     let notes: Vec<_> =
@@ -295,6 +304,7 @@ mod tests {
         hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             sites::cut_allocator(&mut profile);
+            sites::join_equal(&mut profile);
             drop_unused(&mut profile);
             crate::profile::tests::show(&profile);
         });

@@ -111,7 +111,7 @@ pub fn remark(profile: &Profile) -> String {
 }
 
 /// Rows of cells, the last column left-aligned, each row with a dim line below it.
-fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> String {
+pub fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> String {
     let cells = || rows.iter().map(|row| &row.0);
     let length = |text: &str| text.chars().count();
     let width =
@@ -142,7 +142,7 @@ fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> Strin
     text
 }
 
-fn callers(callers: &[Frame]) -> String {
+pub fn callers(callers: &[Frame]) -> String {
     let names: Vec<String> = callers.iter().take(4).map(|frame| format!("← {}", named(frame))).collect();
     names.join(" ")
 }
