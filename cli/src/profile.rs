@@ -51,13 +51,24 @@ pub enum Metric {
     InuseObjects,
     AllocSpace,
     AllocObjects,
+    /// In use when the program held most.
+    PeakSpace,
+    PeakObjects,
 }
 
 impl Metric {
-    pub const ALL: [Metric; 4] = [Metric::InuseSpace, Metric::InuseObjects, Metric::AllocSpace, Metric::AllocObjects];
+    pub const COUNT: usize = 6;
+    pub const ALL: [Metric; Metric::COUNT] = [
+        Metric::InuseSpace,
+        Metric::InuseObjects,
+        Metric::AllocSpace,
+        Metric::AllocObjects,
+        Metric::PeakSpace,
+        Metric::PeakObjects,
+    ];
 
     pub fn name(self) -> &'static str {
-        ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects"][self as usize]
+        ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects", "peak_space", "peak_objects"][self as usize]
     }
 
     pub fn unit(self) -> &'static str {
@@ -69,11 +80,16 @@ impl Metric {
     }
 
     pub fn is_space(self) -> bool {
-        matches!(self, Metric::InuseSpace | Metric::AllocSpace)
+        matches!(self, Metric::InuseSpace | Metric::AllocSpace | Metric::PeakSpace)
     }
 
     pub fn title(self) -> &'static str {
-        ["bytes in use", "blocks in use", "bytes allocated", "blocks allocated"][self as usize]
+        let titles = ["bytes in use", "blocks in use", "bytes allocated", "blocks allocated"];
+        titles
+            .into_iter()
+            .chain(["bytes in use at the peak", "blocks in use at the peak"])
+            .nth(self as usize)
+            .unwrap_or("")
     }
 
     /// As a person reads it.
@@ -135,6 +151,8 @@ pub struct Stack {
     /// Places, the one that allocated first.
     pub places: Vec<usize>,
     pub live: Totals,
+    /// Live when the program held most.
+    pub peak: Totals,
     /// In order, each range once.
     pub lifetimes: Vec<Lifetime>,
 }
@@ -152,6 +170,8 @@ impl Stack {
             Metric::InuseObjects => self.live.objects,
             Metric::AllocSpace => self.allocated().bytes,
             Metric::AllocObjects => self.allocated().objects,
+            Metric::PeakSpace => self.peak.bytes,
+            Metric::PeakObjects => self.peak.objects,
         }
     }
 }
@@ -186,6 +206,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Did the program hold more at its peak than it does now, and is that known?
+    pub fn has_peak(&self) -> bool {
+        self.total(Metric::PeakSpace) > self.total(Metric::InuseSpace)
+    }
+
     pub fn total(&self, metric: Metric) -> u64 {
         self.stacks.iter().map(|stack| stack.value(metric)).fold(0, u64::saturating_add)
     }

@@ -250,7 +250,8 @@ class Profiles(unittest.TestCase):
     def test_files_are_what_pprof_reads(self):
         profile = decode(self.live)
         self.assertEqual(profile["types"], [("alloc_objects", "count"), ("alloc_space", "bytes"),
-                                            ("inuse_objects", "count"), ("inuse_space", "bytes")])
+                                            ("inuse_objects", "count"), ("inuse_space", "bytes"),
+                                            ("peak_objects", "count"), ("peak_space", "bytes")])
         self.assertEqual((profile["period"], profile["default"]), (INTERVAL, "inuse_space"))
         self.assertIn("command: planted", profile["comments"])
         self.assertRegex(profile["files"][str(self.program)], "^[0-9a-f]{40}$")
@@ -396,6 +397,36 @@ for line in sys.stdin:
                     process.wait()
                     process.stdout.close()
                 self.assertTrue(any(name.startswith(part) for name in names), names)
+
+    def test_the_peak_of_a_program_that_frees_all(self):
+        """Else the profile of a program that needs too much says "0 B leaked", and no more."""
+        source, program = HERE / "profile" / "freeing.c", self.place / "freeing"
+        lines = {line.rsplit("// ")[1]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        subprocess.run(["cc", "-O2", "-g", "-o", program, source], check=True)
+        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--json", "--", program],
+                             env={**os.environ, "HAKMEM_PROFILE_RATE": "0"}, capture_output=True, text=True, check=True)
+        profile = json.loads(run.stderr)["profile"]
+        held = {}
+        for stack in profile["stacks"]:
+            frames = [frame for place in stack["places"] for frame in profile["places"][place]["frames"]]
+            held[frames[0]["line"]] = stack["peak"]["bytes"], stack["live"]["bytes"]
+        self.assert_near(held[lines["EARLY"]][0], 6_000_000, 6000, "EARLY at the peak")
+        self.assert_near(held[lines["LATE"]][0], 56_000_000, 7000, "LATE at the peak")
+        self.assertEqual({live for _, live in held.values()}, {0}, "all was freed")
+        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--", program],
+                             capture_output=True, text=True, check=True).stderr
+        self.assertRegex(run, rf"Held at the peak, by allocation site:\n.* in use at the peak (?s:.*) refill at freeing.c:{lines['LATE']}")
+        self.assertNotIn("Still held", run)
+        # The same from the file that the program left, and from pprof's.
+        left, again = self.place / "freeing.txt", self.place / "freeing.pb.gz"
+        subprocess.run([program], check=True, env={**os.environ, "LD_PRELOAD": self.library,
+                                                   "HAKMEM_PROFILE_FILE": str(left), "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+        self.assertRegex(self.run_tool("flame", left), r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
+        shown = self.run_tool("flame", left, "--metric", "peak_space")
+        self.assertRegex(shown, rf"refill at freeing.c:{lines['LATE']}(?s:.*)fill at freeing.c:{lines['EARLY']}")
+        self.run_tool("flame", left, "-o", again)
+        self.assertEqual(self.run_tool("flame", again, "--metric", "peak_space").splitlines()[2:], shown.splitlines()[2:])
 
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""
@@ -545,7 +576,7 @@ def check_speedscope(test, document):
         test.assertIsInstance(frame["name"], str)
         test.assertLessEqual(set(frame), {"name", "file", "line", "col"})
         test.assertIsInstance(frame.get("line", 0), int)
-    test.assertEqual(len(document["profiles"]), 4)
+    test.assertEqual(len(document["profiles"]), 6)
     for profile in document["profiles"]:
         test.assertEqual(set(profile), {"type", "name", "unit", "startValue", "endValue", "samples", "weights"})
         test.assertEqual(profile["type"], "sampled")

@@ -213,8 +213,8 @@ struct inside_profile_stack inside_profile_stack_at(unsigned number) {
     uint64_t lifetimes = 0;
     for (unsigned i = 0; i < PROFILE_LIFETIMES; i++)
         lifetimes += load_relaxed(&s->lifetimes[i]);
-    return (struct inside_profile_stack){s->callers, load_acquire(&s->depth), total_of(&s->allocated),
-                                         total_of(&s->freed), lifetimes};
+    return (struct inside_profile_stack){s->callers,          load_acquire(&s->depth),  total_of(&s->allocated),
+                                         total_of(&s->freed), profile_at_mark(s).bytes, lifetimes};
 }
 size_t inside_profile_live(void) {
     size_t live = 0;
@@ -223,6 +223,7 @@ size_t inside_profile_live(void) {
         live += load_relaxed(&hak_profile.samples[i].address) != 0;
     return live;
 }
+uint64_t inside_profile_most_bytes(void) { return load_relaxed(&hak_profile.most_bytes); }
 uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped); }
 
 const size_t inside_no_slot = BITSET_NONE;

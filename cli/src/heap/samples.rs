@@ -16,13 +16,26 @@ fn totals(facts: &ProfileFacts, record: &[u8], at: Field) -> Totals {
     Totals { objects: facts.total_objects.of(total), bytes: facts.total_bytes.of(total) }
 }
 
-fn stack(facts: &ProfileFacts, number: u64, record: &[u8]) -> SampledStack {
+/// What the stack held at the library's high-water mark of this number: kept, or what it holds now.
+fn at_mark(facts: &ProfileFacts, mark: u64, record: &[u8], allocated: Totals, freed: Totals) -> Totals {
+    if facts.kept_mark.of(record) == mark {
+        return Totals { objects: facts.kept_objects.of(record), bytes: facts.kept_bytes.of(record) };
+    }
+    Totals {
+        objects: allocated.objects.saturating_sub(freed.objects),
+        bytes: allocated.bytes.saturating_sub(freed.bytes),
+    }
+}
+
+fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> SampledStack {
     let depth = facts.depth.of(record).min(facts.callers_most) as usize;
     let lifetimes = 0..facts.lifetimes_count as usize;
+    let [allocated, freed] = [facts.allocated, facts.freed].map(|at| totals(facts, record, at));
     SampledStack {
         number,
-        allocated: totals(facts, record, facts.allocated),
-        freed: totals(facts, record, facts.freed),
+        allocated,
+        freed,
+        peak: at_mark(facts, mark, record, allocated, freed),
         lifetimes: lifetimes.map(|number| facts.lifetimes.element(record, number, 4)).collect(),
         callers: (0..depth).map(|number| facts.callers.element(record, number, 8)).collect(),
     }
@@ -109,10 +122,11 @@ impl Reader {
             at != 0 || interval != 0,
             "PID {pid} has no heap profile: `hakmem profile start {pid}` begins one, or start it with HAKMEM_PROFILE=1"
         );
-        let (mut stacks, mut number) = (Vec::new(), 0);
+        let (mut stacks, mut number, mark) = (Vec::new(), 0, self.profile_number(facts.mark)?);
         let used = if at == 0 { 0 } else { used.min(facts.stacks_most) }; // the tables are made for the first sample
         self.each_record(at, facts.stack_size, used, |record| {
-            stacks.extend(Some(stack(facts, number, record)).filter(|stack| stack.allocated != Totals::default()));
+            stacks
+                .extend(Some(stack(facts, number, mark, record)).filter(|stack| stack.allocated != Totals::default()));
             number += 1;
         })?;
         Ok(Sampled {

@@ -259,7 +259,7 @@ pub fn profile(options: &ProfileOptions) -> Result<ExitCode> {
             let path = output.clone().unwrap_or_else(|| format!("{name}.{}.pb.gz", profile.pid).into());
             files::write(&path, formatted(&profile, format, (Metric::InuseSpace, 20))?)?;
             let place = if print::is_stdout(&path) { "stdout".into() } else { path.to_string_lossy() };
-            print::note(&format!("{place}: {}", text::headline(&profile)));
+            print::note(&format!("{place}: {}", text::headline(&profile, Metric::InuseSpace)));
         }
     }
     Ok(ExitCode::SUCCESS)

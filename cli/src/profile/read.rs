@@ -2,7 +2,7 @@
 //! (HAKMEM_PROFILE_FILE).
 //!
 //! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
-//! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
+//! lived how long, and the return addresses; behind it one for what was live at the peak; then the process's mappings. So the program needs to know no names.
 // SPDX-License-Identifier: MIT
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
@@ -42,6 +42,8 @@ pub struct SampledStack {
     /// Objects are in parts of one.
     pub allocated: Totals,
     pub freed: Totals,
+    /// Live when the program held most.
+    pub peak: Totals,
     /// Samples that lived less than 1, 2, 4, … ms.
     pub lifetimes: Vec<u64>,
     /// Return addresses, the inmost first.
@@ -114,7 +116,7 @@ fn profile_of(sampled: Sampled) -> Profile {
         let live =
             Totals { objects: stack.allocated.objects - freed.objects, bytes: stack.allocated.bytes - freed.bytes };
         let lifetimes = lifetimes(whole(freed), &stack.lifetimes);
-        profile.stacks.push(Stack { places, live: whole(live), lifetimes });
+        profile.stacks.push(Stack { places, live: whole(live), peak: whole(stack.peak), lifetimes });
     }
     profile
 }
@@ -204,7 +206,13 @@ fn stack_of(line: &str) -> Option<SampledStack> {
     let freed = Totals { objects: number()?, bytes: number()? };
     let lifetimes = words.next()?.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?;
     let callers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect::<Option<_>>()?;
-    Some(SampledStack { number: 0, allocated, freed, lifetimes, callers })
+    Some(SampledStack { number: 0, allocated, freed, peak: Totals::default(), lifetimes, callers })
+}
+
+/// "OBJECTS BYTES"
+fn totals_of(text: &str) -> Option<Totals> {
+    let (objects, bytes) = text.split_once(' ')?;
+    Some(Totals { objects: objects.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
 /// What a program wrote at its end.
@@ -221,6 +229,11 @@ fn parse(text: &str) -> Result<Profile> {
             "interval" => sampled.interval = number()?,
             "dropped" => sampled.dropped = number()?,
             "stack" => sampled.stacks.push(stack_of(value).with_context(|| format!("is damaged: {line}"))?),
+            "peak" => {
+                let last = sampled.stacks.last_mut().zip(totals_of(value));
+                let (stack, peak) = last.with_context(|| format!("is damaged: {line}"))?;
+                stack.peak = peak;
+            }
             _ => {} // a later version's, or of a command's name with line breaks
         }
     }
@@ -264,7 +277,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "hakmem profile 1\ncommand a b\npid 7\ninterval 1000\ndropped 2\n\
-        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\nstack 0 0 65536 10 0\nmaps\n\
+        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\npeak 131072 2500\nstack 0 0 65536 10 0\nmaps\n\
         1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
         2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
         7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";
@@ -276,6 +289,7 @@ mod tests {
         assert!(profile.notes[0].starts_with("2 samples"));
         let stack = &profile.stacks[0];
         assert_eq!(stack.live, Totals { objects: 1, bytes: 2000 });
+        assert_eq!(stack.peak, Totals { objects: 2, bytes: 2500 });
         let quarter = Lifetime { at_least_ns: Some(0), freed: Totals { objects: 0, bytes: 250 } };
         let rest = Lifetime { at_least_ns: Some(2_000_000), freed: Totals { objects: 2, bytes: 750 } };
         assert_eq!(stack.lifetimes, [quarter, rest]);
@@ -292,7 +306,13 @@ mod tests {
 
     #[test]
     fn damaged_texts_are_refused() {
-        for (from, to) in [("196608", "x"), ("0x1011", "1011"), ("profile 1\n", "profile 2\n"), ("\nmaps\n", "\n")] {
+        for (from, to) in [
+            ("196608", "x"),
+            ("0x1011", "1011"),
+            ("profile 1\n", "profile 2\n"),
+            ("\nmaps\n", "\n"),
+            ("131072 2500", "1"),
+        ] {
             assert!(parse(&TEXT.replacen(from, to, 1)).is_err(), "{from} to {to}");
         }
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));

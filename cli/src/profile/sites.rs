@@ -14,6 +14,8 @@ pub struct Site {
     pub frame: Frame,
     pub module: String,
     pub in_use: Totals,
+    /// In use when the program held most.
+    pub peak: Totals,
     pub allocated: Totals,
     pub lifetimes: Vec<Lifetime>,
     /// The callers in the stack that weighs most, the nearest first.
@@ -27,6 +29,8 @@ impl Site {
             Metric::InuseObjects => self.in_use.objects,
             Metric::AllocSpace => self.allocated.bytes,
             Metric::AllocObjects => self.allocated.objects,
+            Metric::PeakSpace => self.peak.bytes,
+            Metric::PeakObjects => self.peak.objects,
         }
     }
 }
@@ -127,6 +131,7 @@ pub fn join_equal(profile: &mut Profile) {
             Some(&at) => {
                 let same: &mut Stack = &mut stacks[at];
                 same.live += stack.live;
+                same.peak += stack.peak;
                 add_lifetimes(&mut same.lifetimes, &stack.lifetimes);
             }
             None => {
@@ -156,10 +161,11 @@ pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
         let key = (frame.function.clone(), frame.file.clone(), frame.line);
         let module = module.map_or(String::new(), |number| profile.modules[number].name().to_string());
         let (site, most) = sites.entry(key).or_insert_with(|| {
-            let (in_use, allocated) = (Totals::default(), Totals::default());
-            (Site { frame, module, in_use, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
+            let [in_use, peak, allocated] = [Totals::default(); 3];
+            (Site { frame, module, in_use, peak, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
         });
         site.in_use += stack.live;
+        site.peak += stack.peak;
         site.allocated += stack.allocated();
         add_lifetimes(&mut site.lifetimes, &stack.lifetimes);
         let value = stack.value(metric);
