@@ -201,6 +201,12 @@ struct inside_option inside_option_at(unsigned option_id) {
     return row;
 }
 
+inside_module inside_module_at(uintptr_t address) {
+    struct os_module module;
+    inside_module none = {NULL, 0};
+    return os_find_module(address, &module) ? (inside_module){module.path, module.base} : none;
+}
+
 static struct inside_profile_total total_of(const struct profile_total *t) {
     return (struct inside_profile_total){load_relaxed(&t->samples), load_relaxed(&t->bytes),
                                          load_relaxed(&t->estimated_bytes), load_relaxed(&t->estimated_objects)};

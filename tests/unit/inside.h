@@ -98,6 +98,13 @@ void inside_secure_revive(void *block);
 /* inspect.h: asks as a process outside would. */
 void inside_ask_for_purge(void);
 
+/* os.h: what an address belongs to; path NULL: nothing that is known. */
+typedef struct {
+    const char *path;
+    uintptr_t base;
+} inside_module;
+inside_module inside_module_at(uintptr_t address);
+
 /* profile.h: what was sampled. */
 struct inside_profile_total {
     uint64_t samples, bytes, estimated_bytes, estimated_objects;
