@@ -84,6 +84,8 @@ enum Subcommands {
     Diff(profile::DiffOptions),
     /// Watch a running program for a while, and say which lines of code let it grow and how fast
     Leak(profile::LeakOptions),
+    /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
+    Symbolize(profile::SymbolizeOptions),
 }
 
 /// What clap says of wrong options, without the usage.
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
         Subcommands::Leak(options) => profile::leak(&options),
+        Subcommands::Symbolize(options) => profile::symbolize(&options),
     };
     outcome.unwrap_or_else(|error| {
         if error.chain().any(|cause| cause.is::<print::Closed>()) {

@@ -5,7 +5,8 @@
 //!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
 //!  3. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  4. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  5. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`.
+//!  5. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, symbolize.rs
+//!     `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
@@ -17,6 +18,7 @@ pub mod page;
 mod pprof;
 pub mod read;
 mod sites;
+mod symbolize;
 mod symbols;
 pub mod text;
 mod tree;
@@ -28,6 +30,7 @@ use std::ops::AddAssign;
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
 pub use leak::{leak, LeakOptions};
 pub use read::{Sampled, SampledStack};
+pub use symbolize::{symbolize, SymbolizeOptions};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {

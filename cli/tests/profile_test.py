@@ -428,6 +428,52 @@ for line in sys.stdin:
         self.run_tool("flame", left, "-o", again)
         self.assertEqual(self.run_tool("flame", again, "--metric", "peak_space").splitlines()[2:], shown.splitlines()[2:])
 
+    def test_a_failure_is_reported_with_its_lines(self):
+        """Else a double free in production says what happened, but not where."""
+        source, program, stripped = HERE / "profile" / "erring.c", self.place / "erring", self.place / "erring-stripped"
+        lines = {line.rsplit("// ")[1]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        subprocess.run(["cc", "-O2", "-g", "-pthread", "-Wl,--build-id", "-w", "-o", program, source], check=True)
+        subprocess.run(["strip", "-o", stripped, program], check=True)
+
+        def report(path, how, **options):
+            run = subprocess.run([path, how], capture_output=True, text=True, env={
+                **os.environ, "LD_PRELOAD": self.library, **{f"HAKMEM_{name}": value for name, value in options.items()}})
+            self.assertLess(run.returncode, 0)
+            (self.place / "report.log").write_text(run.stderr)
+            whole = self.run_tool("symbolize", "report.log")
+            with open(self.place / "report.log") as log:
+                same = subprocess.run([self.hakmem, "symbolize"], stdin=log, capture_output=True, text=True, check=True).stdout
+            self.assertEqual(whole, same)
+            return run.stderr.splitlines(), whole.splitlines()
+
+        def place(function, mark):
+            return f"{function} at {source}:{lines[mark]}"
+        plain, whole = report(program, "double")
+        self.assertRegex(plain[0], r"^hakmem: double free of 0x[0-9a-f]+ \(48-byte block, freed by this thread\)$")
+        self.assertRegex(plain[1], r"^hakmem:   in process \d+ \(erring\), thread \d+ \((worker|erring)\)$")
+        self.assertRegex(plain[2], rf"^hakmem:   0x[0-9a-f]+ release\+0x[0-9a-f]+ \({program}\+0x[0-9a-f]+\)$")
+        self.assertEqual(whole[2], f"{plain[2]} → {place('release', 'FREE')}")
+        self.assertEqual(whole[3], f"{plain[3]} → {place('work', 'SECOND')}")
+        # Without names: path and build id, which must be that of the file.
+        plain, whole = report(stripped, "double")
+        self.assertRegex(plain[2], rf"^hakmem:   0x[0-9a-f]+ {stripped}\+0x[0-9a-f]+ \(build id [0-9a-f]{{40}}\)$")
+        self.assertEqual(whole[2], plain[2])
+        shutil.copy(program, stripped)
+        (self.place / "report.log").write_text("\n".join(plain))
+        self.assertIn(place("release", "FREE"), self.run_tool("symbolize", "report.log"))
+        subprocess.run(["cc", "-O1", "-g", "-pthread", "-Wl,--build-id", "-w", "-o", stripped, source], check=True)
+        self.assertNotIn("release at", self.run_tool("symbolize", "report.log"), "another program by now")
+        # What the guard pool knows: the access, and who allocated and freed the block.
+        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
+        self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
+        allocated = next(at for at, line in enumerate(plain) if line.startswith("hakmem: allocated by thread "))
+        freed = next(at for at, line in enumerate(plain) if line.startswith("hakmem: freed by thread "))
+        self.assertTrue(whole[2].endswith(f" → {place('work', 'WRITE')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[freed + 1].endswith(f" → {place('release', 'FREE')}"), whole)
+        self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
+
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""
         source = HERE / "profile" / "leaking.cc"
