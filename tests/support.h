@@ -291,6 +291,15 @@ inline std::vector<std::string> lines_of(const std::string &text) {
     return lines;
 }
 
+/* Without what follows a failure's line: the process, and the calls that led there. */
+inline std::string without_calls(const std::string &err) {
+    std::string left;
+    for (auto &line : lines_of(err))
+        if (line.rfind("hakmem:   ", 0) != 0)
+            left += line + "\n";
+    return left;
+}
+
 /* ---- programs that misuse the allocator: run_self({"--case", name, size}) ---- */
 
 struct Misuse {

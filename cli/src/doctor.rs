@@ -3,12 +3,13 @@
 //! Each check is a line, and where something is to be done, what. Exit code 1: a check found a problem.
 // SPDX-License-Identifier: MIT
 
+use crate::heap::named::Named;
 use crate::heap::Target;
 use crate::options::Probe;
 use anyhow::Result;
 use clap::Args;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use hakmem_base::shown;
 use hakmem_base::{elf, preload};
 use serde::Serialize;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct Options {
     /// The process to check; without it, the machine and the library are checked
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]

@@ -2,29 +2,39 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::advice::{advice, Advice, Reach};
+use crate::heap::named::Named;
 use crate::heap::{Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
 use anyhow::{bail, Result};
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use hakmem_base::shown;
 use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// How many mappings outside the heap are named one by one.
 const REST_NAMED: usize = 5;
+/// How often a program is looked at again to see whether it grows, and how long after the last look: an answer is still
+/// there at once, and a leak of 1 MiB/s is seen.
+const LOOKS: u32 = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(60);
+/// Growth is worth a word if so much of the blocks would be added in a minute, at least GROWTH_MIN bytes.
+const GROWTH_SHARE: i64 = 20;
+const GROWTH_MIN: i64 = 4 << 20;
 /// A class with a smaller share of the heap is not listed.
 const CLASS_SHARE_MIN: i64 = 100;
 
 #[derive(Args)]
 pub struct Options {
     /// A running process
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_parser = proc::pid)]
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME",
+        value_parser = Named)]
     pid: Option<Pid>,
     /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]
@@ -42,6 +52,8 @@ pub struct Options {
 struct Explanation<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
+    /// Bytes a second by which its blocks grew at each of a few looks; None: they did not, or little.
+    grows_by: Option<u64>,
     advice: Vec<Advice>,
 }
 
@@ -54,7 +66,9 @@ pub fn command(options: &Options) -> Result<ExitCode> {
                 "PID {pid} has loaded HAKMEM, but not allocated from it: it is just starting, or see `hakmem doctor {pid}`"
             );
         }
-        return show(target.summary()?, "", Reach::Runs, options.json);
+        let snapshot = target.summary()?;
+        let growth = growth(&target, &snapshot);
+        return show(snapshot, "", Reach::Runs, growth, options.json);
     }
     let library = preload::hakmem_preload(options.hakmem.as_deref())?;
     let Watched { snapshot, after, failure, .. } = peak::run(&options.program, &library, &[], options.json)?;
@@ -67,22 +81,48 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         let (peak, rss) = (size(process.rss_peak), size(process.rss));
         print::note(&format!("hakmem: it had {peak} for too short a time: read when it had {rss}"));
     }
-    let code = show(snapshot, &when, Reach::Ended, options.json)?;
+    let code = show(snapshot, &when, Reach::Ended, None, options.json)?;
     if let Some(failure) = failure {
         print::note(&format!("hakmem: {}: {failure}", options.program[0]));
     }
     Ok(code)
 }
 
-fn show(mut snapshot: Snapshot, when: &str, reach: Reach, json: bool) -> Result<ExitCode> {
-    let advice = advice(&snapshot, reach);
+/// Bytes a second by which the program's blocks grow, if they are more at every look.
+fn growth(target: &Target, snapshot: &Snapshot) -> Option<u64> {
+    let (begun, first) = (Instant::now(), snapshot.heap.live);
+    let mut live = first;
+    for _ in 0..LOOKS {
+        std::thread::sleep(BETWEEN_LOOKS);
+        let now = target.summary().ok()?; // it may have ended
+        if now.heap.live <= live {
+            return None;
+        }
+        live = now.heap.live;
+    }
+    let rate = (live - first) as f64 / begun.elapsed().as_secs_f64();
+    (rate * 60.0 >= (first / GROWTH_SHARE).max(GROWTH_MIN) as f64).then_some(rate as u64)
+}
+
+fn show(mut snapshot: Snapshot, when: &str, reach: Reach, grows_by: Option<u64>, json: bool) -> Result<ExitCode> {
+    let mut advice = advice(&snapshot, reach);
+    advice.splice(0..0, grows_by.map(|rate| grows(&snapshot, rate)));
     if json {
         snapshot.superslabs = Vec::new(); // `hakmem map` shows them
-        print::json(&Explanation { snapshot: &snapshot, advice })?;
+        print::json(&Explanation { snapshot: &snapshot, grows_by, advice })?;
     } else {
         print::text(&text(&snapshot, when, reach, &advice, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn grows(snapshot: &Snapshot, rate: u64) -> Advice {
+    let pid = snapshot.process.pid;
+    let text = format!(
+        "It grows now, by {} a second: `hakmem leak {pid}` watches it for 30 seconds and says which lines of code let it grow",
+        size(rate)
+    );
+    Advice { saves: 0, text }
 }
 
 fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style: Style) -> String {

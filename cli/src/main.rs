@@ -1,7 +1,7 @@
 //! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `profile`, `flame` and `diff` tell which code holds it: profile.rs. `metrics` is for
+//! `top` show it: picture.rs. `profile`, `flame`, `diff` and `leak` tell which code holds it: profile.rs. `metrics` is for
 //! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
@@ -85,6 +85,10 @@ enum Subcommands {
     Flame(profile::FlameOptions),
     /// Show what grew and what shrank between two heap profiles
     Diff(profile::DiffOptions),
+    /// Watch a running program for a while, and say which lines of code let it grow and how fast
+    Leak(profile::LeakOptions),
+    /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
+    Symbolize(profile::SymbolizeOptions),
 }
 
 /// What clap says of wrong options, without the usage.
@@ -126,6 +130,8 @@ fn main() -> ExitCode {
         Subcommands::Profile(options) => profile::profile(&options),
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
+        Subcommands::Leak(options) => profile::leak(&options),
+        Subcommands::Symbolize(options) => profile::symbolize(&options),
     };
     outcome.unwrap_or_else(|error| {
         if error.chain().any(|cause| cause.is::<print::Closed>()) {
@@ -146,9 +152,12 @@ mod tests {
             let error = Command::try_parse_from([&["hakmem"], words].concat()).err().unwrap();
             one_line(&error.render().to_string())
         };
-        assert_eq!(said(&["purge"]), "the following required arguments were not provided: <PID>; `--help` says more");
-        let pid = "invalid value 'x' for '<PID>': a PID is a number above 0; `--help` says more";
-        assert_eq!((said(&["purge", "x"]).as_str(), said(&["top", "x"]).as_str()), (pid, pid));
+        assert_eq!(
+            said(&["purge"]),
+            "the following required arguments were not provided: <PID|NAME>; `--help` says more"
+        );
+        let pid = "0 is no PID: a PID is a number above 0; `--help` says more";
+        assert_eq!((said(&["purge", "0"]).as_str(), said(&["top", "0"]).as_str()), (pid, pid));
         assert!(said(&["completions", "csh"]).contains("[possible values: bash,"), "{}", said(&["completions", "csh"]));
         assert!(said(&["purge", "-1"]).starts_with("unexpected argument '-1' found"));
         Command::command().debug_assert();

@@ -51,7 +51,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 }
 
 fn read(source: &str) -> Result<Snapshot> {
-    if let Ok(pid) = source.parse() {
+    if let Some(pid) = crate::heap::named::process_or_file(source)? {
         return crate::heap::Target::attach(pid)?.snapshot();
     }
     let text = hakmem_base::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;

@@ -11,6 +11,7 @@
 
 mod readers;
 
+use crate::heap::named::Named;
 use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
 use crate::heap::{Snapshot, Target};
@@ -30,7 +31,7 @@ use std::time::Duration;
 #[derive(Args)]
 pub struct Options {
     /// Processes to read
-    #[arg(value_name = "PID", value_parser = proc::pid, required_unless_present_any = ["all", "dashboard"])]
+    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present_any = ["all", "dashboard"])]
     pids: Vec<Pid>,
     /// All processes of this machine that run HAKMEM and can be read
     #[arg(long, conflicts_with = "pids")]
@@ -279,9 +280,8 @@ impl Source {
 /// All but this one and the kernel's own.
 fn processes() -> Vec<Pid> {
     let own = std::process::id() as Pid;
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut pids: Vec<Pid> = pids.filter(|&pid| pid != own && !proc::is_of_kernel(pid)).collect();
+    let mut pids = proc::all();
+    pids.retain(|&pid| pid != own && !proc::is_of_kernel(pid));
     pids.sort_unstable();
     pids
 }

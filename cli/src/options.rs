@@ -1,12 +1,13 @@
 //! `hakmem options` and `hakmem set`: the options of a running program, by the library's own table.
 // SPDX-License-Identifier: MIT
 
+use crate::heap::named::Named;
 use crate::heap::{OptionValue, Target};
 use anyhow::{Context, Result};
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use hakmem_base::shown;
 use hakmem_base::table::{self, Style};
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use std::process::{Child, ExitCode, Stdio};
 #[derive(Args)]
 pub struct Options {
     /// The process to read; without it, the options of a program started now are listed
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]
@@ -29,7 +30,7 @@ pub struct Options {
 #[derive(Args)]
 pub struct Set {
     /// A process that runs HAKMEM
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Pid,
     /// NAME=VALUE, as in the environment, with or without HAKMEM_
     #[arg(value_name = "OPTION=VALUE", required = true)]

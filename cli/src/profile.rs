@@ -5,17 +5,20 @@
 //!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
 //!  3. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  4. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  5. command.rs has the commands `profile`, `flame` and `diff`.
+//!  5. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, symbolize.rs
+//!     `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
 
 mod command;
 mod flame;
+mod leak;
 pub mod page;
 mod pprof;
 pub mod read;
 mod sites;
+mod symbolize;
 mod symbols;
 pub mod text;
 mod tree;
@@ -25,7 +28,9 @@ use serde::Serialize;
 use std::ops::AddAssign;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
+pub use leak::{leak, LeakOptions};
 pub use read::{Sampled, SampledStack};
+pub use symbolize::{symbolize, SymbolizeOptions};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
@@ -49,13 +54,24 @@ pub enum Metric {
     InuseObjects,
     AllocSpace,
     AllocObjects,
+    /// In use when the program held most.
+    PeakSpace,
+    PeakObjects,
 }
 
 impl Metric {
-    pub const ALL: [Metric; 4] = [Metric::InuseSpace, Metric::InuseObjects, Metric::AllocSpace, Metric::AllocObjects];
+    pub const COUNT: usize = 6;
+    pub const ALL: [Metric; Metric::COUNT] = [
+        Metric::InuseSpace,
+        Metric::InuseObjects,
+        Metric::AllocSpace,
+        Metric::AllocObjects,
+        Metric::PeakSpace,
+        Metric::PeakObjects,
+    ];
 
     pub fn name(self) -> &'static str {
-        ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects"][self as usize]
+        ["inuse_space", "inuse_objects", "alloc_space", "alloc_objects", "peak_space", "peak_objects"][self as usize]
     }
 
     pub fn unit(self) -> &'static str {
@@ -67,11 +83,16 @@ impl Metric {
     }
 
     pub fn is_space(self) -> bool {
-        matches!(self, Metric::InuseSpace | Metric::AllocSpace)
+        matches!(self, Metric::InuseSpace | Metric::AllocSpace | Metric::PeakSpace)
     }
 
     pub fn title(self) -> &'static str {
-        ["bytes in use", "blocks in use", "bytes allocated", "blocks allocated"][self as usize]
+        let titles = ["bytes in use", "blocks in use", "bytes allocated", "blocks allocated"];
+        titles
+            .into_iter()
+            .chain(["bytes in use at the peak", "blocks in use at the peak"])
+            .nth(self as usize)
+            .unwrap_or("")
     }
 
     /// As a person reads it.
@@ -103,7 +124,7 @@ impl Module {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Frame {
     pub function: String,
     /// Empty: not known.
@@ -133,6 +154,8 @@ pub struct Stack {
     /// Places, the one that allocated first.
     pub places: Vec<usize>,
     pub live: Totals,
+    /// Live when the program held most.
+    pub peak: Totals,
     /// In order, each range once.
     pub lifetimes: Vec<Lifetime>,
 }
@@ -150,6 +173,8 @@ impl Stack {
             Metric::InuseObjects => self.live.objects,
             Metric::AllocSpace => self.allocated().bytes,
             Metric::AllocObjects => self.allocated().objects,
+            Metric::PeakSpace => self.peak.bytes,
+            Metric::PeakObjects => self.peak.objects,
         }
     }
 }
@@ -184,6 +209,11 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Did the program hold more at its peak than it does now, and is that known?
+    pub fn has_peak(&self) -> bool {
+        self.total(Metric::PeakSpace) > self.total(Metric::InuseSpace)
+    }
+
     pub fn total(&self, metric: Metric) -> u64 {
         self.stacks.iter().map(|stack| stack.value(metric)).fold(0, u64::saturating_add)
     }

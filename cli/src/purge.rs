@@ -7,6 +7,7 @@
 //! 3. A program that does not come to it within the time is status 1.
 // SPDX-License-Identifier: MIT
 
+use crate::heap::named::Named;
 use crate::heap::{steer::Purged, Target};
 use anyhow::Result;
 use clap::Args;
@@ -25,7 +26,7 @@ const WAIT_ASIDE: Duration = Duration::from_secs(2);
     remains; 2 the request failed.")]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Pid,
     /// How long to wait for the program, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]

@@ -103,11 +103,15 @@ fn summary(watched: &Watched, profile: Option<&Profile>, style: Style) -> String
         all += &format!("When it ended it held {} in {} blocks.\n", size(bytes), count(blocks));
     }
     if let Some(profile) = profile {
-        all += &format!(
-            "\nStill held when it ended, by allocation site:\n{}",
-            text::text(profile, Metric::InuseSpace, SITES, style)
-        );
-        all += &format!("\nAllocated in all:\n{}", text::text(profile, Metric::AllocSpace, SITES, style));
+        for (title, metric) in [
+            ("Held at the peak, by allocation site", Metric::PeakSpace),
+            ("Still held when it ended", Metric::InuseSpace),
+            ("Allocated in all", Metric::AllocSpace),
+        ] {
+            if profile.total(metric) > 0 {
+                all += &format!("\n{title}:\n{}", text::sites_text(profile, metric, SITES, style));
+            }
+        }
     }
     if let Some(failure) = &watched.failure {
         all += &format!("hakmem: {failure}\n");
@@ -150,8 +154,8 @@ fn report(watched: &Watched, profile: Option<&Profile>) -> String {
                 (frame("The heap at its peak", picture::page::html(&watched.snapshot, None)))
                 @if let Some(profile) = profile {
                     (frame(
-                        "Held at the end, by where it was allocated",
-                        profile::page::profile(profile, Metric::InuseSpace),
+                        "Held at the peak, by where it was allocated",
+                        profile::page::profile(profile, Metric::PeakSpace),
                     ))
                 }
             }

@@ -12,10 +12,11 @@ mod stack;
 mod terminal;
 mod worker;
 
+use crate::heap::named::Named;
 use crate::heap::Target;
 use anyhow::{ensure, Result};
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid, Watched};
+use hakmem_base::proc::{Pid, Watched};
 use hakmem_base::signals;
 use ratatui::backend::TestBackend;
 use screen::{Action, Screen};
@@ -28,7 +29,7 @@ use worker::{Answer, Question, Worker};
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Pid,
     /// Seconds between two updates
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]

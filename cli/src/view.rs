@@ -5,13 +5,14 @@
 //! 3. When the process ends, the page is told so with the answer to its next fetch, then the server ends.
 // SPDX-License-Identifier: MIT
 
+use crate::heap::named::Named;
 use crate::heap::Target;
 use crate::http::{self, Request, Response};
 use crate::picture::page;
 use crate::purge;
 use anyhow::{Context, Result};
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid, Watched};
+use hakmem_base::proc::{Pid, Watched};
 use hakmem_base::signals::{self, Event};
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_parser = proc::pid)]
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
     pid: Pid,
     /// Port on 127.0.0.1 [default: any free port]
     #[arg(long, default_value_t = 0, hide_default_value = true)]

@@ -307,7 +307,7 @@ fn programs_without_hakmem_are_reported() {
     let mut fixed = Program::start(&mut Command::new(directory().join("plain-static")));
     fixed.tell("work");
     assert!(refusal(&["explain", &fixed.pid()]).ends_with("it is a static program, and no HAKMEM is in it"));
-    assert_eq!(refusal(&["purge", "2147483647"]), "hakmem: no process 2147483647");
+    assert_eq!(refusal(&["purge", "2147483647"]), "hakmem: there is no process 2147483647");
     match fs::read_to_string("/proc/2/comm") {
         Ok(name) if name.trim() == "kthreadd" => {
             assert_eq!(refusal(&["explain", "2"]), "hakmem: PID 2 is the kernel's own: it has no malloc");
@@ -344,7 +344,7 @@ fn a_process_that_ends_meanwhile_is_reported() {
         }
     }
     program.child.wait().unwrap();
-    assert_eq!(refusal(&["explain", &pid]), format!("hakmem: no process {pid}"));
+    assert_eq!(refusal(&["explain", &pid]), format!("hakmem: there is no process {pid}"));
     for _ in 0..20 {
         let mut short = Command::new("true").env("LD_PRELOAD", &library).spawn().unwrap();
         let output = hakmem(&["explain", &short.id().to_string(), "--json"]);

@@ -64,6 +64,7 @@ fn printing<'a>(pid: &'a str, library: &'a str) -> Vec<Vec<&'a str>> {
         vec!["flame", pid, "--json"],
         vec!["flame", pid, "-o", "-", "--format", "svg"],
         vec!["diff", pid, pid],
+        vec!["leak", pid, "--for", "1s"],
         vec!["metrics", pid],
         vec!["metrics", pid, "--listen", "127.0.0.1:0"],
         vec!["metrics", "--dashboard"],
@@ -183,7 +184,7 @@ fn every_refusal_is_one_line() {
     for command in [vec!["explain"], vec!["purge"], vec!["view"], vec!["top"], vec!["metrics"], vec!["profile", "stop"]]
     {
         for (who, why) in [
-            ("x", "a PID is a number above 0"),
+            ("no-such-name", "no process is named no-such-name"),
             ("0", "a PID is a number above 0"),
             ("99999999999", "a PID is a number above 0"),
             ("2147483647", "no process 2147483647"),
@@ -194,7 +195,7 @@ fn every_refusal_is_one_line() {
     }
     let result = directory.path().join("none/result.json").display().to_string();
     refusals.extend([
-        (vec!["map", "nofile"], "cannot read nofile"),
+        (vec!["map", "nofile"], "no process is named nofile, and there is no such file"),
         (vec!["set", &pid, "PURGE=eager", "DECAY_MS=x"], "DECAY_MS=x: expected"),
         (vec!["set", &pid, "=1"], "=1: expected OPTION=VALUE"),
         (vec!["purge", &pid, "--wait", "x"], "not a number"),

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -249,7 +250,8 @@ class Profiles(unittest.TestCase):
     def test_files_are_what_pprof_reads(self):
         profile = decode(self.live)
         self.assertEqual(profile["types"], [("alloc_objects", "count"), ("alloc_space", "bytes"),
-                                            ("inuse_objects", "count"), ("inuse_space", "bytes")])
+                                            ("inuse_objects", "count"), ("inuse_space", "bytes"),
+                                            ("peak_objects", "count"), ("peak_space", "bytes")])
         self.assertEqual((profile["period"], profile["default"]), (INTERVAL, "inuse_space"))
         self.assertIn("command: planted", profile["comments"])
         self.assertRegex(profile["files"][str(self.program)], "^[0-9a-f]{40}$")
@@ -396,6 +398,126 @@ for line in sys.stdin:
                     process.stdout.close()
                 self.assertTrue(any(name.startswith(part) for name in names), names)
 
+    def test_the_peak_of_a_program_that_frees_all(self):
+        """Else the profile of a program that needs too much says "0 B leaked", and no more."""
+        source, program = HERE / "profile" / "freeing.c", self.place / "freeing"
+        lines = {line.rsplit("// ")[1]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        subprocess.run(["cc", "-O2", "-g", "-o", program, source], check=True)
+        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--json", "--", program],
+                             env={**os.environ, "HAKMEM_PROFILE_RATE": "0"}, capture_output=True, text=True, check=True)
+        profile = json.loads(run.stderr)["profile"]
+        held = {}
+        for stack in profile["stacks"]:
+            frames = [frame for place in stack["places"] for frame in profile["places"][place]["frames"]]
+            held[frames[0]["line"]] = stack["peak"]["bytes"], stack["live"]["bytes"]
+        self.assert_near(held[lines["EARLY"]][0], 6_000_000, 6000, "EARLY at the peak")
+        self.assert_near(held[lines["LATE"]][0], 56_000_000, 7000, "LATE at the peak")
+        self.assertEqual({live for _, live in held.values()}, {0}, "all was freed")
+        run = subprocess.run([self.hakmem, "run", "--hakmem", self.library, f"--profile={INTERVAL}", "--", program],
+                             capture_output=True, text=True, check=True).stderr
+        self.assertRegex(run, rf"Held at the peak, by allocation site:\n.* in use at the peak (?s:.*) refill at freeing.c:{lines['LATE']}")
+        self.assertNotIn("Still held", run)
+        # The same from the file that the program left, and from pprof's.
+        left, again = self.place / "freeing.txt", self.place / "freeing.pb.gz"
+        subprocess.run([program], check=True, env={**os.environ, "LD_PRELOAD": self.library,
+                                                   "HAKMEM_PROFILE_FILE": str(left), "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+        self.assertRegex(self.run_tool("flame", left), r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
+        shown = self.run_tool("flame", left, "--metric", "peak_space")
+        self.assertRegex(shown, rf"refill at freeing.c:{lines['LATE']}(?s:.*)fill at freeing.c:{lines['EARLY']}")
+        self.run_tool("flame", left, "-o", again)
+        self.assertEqual(self.run_tool("flame", again, "--metric", "peak_space").splitlines()[2:], shown.splitlines()[2:])
+
+    def test_a_failure_is_reported_with_its_lines(self):
+        """Else a double free in production says what happened, but not where."""
+        source, program, stripped = HERE / "profile" / "erring.c", self.place / "erring", self.place / "erring-stripped"
+        lines = {line.rsplit("// ")[1]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        subprocess.run(["cc", "-O2", "-g", "-pthread", "-Wl,--build-id", "-w", "-o", program, source], check=True)
+        subprocess.run(["strip", "-o", stripped, program], check=True)
+
+        def report(path, how, **options):
+            run = subprocess.run([path, how], capture_output=True, text=True, env={
+                **os.environ, "LD_PRELOAD": self.library, **{f"HAKMEM_{name}": value for name, value in options.items()}})
+            self.assertLess(run.returncode, 0)
+            (self.place / "report.log").write_text(run.stderr)
+            whole = self.run_tool("symbolize", "report.log")
+            with open(self.place / "report.log") as log:
+                same = subprocess.run([self.hakmem, "symbolize"], stdin=log, capture_output=True, text=True, check=True).stdout
+            self.assertEqual(whole, same)
+            return run.stderr.splitlines(), whole.splitlines()
+
+        def place(function, mark):
+            return f"{function} at {source}:{lines[mark]}"
+        plain, whole = report(program, "double")
+        self.assertRegex(plain[0], r"^hakmem: double free of 0x[0-9a-f]+ \(48-byte block, freed by this thread\)$")
+        self.assertRegex(plain[1], r"^hakmem:   in process \d+ \(erring\), thread \d+ \((worker|erring)\)$")
+        self.assertRegex(plain[2], rf"^hakmem:   0x[0-9a-f]+ release\+0x[0-9a-f]+ \({program}\+0x[0-9a-f]+\)$")
+        self.assertEqual(whole[2], f"{plain[2]} → {place('release', 'FREE')}")
+        self.assertEqual(whole[3], f"{plain[3]} → {place('work', 'SECOND')}")
+        # Without names: path and build id, which must be that of the file.
+        plain, whole = report(stripped, "double")
+        self.assertRegex(plain[2], rf"^hakmem:   0x[0-9a-f]+ {stripped}\+0x[0-9a-f]+ \(build id [0-9a-f]{{40}}\)$")
+        self.assertEqual(whole[2], plain[2])
+        shutil.copy(program, stripped)
+        (self.place / "report.log").write_text("\n".join(plain))
+        self.assertIn(place("release", "FREE"), self.run_tool("symbolize", "report.log"))
+        subprocess.run(["cc", "-O1", "-g", "-pthread", "-Wl,--build-id", "-w", "-o", stripped, source], check=True)
+        self.assertNotIn("release at", self.run_tool("symbolize", "report.log"), "another program by now")
+        # What the guard pool knows: the access, and who allocated and freed the block.
+        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
+        self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
+        allocated = next(at for at, line in enumerate(plain) if line.startswith("hakmem: allocated by thread "))
+        freed = next(at for at, line in enumerate(plain) if line.startswith("hakmem: freed by thread "))
+        self.assertTrue(whole[2].endswith(f" → {place('work', 'WRITE')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[freed + 1].endswith(f" → {place('release', 'FREE')}"), whole)
+        self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
+
+    def test_a_leak_is_named_while_the_program_runs(self):
+        """Else a service grows, and nobody finds out where without two files and an hour between them."""
+        source = HERE / "profile" / "leaking.cc"
+        lines = {line.rsplit("// ")[1].split()[0]: number for number, line in enumerate(source.read_text().splitlines(), 1)
+                 if "; // " in line}
+        program = self.place / "leaking"
+        subprocess.run(["g++", "-std=c++17", "-O2", "-g", "-o", program, source], check=True)
+        rate = 6_000_000
+        process = subprocess.Popen([program, str(rate)], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_RATE": "0"},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pid = str(process.pid)
+        try:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            whole = json.loads(self.run_tool("leak", pid, "--for", "3s", "--bytes", "4K", "--json"))
+            first = whole["sites"][0]
+            self.assertEqual((first["function"], first["line"]), ("request()", lines["LEAK"]), whole)
+            self.assertLess(abs(first["rate"] - rate), 2 * first["margin"] + rate / 10, "its rate")
+            self.assertAlmostEqual(first["blocks_per_second"] * 700, first["rate"], delta=rate / 10)
+            self.assertEqual(first["still_held"], 1, "no block of the leak was freed")
+            self.assertLess(first["oldest_ms"], 60_000)
+            for other in whole["sites"][1:]:
+                self.assertLess(other["rate"], rate / 4, "chance at most")
+            self.assertAlmostEqual((whole["live_after"] - whole["live_before"]) / whole["measured_seconds"], rate,
+                                   delta=rate / 3)
+            # A profile says the same from now on, but samples nothing more.
+            self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0)
+            text = self.run_tool("leak", pid, "--for", "1s", "--bytes", "4K")
+            self.assertRegex(text, r"^leaking \(process \d+\): the blocks it holds grew by \S+ MiB/s")
+            self.assertIn(f"request at leaking.cc:{lines['LEAK']}", text)
+            explained = self.run_tool("explain", pid)
+            self.assertRegex(explained, rf"\n- It grows now, by \S+ MiB a second: `hakmem leak {pid}` watches it")
+            watcher = subprocess.Popen([self.hakmem, "leak", pid, "--for", "1h"], stderr=subprocess.PIPE, text=True)
+            while json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"] == 0:
+                self.assertIsNone(watcher.poll())
+            watcher.send_signal(signal.SIGINT)
+            self.assertEqual(watcher.communicate()[1], "hakmem: interrupted before anything could be said\n")
+            self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0,
+                             "sampling is off after Ctrl-C")
+            self.assertIn("less than a second", self.run_tool("leak", pid, "--for", "0.5s", status=2))
+        finally:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
     def test_refuses_in_one_line(self):
         (self.place / "text").write_text("nothing\n")
         (self.place / "short.pb.gz").write_bytes(self.live.read_bytes()[:200])
@@ -403,7 +525,7 @@ for line in sys.stdin:
         ended = subprocess.Popen(["true"])
         ended.wait()
         for arguments, wanted in {
-            ("flame", "absent"): "absent: cannot be read",
+            ("flame", "absent"): "no process is named absent, and there is no such file",
             ("flame", "text"): "neither a pprof profile nor",
             ("flame", "short.pb.gz"): "is damaged",
             ("flame", "cut.txt"): "is cut short",
@@ -500,7 +622,7 @@ def check_speedscope(test, document):
         test.assertIsInstance(frame["name"], str)
         test.assertLessEqual(set(frame), {"name", "file", "line", "col"})
         test.assertIsInstance(frame.get("line", 0), int)
-    test.assertEqual(len(document["profiles"]), 4)
+    test.assertEqual(len(document["profiles"]), 6)
     for profile in document["profiles"]:
         test.assertEqual(set(profile), {"type", "name", "unit", "startValue", "endValue", "samples", "weights"})
         test.assertEqual(profile["type"], "sampled")

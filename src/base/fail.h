@@ -1,5 +1,5 @@
-/* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then abort. With
- * ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
+/* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then which calls led
+ * there (observe/report.h), then abort. With ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
  * block alone. None of them allocates. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H

@@ -105,16 +105,27 @@ struct os_module {
     uintptr_t base;              /* how far its own addresses were moved */
     uint64_t identity;           /* differs if another one lies where this one did: of its segments and its build id */
     const char *path;            /* as the dynamic linker names it: "" for the program. While it stays loaded */
+    const void *header;          /* the ELF header, as it is mapped */
     const uint8_t *unwind_table; /* its .eh_frame_hdr, NULL if it has none */
     const uint8_t *table_begin, *table_end; /* the segment in which that lies: readable throughout */
 };
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+/* What the linker wrote into the module to tell it from others. False: nothing. */
+#define OS_BUILD_ID_MAX 32
+struct os_build_id {
+    const uint8_t *bytes;
+    size_t count;   /* at most OS_BUILD_ID_MAX */
+    uint64_t place; /* in the file */
+};
+bool os_build_id(const struct os_module *module, struct os_build_id *id);
+/* The path of the program's file, in the buffer or elsewhere; in a sandbox as the program was called. */
+const char *os_program(char *buffer, size_t bytes);
 /* Calls `report` when the program crashes, in the signal handler, before the handler that was there: on SIGSEGV; if `all`, also
  * on SIGBUS and SIGABRT. `at`: the address of the fault, NULL if there is none. `access`: "read", "write", or "access" where
- * the machine does not tell. Call it once, before main. */
-typedef void os_crash_report(int signal_number, const void *at, const char *access);
+ * the machine does not tell; `code`: the address of the instruction. Call it once, before main. */
+typedef void os_crash_report(int signal_number, const void *at, const char *access, uintptr_t code);
 void os_catch_crashes(os_crash_report *report, bool all);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
@@ -122,6 +133,9 @@ size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted whe
 int os_open_output(const char *path);
 /* Appends what it reads there, as far as it can, by way of the buffer. */
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
+int os_open_input(const char *path); /* -1 on failure */
+/* Bytes read from this place on, fewer at the end; 0 on failure. */
+size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
 void os_close(int fd);
 int os_keep_output(int fd); /* a private copy that programs do not close by accident; -1 on failure */
 size_t os_read_file(const char *path, char *buffer, size_t bytes); /* terminated; 0 when it cannot be read */

@@ -534,6 +534,7 @@ HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * h
         header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MAX)
         return false;
     uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
+    module->header = header;
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
         if (segment->p_type == PT_LOAD) {
             first = min_size(first, segment->p_vaddr - segment->p_offset);
@@ -579,11 +580,57 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
     return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
 }
 
+static size_t note_bytes(const ElfW(Nhdr) * note) {
+    return sizeof *note + round_up(note->n_namesz, 4) + round_up(note->n_descsz, 4);
+}
+
+HAK_STRAY bool os_build_id(const struct os_module *module, struct os_build_id *id) {
+    const ElfW(Ehdr) *header = module->header;
+    const ElfW(Phdr) *segment = (const void *)(header + 1);
+    for (unsigned i = 0; i < header->e_phnum; i++, segment++) {
+        const char *begin = (const char *)(module->base + segment->p_vaddr), *at = begin;
+        if (segment->p_type != PT_NOTE || segment->p_filesz > NOTE_BYTES_MAX)
+            continue;
+        while (at + sizeof(ElfW(Nhdr)) + 4 <= begin + segment->p_filesz) {
+            const ElfW(Nhdr) *note = (const void *)at;
+            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0 &&
+                note->n_descsz <= OS_BUILD_ID_MAX) {
+                const uint8_t *bytes = (const uint8_t *)(note + 1) + 4;
+                *id = (struct os_build_id){bytes, note->n_descsz,
+                                           segment->p_offset + (size_t)((const char *)bytes - begin)};
+                return true;
+            }
+            at += note_bytes(note);
+        }
+    }
+    return false;
+}
+
+const char *os_program(char *buffer, size_t bytes) {
+    long length = -1;
+    int saved = errno;
+    if (!os_is_confined())
+        length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)buffer, (long)bytes - 1, 0L);
+    errno = saved;
+    if (length <= 0)
+        return (const char *)getauxval(AT_EXECFN);
+    buffer[length] = '\0';
+    return buffer;
+}
+
 /* ---- the process ---- */
 
 uint32_t os_process(void) { return (uint32_t)getpid(); }
 
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
+
+static uintptr_t fault_code(const void *context) {
+#if defined(__x86_64__)
+    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+#else
+    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.pc;
+#endif
+}
 
 static const char *fault_access(const void *context) {
 #if defined(__x86_64__)
@@ -599,7 +646,8 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     unsigned i = 0;
     while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
         i++;
-    os_state.report_crash(signal_number, signal_number == SIGABRT ? NULL : info->si_addr, fault_access(context));
+    os_state.report_crash(signal_number, signal_number == SIGABRT ? NULL : info->si_addr, fault_access(context),
+                          fault_code(context));
     const struct sigaction *before = &os_state.handler_before[i];
     if (before->sa_flags & SA_SIGINFO) {
         before->sa_sigaction(signal_number, info, context);
@@ -690,6 +738,15 @@ int os_open_output(const char *path) {
 
 /* Its number is above what programs reach that close everything they opened. */
 int os_keep_output(int fd) { return (int)call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
+
+int os_open_input(const char *path) { return open_file(path, O_RDONLY); }
+
+size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place) {
+    int saved = errno;
+    long n = syscall(SYS_pread64, (long)fd, (long)buffer, (long)bytes, (long)place, 0L);
+    errno = saved;
+    return n > 0 ? (size_t)n : 0;
+}
 
 void os_close(int fd) { call(SYS_close, fd, 0, 0); }
 

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
+#include "observe/report.h"
 #include "observe/stack.h"
 #include "base/snapshot.h"
 #include "base/text.h"
@@ -64,15 +65,7 @@ static void report_stack(const char *what, const struct guard_stack *of_slot) {
     struct guard_stack stack;
     snapshot(&stack, of_slot, sizeof stack);
     text_line("hakmem: %s by thread %u:", what, (uint64_t)stack.thread);
-    for (unsigned i = 0; i < stack.depth && i < GUARD_CALLERS; i++) {
-        const char *path;
-        uintptr_t base;
-        if (stack_module(stack.callers[i], &path, &base))
-            text_line("hakmem:   %x %s+%x", stack.callers[i], *path != '\0' ? path : "program",
-                      stack.callers[i] - base);
-        else
-            text_line("hakmem:   %x", stack.callers[i]);
-    }
+    report_calls(stack.callers, (unsigned)min_size(stack.depth, GUARD_CALLERS));
 }
 
 /* The slot at the address, and its place; NULL: there was no block yet. */
@@ -84,7 +77,7 @@ static const struct guard_slot *see_slot(const void *address, struct guard_place
     return place->block != 0 ? slot : NULL;
 }
 
-static void report_stacks(const void *p) {
+void guard_report_stacks(const void *p) {
     struct guard_place place;
     const struct guard_slot *slot = see_slot(p, &place);
     if (slot == NULL)
@@ -94,7 +87,7 @@ static void report_stacks(const void *p) {
         report_stack("freed", &slot->freed);
 }
 
-void guard_report(const void *address, const char *how) {
+void guard_report(const void *address, const char *how, uintptr_t code) {
     struct guard_place place;
     const struct guard_slot *slot = see_slot(address, &place);
     if (slot == NULL)
@@ -109,7 +102,8 @@ void guard_report(const void *address, const char *how) {
     else
         text_line("hakmem: underflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
                   (uint64_t)(place.block - at), how);
-    report_stacks(address);
+    report_here(code);
+    guard_report_stacks(address);
 }
 
 /* ---- the pool ---- */
@@ -133,7 +127,6 @@ static bool guard_take_slots(struct heap *h) {
         return false;
     char *at = slot_address(slot);
     guard_set_records(slot, KIND_GUARD_PAGE);
-    fail_explain(report_stacks);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
     if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1)))
@@ -216,7 +209,7 @@ static void guard_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     if (unlikely(!rmw_cas(&slot->state, &live, GUARD_BUSY))) { /* pairs with guard_malloc */
-        fail_double_free(p, slot->at.bytes, FREER_UNKNOWN);    /* report_stacks tells who */
+        fail_double_free(p, slot->at.bytes, FREER_UNKNOWN);    /* the report says who */
         return;
     }
     block_unsample(&s->state[0], p);

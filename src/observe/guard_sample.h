@@ -20,7 +20,9 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment);
 bool guard_is_live(const struct slab *s);
 
 /* Reports a faulting access if the address is in the guard pool: prints what is known of the block on the standard
- * error. `how`: "read", "write" or "access". For signal handlers. */
-void guard_report(const void *address, const char *how);
+ * error. `how`: "read", "write" or "access"; `code`: the instruction. For signal handlers. */
+void guard_report(const void *address, const char *how, uintptr_t code);
+/* Prints who allocated and who freed the block at the address, if it is in the guard pool. */
+void guard_report_stacks(const void *p);
 
 #endif

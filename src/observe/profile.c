@@ -146,6 +146,44 @@ static void add_to(struct profile_total *total, const struct profile_sample *sam
     rmw_add(&total->estimated_objects, sample->estimated_objects);
 }
 
+/* ---- the high-water mark ---- */
+
+static struct profile_held held_now(const struct profile_stack *s) {
+    /* Freed first: what was freed by then was allocated before. Pairs with the sequence of adds in profile_remove */
+    struct profile_held freed = {load_acquire(&s->freed.estimated_bytes), load_acquire(&s->freed.estimated_objects)};
+    return (struct profile_held){load_relaxed(&s->allocated.estimated_bytes) - freed.bytes,
+                                 load_relaxed(&s->allocated.estimated_objects) - freed.objects};
+}
+
+struct profile_held profile_at_mark(const struct profile_stack *s) {
+    if (load_acquire(&s->kept_mark) != load_relaxed(&hak_profile.mark))
+        return held_now(s);
+    return (struct profile_held){load_relaxed(&s->kept_bytes), load_relaxed(&s->kept_objects)};
+}
+
+/* The stack is about to change: keeps what it holds, if that is what it held at the mark. */
+static void mark_keep(struct profile_stack *s) {
+    uint64_t mark = load_relaxed(&hak_profile.mark);
+    if (load_relaxed(&s->kept_mark) == mark)
+        return;
+    struct profile_held now = held_now(s);
+    store_relaxed(&s->kept_bytes, now.bytes);
+    store_relaxed(&s->kept_objects, now.objects);
+    store_release(&s->kept_mark, mark);
+}
+
+/* A sample is about to be added to the stack. */
+static void mark_add(struct profile_stack *s, uint64_t bytes) {
+    uint64_t live = rmw_add(&hak_profile.live_bytes, bytes) + bytes, most = load_relaxed(&hak_profile.most_bytes);
+    if (live <= most) {
+        mark_keep(s);
+        return;
+    }
+    while (live > most && !rmw_cas(&hak_profile.most_bytes, &most, live))
+        ;
+    rmw_add(&hak_profile.mark, 1);
+}
+
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers) {
     struct profile_stack *stacks = tables();
     struct profile_sample *sample = stacks != NULL ? profile_claim((uintptr_t)p) : NULL;
@@ -160,6 +198,7 @@ bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers)
     sample->stack = intern(stacks, callers, depth);
     sample->birth_ms = os_now_ms();
     sample->thread = os_thread();
+    mark_add(&stacks[sample->stack], sample->estimated_bytes);
     add_to(&stacks[sample->stack].allocated, sample);
     store_release(&sample->address, (uintptr_t)p);
     probe_alloc(p, bytes, sample->estimated_bytes);
@@ -174,7 +213,9 @@ void profile_remove(const void *p) {
     uint32_t ms = os_now_ms() - sample->birth_ms;
     unsigned lifetime = ms != 0 ? highest_bit(ms) + 1 : 0;
     rmw_add(&stack->lifetimes[min_size(lifetime, PROFILE_LIFETIMES - 1)], 1);
+    mark_keep(stack);
     add_to(&stack->freed, sample);
+    rmw_add(&hak_profile.live_bytes, -sample->estimated_bytes);
     store_release(&sample->address, 0); /* pairs with claim */
     probe_free(p);
 }

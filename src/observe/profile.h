@@ -4,7 +4,10 @@
  *     what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
  *  2. Samples: the live ones, found by the block's address, in levels of which each is twice as large as the last, so that few
  *     samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by storing its address.
- *  3. Nothing waits, so a fork or a signal at any point leaves at most an entry that nobody uses.
+ *  3. The high-water mark: what each stack held when the live samples stood for most. The mark has a number, which goes up when
+ *     they stand for more. A stack that changes while they stand for less first keeps what it holds, with the number, unless
+ *     it has; one that has not kept anything for the newest number has not changed since the mark.
+ *  4. Nothing waits, so a fork or a signal at any point leaves at most an entry that nobody uses.
  *
  * The memory is a mapping of fixed size, made when it is first needed and touched as it fills. Samples that find no place are
  * dropped and counted. Any thread calls anything. */
@@ -36,6 +39,9 @@ struct profile_stack {
     uint32_t unused;
     uint64_t hash;                         /* constant once depth is set; so are the callers */
     struct profile_total allocated, freed; /* any thread; live is the difference */
+    /* what was live at the mark of this number; any thread. Two that keep it at once differ by what they are adding or
+     * removing, so the figures are right to within a sample for each thread */
+    _Atomic uint64_t kept_mark, kept_bytes, kept_objects;
     /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
     _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
     uintptr_t callers[PROFILE_CALLERS]; /* innermost first */
@@ -55,6 +61,8 @@ struct profile {
     _Atomic uint64_t wanted_bytes;
     _Atomic uint64_t told_bytes;              /* sample.c's: the last wanted_bytes that it signalled to all heaps */
     _Atomic uint64_t dropped;                 /* samples that found no place */
+    _Atomic uint64_t live_bytes, most_bytes;  /* estimated, in live samples: now, and at the mark */
+    _Atomic uint64_t mark;                    /* its number. Pairs with kept_mark */
     _Atomic(char *) memory;                   /* of the tables; NULL until a caller has made it. Pairs with itself */
     _Atomic(struct profile_stack *) stacks;   /* NULL until the profile is first wanted; then constant */
     _Atomic(struct profile_sample *) samples; /* PROFILE_SAMPLES; constant once stacks is set */
@@ -72,6 +80,11 @@ void profile_want(uint64_t bytes);
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers);
 /* Removes a block that is about to be freed, if it is in the profile. */
 void profile_remove(const void *p);
+/* What the stack held at the mark: estimated bytes, and objects in 1 / 65536. */
+struct profile_held {
+    uint64_t bytes, objects;
+};
+struct profile_held profile_at_mark(const struct profile_stack *s);
 /* The block's requested bytes; SIZE_MAX if it is not in the profile. */
 size_t profile_bytes(const void *p);
 

@@ -5,7 +5,8 @@
  *     (samples without a place), command.
  *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
- *  3. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
+ *  3. "peak OBJECTS BYTES" after a stack's line: what was live of it when the program held most.
+ *  4. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
@@ -26,7 +27,8 @@ static void put_stack(struct text *t, const struct profile_stack *s) {
     uint32_t depth = load_acquire(&s->depth);
     for (unsigned i = 0; i < depth; i++)
         text_format(t, " %x", s->callers[i]);
-    text_string(t, "\n");
+    struct profile_held peak = profile_at_mark(s);
+    text_format(t, "\npeak %u %u\n", peak.objects, peak.bytes);
 }
 
 bool profile_write(const char *pattern) {

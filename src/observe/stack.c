@@ -172,12 +172,3 @@ HAK_NOINLINE unsigned stack_capture(uintptr_t *callers, unsigned max) {
         callers[n++] = f.code;
     return n;
 }
-
-bool stack_module(uintptr_t address, const char **path, uintptr_t *base) {
-    struct os_module module;
-    if (!os_find_module(address, &module))
-        return false;
-    *path = module.path;
-    *base = module.base;
-    return true;
-}

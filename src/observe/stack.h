@@ -14,8 +14,5 @@
 /* The callers' return addresses, innermost first, from the caller of stack_capture on; for code that a signal interrupted, the
  * address where it will continue. Returns how many, at most `max`. */
 unsigned stack_capture(uintptr_t *callers, unsigned max);
-/* The module that holds a code address: its path as the dynamic linker names it ("" for the program), valid while the module
- * is loaded, and its base: address - *base is an address in the module's own symbol table. False: no module holds it. */
-bool stack_module(uintptr_t address, const char **path, uintptr_t *base);
 
 #endif

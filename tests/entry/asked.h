@@ -64,6 +64,7 @@ constexpr Asked kSymbols[] = {
     {"pthread_sigmask", When::kPurger, "it takes no signal of the program's"},
     {"sigfillset", When::kPurger, "likewise"},
 
+    {"strrchr", When::kEnding, "computes: the name of the library's file, to leave its calls out of a report"},
     {"abort", When::kEnding, "after the line of a failure"},
     {"raise", When::kEnding, "the signal that the crash line was written for"},
     {"signal", When::kEnding, "likewise"},

@@ -202,6 +202,12 @@ struct inside_option inside_option_at(unsigned option_id) {
     return row;
 }
 
+inside_module inside_module_at(uintptr_t address) {
+    struct os_module module;
+    inside_module none = {NULL, 0};
+    return os_find_module(address, &module) ? (inside_module){module.path, module.base} : none;
+}
+
 static struct inside_profile_total total_of(const struct profile_total *t) {
     return (struct inside_profile_total){load_relaxed(&t->samples), load_relaxed(&t->bytes),
                                          load_relaxed(&t->estimated_bytes), load_relaxed(&t->estimated_objects)};
@@ -214,8 +220,8 @@ struct inside_profile_stack inside_profile_stack_at(unsigned number) {
     uint64_t lifetimes = 0;
     for (unsigned i = 0; i < PROFILE_LIFETIMES; i++)
         lifetimes += load_relaxed(&s->lifetimes[i]);
-    return (struct inside_profile_stack){s->callers, load_acquire(&s->depth), total_of(&s->allocated),
-                                         total_of(&s->freed), lifetimes};
+    return (struct inside_profile_stack){s->callers,          load_acquire(&s->depth),  total_of(&s->allocated),
+                                         total_of(&s->freed), profile_at_mark(s).bytes, lifetimes};
 }
 size_t inside_profile_live(void) {
     size_t live = 0;
@@ -224,6 +230,7 @@ size_t inside_profile_live(void) {
         live += load_relaxed(&hak_profile.samples[i].address) != 0;
     return live;
 }
+uint64_t inside_profile_most_bytes(void) { return load_relaxed(&hak_profile.most_bytes); }
 uint64_t inside_profile_dropped(void) { return load_relaxed(&hak_profile.dropped); }
 
 const size_t inside_no_slot = BITSET_NONE;

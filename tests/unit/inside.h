@@ -98,6 +98,13 @@ void inside_secure_revive(void *block);
 /* inspect.h: asks as a process outside would. */
 void inside_ask_for_purge(void);
 
+/* os.h: what an address belongs to; path NULL: nothing that is known. */
+typedef struct {
+    const char *path;
+    uintptr_t base;
+} inside_module;
+inside_module inside_module_at(uintptr_t address);
+
 /* profile.h: what was sampled. */
 struct inside_profile_total {
     uint64_t samples, bytes, estimated_bytes, estimated_objects;
@@ -106,12 +113,14 @@ struct inside_profile_stack {
     const uintptr_t *callers;
     unsigned depth;
     struct inside_profile_total allocated, freed;
-    uint64_t lifetimes; /* the number of all lifetimes */
+    uint64_t peak_bytes; /* at the mark */
+    uint64_t lifetimes;  /* the number of all lifetimes */
 };
 unsigned inside_profile_stacks(void);
 struct inside_profile_stack inside_profile_stack_at(unsigned number);
 size_t inside_profile_live(void); /* samples in the table */
 uint64_t inside_profile_dropped(void);
+uint64_t inside_profile_most_bytes(void); /* at the mark, all stacks together */
 
 /* pool.h: spans and runs, by slot number, in a region of this process. */
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };

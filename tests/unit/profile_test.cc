@@ -408,6 +408,89 @@ TEST(Profile, EachStackHasItsShare) {
     seldom.expect_none();
 }
 
+/* ---- the high-water mark ---- */
+
+void fill(std::vector<void *> &blocks, size_t count, size_t bytes) {
+    for (size_t i = 0; i < count; i++)
+        blocks.push_back(hak_malloc(bytes));
+}
+
+void free_some(std::vector<void *> &blocks, size_t left) {
+    while (blocks.size() > left) {
+        hak_free(blocks.back());
+        blocks.pop_back();
+    }
+}
+
+/* What stacks through which only these blocks were allocated held at the mark. */
+uint64_t peak_of(uint64_t allocated_bytes) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < inside_profile_stacks(); i++) {
+        inside_profile_stack stack = inside_profile_stack_at(i);
+        sum += stack.allocated.bytes == allocated_bytes ? stack.peak_bytes : 0;
+    }
+    return sum;
+}
+
+/* A program that frees all at its end: who held the memory when there was most? Blocks this large are always sampled,
+ * and as nobody touches them they cost no memory. */
+TEST(Profile, WhoHeldItAtThePeakIsKept) {
+    ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
+    ASSERT_EQ(hak_profile_start(1), 0);
+    std::vector<void *> early, late, last;
+    fill(early, 300, 4 * kMiB);
+    free_some(early, 50);
+    fill(late, 200, 4 * kMiB + 8);
+    EXPECT_EQ(peak_of(300 * 4 * kMiB), 300 * 4 * kMiB) << "250 blocks are less than 300";
+    EXPECT_EQ(peak_of(200 * (4 * kMiB + 8)), 0u);
+    fill(last, 100, 4 * kMiB + 16);
+    free_some(late, 0);
+    free_some(early, 0);
+    fill(early, 1, 4 * kMiB + 24);
+    free_some(last, 0);
+    free_some(early, 0);
+    EXPECT_EQ(peak_of(300 * 4 * kMiB), 50 * 4 * kMiB);
+    EXPECT_EQ(peak_of(200 * (4 * kMiB + 8)), 200 * (4 * kMiB + 8));
+    EXPECT_EQ(peak_of(100 * (4 * kMiB + 16)), 100 * (4 * kMiB + 16));
+    EXPECT_EQ(peak_of(4 * kMiB + 24), 0u);
+    EXPECT_EQ(totals().live().samples, 0);
+    hak_profile_stop();
+}
+
+/* Threads add and remove samples of one another's stacks while the mark moves: the stacks' parts add up to the mark, to
+ * within the samples that threads were adding or removing at one moment. */
+TEST(Profile, ThePeakOfThreadsAddsUp) {
+    constexpr size_t kThreads = 4, kBlocks = 100, kBytes = 16 * kMiB;
+    ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);
+    ASSERT_EQ(hak_profile_start(1), 0);
+    std::vector<std::thread> threads;
+    for (size_t number = 0; number < kThreads; number++) {
+        threads.emplace_back([number] {
+            Random random(number + 1);
+            std::vector<void *> blocks;
+            fill(blocks, kBlocks, kBytes);
+            for (int i = 0; i < 3000 / kShorter; i++) {
+                if (random.below(2 * kBlocks) >= blocks.size())
+                    fill(blocks, 1, kBytes);
+                else
+                    free_some(blocks, blocks.size() - 1);
+            }
+            free_some(blocks, 0);
+        });
+    }
+    for (auto &thread : threads)
+        thread.join();
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < inside_profile_stacks(); i++)
+        sum += inside_profile_stack_at(i).peak_bytes;
+    uint64_t most = inside_profile_most_bytes();
+    EXPECT_GE(most, kBlocks * kBytes);
+    EXPECT_LE(sum, most + 4 * kThreads * kBytes);
+    EXPECT_GE(sum + 4 * kThreads * kBytes, most);
+    hak_profile_stop();
+    EXPECT_EQ(totals().live().samples, 0);
+}
+
 /* The child frees its parent's blocks, and goes on. */
 TEST(Profile, AChildContinues) {
     ASSERT_EQ(hak_profile_start(256), 0);

@@ -2,6 +2,7 @@
  * other unwinder to compare with, so every function records its own return address. If it fails, profiles of such
  * programs are empty. */
 /* SPDX-License-Identifier: MIT */
+#include "base/os.h"
 #include "observe/stack.h"
 
 #include <stdio.h>
@@ -16,10 +17,9 @@ static int checked;
 __attribute__((noinline)) static void check(void) {
     uintptr_t callers[MOST];
     unsigned n = stack_capture(callers, MOST);
-    const char *path = NULL;
-    uintptr_t base = 0;
-    if (n < depth + 2 || !stack_module(callers[0], &path, &base) || strcmp(path, "") != 0) {
-        printf("%u frames of more than %u, module %s\n", n, depth, path == NULL ? "unknown" : path);
+    struct os_module module = {.path = "unknown"};
+    if (n < depth + 2 || !os_find_module(callers[0], &module) || strcmp(module.path, "") != 0) {
+        printf("%u frames of more than %u, module %s\n", n, depth, module.path);
         exit(1);
     }
     for (unsigned i = 0; i < depth; i++)

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "../support.h"
+#include "inside.h"
 #include "stack_shapes.h"
 
 extern "C" {
@@ -30,10 +31,9 @@ struct Seen {
     /* The first frame is look() itself, which calls the two at different places. */
     bool same() const { return n == m && std::equal(mine + 1, mine + n, theirs + 1); }
     bool has_module(const char *part) const {
-        const char *path;
-        uintptr_t base;
         return std::any_of(mine, mine + n, [&](uintptr_t address) {
-            return stack_module(address, &path, &base) && strstr(path, part) != nullptr;
+            inside_module module = inside_module_at(address);
+            return module.path != nullptr && strstr(module.path, part) != nullptr;
         });
     }
 };
@@ -373,20 +373,15 @@ TEST(Stack, WhileLibrariesAreLoaded) {
 }
 
 TEST(Stack, ModulesOfAddresses) {
-    const char *path = nullptr;
-    uintptr_t base = 0;
     Dl_info info;
     auto code = [](auto function) { return reinterpret_cast<uintptr_t>(function); };
-    ASSERT_TRUE(stack_module(code(look), &path, &base));
-    EXPECT_STREQ(path, "");
+    EXPECT_STREQ(inside_module_at(code(look)).path, "");
     uintptr_t in_libc = code(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
     ASSERT_NE(dladdr(reinterpret_cast<void *>(in_libc), &info), 0);
-    ASSERT_TRUE(stack_module(in_libc, &path, &base));
-    EXPECT_STREQ(path, info.dli_fname);
-    EXPECT_EQ(base, code(info.dli_fbase));
-    EXPECT_FALSE(stack_module(0, &path, &base));
-    EXPECT_FALSE(stack_module(UINTPTR_MAX, &path, &base));
-    EXPECT_FALSE(stack_module(code(&path), &path, &base)) << "the stack is in no module";
+    EXPECT_STREQ(inside_module_at(in_libc).path, info.dli_fname);
+    EXPECT_EQ(inside_module_at(in_libc).base, code(info.dli_fbase));
+    for (uintptr_t nowhere : {uintptr_t{0}, UINTPTR_MAX, code(&info)})
+        EXPECT_EQ(inside_module_at(nowhere).path, nullptr) << "the stack, too, is in no module";
 }
 
 /* ---- stacks that lead nowhere ---- */

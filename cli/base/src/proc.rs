@@ -63,7 +63,7 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(pid: Pid) -> Result<Watched> {
-        ensure!(exists(pid), "no process {pid}");
+        ensure!(exists(pid), "there is no process {pid}");
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int;
         ensure!(descriptor >= 0, "PID {pid} cannot be watched: {}", std::io::Error::last_os_error());
         Ok(Watched { pid, descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
@@ -161,26 +161,36 @@ pub struct About {
     pub age_ms: u64,
 }
 
+/// What the kernel keeps of a name.
+const COMM_BYTES: usize = 15;
 /// How much of a command line is read: a process can point it at any part of its memory.
 const COMMAND_MAX: u64 = 4096;
 
-/// Its words with spaces between them, the first 4 KiB.
-fn command_line(pid: Pid) -> String {
+/// The first 4 KiB of them.
+fn command_words(pid: Pid) -> Vec<String> {
     let mut bytes = Vec::new();
     let file = fs::File::open(format!("/proc/{pid}/cmdline"));
     let _ = file.and_then(|file| file.take(COMMAND_MAX).read_to_end(&mut bytes)); // what is read of it stays
-    let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
-    words.join(" ").trim().to_string()
+    bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Its words with spaces between them, or its name if it has none.
+pub fn command_line(pid: Pid) -> String {
+    let words = command_words(pid).join(" ").trim().to_string();
+    if words.is_empty() {
+        name(pid)
+    } else {
+        words
+    }
 }
 
 pub fn about(pid: Pid) -> Option<About> {
     let stat = Stat::of(pid)?;
-    let command = command_line(pid);
     let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
     let started = stat.started_ticks as f64 / ticks;
     Some(About {
-        command: if command.is_empty() { name(pid) } else { command },
+        command: command_line(pid),
         threads: stat.threads,
         rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
         age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
@@ -194,9 +204,28 @@ pub fn is_asleep(pid: Pid) -> bool {
     all.all(|stat| stat.state != 'R')
 }
 
-/// The PID that an option names.
-pub fn pid(text: &str) -> Result<Pid, String> {
-    text.parse().ok().filter(|&pid| pid > 0).ok_or("a PID is a number above 0".to_string())
+/// All processes of the machine that may be seen.
+pub fn all() -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The processes with this name, in order: the kernel's name for them, the file name of their program as they were started,
+/// or, if none has it, that of the script in an interpreter's command line. Without this process and those that have ended.
+pub fn named(name: &str) -> Vec<Pid> {
+    let short = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(COMM_BYTES)]).into_owned();
+    let word = |pid, number| command_words(pid).into_iter().nth(number).unwrap_or_default();
+    let is_word = |pid: &Pid, number| word(*pid, number).rsplit('/').next() == Some(name);
+    let mut running = all();
+    running.retain(|&pid| pid as u32 != std::process::id() && !has_ended(pid));
+    running.sort();
+    let has_name = |pid: &Pid| is_word(pid, 0) || (self::name(*pid) == short && name.len() <= COMM_BYTES);
+    let found: Vec<Pid> = running.iter().copied().filter(has_name).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    running.retain(|pid| is_word(pid, 1));
+    running
 }
 
 pub fn exists(pid: Pid) -> bool {
@@ -232,10 +261,7 @@ pub fn mapped_files(pid: Pid) -> Vec<String> {
 /// All processes below `root`, `root` itself not included.
 pub fn descendants(root: Pid) -> Vec<Pid> {
     let mut parents = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<Pid>().ok()) else {
-            continue;
-        };
+    for pid in all() {
         if let Some(stat) = Stat::of(pid) {
             parents.insert(pid, stat.parent);
         }

@@ -128,7 +128,7 @@ impl ValueEnum for Processes {
 }
 
 /// 90, 90s, 1.5m, 2h, 200ms
-pub(crate) fn duration(text: &str) -> Result<Duration> {
+pub fn duration(text: &str) -> Result<Duration> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1e-3,

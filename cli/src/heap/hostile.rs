@@ -25,6 +25,7 @@ fn ask_all(memory: &'static Memory) -> usize {
         reader.snapshot(Detail::Sums).is_ok(),
         reader.read_options().is_ok(),
         reader.samples().is_ok(),
+        reader.births().is_ok(),
         reader.rounding_share().is_ok(),
         reader.threads_done(1).is_ok(),
         reader.has_purger().is_ok(),
@@ -33,7 +34,7 @@ fn ask_all(memory: &'static Memory) -> usize {
     1 + answers.into_iter().filter(|&answered| answered).count()
 }
 
-const ALL: usize = 9;
+const ALL: usize = 10;
 
 /// Else the tests below try nothing.
 #[test]

@@ -209,7 +209,7 @@ impl Builder {
         self.place("span_table", 8);
         let version = self.place("version", 8);
         self.put(version, b"9.9.9\0");
-        let profile = self.place("profile", 64);
+        let profile = self.place("profile", 128);
         let stacks = self.place("stacks", 256 * self.constant("sizeof profile_stack"));
         let samples = self.place("samples", 256 * self.constant("sizeof profile_sample"));
         for (field, value) in [

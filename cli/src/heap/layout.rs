@@ -244,10 +244,14 @@ facts! {
     /// The heap profile (src/observe/profile.h).
     ProfileFacts {
         numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
-            stacks = "profile.stacks" upto 8, stacks_used = "profile.stacks_used" upto 8,
+            stacks = "profile.stacks" upto 8, mark = "profile.mark" upto 8, stacks_used = "profile.stacks_used" upto 8,
             samples = "profile.samples" upto 8, levels_used = "profile.levels_used" upto 8,
             sample_address = "profile_sample.address" upto 8, sample_bytes = "profile_sample.bytes" upto 8,
-            sample_objects = "profile_sample.estimated_objects" upto 8, depth = "profile_stack.depth" upto 4,
+            sample_objects = "profile_sample.estimated_objects" upto 8,
+            sample_estimated = "profile_sample.estimated_bytes" upto 8, sample_stack = "profile_sample.stack" upto 4,
+            sample_birth = "profile_sample.birth_ms" upto 4, depth = "profile_stack.depth" upto 4,
+            kept_mark = "profile_stack.kept_mark" upto 8, kept_bytes = "profile_stack.kept_bytes" upto 8,
+            kept_objects = "profile_stack.kept_objects" upto 8,
             total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8;
         arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
             lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8;

@@ -6,7 +6,8 @@
 //!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
-//!  6. target.rs is what the commands see. It limits the time of each question (patience.rs).
+//!  6. target.rs is what the commands see. It limits the time of each question (patience.rs). named.rs finds the process
+//!     that a PID or a name on the command line means.
 //!
 //! The process runs on meanwhile, and may be hostile: every value may be torn, old or a lie. layout.rs checks the tables
 //! of facts, once; every walk is bounded, every index checked, and no table is read whole that the process sizes.
@@ -20,6 +21,7 @@ mod hostile;
 mod image;
 pub mod layout;
 pub mod model;
+pub mod named;
 pub mod patience;
 mod reader;
 pub mod remote;

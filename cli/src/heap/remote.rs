@@ -91,7 +91,7 @@ impl Remote {
         let pid = self.pid;
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => self.forbidden(),
-            _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("no process {pid}"),
+            _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("there is no process {pid}"),
             Some(libc::ESRCH) => self.ended(), // its memory goes before it is a zombie
             _ if self.has_ended() => self.ended(),
             Some(libc::EFAULT) => self.moving(),
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn no_such_process() {
-        assert_eq!(Remote::open(Pid::MAX).err().unwrap().to_string(), format!("no process {}", Pid::MAX));
+        assert_eq!(Remote::open(Pid::MAX).err().unwrap().to_string(), format!("there is no process {}", Pid::MAX));
         assert!(Remote::open(2).map_or_else(|error| error.to_string(), |_| String::new()).contains("PID 2 "));
     }
 

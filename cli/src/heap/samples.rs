@@ -16,15 +16,40 @@ fn totals(facts: &ProfileFacts, record: &[u8], at: Field) -> Totals {
     Totals { objects: facts.total_objects.of(total), bytes: facts.total_bytes.of(total) }
 }
 
-fn stack(facts: &ProfileFacts, record: &[u8]) -> SampledStack {
+/// What the stack held at the library's high-water mark of this number: kept, or what it holds now.
+fn at_mark(facts: &ProfileFacts, mark: u64, record: &[u8], allocated: Totals, freed: Totals) -> Totals {
+    if facts.kept_mark.of(record) == mark {
+        return Totals { objects: facts.kept_objects.of(record), bytes: facts.kept_bytes.of(record) };
+    }
+    Totals {
+        objects: allocated.objects.saturating_sub(freed.objects),
+        bytes: allocated.bytes.saturating_sub(freed.bytes),
+    }
+}
+
+fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> SampledStack {
     let depth = facts.depth.of(record).min(facts.callers_most) as usize;
     let lifetimes = 0..facts.lifetimes_count as usize;
+    let [allocated, freed] = [facts.allocated, facts.freed].map(|at| totals(facts, record, at));
     SampledStack {
-        allocated: totals(facts, record, facts.allocated),
-        freed: totals(facts, record, facts.freed),
+        number,
+        allocated,
+        freed,
+        peak: at_mark(facts, mark, record, allocated, freed),
         lifetimes: lifetimes.map(|number| facts.lifetimes.element(record, number, 4)).collect(),
         callers: (0..depth).map(|number| facts.callers.element(record, number, 8)).collect(),
     }
+}
+
+/// A live sample: when its block was allocated, and where.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Birth {
+    /// Its number in the table of stacks.
+    pub stack: u64,
+    /// By the library's clock (os_now_ms), which begins again after 49 days.
+    pub birth_ms: u32,
+    /// What the sample stands for.
+    pub estimated_bytes: u64,
 }
 
 /// Fewer live samples than this say nothing.
@@ -47,22 +72,42 @@ impl Reader {
         Ok(())
     }
 
-    /// The part of live blocks' bytes that was not asked for, by the samples that are live; None: there are too few.
-    pub fn rounding_share(&self) -> Result<Option<f64>> {
+    /// Calls `look` with the record of each live sample.
+    fn each_live(&self, mut look: impl FnMut(&[u8])) -> Result<()> {
         let facts = &self.layout.profile;
         let (samples, levels) = (self.profile_number(facts.samples)?, self.profile_number(facts.levels_used)?);
         if samples == 0 || levels == 0 {
-            return Ok(None);
+            return Ok(());
         }
         let count = facts.least_samples * ((1 << levels.min(16)) - 1);
-        let (mut blocks, mut asked, mut live) = (0.0, 0.0, 0);
         self.each_record(samples, facts.sample_size, count.min(SAMPLES_MAX), |sample| {
             if facts.sample_address.of(sample) > 1 {
-                let (weight, bytes) = (facts.sample_objects.of(sample) as f64, facts.sample_bytes.of(sample));
-                blocks += weight * self.block_bytes_for(bytes) as f64;
-                asked += weight * bytes as f64;
-                live += 1;
+                look(sample);
             }
+        })
+    }
+
+    /// The live samples.
+    pub fn births(&self) -> Result<Vec<Birth>> {
+        let (facts, mut births) = (&self.layout.profile, Vec::new());
+        self.each_live(|sample| {
+            births.push(Birth {
+                stack: facts.sample_stack.of(sample),
+                birth_ms: facts.sample_birth.of(sample) as u32,
+                estimated_bytes: facts.sample_estimated.of(sample),
+            });
+        })?;
+        Ok(births)
+    }
+
+    /// The part of live blocks' bytes that was not asked for, by the samples that are live; None: there are too few.
+    pub fn rounding_share(&self) -> Result<Option<f64>> {
+        let (facts, mut blocks, mut asked, mut live) = (&self.layout.profile, 0.0, 0.0, 0);
+        self.each_live(|sample| {
+            let (weight, bytes) = (facts.sample_objects.of(sample) as f64, facts.sample_bytes.of(sample));
+            blocks += weight * self.block_bytes_for(bytes) as f64;
+            asked += weight * bytes as f64;
+            live += 1;
         })?;
         let share = 1.0 - asked / blocks;
         Ok((live >= SAMPLES_MIN && (0.0..=1.0).contains(&share)).then_some(share))
@@ -72,17 +117,20 @@ impl Reader {
     pub fn samples(&self) -> Result<Sampled> {
         let facts = &self.layout.profile;
         let (at, used) = (self.profile_number(facts.stacks)?, self.profile_number(facts.stacks_used)?);
-        let pid = self.pid();
+        let (pid, interval) = (self.pid(), self.profile_number(facts.wanted_bytes)?);
         ensure!(
-            at != 0,
+            at != 0 || interval != 0,
             "PID {pid} has no heap profile: `hakmem profile start {pid}` begins one, or start it with HAKMEM_PROFILE=1"
         );
-        let mut stacks = Vec::new();
-        self.each_record(at, facts.stack_size, used.min(facts.stacks_most), |record| {
-            stacks.extend(Some(stack(facts, record)).filter(|stack| stack.allocated != Totals::default()));
+        let (mut stacks, mut number, mark) = (Vec::new(), 0, self.profile_number(facts.mark)?);
+        let used = if at == 0 { 0 } else { used.min(facts.stacks_most) }; // the tables are made for the first sample
+        self.each_record(at, facts.stack_size, used, |record| {
+            stacks
+                .extend(Some(stack(facts, number, mark, record)).filter(|stack| stack.allocated != Totals::default()));
+            number += 1;
         })?;
         Ok(Sampled {
-            interval: self.profile_number(facts.wanted_bytes)?,
+            interval,
             dropped: self.profile_number(facts.dropped)?,
             stacks,
             areas: self.remote.mappings(false)?,

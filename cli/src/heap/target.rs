@@ -4,6 +4,7 @@
 use super::model::*;
 use super::patience::{self, within};
 use super::reader::{Detail, Reader};
+use super::samples::Birth;
 use super::steer::Purged;
 use crate::profile::Sampled;
 use anyhow::{ensure, Result};
@@ -115,6 +116,11 @@ impl Target {
     /// What was sampled so far.
     pub fn samples(&self) -> Result<Sampled> {
         self.ask(Reader::samples)
+    }
+
+    /// The live samples.
+    pub fn births(&self) -> Result<Vec<Birth>> {
+        self.ask(Reader::births)
     }
 
     /// Bytes between two samples now, on average; 0: there are none.

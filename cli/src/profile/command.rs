@@ -5,11 +5,12 @@
 // SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
+use crate::heap::named::{process_or_file, Named};
 use crate::heap::steer::parse_number;
 use anyhow::{bail, ensure, Context, Result};
 use hakmem_base::files;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use hakmem_base::say;
 use hakmem_base::table::Style;
 use serde_json::json;
@@ -27,7 +28,7 @@ enum Action {
     /// Start to sample new allocations
     Start {
         /// A process that runs HAKMEM
-        #[arg(value_parser = proc::pid)]
+        #[arg(value_name = "PID|NAME", value_parser = Named)]
         pid: Pid,
         /// Mean number of bytes between two samples
         #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
@@ -36,7 +37,7 @@ enum Action {
     /// Stop sampling; the samples stay, and their frees are still recorded
     Stop {
         /// The process
-        #[arg(value_parser = proc::pid)]
+        #[arg(value_name = "PID|NAME", value_parser = Named)]
         pid: Pid,
     },
     /// Write the profile so far
@@ -55,17 +56,17 @@ enum Action {
 #[derive(clap::Args)]
 struct Source {
     /// A process that runs HAKMEM, or a file from `profile dump` or HAKMEM_PROFILE_FILE
-    #[arg(value_name = "PID|FILE")]
+    #[arg(value_name = "PID|NAME|FILE")]
     source: String,
     #[command(flatten)]
     symbols: Symbols,
 }
 
 #[derive(clap::Args)]
-struct Symbols {
+pub struct Symbols {
     /// Directory with separate debug files; can be repeated
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/lib/debug")]
-    debug_directory: Vec<PathBuf>,
+    pub debug_directory: Vec<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -134,14 +135,11 @@ impl Source {
     }
 }
 
-/// A number is a process, unless there is such a file and no such process.
 fn read_profile(source: &str, symbols: &Symbols) -> Result<Profile> {
     let directories = &symbols.debug_directory;
-    match source.parse::<Pid>() {
-        Ok(pid) if !Path::new(source).exists() || Path::new(&format!("/proc/{pid}")).exists() => {
-            read::process(pid, directories)
-        }
-        _ => read::file(Path::new(source), directories).with_context(|| source.to_string()),
+    match process_or_file(source)? {
+        Some(pid) => read::process(pid, directories),
+        None => read::file(Path::new(source), directories).with_context(|| source.to_string()),
     }
 }
 
@@ -261,7 +259,7 @@ pub fn profile(options: &ProfileOptions) -> Result<ExitCode> {
             let path = output.clone().unwrap_or_else(|| format!("{name}.{}.pb.gz", profile.pid).into());
             files::write(&path, formatted(&profile, format, (Metric::InuseSpace, 20))?)?;
             let place = if print::is_stdout(&path) { "stdout".into() } else { path.to_string_lossy() };
-            print::note(&format!("{place}: {}", text::headline(&profile)));
+            print::note(&format!("{place}: {}", text::headline(&profile, Metric::InuseSpace)));
         }
     }
     Ok(ExitCode::SUCCESS)

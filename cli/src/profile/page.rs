@@ -54,7 +54,7 @@ fn date(time_ns: i64) -> String {
 /// How the frames of one graph look.
 struct Look<'a> {
     metric: usize,
-    units: [&'static str; 4],
+    units: [&'static str; Metric::COUNT],
     class: &'a dyn Fn(&Node) -> String,
     title: &'a dyn Fn(&Node) -> String,
 }
@@ -177,7 +177,7 @@ fn sites_table(profile: &Profile, metric: Metric) -> Markup {
     let share_title = format!("of {}", metric.title());
     let table = html! {
         table class="sortable sites" {
-            (titles(["site", &share_title, "in use", "blocks", "allocated", "blocks", "freed after"]))
+            (titles(["site", &share_title, "in use", "blocks", "allocated", "blocks", "at the peak", "blocks", "freed after"]))
             tbody {
                 @for site in all.iter().take(ROWS) {
                     tr {
@@ -235,7 +235,7 @@ pub fn profile(profile: &Profile, metric: Metric) -> String {
     let mut lead = vec![remark(profile) + "."];
     lead.extend(profile.notes.iter().map(|note| format!("{note}.")));
     let body = html! { (flame(profile, metric)) (sites_table(profile, metric)) (lifetimes(profile)) };
-    page(&headline(profile), &format!("Heap profile · {}", date(profile.time_ns)), &lead, body)
+    page(&headline(profile, metric), &format!("Heap profile · {}", date(profile.time_ns)), &lead, body)
 }
 
 pub fn difference(before: &Profile, after: &Profile, metric: Metric) -> String {
@@ -256,11 +256,11 @@ pub fn difference(before: &Profile, after: &Profile, metric: Metric) -> String {
         }
     };
     let title = |node: &Node| {
-        let [_, old, new, _] = node.values;
+        let [_, old, new, ..] = node.values;
         let (old, new) = (metric.text(old), metric.text(new));
         format!("{} {}: {old} before, {new} after", node.name, signed(metric, growth(node)))
     };
-    let look = Look { metric: 0, units: [metric.unit(); 4], class: &class, title: &title };
+    let look = Look { metric: 0, units: [metric.unit(); Metric::COUNT], class: &class, title: &title };
     let all = changes(before, after, metric);
     let row = |change: &Change| {
         let growth = change.growth();

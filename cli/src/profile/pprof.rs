@@ -1,7 +1,7 @@
 //! The file format of profiles: pprof's protobuf, gzip.
 //!
 //! Sample types are alloc_objects, alloc_space, inuse_objects and inuse_space, as Go's and gperftools' heap profiles have
-//! them. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
+//! them, and peak_objects and peak_space: what was in use when the program held most. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
 //! a numeric label "lifetime" in nanoseconds: the lower end of the range. What pprof has no field for is in comments.
 //! Profiles of others are read as far as they have these sample types.
 // SPDX-License-Identifier: MIT
@@ -17,8 +17,15 @@ use std::io::{Read, Write};
 #[rustfmt::skip] // as prost-build writes it, from profile.proto
 mod proto;
 
-/// In the order they are written.
-const TYPES: [Metric; 4] = [Metric::AllocObjects, Metric::AllocSpace, Metric::InuseObjects, Metric::InuseSpace];
+/// In the order they are written. Profiles of others lack the last two.
+const TYPES: [Metric; Metric::COUNT] = [
+    Metric::AllocObjects,
+    Metric::AllocSpace,
+    Metric::InuseObjects,
+    Metric::InuseSpace,
+    Metric::PeakObjects,
+    Metric::PeakSpace,
+];
 /// The largest unpacked profile: a few KiB could unpack to any size.
 const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
@@ -99,9 +106,9 @@ fn samples(stack: &Stack, tables: &mut Tables) -> Vec<proto::Sample> {
     let location_id: Vec<u64> = stack.places.iter().map(|place| *place as u64 + 1).collect();
     let number = |value: u64| value.min(i64::MAX as u64) as i64;
     let mut samples = Vec::new();
-    if stack.live != Totals::default() {
-        let (objects, bytes) = (number(stack.live.objects), number(stack.live.bytes));
-        let value = vec![objects, bytes, objects, bytes];
+    if stack.live != Totals::default() || stack.peak != Totals::default() {
+        let [live, peak] = [stack.live, stack.peak].map(|one| [number(one.objects), number(one.bytes)]);
+        let value = [live, live, peak].concat();
         samples.push(proto::Sample { location_id: location_id.clone(), value, label: Vec::new() });
     }
     for lifetime in &stack.lifetimes {
@@ -112,7 +119,7 @@ fn samples(stack: &Stack, tables: &mut Tables) -> Vec<proto::Sample> {
         });
         samples.push(proto::Sample {
             location_id: location_id.clone(),
-            value: vec![number(lifetime.freed.objects), number(lifetime.freed.bytes), 0, 0],
+            value: vec![number(lifetime.freed.objects), number(lifetime.freed.bytes), 0, 0, 0, 0],
             label: label.into_iter().collect(),
         });
     }
@@ -165,7 +172,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile> {
 /// Where the numbers of a sample are, and of its values which is which.
 struct Reader<'a> {
     from: &'a proto::Profile,
-    values: [usize; 4],
+    values: [Option<usize>; Metric::COUNT],
     places: HashMap<u64, usize>,
 }
 
@@ -174,10 +181,9 @@ fn text(from: &proto::Profile, number: i64) -> &str {
 }
 
 fn decode(from: &proto::Profile) -> Result<Profile> {
-    let mut values = [0; 4];
-    for (value, metric) in values.iter_mut().zip(TYPES) {
-        let at = from.sample_type.iter().position(|one| text(from, one.r#type) == metric.name());
-        *value = at.with_context(|| format!("is no heap profile: it has no {}", metric.name()))?;
+    let values = TYPES.map(|metric| from.sample_type.iter().position(|one| text(from, one.r#type) == metric.name()));
+    if let Some(at) = values[..4].iter().position(Option::is_none) {
+        bail!("is no heap profile: it has no {}", TYPES[at].name());
     }
     let mut profile = Profile {
         time_ns: from.time_nanos,
@@ -227,10 +233,11 @@ impl Reader<'_> {
             let place = |id: &u64| self.places.get(id).copied().with_context(|| format!("has no location {id}"));
             let places = sample.location_id.iter().map(place).collect::<Result<Vec<_>>>()?;
             let at = *known.entry(places.clone()).or_insert_with(|| {
-                stacks.push(Stack { places, live: Totals::default(), lifetimes: Vec::new() });
+                stacks.push(Stack { places, live: Totals::default(), peak: Totals::default(), lifetimes: Vec::new() });
                 stacks.len() - 1
             });
-            let [objects, bytes, live_objects, live_bytes] = self.numbers(sample)?;
+            let [objects, bytes, live_objects, live_bytes, peak_objects, peak_bytes] = self.numbers(sample)?;
+            stacks[at].peak += Totals { objects: peak_objects, bytes: peak_bytes };
             stacks[at].live += Totals { objects: live_objects, bytes: live_bytes };
             let freed =
                 Totals { objects: objects.saturating_sub(live_objects), bytes: bytes.saturating_sub(live_bytes) };
@@ -243,9 +250,9 @@ impl Reader<'_> {
         Ok(stacks)
     }
 
-    fn numbers(&self, sample: &proto::Sample) -> Result<[u64; 4]> {
+    fn numbers(&self, sample: &proto::Sample) -> Result<[u64; Metric::COUNT]> {
         ensure!(sample.value.len() == self.from.sample_type.len(), "has a sample of {} values", sample.value.len());
-        let numbers = self.values.map(|at| sample.value[at]);
+        let numbers = self.values.map(|at| at.map_or(0, |at| sample.value[at]));
         if numbers.iter().any(|&number| number < 0) {
             bail!("has a negative value; it is a difference, not a profile");
         }
@@ -280,12 +287,13 @@ mod tests {
                 Stack {
                     places: vec![0, 1],
                     live: totals(3, 300),
+                    peak: totals(4, 800),
                     lifetimes: vec![
                         Lifetime { at_least_ns: Some(0), freed: totals(1, 10) },
                         Lifetime { at_least_ns: Some(1000), freed: totals(2, 20) },
                     ],
                 },
-                Stack { places: vec![1], live: totals(1, u64::MAX >> 1), lifetimes: vec![] },
+                Stack { places: vec![1], live: totals(1, u64::MAX >> 1), peak: totals(4, 800), lifetimes: vec![] },
             ],
         }
     }

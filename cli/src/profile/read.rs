@@ -2,7 +2,7 @@
 //! (HAKMEM_PROFILE_FILE).
 //!
 //! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
-//! lived how long, and the return addresses; then the process's mappings. So the program needs to know no names.
+//! lived how long, and the return addresses; behind it one for what was live at the peak; then the process's mappings. So the program needs to know no names.
 // SPDX-License-Identifier: MIT
 
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
@@ -10,7 +10,7 @@ use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
-use hakmem_base::proc::Pid;
+use hakmem_base::proc::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ const NAMING: Duration = Duration::from_secs(600);
 const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
-const OBJECT: u64 = 65536;
+pub const OBJECT: u64 = 65536;
 
 /// The library's tables (src/observe/profile.h).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Sampled {
     /// Mean bytes between samples; 0: there are none any more.
     pub interval: u64,
@@ -37,9 +37,13 @@ pub struct Sampled {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SampledStack {
+    /// In the library's table; 0 if it comes from a file.
+    pub number: u64,
     /// Objects are in parts of one.
     pub allocated: Totals,
     pub freed: Totals,
+    /// Live when the program held most.
+    pub peak: Totals,
     /// Samples that lived less than 1, 2, 4, … ms.
     pub lifetimes: Vec<u64>,
     /// Return addresses, the inmost first.
@@ -112,7 +116,7 @@ fn profile_of(sampled: Sampled) -> Profile {
         let live =
             Totals { objects: stack.allocated.objects - freed.objects, bytes: stack.allocated.bytes - freed.bytes };
         let lifetimes = lifetimes(whole(freed), &stack.lifetimes);
-        profile.stacks.push(Stack { places, live: whole(live), lifetimes });
+        profile.stacks.push(Stack { places, live: whole(live), peak: whole(stack.peak), lifetimes });
     }
     profile
 }
@@ -156,15 +160,21 @@ fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
 }
 
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
-    let sampled = Target::attach(pid)?.samples()?;
+    let mut profile = stacks_of(pid, Target::attach(pid)?.samples()?, directories);
+    sites::join_equal(&mut profile);
+    drop_unused(&mut profile);
+    Ok(profile)
+}
+
+/// With names, and a stack for each that was sampled, in the same order.
+pub fn stacks_of(pid: Pid, sampled: Sampled, directories: &[PathBuf]) -> Profile {
     let mut profile = profile_of(sampled);
     profile.pid = pid as u64;
-    profile.command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_string();
+    profile.command = proc::name(pid);
     profile.time_ns = now_ns(SystemTime::now());
     let mut profile = named(profile, pid, directories);
     sites::cut_allocator(&mut profile);
-    drop_unused(&mut profile);
-    Ok(profile)
+    profile
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
@@ -196,7 +206,13 @@ fn stack_of(line: &str) -> Option<SampledStack> {
     let freed = Totals { objects: number()?, bytes: number()? };
     let lifetimes = words.next()?.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?;
     let callers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect::<Option<_>>()?;
-    Some(SampledStack { allocated, freed, lifetimes, callers })
+    Some(SampledStack { number: 0, allocated, freed, peak: Totals::default(), lifetimes, callers })
+}
+
+/// "OBJECTS BYTES"
+fn totals_of(text: &str) -> Option<Totals> {
+    let (objects, bytes) = text.split_once(' ')?;
+    Some(Totals { objects: objects.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
 /// What a program wrote at its end.
@@ -213,6 +229,11 @@ fn parse(text: &str) -> Result<Profile> {
             "interval" => sampled.interval = number()?,
             "dropped" => sampled.dropped = number()?,
             "stack" => sampled.stacks.push(stack_of(value).with_context(|| format!("is damaged: {line}"))?),
+            "peak" => {
+                let last = sampled.stacks.last_mut().zip(totals_of(value));
+                let (stack, peak) = last.with_context(|| format!("is damaged: {line}"))?;
+                stack.peak = peak;
+            }
             _ => {} // a later version's, or of a command's name with line breaks
         }
     }
@@ -242,6 +263,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     profile.time_ns = now_ns(written);
     symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
     sites::cut_allocator(&mut profile);
+    sites::join_equal(&mut profile);
     drop_unused(&mut profile);
     let changed = profile.modules.iter().filter(|module| changed_since(module, written));
     let notes: Vec<_> =
@@ -255,7 +277,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "hakmem profile 1\ncommand a b\npid 7\ninterval 1000\ndropped 2\n\
-        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\nstack 0 0 65536 10 0\nmaps\n\
+        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\npeak 131072 2500\nstack 0 0 65536 10 0\nmaps\n\
         1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
         2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
         7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";
@@ -267,6 +289,7 @@ mod tests {
         assert!(profile.notes[0].starts_with("2 samples"));
         let stack = &profile.stacks[0];
         assert_eq!(stack.live, Totals { objects: 1, bytes: 2000 });
+        assert_eq!(stack.peak, Totals { objects: 2, bytes: 2500 });
         let quarter = Lifetime { at_least_ns: Some(0), freed: Totals { objects: 0, bytes: 250 } };
         let rest = Lifetime { at_least_ns: Some(2_000_000), freed: Totals { objects: 2, bytes: 750 } };
         assert_eq!(stack.lifetimes, [quarter, rest]);
@@ -283,7 +306,13 @@ mod tests {
 
     #[test]
     fn damaged_texts_are_refused() {
-        for (from, to) in [("196608", "x"), ("0x1011", "1011"), ("profile 1\n", "profile 2\n"), ("\nmaps\n", "\n")] {
+        for (from, to) in [
+            ("196608", "x"),
+            ("0x1011", "1011"),
+            ("profile 1\n", "profile 2\n"),
+            ("\nmaps\n", "\n"),
+            ("131072 2500", "1"),
+        ] {
             assert!(parse(&TEXT.replacen(from, to, 1)).is_err(), "{from} to {to}");
         }
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
@@ -295,6 +324,7 @@ mod tests {
         hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             sites::cut_allocator(&mut profile);
+            sites::join_equal(&mut profile);
             drop_unused(&mut profile);
             crate::profile::tests::show(&profile);
         });

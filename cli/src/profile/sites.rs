@@ -14,6 +14,8 @@ pub struct Site {
     pub frame: Frame,
     pub module: String,
     pub in_use: Totals,
+    /// In use when the program held most.
+    pub peak: Totals,
     pub allocated: Totals,
     pub lifetimes: Vec<Lifetime>,
     /// The callers in the stack that weighs most, the nearest first.
@@ -27,6 +29,8 @@ impl Site {
             Metric::InuseObjects => self.in_use.objects,
             Metric::AllocSpace => self.allocated.bytes,
             Metric::AllocObjects => self.allocated.objects,
+            Metric::PeakSpace => self.peak.bytes,
+            Metric::PeakObjects => self.peak.objects,
         }
     }
 }
@@ -106,21 +110,28 @@ fn is_allocator(function: &str) -> bool {
 /// Allocator functions are that near the top.
 const TOP: usize = 24;
 
-/// Cuts what is the allocator's off the top of stacks, and joins stacks that are equal then.
+/// Cuts what is the allocator's off the top of stacks.
 pub fn cut_allocator(profile: &mut Profile) {
     let own = |module: Option<&Module>| module.is_some_and(|module| module.name().starts_with("libhakmem"));
     let is_cut: Vec<bool> = (profile.places.iter())
         .map(|place| own(profile.module(place)) || place.frames.iter().any(|frame| is_allocator(&frame.function)))
         .collect();
-    let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::<Vec<usize>, usize>::new());
-    for mut stack in std::mem::take(&mut profile.stacks) {
+    for stack in &mut profile.stacks {
         let top = stack.places.len().min(TOP);
         let cut = stack.places[..top].iter().rposition(|&place| is_cut[place]).map_or(0, |at| at + 1);
         stack.places.drain(..cut);
+    }
+}
+
+/// Joins stacks that are equal now that the allocator's part is gone.
+pub fn join_equal(profile: &mut Profile) {
+    let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::<Vec<usize>, usize>::new());
+    for stack in std::mem::take(&mut profile.stacks) {
         match known.get(&stack.places) {
             Some(&at) => {
                 let same: &mut Stack = &mut stacks[at];
                 same.live += stack.live;
+                same.peak += stack.peak;
                 add_lifetimes(&mut same.lifetimes, &stack.lifetimes);
             }
             None => {
@@ -132,29 +143,35 @@ pub fn cut_allocator(profile: &mut Profile) {
     profile.stacks = stacks;
 }
 
+/// The line that a stack counts for, its module, and its callers, the nearest first.
+pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Frame>) {
+    let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
+    let at = site_of(&frames);
+    let none = || Frame { function: "(no call stack)".into(), file: String::new(), line: 0 };
+    let frame = frames.get(at).cloned().unwrap_or_else(none);
+    let callers = frames.into_iter().skip(at + 1).take_while(|frame| !is_start(frame)).collect();
+    (frame, modules.get(at).copied().flatten(), callers)
+}
+
 /// Largest first.
 pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
     let mut sites: HashMap<(String, String, u64), (Site, u64)> = HashMap::new();
     for stack in &profile.stacks {
-        let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
-        let at = site_of(&frames);
-        let none = || Frame { function: "(no call stack)".into(), file: String::new(), line: 0 };
-        let frame = frames.get(at).cloned().unwrap_or_else(none);
-        let module = modules.get(at).copied().flatten();
+        let (frame, module, callers) = site(profile, stack);
         let key = (frame.function.clone(), frame.file.clone(), frame.line);
         let module = module.map_or(String::new(), |number| profile.modules[number].name().to_string());
         let (site, most) = sites.entry(key).or_insert_with(|| {
-            let (in_use, allocated) = (Totals::default(), Totals::default());
-            (Site { frame, module, in_use, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
+            let [in_use, peak, allocated] = [Totals::default(); 3];
+            (Site { frame, module, in_use, peak, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
         });
         site.in_use += stack.live;
+        site.peak += stack.peak;
         site.allocated += stack.allocated();
         add_lifetimes(&mut site.lifetimes, &stack.lifetimes);
         let value = stack.value(metric);
         if value > *most || site.callers.is_empty() {
             *most = value;
-            let callers = frames.into_iter().skip(at + 1);
-            site.callers = callers.take_while(|frame| !is_start(frame)).collect();
+            site.callers = callers;
         }
     }
     let mut sites: Vec<Site> = sites.into_values().map(|(site, _)| site).collect();

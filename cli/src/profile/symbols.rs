@@ -47,8 +47,8 @@ struct Symbol {
 }
 
 /// What the files of one module say.
-struct Names {
-    build_id: String,
+pub struct Names {
+    pub build_id: String,
     /// Offset in the file, bytes, and the address they are linked to.
     segments: Vec<(u64, u64, u64)>,
     /// By address, none twice.
@@ -69,7 +69,7 @@ fn has_dwarf(file: &object::File) -> bool {
 }
 
 /// DIRECTORY/.build-id/xx/yyy.debug
-fn by_build_id(directory: &Path, id: &str) -> Option<PathBuf> {
+pub fn by_build_id(directory: &Path, id: &str) -> Option<PathBuf> {
     (id.is_ascii() && id.len() > 2)
         .then(|| directory.join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..])))
 }
@@ -134,7 +134,7 @@ fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
 
 impl Names {
     /// `path` can be opened, `mapped` is its name in the process.
-    fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
+    pub fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
         let bytes = files::read_regular(path, FILE_MAX).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments = file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect();
@@ -168,6 +168,11 @@ impl Names {
         else {
             return Vec::new();
         };
+        self.at(address)
+    }
+
+    /// The functions at an address that they are linked to, the inmost first.
+    pub fn at(&self, address: u64) -> Vec<Frame> {
         let frames = self.inlined(address);
         if !frames.is_empty() {
             return frames;

@@ -85,16 +85,24 @@ pub fn share(value: u64, of: u64) -> String {
     format!("{:.1} %", value as f64 * 100.0 / of as f64)
 }
 
+/// What was held: now, or at the peak if that is what the metric is about.
+fn held_metrics(metric: Metric) -> [Metric; 2] {
+    match metric {
+        Metric::PeakSpace | Metric::PeakObjects => [Metric::PeakSpace, Metric::PeakObjects],
+        _ => [Metric::InuseSpace, Metric::InuseObjects],
+    }
+}
+
 /// The first line of everything that shows a profile.
-pub fn headline(profile: &Profile) -> String {
-    let (bytes, blocks) = (profile.total(Metric::InuseSpace), profile.total(Metric::InuseObjects));
-    let state = if profile.at_exit { "leaked (in use at exit)" } else { "in use" };
-    format!(
-        "{}: {} {state} in about {} blocks",
-        profile.subject(),
-        Metric::InuseSpace.text(bytes),
-        Metric::InuseObjects.text(blocks)
-    )
+pub fn headline(profile: &Profile, metric: Metric) -> String {
+    let [space, objects] = held_metrics(metric);
+    let (bytes, blocks) = (profile.total(space), profile.total(objects));
+    let state = match (space, profile.at_exit) {
+        (Metric::PeakSpace, _) => "in use at the peak",
+        (_, true) => "leaked (in use at exit)",
+        _ => "in use",
+    };
+    format!("{}: {} {state} in about {} blocks", profile.subject(), space.text(bytes), objects.text(blocks))
 }
 
 pub fn remark(profile: &Profile) -> String {
@@ -111,7 +119,7 @@ pub fn remark(profile: &Profile) -> String {
 }
 
 /// Rows of cells, the last column left-aligned, each row with a dim line below it.
-fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> String {
+pub fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> String {
     let cells = || rows.iter().map(|row| &row.0);
     let length = |text: &str| text.chars().count();
     let width =
@@ -142,7 +150,7 @@ fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> Strin
     text
 }
 
-fn callers(callers: &[Frame]) -> String {
+pub fn callers(callers: &[Frame]) -> String {
     let names: Vec<String> = callers.iter().take(4).map(|frame| format!("← {}", named(frame))).collect();
     names.join(" ")
 }
@@ -152,17 +160,29 @@ fn notes(profile: &Profile) -> String {
 }
 
 pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {
+    let mut text = sites_text(profile, metric, top, style);
+    if metric == Metric::InuseSpace && profile.has_peak() {
+        let peak = profile.total(Metric::PeakSpace);
+        let _ =
+            writeln!(text, "At the peak {} were in use: `--metric peak_space` shows where.", say::bytes(peak as f64));
+    }
+    text
+}
+
+/// Without a hint to another metric.
+pub fn sites_text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {
     let sites = sites(profile, metric);
     let total = profile.total(metric);
-    let mut text = format!("{}\n{}\n{}\n", headline(profile), remark(profile), notes(profile));
+    let mut text = format!("{}\n{}\n{}\n", headline(profile, metric), remark(profile), notes(profile));
     if sites.is_empty() {
         return text + "No sample yet.\n";
     }
     let shown = sites.iter().filter(|site| site.value(metric) > 0).take(top);
+    let [space, objects] = held_metrics(metric);
     let row = |site: &Site| {
         let cells = vec![
-            Metric::InuseSpace.text(site.in_use.bytes),
-            Metric::InuseObjects.text(site.in_use.objects),
+            space.text(site.value(space)),
+            objects.text(site.value(objects)),
             Metric::AllocSpace.text(site.allocated.bytes),
             typical_lifetime(&site.lifetimes),
             share(site.value(metric), total),
@@ -172,7 +192,11 @@ pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> Stri
     };
     let rows: Vec<_> = shown.map(row).collect();
     let share_title = format!("of {}", metric.title());
-    let left = if profile.at_exit { "leaked" } else { "in use" };
+    let left = match (space, profile.at_exit) {
+        (Metric::PeakSpace, _) => "at the peak",
+        (_, true) => "leaked",
+        _ => "in use",
+    };
     text += &table(&[left, "blocks", "allocated", "freed after", &share_title, "site"], &rows, style);
     let rest = sites.iter().filter(|site| site.value(metric) > 0).count() - rows.len();
     if rest > 0 {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 pub struct Node {
     pub name: String,
     pub module: Option<usize>,
-    /// By metric; or of two profiles: what is drawn, before, after, 0.
-    pub values: [u64; 4],
+    /// By metric; or of two profiles: what is drawn, before, after, zeros.
+    pub values: [u64; Metric::COUNT],
     pub depth: usize,
     children: Vec<usize>,
 }
@@ -30,11 +30,11 @@ pub fn names(profile: &Profile, stack: &Stack) -> Vec<(String, Option<usize>)> {
 
 impl Tree {
     fn new() -> Tree {
-        let all = Node { name: "all".into(), module: None, values: [0; 4], depth: 0, children: Vec::new() };
+        let all = Node { name: "all".into(), module: None, values: [0; Metric::COUNT], depth: 0, children: Vec::new() };
         Tree { nodes: vec![all], known: HashMap::new() }
     }
 
-    fn add(&mut self, names: Vec<(String, Option<usize>)>, values: [u64; 4]) {
+    fn add(&mut self, names: Vec<(String, Option<usize>)>, values: [u64; Metric::COUNT]) {
         let mut at = 0;
         self.weigh(at, values);
         for (name, module) in names {
@@ -46,7 +46,7 @@ impl Tree {
         }
     }
 
-    fn weigh(&mut self, at: usize, values: [u64; 4]) {
+    fn weigh(&mut self, at: usize, values: [u64; Metric::COUNT]) {
         for (sum, value) in self.nodes[at].values.iter_mut().zip(values) {
             *sum = sum.saturating_add(value);
         }
@@ -55,7 +55,7 @@ impl Tree {
     fn child(&mut self, parent: usize, name: String, module: Option<usize>) -> usize {
         let (new, depth) = (self.nodes.len(), self.nodes[parent].depth + 1);
         self.known.insert((parent, name.clone()), new);
-        self.nodes.push(Node { name, module, values: [0; 4], depth, children: Vec::new() });
+        self.nodes.push(Node { name, module, values: [0; Metric::COUNT], depth, children: Vec::new() });
         self.nodes[parent].children.push(new);
         new
     }
@@ -80,15 +80,16 @@ impl Tree {
             }
         }
         let mut tree = Tree::new();
-        both.into_iter().for_each(|(names, [old, new])| tree.add(names, [old.max(new), old, new, 0]));
+        both.into_iter().for_each(|(names, [old, new])| tree.add(names, [old.max(new), old, new, 0, 0, 0]));
         tree
     }
 
     /// Those that are at least this part of the whole by any measure, each before what it called, the largest first.
     pub fn in_order(&self, least: f64) -> Vec<&Node> {
         let whole = self.nodes[0].values;
-        let is_seen =
-            |node: &Node| (0..4).any(|i| node.values[i] > 0 && node.values[i] as f64 >= whole[i] as f64 * least);
+        let is_seen = |node: &Node| {
+            (0..Metric::COUNT).any(|i| node.values[i] > 0 && node.values[i] as f64 >= whole[i] as f64 * least)
+        };
         let (mut order, mut open) = (Vec::new(), vec![0]);
         while let Some(at) = open.pop() {
             let node = &self.nodes[at];

@@ -1,0 +1,414 @@
+//! `hakmem leak`: which lines let a running program grow, and how fast.
+//!
+//!  1. Sampling is switched on if it is not, and off again at the end.
+//!  2. In the first third of the time short-lived blocks end. In the rest the library's tables are read READINGS times.
+//!  3. What a site's live bytes grew by between two readings is one observation. Growth over the whole time is its rate,
+//!     and the scatter of the observations says how far chance can be off: see `Rate`.
+//!  4. How much the heap as a whole grew is read exactly, so that sites that only replace older blocks are told apart.
+// SPDX-License-Identifier: MIT
+
+use super::command::{interval, Symbols};
+use super::text::{callers, named, share, table};
+use super::{read, sites, Frame, Profile, Sampled, SampledStack};
+use crate::heap::named::Named;
+use crate::heap::samples::Birth;
+use crate::heap::Target;
+use anyhow::{ensure, Result};
+use hakmem_base::print;
+use hakmem_base::proc::Pid;
+use hakmem_base::say;
+use hakmem_base::signals;
+use hakmem_base::table::Style;
+use hakmem_compare::compare::duration;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Observations of a site's growth, if nobody interrupts, and the least to judge by.
+const READINGS: u32 = 20;
+const READINGS_MIN: usize = 5;
+/// Bytes between samples if no profile is on: a leak of 1 MiB/s is sampled 16 times a second, at about 1 µs each.
+const BYTES: u64 = 64 << 10;
+
+#[derive(clap::Args)]
+pub struct LeakOptions {
+    /// A process that runs HAKMEM
+    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    pid: Pid,
+    /// How long to look, as in 30s or 5m; Ctrl-C shows what is known so far
+    #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    time: Duration,
+    /// Mean number of bytes between two samples [default: 64K, or that of the profile that is on]
+    #[arg(long, value_name = "N", value_parser = interval)]
+    bytes: Option<u64>,
+    /// Maximum number of sites
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
+    ensure!(options.time >= Duration::from_secs(1), "--for: less than a second shows nothing");
+    let blocked = signals::block();
+    let target = Target::attach(options.pid)?;
+    let before = target.sampled_every()?;
+    let interval = options.bytes.unwrap_or(if before == 0 { BYTES } else { before });
+    target.sample_every(interval)?;
+    let watched = watch(&target, options.time);
+    let switched_back = target.sample_every(before);
+    drop(blocked);
+    let watched = watched?;
+    switched_back?;
+    let leak = judge(&watched, options, interval);
+    if options.json {
+        print::json(&leak)?;
+    } else {
+        print::text(&text(&leak, options.top, Style::of_stdout()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+// ---- what is read ----
+
+/// The library's tables at one moment.
+struct Reading {
+    at: Instant,
+    sampled: Sampled,
+}
+
+struct Watched {
+    /// When sampling was on, when the measuring began and when it ended, by the clock of births.
+    begun_ms: u32,
+    measured_from_ms: u32,
+    ended_ms: u32,
+    /// When sampling had just begun.
+    first: Sampled,
+    /// The first of them when short-lived blocks had ended.
+    readings: Vec<Reading>,
+    births: Vec<Birth>,
+    /// Bytes of all blocks at the first and the last reading.
+    live: [i64; 2],
+}
+
+/// The clock of os_now_ms in the library.
+fn now_ms() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes `now` alone.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000) as u32
+}
+
+/// False: it was interrupted.
+fn wait_until(due: Instant) -> bool {
+    loop {
+        match signals::wait(due) {
+            signals::Event::Child => {}
+            event => return matches!(event, signals::Event::Timeout),
+        }
+    }
+}
+
+fn watch(target: &Target, time: Duration) -> Result<Watched> {
+    let read = || Ok::<_, anyhow::Error>(Reading { at: Instant::now(), sampled: target.samples()? });
+    let begun_ms = now_ms();
+    let Reading { at: begun, sampled: first } = read()?;
+    ensure!(wait_until(begun + time / 3), "interrupted before anything could be said");
+    let before = target.summary()?.heap.live;
+    let mut readings = vec![read()?];
+    let (measured_from, measured_from_ms) = (readings[0].at, now_ms());
+    for number in 1..=READINGS {
+        let goes_on = wait_until(measured_from + time * 2 / 3 * number / READINGS);
+        readings.push(read()?);
+        if !goes_on {
+            break;
+        }
+    }
+    ensure!(readings.len() > READINGS_MIN, "interrupted before anything could be said");
+    let live = [before, target.summary()?.heap.live];
+    let births = target.births()?;
+    Ok(Watched { begun_ms, measured_from_ms, ended_ms: now_ms(), first, readings, births, live })
+}
+
+// ---- what follows ----
+
+/// Bytes or blocks a second.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Rate {
+    rate: f64,
+    /// In 95 of 100 cases the true rate is nearer than this.
+    margin: f64,
+}
+
+impl Rate {
+    /// `values`: after so many seconds each. Steps that have nothing to do with each other, as those of samples, scatter
+    /// by sd / sqrt(n) around the mean; steps of values that swing scatter more than their mean is off.
+    fn of(values: &[(f64, f64)]) -> Rate {
+        let steps = values.windows(2).map(|two| (two[1].1 - two[0].1) / (two[1].0 - two[0].0).max(1e-3));
+        let steps: Vec<f64> = steps.collect();
+        let count = steps.len().max(2) as f64;
+        let mean = steps.iter().sum::<f64>() / count;
+        let variance = steps.iter().map(|step| (step - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let student = if count < 10.0 {
+            2.776
+        } else if count < 20.0 {
+            2.262
+        } else {
+            2.093
+        };
+        Rate { rate: mean, margin: student * (variance / count).sqrt() }
+    }
+
+    fn is_growth(self) -> bool {
+        self.rate > self.margin
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Growing {
+    #[serde(flatten)]
+    frame: Frame,
+    /// Bytes a second.
+    #[serde(flatten)]
+    growth: Rate,
+    blocks_per_second: f64,
+    /// Of the bytes allocated before the measuring began, the part that is still there; None: there were none.
+    still_held: Option<f64>,
+    /// Age of the oldest block.
+    oldest_ms: Option<u32>,
+    callers: Vec<Frame>,
+}
+
+#[derive(Debug, Serialize)]
+struct Leak {
+    process: String,
+    /// How long sampling was on, and how long growth was measured.
+    sampled_seconds: f64,
+    measured_seconds: f64,
+    /// Mean bytes between samples.
+    interval: u64,
+    /// Of the heap as a whole, exactly: bytes in blocks, before and after.
+    live_before: i64,
+    live_after: i64,
+    notes: Vec<String>,
+    /// Those whose growth is beyond chance, the fastest first.
+    sites: Vec<Growing>,
+    /// How many more grew, but not beyond chance.
+    doubtful_sites: usize,
+}
+
+/// Of one site, all its stacks together.
+#[derive(Default)]
+struct Sums {
+    callers: Vec<Frame>,
+    /// At each reading, live bytes and objects (in parts of one).
+    values: Vec<[f64; 2]>,
+    /// Bytes of blocks allocated before the measuring began, and of those still there.
+    early: u64,
+    early_live: u64,
+    oldest_ms: Option<u32>,
+}
+
+/// Of each stack by its number.
+fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
+    sampled.stacks.iter().map(|stack| (stack.number, value(stack))).collect()
+}
+
+fn live(stack: &SampledStack) -> [f64; 2] {
+    let SampledStack { allocated, freed, .. } = stack;
+    [allocated.bytes as f64 - freed.bytes as f64, allocated.objects as f64 - freed.objects as f64]
+}
+
+impl Watched {
+    /// `numbers`: those of the profile's stacks.
+    fn by_site(&self, profile: &Profile, numbers: &[u64]) -> HashMap<Frame, Sums> {
+        let series: Vec<_> = self.readings.iter().map(|reading| by_number(&reading.sampled, live)).collect();
+        let [before, early] =
+            [&self.first, &self.readings[0].sampled].map(|one| by_number(one, |stack| stack.allocated.bytes));
+        let mut births: HashMap<u64, Vec<&Birth>> = HashMap::new();
+        self.births.iter().for_each(|birth| births.entry(birth.stack).or_default().push(birth));
+        let age = |ms: u32| self.ended_ms.wrapping_sub(ms);
+        let early_ages = age(self.measured_from_ms)..=age(self.begun_ms);
+
+        let mut sites: HashMap<Frame, Sums> = HashMap::new();
+        for (stack, number) in profile.stacks.iter().zip(numbers) {
+            let (frame, _, callers) = sites::site(profile, stack);
+            let values = vec![[0.0; 2]; series.len()];
+            let sum = sites.entry(frame).or_insert_with(|| Sums { callers, values, ..Sums::default() });
+            for (value, reading) in sum.values.iter_mut().zip(&series) {
+                let [bytes, objects] = reading.get(number).copied().unwrap_or_default();
+                *value = [value[0] + bytes, value[1] + objects];
+            }
+            let bytes = |table: &HashMap<u64, u64>| table.get(number).copied().unwrap_or(0);
+            sum.early = sum.early.saturating_add(bytes(&early).saturating_sub(bytes(&before)));
+            for birth in births.get(number).into_iter().flatten() {
+                sum.oldest_ms = sum.oldest_ms.max(Some(age(birth.birth_ms)));
+                if early_ages.contains(&age(birth.birth_ms)) {
+                    sum.early_live = sum.early_live.saturating_add(birth.estimated_bytes);
+                }
+            }
+        }
+        sites
+    }
+
+    /// Seconds since the first reading.
+    fn seconds(&self, reading: &Reading) -> f64 {
+        reading.at.duration_since(self.readings[0].at).as_secs_f64()
+    }
+
+    fn rate(&self, values: impl Iterator<Item = f64>) -> Rate {
+        Rate::of(&self.readings.iter().map(|reading| self.seconds(reading)).zip(values).collect::<Vec<_>>())
+    }
+}
+
+fn judge(watched: &Watched, options: &LeakOptions, interval: u64) -> Leak {
+    let last = &watched.readings[watched.readings.len() - 1];
+    let numbers: Vec<u64> = last.sampled.stacks.iter().map(|stack| stack.number).collect();
+    let profile = read::stacks_of(options.pid, last.sampled.clone(), &options.symbols.debug_directory);
+    let (mut sites, mut doubtful_sites) = (Vec::new(), 0);
+    for (frame, sum) in watched.by_site(&profile, &numbers) {
+        let growth = watched.rate(sum.values.iter().map(|value| value[0]));
+        if growth.is_growth() {
+            let blocks = watched.rate(sum.values.iter().map(|value| value[1] / read::OBJECT as f64));
+            let still_held = (sum.early > 0).then(|| (sum.early_live as f64 / sum.early as f64).min(1.0));
+            let Sums { callers, oldest_ms, .. } = sum;
+            sites.push(Growing { frame, growth, blocks_per_second: blocks.rate, still_held, oldest_ms, callers });
+        } else if growth.rate > 0.0 {
+            doubtful_sites += 1;
+        }
+    }
+    sites.sort_by(|a, b| b.growth.rate.total_cmp(&a.growth.rate));
+    Leak {
+        process: profile.subject(),
+        sampled_seconds: f64::from(watched.ended_ms.wrapping_sub(watched.begun_ms)) / 1e3,
+        measured_seconds: watched.seconds(last),
+        interval,
+        live_before: watched.live[0],
+        live_after: watched.live[1],
+        notes: profile.notes,
+        sites,
+        doubtful_sites,
+    }
+}
+
+// ---- as text ----
+
+fn per_second(bytes: f64) -> String {
+    format!("{}/s", say::bytes(bytes))
+}
+
+fn text(leak: &Leak, top: usize, style: Style) -> String {
+    let grown = leak.live_after - leak.live_before;
+    let heap_rate = grown as f64 / leak.measured_seconds.max(1e-3);
+    let (verb, change) = if grown < 0 { ("shrank", -heap_rate) } else { ("grew", heap_rate) };
+    let mut text = format!(
+        "{}: the blocks it holds {verb} by {} in {}, from {} to {}\nSampled for {}, one allocation in {}; growth is that \
+         of the last {}, after short-lived blocks had ended\n",
+        leak.process,
+        per_second(change),
+        say::seconds(leak.measured_seconds),
+        say::bytes(leak.live_before as f64),
+        say::bytes(leak.live_after as f64),
+        say::seconds(leak.sampled_seconds),
+        say::bytes(leak.interval as f64),
+        say::seconds(leak.measured_seconds),
+    );
+    leak.notes.iter().for_each(|note| text.push_str(&format!("Note: {note}.\n")));
+    text.push('\n');
+    let row = |site: &Growing| {
+        let cells = vec![
+            per_second(site.growth.rate),
+            per_second(site.growth.margin),
+            say::number(site.blocks_per_second),
+            site.still_held.map_or("–".into(), |part| share((part * 1e6) as u64, 1_000_000)),
+            site.oldest_ms.map_or("–".into(), |ms| say::seconds(f64::from(ms) / 1e3)),
+            named(&site.frame),
+        ];
+        (cells, callers(&site.callers))
+    };
+    let rows: Vec<_> = leak.sites.iter().take(top).map(row).collect();
+    if rows.is_empty() {
+        text += "No site grows beyond what chance explains.\n";
+    } else {
+        text += &table(&["grows by", "±", "blocks/s", "still held", "oldest", "site"], &rows, style);
+    }
+    if leak.sites.len() > rows.len() {
+        let _ = writeln!(text, "and {} more (--top N)", say::count(leak.sites.len() - rows.len(), "site"));
+    }
+    if leak.doubtful_sites > 0 {
+        let _ = writeln!(
+            text,
+            "{} grew by less than chance explains: look for longer (--for).",
+            say::count(leak.doubtful_sites, "site")
+        );
+    }
+    let sum: f64 = leak.sites.iter().map(|site| site.growth.rate).sum();
+    if sum > 0.0 && heap_rate < sum / 2.0 {
+        text += "The heap as a whole grows far less than these sites: some of their blocks replace blocks from before \
+                 sampling began.\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(values: impl Iterator<Item = f64>) -> Rate {
+        Rate::of(&values.enumerate().map(|(at, value)| (at as f64, value)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn growth_is_told_from_chance() {
+        let steady = rate((0..21).map(|at| 100.0 * at as f64));
+        assert!((steady.rate - 100.0).abs() < 1e-9 && steady.margin < 1e-9 && steady.is_growth());
+        assert!(!rate((0..21).map(|_| 5.0)).is_growth(), "nothing changes");
+        assert!(!rate((0..21).map(|at| if at < 10 { 0.0 } else { 1e9 })).is_growth(), "one large block");
+        assert!(!rate((0..21).map(|at| f64::from(at % 4))).is_growth(), "a cache that is emptied now and then");
+        // Every third interval has a sample: seven in twenty.
+        assert!(rate((0..21).map(|at| f64::from(at / 3))).is_growth());
+        assert!(!rate((0..21).map(|at| f64::from(at / 10))).is_growth(), "two samples are none");
+        assert!(!Rate::of(&[]).is_growth() && !Rate::of(&[(0.0, 1.0)]).is_growth());
+    }
+
+    #[test]
+    fn what_grows_is_shown_with_its_rate() {
+        let frame = Frame { function: "leak(int)".into(), file: "/x/a.cc".into(), line: 7 };
+        let site = Growing {
+            frame,
+            growth: Rate { rate: 1_300_000.0, margin: 80_000.0 },
+            blocks_per_second: 310.0,
+            still_held: Some(1.0),
+            oldest_ms: Some(30_000),
+            callers: Vec::new(),
+        };
+        let mut leak = Leak {
+            process: "x (process 7)".into(),
+            sampled_seconds: 30.0,
+            measured_seconds: 20.0,
+            interval: 65536,
+            live_before: 0,
+            live_after: 26 << 20,
+            notes: Vec::new(),
+            sites: vec![site],
+            doubtful_sites: 1,
+        };
+        let style = Style { color: false, width: 80 };
+        let shown = text(&leak, 10, style);
+        assert!(
+            shown.starts_with("x (process 7): the blocks it holds grew by 1.3 MiB/s in 20 s, from 0 B to 26 MiB\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("1.24 MiB/s  78.1 KiB/s       310     100.0 %    30 s  leak at a.cc:7\n"), "{shown}");
+        assert!(shown.contains("1 site grew by less than chance") && !shown.contains("as a whole"), "{shown}");
+        leak.live_after = 0;
+        assert!(text(&leak, 10, style).contains("The heap as a whole grows far less"));
+        leak.sites.clear();
+        assert!(text(&leak, 10, style).contains("No site grows"));
+    }
+}

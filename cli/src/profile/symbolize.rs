@@ -1,0 +1,155 @@
+//! `hakmem symbolize`: any text, with functions, files and lines behind each "/PATH+0x1234" in it: reports of HAKMEM and of the
+//! sanitizers, and glibc's backtraces.
+//!
+//! The number is an address in the module's own symbol table. A build id behind it, "(build id 5a…)" or "(BuildId: 5a…)",
+//! must be that of the file; else a debug file that has it is taken.
+// SPDX-License-Identifier: MIT
+
+use super::command::Symbols;
+use super::symbols::{by_build_id, Names};
+use super::Frame;
+use anyhow::{Context, Result};
+use hakmem_base::print;
+use hakmem_base::shown;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(clap::Args)]
+pub struct SymbolizeOptions {
+    /// The text; without it, stdin is read
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    symbols: Symbols,
+}
+
+/// A place that a line names.
+#[derive(Debug, PartialEq)]
+struct Named<'a> {
+    path: &'a str,
+    address: u64,
+    /// In lower case; empty: the line has none.
+    build_id: String,
+    /// Where in the line all of it ends.
+    end: usize,
+}
+
+/// The first place that is named after `from`.
+fn find(line: &str, mut from: usize) -> Option<Named<'_>> {
+    loop {
+        let plus = from + line.get(from..)?.find("+0x")?;
+        from = plus + 3;
+        let digits = line[from..].find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(line.len() - from);
+        let before = &line[..plus];
+        // glibc writes "PATH(+0x12)", and means the instruction behind the call.
+        let path_end = before.strip_suffix('(').unwrap_or(before);
+        let begins = |(at, _): &(usize, &str)| *at == 0 || path_end[..*at].ends_with([' ', '(', '\t', '[', '"']);
+        let start = path_end.rmatch_indices('/').find(begins).map(|(at, _)| at);
+        let (Some(start), Ok(number)) = (start, u64::from_str_radix(&line[from..from + digits], 16)) else { continue };
+        let mut end = from + digits;
+        let mut build_id = String::new();
+        for word in [" (build id ", ") (BuildId: "] {
+            if let Some((id, _)) = line[end..].strip_prefix(word).and_then(|rest| rest.split_once(')')) {
+                build_id = id.to_ascii_lowercase();
+                end += word.len() + id.len() + 1;
+                break;
+            }
+        }
+        let address = number.saturating_sub(u64::from(path_end.len() < before.len()));
+        return Some(Named { path: &path_end[start..], address, build_id, end });
+    }
+}
+
+/// Files that were read, by path and build id.
+struct Files<'a> {
+    directories: &'a [PathBuf],
+    known: HashMap<(String, String), Option<Names>>,
+}
+
+impl Files<'_> {
+    fn names(&mut self, place: &Named) -> Option<&Names> {
+        let directories = self.directories;
+        let open = |path: &Path| Names::open(path, Path::new(place.path), directories);
+        let fits = |names: &Names| place.build_id.is_empty() || names.build_id == place.build_id;
+        let key = (place.path.to_string(), place.build_id.clone());
+        let find = || {
+            let by_id = directories.iter().filter_map(|directory| by_build_id(directory, &place.build_id));
+            let mut paths = std::iter::once(PathBuf::from(place.path)).chain(by_id);
+            paths.find_map(|path| open(&path).filter(fits))
+        };
+        self.known.entry(key).or_insert_with(find).as_ref()
+    }
+
+    /// " → leak at /src/a.cc:7 ← main at /src/a.cc:9"; the frames after the first have inlined those before them.
+    fn explain(&mut self, place: &Named) -> String {
+        let frames = self.names(place).map_or(Vec::new(), |names| names.at(place.address));
+        let text = |frame: &Frame| match (frame.file.as_str(), frame.line) {
+            ("", _) => frame.function.clone(),
+            (file, 0) => format!("{} at {file}", frame.function),
+            (file, line) => format!("{} at {file}:{line}", frame.function),
+        };
+        let frames: Vec<String> = frames.iter().map(|frame| shown::line(&text(frame)).into_owned()).collect();
+        if frames.is_empty() {
+            return String::new();
+        }
+        format!(" → {}", frames.join(" ← "))
+    }
+
+    /// What is known of a place stands at the end of its line.
+    fn line(&mut self, line: &str) -> String {
+        let (mut from, mut found) = (0, String::new());
+        while let Some(place) = find(line, from) {
+            from = place.end;
+            found += &self.explain(&place);
+        }
+        format!("{line}{found}\n")
+    }
+}
+
+pub fn symbolize(options: &SymbolizeOptions) -> Result<ExitCode> {
+    let mut text: Box<dyn BufRead> = match &options.file {
+        Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| path.display().to_string())?)),
+        None => Box::new(io::stdin().lock()),
+    };
+    let mut files = Files { directories: &options.symbols.debug_directory, known: HashMap::new() };
+    let mut line = Vec::new();
+    while text.read_until(b'\n', &mut line)? > 0 {
+        let shown = String::from_utf8_lossy(&line);
+        print::text(&files.line(shown.trim_end_matches(['\n', '\r'])))?;
+        line.clear();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_found_in_any_text() {
+        let one = |line| find(line, 0).map(|place| (place.path.to_string(), place.address, place.build_id));
+        let place = |path: &str, address, id: &str| Some((path.to_string(), address, id.to_string()));
+        assert_eq!(one("hakmem:   0x55 f+0x8 (/usr/bin/a+0x1181)"), place("/usr/bin/a", 0x1181, ""));
+        assert_eq!(one("hakmem:   0x7f /lib/c.so.6+0x89 (build id 0aF3)"), place("/lib/c.so.6", 0x89, "0af3"));
+        assert_eq!(one("    #0 0x4f in main (/a/b c+0x4f) (BuildId: 12)"), place("/a/b c", 0x4f, "12"));
+        assert_eq!(one("/opt/x(+0x12) [0x5555]"), place("/opt/x", 0x11, ""));
+        for none in ["", "+0x", "a+0x12", "/a+0xg", "1+0x1 /a", "/a+0x11111111111111111", "é+0x1"] {
+            assert_eq!(one(none), None, "{none}");
+        }
+        let two = "/a+0x1 /b+0x2";
+        assert_eq!(find(two, find(two, 0).unwrap().end).unwrap().path, "/b");
+    }
+
+    /// Else a log that somebody sent ends the command.
+    #[test]
+    fn any_text_is_read() {
+        let text = "hakmem:   0x55 f+0x8 (/usr/bin/a+0x1181) (build id 0a)\n/x(+0x12) (BuildId: é) +0x+0x1";
+        hakmem_fuzz::mutations("a log", text.as_bytes(), 2000, |bytes| {
+            let mut files = Files { directories: &[], known: HashMap::new() };
+            String::from_utf8_lossy(bytes).lines().for_each(|line| drop(files.line(line)));
+        });
+    }
+}

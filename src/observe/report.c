@@ -1,0 +1,136 @@
+/* See report.h. */
+/* SPDX-License-Identifier: MIT */
+#include "observe/report.h"
+#include "base/os.h"
+#include "base/scratch.h"
+#include "base/text.h"
+#include "observe/stack.h"
+#include "observe/symbols.h"
+
+#include <string.h>
+
+enum { OWN_MOST = 16 }; /* calls inside the library, at most */
+
+/* What is too large for a stack: of SCRATCH_BYTES. */
+struct room {
+    char line[512];
+    char program[512];
+    struct symbol symbol;
+    _Alignas(8) char table[SCRATCH_BYTES - 1024 - sizeof(struct symbol)];
+};
+_Static_assert(sizeof(struct room) <= SCRATCH_BYTES, "");
+
+static bool find_name(struct room *room, const struct os_module *module, uintptr_t address) {
+    return symbol_find(module, address, &room->symbol, room->table, sizeof room->table);
+}
+
+/* ---- which calls are the library's ---- */
+
+/* Is it one of the library's functions? Where these are linked into a program, it is known by its name: that of one which
+ * programs call, or to which such a one may have jumped. A compiler may have put ".part.0" behind it. */
+static bool is_own(const char *name) {
+    static const char names[] =
+        " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
+        "alloc_slow alloc_slow_new alloc_slow_new_array allocate_any take_sampled alloc_aligned alloc_new_aligned "
+        "alloc_calloc alloc_realloc realloc_else alloc_free_slow alloc_free_other alloc_delete_other "
+        "alloc_delete_array_other alloc_free_sized_else alloc_delete_sized_else alloc_delete_array_sized_else "
+        "alloc_delete_aligned alloc_usable alloc_expand lookup_for_free guard_free mid_free large_free huge_free "
+        "fail_finish report_failure report_here ";
+    static const char *const beginnings[] = {"hak_", "_Znw", "_Zna", "_Zdl", "_Zda"};
+    for (unsigned i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(name, beginnings[i], 4) == 0)
+            return true;
+    size_t length = strcspn(name, ".");
+    for (const char *at = names; (at = strchr(at, ' ')) != NULL; at++)
+        if (length != 0 && strncmp(at + 1, name, length) == 0 && at[1 + length] == ' ')
+            return true;
+    return false;
+}
+
+static bool is_library(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return strncmp(slash != NULL ? slash + 1 : path, "libhakmem", 9) == 0;
+}
+
+/* How many of the innermost calls are the library's own. */
+static unsigned own_calls(struct room *room, const uintptr_t *callers, unsigned depth) {
+    struct os_module own, module;
+    unsigned count = 0;
+    if (!os_find_module((uintptr_t)report_here, &own))
+        return 0;
+    for (unsigned i = 0; i < depth && i < OWN_MOST; i++)
+        if (os_find_module(callers[i] - 1, &module) && module.base == own.base &&
+            (is_library(own.path) || (find_name(room, &module, callers[i] - 1) && is_own(room->symbol.name))))
+            count = i + 1;
+    return count;
+}
+
+/* ---- lines ---- */
+
+static void report_call(struct room *room, uintptr_t address) {
+    struct text line = {room->line, sizeof room->line, 0, 2};
+    struct os_module module;
+    text_format(&line, "hakmem:   %x ", address);
+    if (os_find_module(address, &module)) {
+        bool named = find_name(room, &module, address);
+        const char *path = *module.path != '\0' ? module.path : os_program(room->program, sizeof room->program);
+        if (named)
+            text_format(&line, "%s+%x (", room->symbol.name, room->symbol.offset);
+        text_format(&line, "%s+%x", path, address - module.base);
+        if (named)
+            text_string(&line, ")");
+        else
+            symbol_put_build_id(&line, &module);
+    }
+    text_string(&line, "\n");
+    text_flush(&line);
+}
+
+/* The addresses shown are in the calls, not behind them: there the next line of the source may begin. */
+static void report_from(struct room *room, const uintptr_t *callers, unsigned first, unsigned depth) {
+    for (unsigned i = first; i < depth; i++)
+        report_call(room, callers[i] - 1);
+}
+
+void report_calls(const uintptr_t *callers, unsigned depth) {
+    struct room *room = scratch_take();
+    if (room == NULL)
+        return;
+    report_from(room, callers, own_calls(room, callers, depth), depth);
+    scratch_give(room);
+}
+
+/* What led to an instruction; what the signal's handler called is left out. */
+static void report_interrupted(uintptr_t code, const uintptr_t *callers, unsigned depth) {
+    struct room *room = scratch_take();
+    unsigned first = 0;
+    while (first < depth && callers[first] != code)
+        first++;
+    if (room == NULL)
+        return;
+    report_call(room, code);
+    report_from(room, callers, first + 1, depth);
+    scratch_give(room);
+}
+
+static const char *name_in(const char *path, char *buffer, size_t bytes) {
+    if (os_read_file(path, buffer, bytes) == 0)
+        return "?";
+    buffer[strcspn(buffer, "\n")] = '\0';
+    return buffer;
+}
+
+void report_here(uintptr_t code) {
+    uintptr_t callers[REPORT_CALLERS];
+    char process[32], thread[32];
+    if (os_is_confined())
+        return;
+    text_line("hakmem:   in process %u (%s), thread %u (%s)", (uint64_t)os_process(),
+              name_in("/proc/self/comm", process, sizeof process), (uint64_t)os_thread(),
+              name_in("/proc/thread-self/comm", thread, sizeof thread));
+    unsigned depth = stack_capture(callers, REPORT_CALLERS);
+    if (code == 0)
+        report_calls(callers, depth);
+    else
+        report_interrupted(code, callers, depth);
+}

@@ -1,0 +1,99 @@
+/* See symbols.h. */
+/* SPDX-License-Identifier: MIT */
+#include "observe/symbols.h"
+
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+/* Opens the file that the module was mapped from; -1: it cannot be read, or is another one by now. */
+HAK_STRAY static int open_module(const struct os_module *module, ElfW(Ehdr) * header) {
+    struct os_build_id id;
+    uint8_t bytes[OS_BUILD_ID_MAX];
+    int fd = os_is_confined() ? -1 : os_open_input(*module->path != '\0' ? module->path : "/proc/self/exe");
+    if (fd < 0)
+        return -1;
+    bool same = os_read_at(fd, header, sizeof *header, 0) == sizeof *header &&
+                memcmp(header, module->header, sizeof *header) == 0 && header->e_shentsize == sizeof(ElfW(Shdr));
+    if (same && os_build_id(module, &id))
+        same = os_read_at(fd, bytes, id.count, id.place) == id.count && memcmp(bytes, id.bytes, id.count) == 0;
+    if (same)
+        return fd;
+    os_close(fd);
+    return -1;
+}
+
+static bool read_section(int fd, const ElfW(Ehdr) * header, unsigned number, ElfW(Shdr) * section) {
+    return number < header->e_shnum &&
+           os_read_at(fd, section, sizeof *section, header->e_shoff + number * sizeof *section) == sizeof *section;
+}
+
+/* The full table of symbols; in a stripped file the one for the dynamic linker. */
+static bool find_table(int fd, const ElfW(Ehdr) * header, ElfW(Shdr) * table) {
+    ElfW(Shdr) section;
+    bool found = false;
+    for (unsigned i = 0; read_section(fd, header, i, &section); i++) {
+        if (section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM)
+            continue;
+        *table = section;
+        found = true;
+        if (section.sh_type == SHT_SYMTAB)
+            break;
+    }
+    return found;
+}
+
+static bool covers(const ElfW(Sym) * symbol, uintptr_t place) {
+    unsigned type = ELF64_ST_TYPE(symbol->st_info);
+    return (type == STT_FUNC || type == STT_GNU_IFUNC) && symbol->st_shndx != SHN_UNDEF &&
+           place - symbol->st_value < symbol->st_size;
+}
+
+/* The first function that covers the place. The table is read by as many entries as there is room for. */
+static bool search_table(int fd, const ElfW(Shdr) * table, uintptr_t place, ElfW(Sym) * room, size_t room_bytes,
+                         ElfW(Sym) * found) {
+    size_t most = room_bytes / sizeof *room * sizeof *room;
+    for (uint64_t at = 0; at < table->sh_size; at += most) {
+        size_t count = os_read_at(fd, room, min_size(most, table->sh_size - at), table->sh_offset + at) / sizeof *room;
+        if (count == 0)
+            return false;
+        for (size_t i = 0; i < count; i++)
+            if (covers(&room[i], place)) {
+                *found = room[i];
+                return true;
+            }
+    }
+    return false;
+}
+
+bool symbol_find(const struct os_module *module, uintptr_t address, struct symbol *symbol, void *room,
+                 size_t room_bytes) {
+    ElfW(Ehdr) header;
+    ElfW(Shdr) table, names;
+    ElfW(Sym) found;
+    int fd = open_module(module, &header);
+    symbol->name[0] = '\0';
+    if (fd < 0)
+        return false;
+    uintptr_t place = address - module->base;
+    if (find_table(fd, &header, &table) && read_section(fd, &header, table.sh_link, &names) &&
+        search_table(fd, &table, place, room, room_bytes, &found)) {
+        size_t got = os_read_at(fd, symbol->name, SYMBOL_BYTES - 1, names.sh_offset + found.st_name);
+        symbol->name[got] = '\0';
+        symbol->offset = place - found.st_value;
+    }
+    os_close(fd);
+    return symbol->name[0] != '\0';
+}
+
+HAK_STRAY void symbol_put_build_id(struct text *t, const struct os_module *module) {
+    struct os_build_id id;
+    if (!os_build_id(module, &id))
+        return;
+    text_string(t, " (build id ");
+    for (size_t i = 0; i < id.count; i++) {
+        char digits[2] = {"0123456789abcdef"[id.bytes[i] >> 4], "0123456789abcdef"[id.bytes[i] & 15]};
+        text_put(t, digits, 2);
+    }
+    text_string(t, ")");
+}
