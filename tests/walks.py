@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # By the name of the call: a function that the walk enters, those it does not enter, how many functions it may have.
 WALKS = {
     "malloc": ("pool_take", {"retain_settle", "region_take_superslabs"}, 26),
-    "free": ("purge_empty", {"rings_empty_from"}, 41),
+    "free": ("purge_empty", {"rings_empty_from"}, 40),
 }
 FLAGS = ["-std=gnu17", "-O0", "-gdwarf-4", "-w", "-D_GNU_SOURCE", "-fno-builtin-malloc", "-fno-pie"]
 TRACED = ["-finstrument-functions", "-Dalways_inline=unused"]
