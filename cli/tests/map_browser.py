@@ -304,7 +304,7 @@ class Page(unittest.TestCase):
 
     def test_refuses_in_one_line(self):
         (self.place / "nothing.json").write_text("{}")
-        for arguments, wanted in {("absent.json",): "cannot read absent.json",
+        for arguments, wanted in {("absent.json",): "no process is named absent.json, and there is no such file",
                                   (self.place / "nothing.json",): "is not what `hakmem map --json` writes",
                                   (self.place / "small.json", "--html", "/nowhere/x.html"): "cannot write",
                                   }.items():
