@@ -96,8 +96,8 @@ HAK_EXPORT void hak_stats_print(int fd) HAK_NOEXCEPT;
 /* Writes the statistics as one JSON object into `buffer`: a terminated string, cut off to `bytes` bytes. Returns the length of
  * the whole text without the terminator, like snprintf; with `bytes` 0 nothing is written and `buffer` may be NULL.
  * `rss_bytes` has the terms of what is resident, and their sum; `retained_bytes` what of that is free, and how many bytes of
- * EMPTY slots may stay (absent without a bound). `huge_pages` has what pages cost in this process: nanoseconds for the last
- * huge page and for 2 MiB in small pages (0: not known), how many huge pages were timed, and how many of them did not pay; and
+ * EMPTY slots may stay (absent without a bound). `huge_pages` has what pages cost in this process: nanoseconds for a huge
+ * page and for 2 MiB in small pages (0: not known), how many huge pages were timed, and how many of them did not pay; and
  * whether slots come in one page fault each (`folios`, 1 or 0). */
 HAK_EXPORT size_t hak_stats_json(char *buffer, size_t bytes) HAK_NOEXCEPT;
 

@@ -22,24 +22,26 @@ bool page_cost_try_huge(void) {
     return left == 0 && load_relaxed(&page_cost.small_ns) != 0;
 }
 
-void page_cost_note_small(uint64_t ns) {
-    uint64_t mean = load_relaxed(&page_cost.small_ns);
-    store_relaxed(&page_cost.small_ns, mean != 0 ? (mean * (WEIGHT - 1) + ns) / WEIGHT : ns);
+static uint64_t add_to_mean(_Atomic uint64_t *mean, uint64_t ns) {
+    uint64_t old = load_relaxed(mean), now = old != 0 ? (old * (WEIGHT - 1) + ns) / WEIGHT : ns;
+    store_relaxed(mean, now);
+    return now;
 }
 
+void page_cost_note_small(uint64_t ns) { add_to_mean(&page_cost.small_ns, ns); }
+
 void page_cost_note_huge(uint64_t ns, bool given) {
+    uint64_t small_ns = load_relaxed(&page_cost.small_ns);
     uint32_t pause = load_relaxed(&page_cost.pause);
-    bool pays = given && ns <= load_relaxed(&page_cost.small_ns);
-    if (given)
-        store_relaxed(&page_cost.huge_ns, ns);
+    bool pays = given && add_to_mean(&page_cost.huge_ns, ns) <= small_ns, dear = !given || ns > small_ns;
     if (pays)
         pause = pause / 2 >= PAUSE_MIN ? pause / 2 : 0;
-    else
+    else if (dear || pause == 0)
         pause = pause != 0 ? (uint32_t)min_size((size_t)pause * 2, PAUSE_MAX) : PAUSE_MIN;
     store_relaxed(&page_cost.pause, pause);
     store_relaxed(&page_cost.left, pays ? 0 : pause);
     rmw_add(&page_cost.timed, 1);
-    rmw_add(&page_cost.dear, pays ? 0 : 1);
+    rmw_add(&page_cost.dear, dear ? 1 : 0);
 }
 
 bool page_cost_pays(void) { return load_relaxed(&page_cost.left) == 0; }

@@ -2,9 +2,9 @@
  * a virtual machine whose memory the host has yet to provide, seven times as much. So both are timed where the program pays for them
  * anyway, and the last times decide.
  *
- *  1. Small pages: the mean of the last times, as a single one may include an interrupt.
- *  2. Each huge page is timed. If it cost more than as many small pages, the next SuperSlabs get none: PAUSE_MIN, and twice
- *     as many each time that follows, PAUSE_MAX at most. If it cost less, the next pause is half as long.
+ *  1. Of both the mean of the last times counts: a time may include an interrupt, and warm and cold memory come mixed.
+ *  2. Each huge page is timed. While they cost more than as many small pages, the next SuperSlabs get none: PAUSE_MIN, and
+ *     twice as many after each dear one that follows, PAUSE_MAX at most. While they cost less, each next pause is half as long.
  *  3. In a pause small pages are timed, so that the end of the pause compares figures of the same time.
  *
  * Any thread calls anything; nothing waits. Times are nanoseconds of the thread's CPU for SUPERSLAB_BYTES. */
@@ -20,11 +20,11 @@ bool page_cost_try_huge(void);
 void page_cost_note_small(uint64_t ns);
 /* `given`: the system did make a huge page. */
 void page_cost_note_huge(uint64_t ns, bool given);
-/* Did the last huge page pay? The answer where nothing can be timed. True as long as nothing is known. */
+/* Do huge pages pay? The answer where nothing can be timed. True as long as nothing is known. */
 bool page_cost_pays(void);
 
 struct page_cost_seen {
-    uint64_t small_ns, huge_ns; /* the mean, and the last one; 0: not known yet */
+    uint64_t small_ns, huge_ns; /* the means; 0: not known yet */
     uint64_t timed, dear;       /* huge pages, and those that cost more than small pages or could not be had */
 };
 struct page_cost_seen page_cost_seen(void);

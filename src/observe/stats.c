@@ -208,7 +208,7 @@ static void put_page_cost(struct text *t) {
     if (seen.small_ns != 0)
         text_format(t, "  2 MiB in small pages cost %u us", seen.small_ns / 1000);
     if (seen.huge_ns != 0)
-        text_format(t, ", the last huge page %u us", seen.huge_ns / 1000);
+        text_format(t, ", a huge page %u us", seen.huge_ns / 1000);
     if (seen.small_ns != 0)
         text_format(t, "; of %u timed huge pages %u did not pay\n", seen.timed, seen.dear);
     if (load_relaxed(&hak_region_use.folios) == FOLIOS_USED)
@@ -282,7 +282,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     text_string(t, "},\"huge_pages\":{");
     put_field(t, "timed", (int64_t)seen.timed, false);
     put_field(t, "dear", (int64_t)seen.dear, false);
-    put_field(t, "last_ns", (int64_t)seen.huge_ns, false);
+    put_field(t, "huge_page_ns", (int64_t)seen.huge_ns, false);
     put_field(t, "small_pages_ns", (int64_t)seen.small_ns, false);
     put_field(t, "folios", load_relaxed(&hak_region_use.folios) == FOLIOS_USED, true);
     text_string(t, "},");

@@ -43,8 +43,11 @@ int child_rule() {
         CHECK(!inside_page_cost_seen().pays);
         CHECK(pause_length() == expected);
     }
-    inside_page_cost_huge(kCheap, 1);
-    CHECK(pause_length() == 0);
+    int trials = 0; /* one cheap huge page among dear ones does not pay */
+    do
+        inside_page_cost_huge(kCheap, 1);
+    while (++trials < 20 && pause_length() == 512);
+    CHECK(trials > 3 && trials < 10 && inside_page_cost_seen().pays);
     inside_page_cost_huge(kDear, 1);
     CHECK(pause_length() == 512); /* twice half of what was */
     inside_page_cost_huge(kDear, 1);
@@ -54,7 +57,7 @@ int child_rule() {
     inside_page_cost_huge(kCheap / 100, 0); /* the system had none */
     CHECK(pause_length() != 0);
     inside_page_cost seen = inside_page_cost_seen();
-    CHECK(seen.huge_ns == kDear && seen.timed == 15 && seen.dear == 11);
+    CHECK(seen.huge_ns < kDear && seen.timed == 14u + trials && seen.dear == 11);
     return failed;
 }
 
@@ -90,7 +93,7 @@ int child_heap() {
     Json seen = heap_stats()["huge_pages"];
     CHECK(seen["timed"].number >= 1 && seen["small_pages_ns"].number > 0);
     CHECK(seen["dear"].number <= seen["timed"].number);
-    CHECK((seen["last_ns"].number > 0) || seen["dear"].number == seen["timed"].number);
+    CHECK((seen["huge_page_ns"].number > 0) || seen["dear"].number == seen["timed"].number);
     return failed;
 }
 
