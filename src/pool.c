@@ -23,7 +23,8 @@ static bool admit(struct client *c, size_t slots, size_t empty) {
     if (!arena_admits(c, slots))
         return false;
     if (counted && !limits_admit(c, unused)) {
-        arena_lost(c->arena, slots);
+        if (unlikely(c->arena != 0))
+            arena_lost(c->arena, slots);
         return false;
     }
     c->active_delta += (int32_t)(counted ? empty : slots);
@@ -104,7 +105,8 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
 }
 
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
-    arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
+    if (unlikely(superslab_arena(slot / SUPERSLAB_SLOTS) != 0))
+        arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
     uint64_t after = superslab_give(slot, slots, tag, resident);
     count(&c->counters, COUNT_slots_released);
     LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
@@ -158,7 +160,8 @@ static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     size_t got = region_take_superslabs(n);
     if (got == BITSET_NONE) {
         account_count_resident(-(ptrdiff_t)(used * SUPERSLAB_SLOTS));
-        arena_lost(c->arena, used * SUPERSLAB_SLOTS);
+        if (unlikely(c->arena != 0))
+            arena_lost(c->arena, used * SUPERSLAB_SLOTS);
     }
     return got;
 }
@@ -199,7 +202,8 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
-    arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
+    if (unlikely(superslab_arena(first) != 0))
+        arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
     count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
     c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);

@@ -68,9 +68,6 @@ void arena_uncount(struct arena *a, size_t slots);
 HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
     return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
 }
-HAK_INLINE void arena_lost(uint32_t number, size_t slots) {
-    if (number != 0)
-        arena_uncount(arena_numbered(number), slots);
-}
+HAK_INLINE void arena_lost(uint32_t number, size_t slots) { arena_uncount(arena_numbered(number), slots); }
 
 #endif
