@@ -96,8 +96,9 @@ HAK_EXPORT void hak_stats_print(int fd) HAK_NOEXCEPT;
 /* Writes the statistics as one JSON object into `buffer`: a terminated string, cut off to `bytes` bytes. Returns the length of
  * the whole text without the terminator, like snprintf; with `bytes` 0 nothing is written and `buffer` may be NULL.
  * `rss_bytes` has the terms of what is resident, and their sum; `retained_bytes` what of that is free, and how many bytes of
- * EMPTY slots may stay (absent without a bound). `huge_pages` has what pages cost in this process: nanoseconds for a huge
- * page and for 2 MiB in small pages (0: not known), how many huge pages were timed, and how many of them did not pay; and
+ * EMPTY slots may stay (absent without a bound); `arenas` the arenas by name (`limit_bytes` is absent without a limit).
+ * `huge_pages` has what pages cost in this process: nanoseconds for a huge page and for 2 MiB in small pages (0: not known),
+ * how many huge pages were timed, and how many of them did not pay; and
  * whether slots come in one page fault each (`folios`, 1 or 0). */
 HAK_EXPORT size_t hak_stats_json(char *buffer, size_t bytes) HAK_NOEXCEPT;
 
@@ -119,6 +120,85 @@ HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
  *   must     return normally: no exception, no longjmp.
  *   must not wait for a lock under which the program allocates, because the code that allocated is below it on the stack. */
 HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *argument) HAK_NOEXCEPT;
+
+/* ---- arenas ----
+ * An arena is a heap of its own: blocks that are destroyed together, limited together and counted together. hak_free, free,
+ * hak_realloc, hak_usable_size and all other calls on a block take blocks of any arena, in any thread; realloc leaves a
+ * block in its arena. Arenas share no SuperSlab (2 MiB of addresses) with each other or with the process; resident is only
+ * what is used, in steps of 64 KiB for small blocks.
+ *
+ * Any thread may use any arena at any time; each thread has its own lists of free blocks in each arena it uses. A handle
+ * that is no arena's is bad input: one line, then abort(), or EINVAL under ON_ERROR=warn and ignore.
+ *
+ * Blocks of arenas are not in the heap profile and not put between guard pages. In secure mode there are no arenas. */
+
+typedef struct hak_arena hak_arena;
+
+typedef struct hak_arena_options {
+    const char *name; /* shown by statistics; 47 bytes of it are copied. NULL: none */
+    size_t
+        limit_bytes; /* of slots (64 KiB) in use, rounded down to these; an allocation that would pass it fails. 0: no limit */
+    /* Called when an allocation of `size` bytes would pass the limit, in the thread that allocates, with nothing half-done: it may
+     * free blocks and call everything in this file. It returns non-zero to have the allocation tried again, 0 to have it
+     * return NULL. NULL: no call. */
+    int (*over_limit)(hak_arena *arena, size_t size, void *argument);
+    void *argument; /* for the call */
+} hak_arena_options;
+
+/* Makes an arena; `options` NULL: without name and limit. NULL with ENOMEM without memory or above 65,535 arenas, with ENOTSUP
+ * in secure mode. */
+HAK_EXPORT hak_arena *hak_arena_new(const hak_arena_options *options) HAK_NOEXCEPT;
+
+/* Frees all blocks of the arena at once, whoever allocated them, and ends it, in time proportional to its SuperSlabs. No other
+ * thread may be in a call on the arena or on a block of it, and nobody may use its blocks afterwards. Threads that used the
+ * arena before need do nothing. NULL is ignored. */
+HAK_EXPORT void hak_arena_destroy(hak_arena *arena) HAK_NOEXCEPT;
+
+/* Ends the arena and hands its blocks over to the process's heap: they live on, to be freed one by one. The same rule for other
+ * threads, during the call. NULL is ignored. */
+HAK_EXPORT void hak_arena_release(hak_arena *arena) HAK_NOEXCEPT;
+
+/* As hak_malloc, hak_calloc and hak_aligned_alloc, in the arena. */
+HAK_EXPORT void *hak_arena_malloc(hak_arena *arena, size_t size) HAK_NOEXCEPT HAK_ALLOC_SIZE(2);
+HAK_EXPORT void *hak_arena_calloc(hak_arena *arena, size_t count, size_t size) HAK_NOEXCEPT HAK_ALLOC_SIZE(2, 3);
+HAK_EXPORT void *hak_arena_aligned_alloc(hak_arena *arena, size_t alignment, size_t size) HAK_NOEXCEPT
+    __attribute__((malloc, alloc_align(2), alloc_size(3), warn_unused_result));
+
+/* As hak_realloc. A block that is elsewhere, in the process's heap or another arena, moves into this one. */
+HAK_EXPORT void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) HAK_NOEXCEPT
+    __attribute__((warn_unused_result));
+
+/* Copies a string into the arena. `text` must not be NULL. */
+HAK_EXPORT char *hak_arena_strdup(hak_arena *arena, const char *text) HAK_NOEXCEPT
+    __attribute__((malloc, warn_unused_result));
+
+/* From now on whatever the calling thread allocates without naming an arena is in this one: malloc, new, strdup, a library's
+ * own blocks. NULL: in the process's heap again. *before, unless `before` is NULL, becomes the default until now, NULL if there
+ * was none. An allocation takes some 40 instructions more then. While `over_limit` runs there is no default. Whoever destroys the
+ * arena sets another default first. Returns 0, EINVAL after bad input, or ENOMEM if the thread has no heap. */
+HAK_EXPORT int hak_arena_set_default(hak_arena *arena, hak_arena **before) HAK_NOEXCEPT;
+
+/* Returns the arena that has the block; NULL: none has. */
+HAK_EXPORT hak_arena *hak_arena_of(const void *block) HAK_NOEXCEPT;
+
+typedef struct hak_arena_stats {
+    size_t used_bytes;     /* of slots in use, free blocks in them included: what the limit applies to */
+    size_t peak_bytes;     /* most of these so far */
+    size_t limit_bytes;    /* 0: no limit */
+    size_t reserved_bytes; /* of SuperSlabs: addresses, resident as far as they were used and not purged */
+    size_t heaps;          /* threads that use the arena, and ended ones whose lists wait for the next thread */
+    size_t refusals;       /* slots that the limit refused */
+} hak_arena_stats;
+
+/* Fills in *stats: figures of a moment ago if other threads use the arena. Returns 0, or EINVAL after bad input. */
+HAK_EXPORT int hak_arena_get_stats(hak_arena *arena, hak_arena_stats *stats) HAK_NOEXCEPT;
+
+typedef int hak_arena_visitor(void *block, size_t bytes, void *argument);
+
+/* Calls visit(block, usable size, argument) for each live block of the arena, in no certain order, until a call returns other than
+ * 0, which is then returned; else 0, or -1 after bad input. No other thread may be in a call on the arena or its blocks
+ * meanwhile, and `visit` must not allocate or free in it. */
+HAK_EXPORT int hak_arena_visit(hak_arena *arena, hak_arena_visitor *visit, void *argument) HAK_NOEXCEPT;
 
 /* ---- the heap profile ---- */
 

@@ -4,6 +4,7 @@
  *  2. A pointer that is not a hit is looked up (lookup.h). */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "arena/arena_heap.h"
 #include "block.h"
 #include "base/fail.h"
 #include "observe/guard_sample.h"
@@ -163,12 +164,21 @@ static void count_dense(struct heap *h, const void *p) {
     count_add(&h->pool.counters, COUNT_dense_bytes, alloc_usable(p, ""));
 }
 
-HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
-    if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
-        return no_memory(NULL);
-    struct heap *h = thread_enter();
-    if (unlikely(h == NULL))
-        return no_memory(NULL);
+/* Ends a call that entered with `h` and used the heap `of`, which may be an arena's: then what is due for the whole process is for
+ * `h` to do. */
+static void leave(struct heap *h, struct heap *of) {
+    if (unlikely(of != h)) {
+        h->pool.chores |= of->pool.chores & (CHORE_PURGER | CHORE_LIMITS);
+        of->pool.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
+        if (has_chores(of))
+            do_chores(of);
+    }
+    if (h == thread_own() && has_chores(h))
+        do_chores(h);
+    thread_leave(h);
+}
+
+HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, bool *zero, bool dense) {
     const struct kind *kind = kind_for(bytes, alignment);
     take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
     void *p = NULL;
@@ -182,9 +192,60 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense
         no_memory(h);
     else if (dense)
         count_dense(h, p);
-    if (h == hak_heap && has_chores(h))
-        do_chores(h);
-    thread_leave(h);
+    return p;
+}
+
+static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
+    struct heap *h = bytes <= PTRDIFF_MAX && alignment <= PTRDIFF_MAX ? thread_enter() : NULL;
+    struct heap *of = h != NULL ? arena_heap(h, a) : NULL;
+    void *p = of != NULL ? allocate_from(of, bytes, alignment, zero, false) : no_memory(h);
+    if (h != NULL)
+        leave(h, of != NULL ? of : h);
+    return p;
+}
+
+/* What the callback allocates is not in the default arena, or else the limit would call it again. */
+static bool callback_frees(const struct arena *a, size_t bytes) {
+    struct hak_arena *arena = (struct hak_arena *)load_relaxed(&a->handle); /* NOLINT: a handle is no address */
+    uintptr_t before = 0, ignored;
+    if (a->over_limit == NULL)
+        return false;
+    bool set = hak_heap == &heap_redirected && thread_set_default(0, &before);
+    int again = a->over_limit(arena, bytes, a->argument);
+    if (set && hak_heap != &heap_redirected)
+        thread_set_default(before, &ignored);
+    return again != 0;
+}
+
+HAK_NOINLINE void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
+    for (;;) {
+        size_t refusals = load_relaxed(&a->refusals);
+        void *p = allocate_in(a, bytes, alignment, zero);
+        if (likely(p != NULL) || load_relaxed(&a->refusals) == refusals || !callback_frees(a, bytes))
+            return p;
+    }
+}
+
+/* Of a thread with a default arena. */
+HAK_NOINLINE static void *allocate_in_default(size_t bytes, size_t alignment, bool *zero) {
+    struct arena *a = arena_of(hak_default_arena.handle);
+    *zero = false;
+    if (likely(a != NULL))
+        return alloc_in_arena(a, bytes, alignment, zero);
+    fail_bad_arena("malloc", hak_default_arena.handle);
+    return no_memory(NULL);
+}
+
+HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
+    if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
+        return no_memory(NULL);
+    if (unlikely(hak_heap == &heap_redirected))
+        return allocate_in_default(bytes, alignment, zero);
+    struct heap *h = thread_enter();
+    if (unlikely(h == NULL))
+        return no_memory(NULL);
+    void *p = allocate_from(h, bytes, alignment, zero, dense);
+    leave(h, h);
     return p;
 }
 
@@ -351,7 +412,7 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
 /* The thread has no heap: it is born now, or borrows one, or there is no memory for one. */
 HAK_NOINLINE static void free_unborn(struct slab *s, void *p) {
     struct heap *h = thread_enter();
-    const struct kind *kind = kind_of(s);
+    const struct kind *kind = kinds[slab_kind(s)]; /* an arena's too */
     if (h == NULL && kind->free_without_heap != NULL)
         kind->free_without_heap(s, p);
     else
@@ -388,7 +449,7 @@ HAK_NOINLINE void alloc_delete_array_other(struct slab *s, void *p) {
 
 void alloc_free_dense(void *p) {
     struct slab *s = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
-    unsigned (*free_dense)(struct heap *, struct slab *, void *) = s != NULL ? kind_of(s)->free_dense : NULL;
+    unsigned (*free_dense)(struct heap *, struct slab *, void *) = s != NULL ? kinds[slab_kind(s)]->free_dense : NULL;
     struct heap *h = free_dense != NULL ? thread_enter() : NULL;
     if (h == NULL) {
         alloc_free(p, alloc_free_other);
@@ -514,9 +575,8 @@ bool alloc_expand(void *p, size_t bytes) {
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
-    if (h == NULL)
-        return false;
-    bool done = resize_in_place(h, &b, p, bytes);
+    struct heap *of = h != NULL ? arena_heap_near(h, b.slab) : NULL;
+    bool done = of != NULL && resize_in_place(of, &b, p, bytes);
     thread_leave(h);
     return done;
 }
@@ -526,17 +586,18 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     const struct kind *kind = kind_of(b->slab);
     bool can = kind->resize != NULL && min_size(bytes, b->bytes) >= kind->resize_from_bytes && bytes <= PTRDIFF_MAX;
     struct heap *h = can ? thread_enter() : NULL;
-    if (h == NULL)
+    struct heap *of = h != NULL ? arena_heap_near(h, b->slab) : NULL;
+    if (of == NULL) {
+        thread_leave(h);
         return NULL;
-    void *moved = resize_in_place(h, b, p, bytes) ? p : NULL;
-    if (moved == NULL && bytes > b->bytes && kind->move != NULL) {
-        moved = kind->move(h, b->slab, bytes);
-        if (moved != NULL)
-            resample(h, slab_at_offset(region_offset(moved)), moved, bytes);
     }
-    if (h == hak_heap && has_chores(h))
-        do_chores(h);
-    thread_leave(h);
+    void *moved = resize_in_place(of, b, p, bytes) ? p : NULL;
+    if (moved == NULL && bytes > b->bytes && kind->move != NULL) {
+        moved = kind->move(of, b->slab, bytes);
+        if (moved != NULL)
+            resample(of, slab_at_offset(region_offset(moved)), moved, bytes);
+    }
+    leave(h, of);
     return moved;
 }
 
@@ -562,7 +623,9 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
     if (moved != NULL)
         return moved;
     int error = errno;
-    moved = alloc_malloc(bytes, alloc_slow);
+    bool zero;
+    moved = likely(slab_kind(b.slab) < KIND_IN_ARENA) ? alloc_malloc(bytes, alloc_slow)
+                                                      : alloc_in_arena(arena_of_slab(b.slab), bytes, 1, &zero);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
         if (moved != NULL)

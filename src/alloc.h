@@ -19,15 +19,17 @@ void *alloc_slow(size_t bytes);
 void alloc_free_slow(void *p);                  /* NULL, bad, looks free, or in a slab with purged pages */
 void alloc_free_other(struct slab *s, void *p); /* a slab that is not this heap's, or no tiny one */
 void alloc_countdown_ended(struct slab *s);
+/* What is no hit in an arena. Calls the arena's callback if the limit is in the way. */
+struct arena;
+void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignment, bool *zero);
 /* The same for C++'s operators: secure mode, in which nothing is a hit, knows which of them made a block. */
 void *alloc_slow_new(size_t bytes);
 void *alloc_slow_new_array(size_t bytes);
 void alloc_delete_other(struct slab *s, void *p);
 void alloc_delete_array_other(struct slab *s, void *p);
 
-/* `slow`: one of the above. */
-HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
-    struct heap *h = hak_heap;
+/* From the heap's lists. `slow`: one of the above. */
+HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(size_t bytes)) {
     if (unlikely(bytes > TINY_BYTES_MAX))
         return slow(bytes);
     unsigned c = h->class_table[(bytes + 7) / 8];
@@ -39,6 +41,9 @@ HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     prefetch(next);         /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
+}
+HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
+    return alloc_malloc_from(hak_heap, bytes, slow);
 }
 
 /* p lies in the slab's slot. */

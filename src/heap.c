@@ -15,6 +15,8 @@ _Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without sam
 struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
 struct heap heap_afterlife = {
     .list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
+struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
+_Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
@@ -85,6 +87,12 @@ static void put_idle(struct heap *h) {
 
 /* ---- birth ---- */
 
+/* What is not zero in a heap without blocks. */
+static void set_up(struct heap *h) {
+    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
+    h->undrained_frees = UINT32_MAX - 1; /* the first remote free drains */
+}
+
 static struct heap *make_heap(void) {
     uint32_t number = rmw_add(&heaps.made, 1), taken = number + 1;
     if (number >= REGION_FORK_PAGE || (number != 0 && region_commit_heap(number) == NULL)) {
@@ -95,9 +103,8 @@ static struct heap *make_heap(void) {
     memcpy(h->list, heap_before_birth.list, sizeof h->list);
     memcpy(h->class_table, tiny_class_table, sizeof h->class_table);
     h->number = number;
-    h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
     store_relaxed(&h->in_use, true);
-    h->undrained_frees = UINT32_MAX - 1; /* the first remote free drains */
+    set_up(h);
     store_relaxed(&h->caches_flags, option(OPT_GUARD_SAMPLE_BYTES) ? CACHES_SAMPLING : 0);
     struct heap *head = load_relaxed(&heap_newest_made);
     do
@@ -106,12 +113,15 @@ static struct heap *make_heap(void) {
     return h;
 }
 
-struct heap *heap_take(void) {
+static struct heap *take(void) {
     if (!region_init())
         return NULL;
     struct heap *h = take_idle();
-    if (h == NULL)
-        h = make_heap();
+    return h != NULL ? h : make_heap();
+}
+
+struct heap *heap_take(void) {
+    struct heap *h = take();
     if (h == NULL)
         return NULL;
     count(&h->pool.counters, COUNT_heaps_born);
@@ -128,6 +138,56 @@ void heap_put(struct heap *h) {
     h->pool.chores = 0;
     presence_clients_changed(-1);
     put_idle(h);
+}
+
+/* ---- heaps of arenas ---- */
+
+/* Others may look at the heap meanwhile: for statistics, and for a block that they think is free. */
+static void clear_words(void *from, void *to) {
+    for (_Atomic uint64_t *word = from; word < (_Atomic uint64_t *)to; word++)
+        store_relaxed(word, 0);
+}
+
+_Static_assert(offsetof(struct heap, current) % 8 == 0 && offsetof(struct heap, caches_busy) % 8 == 0 &&
+                   offsetof(struct heap, purge_seen) % 8 == 0 && offsetof(struct client, start) % 8 == 0 &&
+                   offsetof(struct heap, number) % 8 == 0 && offsetof(struct heap, sample) % 8 == 0,
+               "whole words");
+
+struct heap *heap_take_for_arena(void) {
+    struct heap *h = take();
+    if (h != NULL) {
+        h->sample.wanted = 0; /* no sampling, whatever the heap's last thread did */
+        store_relaxed(&h->sample.mean_bytes, 0);
+        store_seq(&h->is_of_arena,
+                  true); /* before it holds anything: the purger looks at it after it has frozen the heap */
+    }
+    return h;
+}
+
+void heap_put_from_arena(struct heap *h) {
+    clear_words(h->current, &h->caches_busy);
+    clear_words(&h->purge_seen, &h->pool);
+    clear_words(&h->pool.start, &h->number);
+    clear_words(&h->sample, h + 1);
+    for (unsigned c = 0; c < TINY_CLASSES; c++)
+        store_relaxed(&h->list[c], 1);
+    set_up(h);
+    store_release(&h->is_of_arena, false);
+    os_advise(OS_PURGE, (char *)h + round_up(sizeof *h, os_page_bytes()),
+              HEAP_BYTES - round_up(sizeof *h, os_page_bytes()));
+    put_idle(h);
+}
+
+void heap_leave_arenas(struct heap *h) {
+    if (!h->has_arenas)
+        return;
+    for (struct heap *of = heap_newest(); of != NULL; of = of->next) {
+        struct heap *holder = h;
+        if (load_relaxed(&of->holder) == h)
+            rmw_cas(&of->holder, &holder, NULL); /* pairs with arena_heap.c's; an arena that ends clears it, too */
+    }
+    clear_words(h->arenas, h->arenas + ARENA_ENTRIES);
+    h->has_arenas = false;
 }
 
 /* ---- the purger at another thread's rings ---- */

@@ -58,6 +58,12 @@ struct sampler {
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
 };
 
+enum { ARENA_ENTRIES = 16 };
+struct arena_entry {
+    uintptr_t handle_less_1; /* so that neither a handle nor NULL matches an unused entry */
+    struct heap *heap;
+};
+
 struct heap {
     /* hit path */
     _Atomic uintptr_t list[TINY_CLASSES];        /* free blocks; an odd value: none */
@@ -94,18 +100,34 @@ struct heap {
     /* pool, counters */
     struct client pool;
     /* birth and end */
-    uint32_t number;     /* HEAP_NONE: not a thread's */
-    _Atomic bool in_use; /* by a thread: the truth behind the set of idle heaps */
-    struct heap *next;   /* every heap there ever was, newest first; constant */
+    uint32_t number;          /* HEAP_NONE: not a thread's */
+    _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
+    _Atomic bool is_of_arena; /* it is an arena's, or about to be */
+    bool has_arenas;          /* its thread may hold heaps of arenas */
+    struct heap *next;        /* every heap there ever was, newest first; constant */
     struct sampler sample;
     uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
     /* moving blocks */
     uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
     uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */
+    /* arenas: see arena_heap.h */
+    struct arena_entry arenas[ARENA_ENTRIES]; /* the thread's heaps of the arenas it used last */
+    _Atomic uintptr_t arena;                  /* of an arena's heap: the handle, 0 once the arena has ended */
+    _Atomic(struct heap *) holder;            /* the heap whose thread has this one; NULL: none has */
+    struct heap *next_in_arena;               /* the next older one; constant while the arena lives */
 };
 
 extern HAK_HIDDEN _Thread_local struct heap *hak_heap;
 extern HAK_HIDDEN struct heap heap_before_birth, heap_afterlife;
+
+/* Of a thread with a default arena: hak_heap points to heap_redirected then, whose lists are always empty, so that no hit path
+ * asks. */
+struct default_arena {
+    struct heap *own; /* the thread's heap; NULL: it has no default arena */
+    uintptr_t handle;
+};
+extern HAK_HIDDEN _Thread_local struct default_arena hak_default_arena;
+extern HAK_HIDDEN struct heap heap_redirected;
 
 /* Where the heap gathers blocks of the slab, unless it gathers another slab's there. */
 HAK_INLINE struct outbox_entry *outbox_entry_of(const struct heap *h, const struct slab *s) {
@@ -119,6 +141,12 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 struct heap *heap_take(void);
 /* Puts it back, empty. */
 void heap_put(struct heap *h);
+/* The same of a heap for an arena. It is put back as it is; what it holds is gone. */
+struct heap *heap_take_for_arena(void);
+void heap_put_from_arena(struct heap *h);
+/* The thread ends: its heaps of arenas are anybody's. */
+void heap_leave_arenas(struct heap *h);
+HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
 /* Has no other thread than this ever had a heap? */
 bool heap_is_the_only(void);
 /* Has the heap's thread gathered blocks of the slab? Then it may be the purger that sends them, into the inbox. */

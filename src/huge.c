@@ -75,7 +75,7 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     huge_set_bytes(s, bytes, zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
-    store_relaxed(&s->kind, KIND_HUGE);
+    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_HUGE));
     count(&h->pool.counters, COUNT_huge_runs);
     return s;
 }
@@ -187,7 +187,8 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
 
 static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
-    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX)
+    /* the addresses that the pages have left would be lost to the arena */
+    if (load_relaxed(&hak_region_use.moved_runs) >= MOVED_RUNS_MAX || h->pool.arena != 0)
         return NULL;
     bool zero;
     size_t have = huge_superslabs_of(s->bytes), wanted = huge_superslabs_of(bytes);

@@ -6,7 +6,7 @@
 
 const struct kind *const kinds[] = {
 #define ENTRY(number, row) [number] = &(row),
-    KINDS(ENTRY) NULL,
+    KINDS(ENTRY)[KIND_IN_ARENA... KIND_IN_ARENA + KIND_COUNT - 1] = &kind_arena,
 #undef ENTRY
 };
 
@@ -17,7 +17,7 @@ static void free_slot_find(struct block *b, const void *p) {
     for (size_t slot = slot_of(b->slab), back = 1; back < SUPERSLAB_SLOTS && back <= slot; back++) {
         struct slab before; /* another thread's */
         snapshot(&before, slab_of_slot(slot - back), sizeof before);
-        if (slab_kind(&before) == KIND_LARGE && before.slots > back)
+        if (slab_tier(&before) == KIND_LARGE && before.slots > back)
             b->bytes = before.bytes;
     }
 }

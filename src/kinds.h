@@ -4,13 +4,16 @@
  *  1. A kind is one file, which ends with its row (`const struct kind`), and one line of KINDS below. Other files
  *     call what they need through the row; the few that name a kind have a short cut for it.
  *  2. A function that a kind does without is NULL in its row; the comment says what happens then.
- *  3. Which kind serves a request is alloc.c's choice, in kind_for.
+ *  3. The record of a block of an arena has KIND_IN_ARENA beside the kind. Then the table has kind_arena, which frees; kind_of
+ *     gives the kind's own row for all else.
+ *  4. Which kind serves a request is alloc.c's choice, in kind_for.
  *
  * Rows are constant. Any thread may call any function, with its own heap. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_KINDS_H
 #define HAK_KINDS_H
 
+#include "account.h"
 #include "region.h"
 
 struct ring_entry;
@@ -32,7 +35,8 @@ enum slab_kind {
 #define NUMBER(number, row) number,
     KINDS(NUMBER)
 #undef NUMBER
-        KIND_COUNT
+        KIND_COUNT,
+    KIND_IN_ARENA = 16,
 };
 
 /* What a kind knows of an address. */
@@ -70,6 +74,8 @@ struct kind {
     void (*free)(struct heap *h, struct slab *s, void *p);
     /* The same when there is no memory for a heap. NULL: free, with heap_afterlife. */
     void (*free_without_heap)(struct slab *s, void *p);
+    /* The same past the heap's caches, which are not of the block's arena. NULL: free keeps nothing there. */
+    void (*free_past_caches)(struct heap *h, struct slab *s, void *p);
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);
     size_t resize_from_bytes; /* realloc tries `resize` if both sizes are at least this */
@@ -121,8 +127,15 @@ struct kind {
 #define ROW(number, row) extern const struct kind row;
 KINDS(ROW)
 #undef ROW
-extern const struct kind *const kinds[]; /* by number; NULL ends it */
+extern const struct kind kind_arena;     /* arena_heap.c: frees blocks of arenas */
+extern const struct kind *const kinds[]; /* by number; NULL ends the kinds, those of arenas follow */
 
-HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_kind(s)]; }
+/* The record's kind, whether an arena has the slab or not. */
+HAK_INLINE unsigned slab_tier(const struct slab *s) { return slab_kind(s) & (KIND_IN_ARENA - 1); }
+HAK_INLINE const struct kind *kind_of(const struct slab *s) { return kinds[slab_tier(s)]; }
+/* The number to record for a slab of such a client. */
+HAK_INLINE uint8_t kind_for_client(const struct client *c, unsigned kind) {
+    return (uint8_t)(c->arena != 0 ? kind | KIND_IN_ARENA : kind);
+}
 
 #endif

@@ -64,22 +64,34 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     large_set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
-    store_relaxed(&s->kind, KIND_LARGE);
+    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_LARGE));
     return slab_address(s);
+}
+
+/* May the block at p be freed? If not, that is reported. */
+HAK_INLINE bool may_free(struct heap *h, struct slab *s, void *p) {
+    if (unlikely((char *)p != slab_address(s))) {
+        fail_bad_pointer("free", p, "", asked_bytes(s));
+        return false;
+    }
+    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
+        fail_double_free(p, asked_bytes(s), ring_freer(h, ring_of_slots(s->slots), &s->state[0]));
+        return false;
+    }
+    check_canary(s);
+    return true;
+}
+
+static void large_free_past_caches(struct heap *h, struct slab *s, void *p) {
+    if (may_free(h, s, p))
+        give_span(h, s);
 }
 
 static void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
-    if (unlikely((char *)p != slab_address(s))) {
-        fail_bad_pointer("free", p, "", asked_bytes(s));
+    if (!may_free(h, s, p))
         return;
-    }
-    if (unlikely(load_relaxed(&s->state[0]) != BLOCK_LIVE) && !block_unsample(&s->state[0], p)) {
-        fail_double_free(p, asked_bytes(s), ring_freer(h, index, &s->state[0]));
-        return;
-    }
-    check_canary(s);
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
     caches_notice(h);
@@ -135,6 +147,7 @@ const struct kind kind_large = {
     .name = "a large block",
     .malloc = large_malloc,
     .free = large_free,
+    .free_past_caches = large_free_past_caches,
     .resize = large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
     .find = large_find,

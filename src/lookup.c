@@ -3,6 +3,7 @@
 #include "lookup.h"
 #include "base/fail.h"
 #include "search.h"
+#include "thread.h"
 
 /* Does not tell whether the block is free. */
 static struct block lookup_find(const void *p) {
@@ -30,8 +31,8 @@ bool lookup_for_free(void *p) {
     struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (slab_kind(b.slab) != KIND_TINY || kind_tiny.is_free(&b, p))
-        fail_double_free(p, b.bytes, search_freer(hak_heap, b.slab, (uintptr_t)p));
+    else if (slab_tier(b.slab) != KIND_TINY || kind_tiny.is_free(&b, p))
+        fail_double_free(p, b.bytes, search_freer(thread_own(), b.slab, (uintptr_t)p));
     else
         return true;
     return false;

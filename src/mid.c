@@ -9,6 +9,7 @@
  *  5. A slab with free blocks is on offer. Whoever makes the word non-zero offers it; a taker offers what it leaves. */
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
+#include "arena/arena_space.h"
 #include "observe/defrag.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -39,10 +40,10 @@ unsigned mid_block_at(const struct slab *s, const void *p) {
 
 /* ---- slabs ---- */
 
-static void mid_set_kind(struct slab *s, unsigned slots, enum slab_kind kind) {
+static void mid_set_kind(struct slab *s, unsigned slots, uint8_t kind) {
     for (unsigned i = 0; i < slots; i++) {
         s[i].first_offset = (uint8_t)i;
-        store_relaxed(&s[i].kind, (uint8_t)kind);
+        store_relaxed(&s[i].kind, kind);
     }
 }
 
@@ -74,7 +75,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
         store_relaxed(&s[i].class_id, (uint8_t)c);
     store_relaxed(&s->idle_passes, 0);
     store_relaxed(&s->kept_thin, false);
-    mid_set_kind(s, slots, KIND_MID);
+    mid_set_kind(s, slots, kind_for_client(&h->pool, KIND_MID));
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
     store_seq(&s->free_blocks, rest); /* from here on others may take; pairs with mid_take_bits */
@@ -144,7 +145,8 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
         for (unsigned left_over = count_bits(w); left_over > max; left_over--)
             taken &= ~((uint64_t)1 << highest_bit(taken));
     } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
-    if (PROVEN(take_class, slab_class(s) != c)) { /* holding blocks of it, we can tell: it has become another slab */
+    /* holding blocks of it, we can tell: it has become another slab, or another arena's */
+    if (PROVEN(take_class, slab_class(s) != c) || unlikely(!slab_is_for(&h->pool, s))) {
         mid_return_blocks(h, s, taken);
         return 0;
     }
@@ -272,7 +274,8 @@ static void heed_bound(struct heap *h) {
 /* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
  * once more is retained than may be. */
 static void mid_became_thin(struct heap *h, struct slab *s) {
-    if (!presence_is_alone() || rmw_swap(&s->kept_thin, true))
+    if (!presence_is_alone() || slab_kind(s) != KIND_MID ||
+        rmw_swap(&s->kept_thin, true)) /* an arena's purges its own */
         return;
     rmw_add(&kept_thin.slots, s->slots);
     size_t next = load_relaxed(&kept_thin.next);
@@ -332,7 +335,7 @@ static uint64_t mid_take_some(struct heap *h, struct ring *ring, unsigned c, uns
     bool left;
     *from = ring != NULL ? ring->from : NULL;
     uint64_t taken = *from != NULL && slab_class(*from) == c ? mid_take_bits(h, *from, c, max, &left) : 0;
-    for (size_t slot; taken == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; taken == 0 && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
         *from = slab_of_slot(slot);
         taken = mid_take_bits(h, *from, c, max, &left);
         if (left)
@@ -408,6 +411,11 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }
 
+static void free_into_slab(struct heap *h, struct slab *s, unsigned i) {
+    store_relaxed(&s->state[i], BLOCK_FREE);
+    free_blocks(h, s, (uint64_t)1 << i);
+}
+
 /* Into the ring if there is room by now, else into the slab. */
 static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     unsigned index = ring_of_class(slab_class(s));
@@ -415,26 +423,38 @@ static void free_live(struct heap *h, struct slab *s, unsigned i, void *p) {
     struct ring *ring = caches_enter(h) ? ring_with_room(h, index, s->block_bytes) : NULL;
     bool kept = ring_put(ring, (uintptr_t)p, &s->state[i]);
     caches_leave(h);
-    if (!kept) {
-        store_relaxed(&s->state[i], BLOCK_FREE);
-        free_blocks(h, s, (uint64_t)1 << i);
-    }
+    if (!kept)
+        free_into_slab(h, s, i);
     rings_shrink(h);
+}
+
+/* May block `i`, at p, be freed? If not, that is reported. */
+static bool may_free(struct heap *h, struct slab *s, unsigned i, void *p) {
+    if (i >= s->blocks)
+        fail_bad_pointer("free", p, "", s->block_bytes);
+    else if (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE)
+        return true;
+    else
+        fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
+    return false;
 }
 
 void mid_free(struct heap *h, struct slab *part, void *p) {
     struct slab *s = span_first(part);
     unsigned i = mid_index(s, p);
-    if (i >= s->blocks)
-        fail_bad_pointer("free", p, "", s->block_bytes);
-    else if (block_unsample(&s->state[i], p) || load_relaxed(&s->state[i]) == BLOCK_LIVE)
+    if (may_free(h, s, i, p))
         free_live(h, s, i, p);
-    else
-        fail_double_free(p, s->block_bytes, ring_freer(h, ring_of_class(slab_class(s)), &s->state[i]));
+}
+
+static void mid_free_past_caches(struct heap *h, struct slab *part, void *p) {
+    struct slab *s = span_first(part);
+    unsigned i = mid_index(s, p);
+    if (may_free(h, s, i, p))
+        free_into_slab(h, s, i);
 }
 
 static size_t mid_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
-    if (slab_kind(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
+    if (slab_tier(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
         return 0;
     bool idle = load_relaxed(&s->idle_passes) != 0;
     store_relaxed(&s->idle_passes, 1);
@@ -447,7 +467,7 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s) {
 
 static size_t mid_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++)
         trimmed += mid_trim_if_idle(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }
@@ -595,6 +615,7 @@ const struct kind kind_mid = {
     .name = "a mid slab",
     .malloc = mid_malloc_cached,
     .free = mid_free,
+    .free_past_caches = mid_free_past_caches,
     .find = mid_find,
     .is_free = mid_is_free,
     .state = mid_state_of,

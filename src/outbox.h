@@ -18,6 +18,8 @@
 bool outbox_adopt(struct heap *h, struct slab *s);
 /* Frees a block whose slab this heap does not own (it may have no owner). */
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block);
+/* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */
+void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
 /* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True: that
  * emptied the slab, and it is gone. */
 bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);

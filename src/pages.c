@@ -185,3 +185,15 @@ size_t pages_trim_thin(struct slab *s) {
     size_t all = SLOT_BYTES / os_page_bytes(), min = slab_used(s) > THIN_BLOCKS ? all - all / 4 : all / 2;
     return pages >= min ? trim(s, true, true) : 0;
 }
+
+HAK_NOINLINE void pages_visit_live(struct slab *s, bool (*call)(void *block, size_t bytes, void *argument),
+                                   void *argument) {
+    struct slab_map map;
+    size_t bytes = size_classes[slab_class(s)].block_bytes;
+    if (!map_list(s, &map))
+        return;
+    mark_pages(&map, slab_purged(s), bytes, true);
+    for (unsigned i = 0, end = slab_carved(s); i < end; i++)
+        if (!(map.free[i / 64] >> i % 64 & 1) && !call(slab_address(s) + i * bytes, bytes, argument))
+            return;
+}

@@ -18,4 +18,8 @@ size_t pages_trim(struct slab *s, bool all);
 /* The same of a slab few of whose blocks are out: a first look costs little if each page has one. */
 size_t pages_trim_thin(struct slab *s);
 
+/* Calls for each block of the slab that is not in its list and not in a purged page, until the call returns false. Of a slab that
+ * nobody uses meanwhile. */
+void pages_visit_live(struct slab *s, bool (*call)(void *block, size_t bytes, void *argument), void *argument);
+
 #endif

@@ -1,6 +1,7 @@
 /* See pool.h. */
 /* SPDX-License-Identifier: MIT */
 #include "pool.h"
+#include "arena/arena_space.h"
 #include "limits.h"
 #include "base/log.h"
 #include "retain.h"
@@ -14,13 +15,18 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), and the
- * caller puts all back. */
+/* Counts slots that were taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), or the arena
+ * may not have so many, and the caller puts all back. */
 static bool admit(struct client *c, size_t slots, size_t empty) {
     size_t unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
-    if (counted && !limits_admit(c, unused))
+    if (!arena_admits(c, slots))
         return false;
+    if (counted && !limits_admit(c, unused)) {
+        if (unlikely(c->arena != 0))
+            arena_lost(c->arena, slots);
+        return false;
+    }
     c->active_delta += (int32_t)(counted ? empty : slots);
     c->empty_delta -= (int32_t)empty;
     c->unused_taken += (uint32_t)unused;
@@ -56,11 +62,11 @@ static size_t take_wholly_free(struct superslab_wish *wish, bool *from_cache) {
 
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
     struct superslab_wish wish = {c, slots, align, tag, 0};
-    size_t slot = superslab_take_in_use(&wish);
+    size_t slot = likely(c->arena == 0) ? superslab_take_in_use(&wish) : arena_take_span(&wish);
     enum counter stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
     bool from_cache = false;
     if (slot == BITSET_NONE) {
-        slot = take_wholly_free(&wish, &from_cache);
+        slot = c->arena == 0 ? take_wholly_free(&wish, &from_cache) : BITSET_NONE;
         if (slot == BITSET_NONE)
             return BITSET_NONE;
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
@@ -99,6 +105,8 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
 }
 
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
+    if (unlikely(superslab_arena(slot / SUPERSLAB_SLOTS) != 0))
+        arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
     uint64_t after = superslab_give(slot, slots, tag, resident);
     count(&c->counters, COUNT_slots_released);
     LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
@@ -132,8 +140,15 @@ static bool occupy_claimed_run(struct client *c, size_t first, size_t n, bool *z
 }
 
 static size_t take_free_run(struct client *c, size_t n, size_t align, bool *zero) {
-    size_t first = superslab_claim_free_run(c, n, align);
-    return first != BITSET_NONE && occupy_claimed_run(c, first, n, zero) ? first : BITSET_NONE;
+    size_t first = c->arena != 0 ? arena_claim_run(c, n, align) : BITSET_NONE;
+    bool joins = c->arena != 0 && first == BITSET_NONE;
+    if (first == BITSET_NONE)
+        first = superslab_claim_free_run(c, n, align);
+    if (first == BITSET_NONE || !occupy_claimed_run(c, first, n, zero))
+        return BITSET_NONE;
+    if (joins)
+        arena_join(c->arena, first, n);
+    return first;
 }
 
 /* SuperSlabs that were never used before. `used` of them are counted first, so that a run that is refused is not committed. */
@@ -143,8 +158,11 @@ static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (!admit(c, used * SUPERSLAB_SLOTS, 0))
         return BITSET_NONE;
     size_t got = region_take_superslabs(n);
-    if (got == BITSET_NONE)
+    if (got == BITSET_NONE) {
         account_count_resident(-(ptrdiff_t)(used * SUPERSLAB_SLOTS));
+        if (unlikely(c->arena != 0))
+            arena_lost(c->arena, used * SUPERSLAB_SLOTS);
+    }
     return got;
 }
 
@@ -173,6 +191,8 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     superslab_give_new(got, first - got);
     superslab_give_new(first + n, got + whole - (first + n));
     superslab_begin_run(first, n);
+    if (c->arena != 0)
+        arena_join(c->arena, first, n);
     retain_consider_huge_pages(first, n, CONTENTS_RUN);
     c->chores |= CHORE_DRAIN_CACHES;
     log_run(first, false);
@@ -182,6 +202,8 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
+    if (unlikely(superslab_arena(first) != 0))
+        arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
     count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
     c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
@@ -199,7 +221,7 @@ void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted) {
     size_t extra = wanted - n;
     size_t end = first + n;
-    if (end == load_relaxed(&hak_region_use.superslabs) && extra < hak_region.superslabs_max - end) {
+    if (c->arena == 0 && end == load_relaxed(&hak_region_use.superslabs) && extra < hak_region.superslabs_max - end) {
         size_t got = take_new_superslabs(c, extra, extra);
         if (got == BITSET_NONE)
             return false;
@@ -210,5 +232,5 @@ bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted) {
         return false;
     }
     bool zero;
-    return superslab_claim_run(c, end, extra) == extra && occupy_claimed_run(c, end, extra, &zero);
+    return superslab_claim_run(c, c->arena, end, extra) == extra && occupy_claimed_run(c, end, extra, &zero);
 }

@@ -205,8 +205,9 @@ size_t purge_empty(struct client *c, size_t keep_slots) {
     struct batch batch = {.runs = 0};
     uint32_t now = os_now_ms();
     note_round(PURGED_SLOTS, now);
-    for (unsigned pass = 0; pass < 2; pass++) {
-        unsigned set = pass == 0 ? SET_CACHED : SET_EMPTY;
+    static const uint8_t sets[] = {SET_CACHED, SET_EMPTY, SET_ARENA_EMPTY};
+    for (unsigned pass = 0; pass < sizeof sets; pass++) {
+        unsigned set = sets[pass];
         struct cache_walk walk = {0, 0};
         size_t at = load_acquire(&hak_region_use.superslabs);
         if (bitset_is_empty(&hak_region.sets, set))
@@ -252,16 +253,20 @@ void purge_bound_cache(struct client *c, uint32_t now) {
     }
 }
 
+/* Of a set of SuperSlabs that have EMPTY slots. */
+static void decay_in(struct client *c, struct batch *batch, unsigned set, uint32_t now) {
+    for (size_t at = load_acquire(&hak_region_use.superslabs);
+         (at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE; superslab_check_hint(set, at))
+        if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > option(OPT_DECAY_MS))
+            purge_superslab(c, batch, at, 1, false, COUNT_cache_evicted_bytes);
+}
+
 void purge_decay(struct client *c, uint32_t now) {
     purge_bound_cache(c, now);
     struct batch batch = {.runs = 0};
-    uint64_t slot_age = option(OPT_DECAY_MS);
-    size_t at = load_acquire(&hak_region_use.superslabs);
-    while (option(OPT_PURGE) != PURGE_NEVER &&
-           (at = bitset_find_last(&hak_region.sets, SET_EMPTY, at)) != BITSET_NONE) {
-        if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > slot_age)
-            purge_superslab(c, &batch, at, 1, false, COUNT_cache_evicted_bytes);
-        superslab_check_hint(SET_EMPTY, at);
+    if (option(OPT_PURGE) != PURGE_NEVER) {
+        decay_in(c, &batch, SET_EMPTY, now);
+        decay_in(c, &batch, SET_ARENA_EMPTY, now);
     }
     purge_batch(c, &batch);
 }

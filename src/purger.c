@@ -47,14 +47,15 @@ static bool is_unused(uint32_t use, uint32_t *seen) {
 static void purger_empty_idle_caches(struct heap *own) {
     for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
         if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
-            caches_thaw(h); /* by a purger that a fork has left behind */
-        if (h == own)
+            caches_thaw(h);                  /* by a purger that a fork has left behind */
+        if (h == own || heap_is_of_arena(h)) /* whose thread may end the arena at any moment */
             continue;
         uint32_t use = loans_use(h);
         bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
         if (!caches_unused && use == 0)
             continue;
-        bool frozen = caches_freeze(h);
+        bool frozen =
+            caches_freeze(h) && !heap_is_of_arena(h); /* else it became one, and holds nothing before it thaws */
         if (frozen && caches_unused)
             empty_caches(own, h);
         if (frozen)
@@ -76,7 +77,7 @@ static bool caches_hold_blocks(const struct heap *own) {
         caches_watch(h);
     os_fence_threads(); /* pairs with caches_enter: what was put before the thread saw the flag is seen here */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        hold |= h != own && (rings_use(h) != 0 || loans_use(h) != 0);
+        hold |= h != own && !heap_is_of_arena(h) && (rings_use(h) != 0 || loans_use(h) != 0);
     return hold;
 }
 
@@ -93,7 +94,8 @@ static void purger_scan(struct heap *h) {
     for (; h->pool.scans > 0; h->pool.scans--) {
         at = at + 1 < superslabs ? at + 1 : 0;
         size_t pages = 0;
-        for (uint32_t slots = superslab_offers_in(at); slots != 0; slots &= slots - 1) {
+        for (uint32_t slots = superslab_is_for(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
+             slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
             size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
             pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */

@@ -125,6 +125,7 @@ enum {
     SET_ROOM_16 = SET_ROOM_1 + 4,
     SET_CACHED,                            /* no slot ACTIVE, some resident */
     SET_CLEAN,                             /* no slot ACTIVE, none resident */
+    SET_ARENA_EMPTY,                       /* an arena's, with an EMPTY slot: such a one is in none of those above */
     SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
     SET_SECURE = SET_INBOX + TINY_CLASSES, /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
@@ -145,14 +146,19 @@ struct superslab {
         _Atomic uint32_t changed_ms;    /* when a slot last became EMPTY */
         _Atomic uint32_t next_unmapped; /* while it waits to be mapped: the next one that does, + 1; 0: none */
     };
-    _Atomic uint32_t inbox_mask;                        /* slots whose inbox is well filled: hint for SET_INBOX */
-    _Alignas(8) _Atomic uint8_t offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there: hint for sets 0… */
-    _Atomic uint8_t last_class[SUPERSLAB_SLOTS];        /* class + 1 of the last slab there, for class affinity */
-    _Atomic uint8_t moved;       /* first of a huge run whose pages were moved there by the kernel */
-    _Atomic uint8_t huge;        /* enum superslab_huge */
-    bool has_guards;             /* secure mode: constant while cut into its spans */
+    _Atomic uint32_t inbox_mask; /* slots whose inbox is well filled: hint for SET_INBOX */
+    _Alignas(8) _Atomic uint8_t
+        offer[SUPERSLAB_SLOTS]; /* class + 1 of the slab on offer there, OFFER_IN_ARENA: hint for sets 0… */
+    _Atomic uint8_t last_class[SUPERSLAB_SLOTS]; /* class + 1 of the last slab there, for class affinity */
+    _Atomic uint32_t arena;                      /* number of the arena that has it; 0: the process */
+    _Atomic uint32_t next_in_arena;              /* SuperSlab + 1: the next one on the arena's list; 0: none */
+    _Atomic uint32_t arena_inbox_mask;           /* as inbox_mask, while an arena has it */
+    _Atomic uint8_t moved;                       /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t huge;                        /* enum superslab_huge */
+    bool has_guards;                             /* secure mode: constant while cut into its spans */
     _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
-    char unused[36];
+    bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
+    char unused[23];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
@@ -250,6 +256,7 @@ HAK_INLINE char *slot_address(size_t slot) {
 }
 HAK_INLINE char *slab_address(const struct slab *s) { return slot_address(slot_of(s)); }
 HAK_INLINE struct superslab *superslab_at(size_t index) { return &hak_region.rows[index / 64].superslab[index % 64]; }
+/* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
 

@@ -64,7 +64,7 @@ bool search_lists(const struct slab *s, uintptr_t block) {
 }
 
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block) {
-    if (search_only_freer() != FREER_UNKNOWN || slab_kind(s) != KIND_TINY)
+    if (search_only_freer() != FREER_UNKNOWN || slab_tier(s) != KIND_TINY)
         return search_only_freer();
     const struct heap *by = outbox_with(s, block);
     if (by == NULL && load_relaxed(&s->own_frees)) {

@@ -435,7 +435,7 @@ void slab_wanted(unsigned c) {
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && !presence_is_alone() && presence_minds_sleepers();
+    return h->bulk_frees >= LOAN_FROM_FREES && h->pool.arena == 0 && !presence_is_alone() && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */

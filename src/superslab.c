@@ -18,9 +18,11 @@ static uint32_t run_starts(uint32_t free, unsigned n) {
 
 static uint32_t span_mask(unsigned start, unsigned slots) { return (uint32_t)(low_bits(slots) << start); }
 
-/* Bits of the sets SET_EMPTY… that a SuperSlab with this word belongs to. */
-static uint32_t sets_of(uint64_t w) {
+/* Bits of the sets SET_EMPTY… that a SuperSlab of that arena belongs to, with this word. */
+static uint32_t sets_of(uint32_t arena, uint64_t w) {
     uint32_t active = word_active(w), resident = word_resident(w);
+    if (unlikely(arena != 0))
+        return (uint32_t)((resident & ~active) != 0) << (SET_ARENA_EMPTY - SET_EMPTY);
     if (active == 0)
         return resident != 0 ? 1u << (SET_CACHED - SET_EMPTY) : 1u << (SET_CLEAN - SET_EMPTY);
     uint32_t sets = (resident & ~active) != 0, free = ~active;
@@ -35,20 +37,24 @@ static uint32_t sets_of(uint64_t w) {
 
 /* ---- sets ---- */
 
+/* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of the two adds
+ * the SuperSlab to the sets it belongs to then. If an arena ends between a purger's claim of a wholly empty SuperSlab and the
+ * look here, one cached SuperSlab too few is counted. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
-    if (word_is_cached(before) != word_is_cached(after))
+    uint32_t arena = superslab_arena(superslab);
+    if (word_is_cached(before) != word_is_cached(after) && likely(arena == 0))
         account_count_cached(word_is_cached(after) ? 1 : -1);
-    for (uint32_t news = sets_of(after) & ~sets_of(before); news != 0; news &= news - 1)
+    for (uint32_t news = sets_of(arena, after) & ~sets_of(arena, before); news != 0; news &= news - 1)
         bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
 }
 
 void superslab_check_hint(unsigned set, size_t superslab) {
     uint32_t bit = 1u << (set - SET_EMPTY);
     _Atomic uint64_t *word = &superslab_at(superslab)->word;
-    if (sets_of(load_relaxed(word)) & bit)
+    if (sets_of(superslab_arena(superslab), load_relaxed(word)) & bit)
         return;
     bitset_remove(&hak_region.sets, set, superslab);
-    if (PROVEN(hint_look, sets_of(load_seq(word)) & bit))
+    if (PROVEN(hint_look, sets_of(superslab_arena(superslab), load_seq(word)) & bit))
         bitset_add(&hak_region.sets, set, superslab);
 }
 
@@ -85,7 +91,11 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
             wish->was_resident = word_resident(w) & mask;
             if (whole)
                 superslab_changed(superslab, w, taken);
-            return superslab * SUPERSLAB_SLOTS + start;
+            size_t slot = superslab * SUPERSLAB_SLOTS + start;
+            if (likely(superslab_is_for(wish->client, superslab))) /* it cannot change while we have a slot of it */
+                return slot;
+            superslab_put_back(slot, wish->slots, wish->was_resident); /* found by an old hint: another's by now */
+            return BITSET_NONE;
         }
         count(&wish->client->counters, COUNT_pool_retries);
         wish->client->start = (uint32_t)superslab + 1; /* until the next settling this heap looks elsewhere first */
@@ -184,10 +194,10 @@ void superslab_unclaim_run(size_t first, size_t n) {
 
 /* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
  * how many are free from `first` on; n when claimed. */
-size_t superslab_claim_run(struct client *c, size_t first, size_t n) {
+size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_t n) {
     size_t limit = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < n; i++)
-        if (first + i >= limit || !was_given_back(first + i) ||
+        if (first + i >= limit || superslab_arena(first + i) != arena || (arena == 0 && !was_given_back(first + i)) ||
             word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
             return i;
     for (size_t i = 0; i < n; i++) {
@@ -197,7 +207,9 @@ size_t superslab_claim_run(struct client *c, size_t first, size_t n) {
             count(&c->counters, COUNT_pool_retries);
         if (word_active(w) == 0) {
             superslab_changed(first + i, w, w | ALL_SLOTS);
-            continue;
+            if (likely(superslab_arena(first + i) == arena))
+                continue;
+            superslab_unclaim_run(first + i, 1); /* another's by now */
         }
         superslab_unclaim_run(first, i);
         return i;
@@ -217,7 +229,7 @@ size_t superslab_claim_free_run(struct client *c, size_t n, size_t align) {
     size_t base_number = hak_region.base / SUPERSLAB_BYTES;
     for (size_t at = next_free(0); at != BITSET_NONE;) {
         size_t first = round_up(at + base_number, align) - base_number;
-        size_t free = superslab_claim_run(c, first, n);
+        size_t free = superslab_claim_run(c, 0, first, n);
         if (free == n)
             return first;
         superslab_check_hint(SET_CACHED, at);
@@ -239,13 +251,17 @@ size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached) {
 }
 
 void superslab_occupy_run(size_t first, size_t n) {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        superslab_at(first + i)->in_run = true;
         rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+    }
 }
 
 void superslab_begin_run(size_t first, size_t n) {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        superslab_at(first + i)->in_run = true;
         store_release(&superslab_at(first + i)->word, word_of(ALL_SLOTS, ALL_SLOTS));
+    }
 }
 
 void superslab_give_run(size_t first, size_t n, bool resident) {
@@ -253,6 +269,7 @@ void superslab_give_run(size_t first, size_t n, bool resident) {
     for (size_t i = 0; i < n; i++) {
         struct superslab *ss = superslab_at(first + i);
         store_relaxed(&ss->changed_ms, account_clock_ms());
+        ss->in_run = false;
         store_seq(&ss->word, after); /* ours alone until now; pairs with superslab_claim_run and superslab_take */
         superslab_changed(first + i, word_of(ALL_SLOTS, ALL_SLOTS), after);
     }
@@ -260,6 +277,7 @@ void superslab_give_run(size_t first, size_t n, bool resident) {
 
 void superslab_give_new(size_t first, size_t n) {
     for (size_t i = 0; i < n; i++) {
+        superslab_at(first + i)->in_run = false;
         store_seq(&superslab_at(first + i)->word, 0);
         superslab_changed(first + i, ALL_SLOTS, 0);
     }
@@ -274,10 +292,15 @@ bool superslab_map_waiting(void) {
 
 /* ---- slabs on offer ---- */
 
+/* An arena's offer is no offer to the process: who looks for one by an old hint must not get a slab that an arena may end with. */
 void superslab_offer(size_t slot, unsigned class_id) {
+    uint32_t arena = superslab_arena(slot / SUPERSLAB_SLOTS);
     /* A swap and no store: what the overwritten offer's maker wrote before is ours to see (mid_offer). */
-    rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], (uint8_t)(class_id + 1));
-    bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
+    rmw_swap(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS], offer_tag(arena, class_id));
+    if (unlikely(arena != 0))
+        store_seq(&arena_numbered(arena)->offered[class_id], true); /* pairs with space_take_offer */
+    else
+        bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
 }
 
 HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
@@ -296,10 +319,9 @@ HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
     return slots;
 }
 
-/* The lowest slot of the SuperSlab on offer for the class, taken off; 32 if there is none. */
-static unsigned take_offer_in(struct superslab *ss, unsigned class_id) {
+unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer) {
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
-        uint8_t tag = (uint8_t)(class_id + 1);
+        uint8_t tag = offer;
         if (load_seq(&ss->offer[i]) == tag && rmw_cas(&ss->offer[i], &tag, 0))
             return i;
     }
@@ -325,13 +347,13 @@ size_t superslab_take_offer(unsigned class_id) {
         if (at == BITSET_NONE)
             return BITSET_NONE;
         struct superslab *ss = superslab_at(at);
-        unsigned slot = guess_offer(ss, class_id);
-        uint8_t tag = (uint8_t)(class_id + 1);
+        uint8_t offer = offer_tag(0, class_id), tag = offer;
+        unsigned slot = superslab_arena(at) == 0 ? guess_offer(ss, class_id) : SUPERSLAB_SLOTS;
         if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0))
             slot = SUPERSLAB_SLOTS;
         if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
             bitset_remove(&hak_region.sets, class_id, at);
-            slot = take_offer_in(ss, class_id);
+            slot = superslab_arena(at) == 0 ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
             if (slot == SUPERSLAB_SLOTS)
                 continue;
             bitset_add(&hak_region.sets, class_id, at);
@@ -356,10 +378,24 @@ size_t superslab_next_offer(unsigned class_id, size_t slot) {
 
 void superslab_offer_inbox(size_t slot, unsigned class_id) {
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
-    uint32_t bit = 1u << slot % SUPERSLAB_SLOTS;
-    if (!(load_relaxed(&ss->inbox_mask) & bit))
-        rmw_or(&ss->inbox_mask, bit);
-    bitset_add(&hak_region.sets, SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
+    uint32_t bit = 1u << slot % SUPERSLAB_SLOTS, arena = superslab_arena(slot / SUPERSLAB_SLOTS);
+    _Atomic uint32_t *mask = arena == 0 ? &ss->inbox_mask : &ss->arena_inbox_mask;
+    if (!(load_relaxed(mask) & bit))
+        rmw_or(mask, bit);
+    if (unlikely(arena != 0))
+        store_relaxed(&arena_numbered(arena)->filled_inbox[class_id], true);
+    else
+        bitset_add(&hak_region.sets, SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
+}
+
+size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id) {
+    for (uint32_t mask = load_relaxed(slots); mask != 0; mask &= mask - 1) {
+        unsigned i = lowest_bit(mask);
+        const struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
+        if (slab_class(s) == class_id && (rmw_and(slots, ~(1u << i)) >> i & 1))
+            return superslab * SUPERSLAB_SLOTS + i;
+    }
+    return BITSET_NONE;
 }
 
 size_t superslab_take_inbox_offer(unsigned class_id) {
@@ -367,14 +403,9 @@ size_t superslab_take_inbox_offer(unsigned class_id) {
         at = bitset_find(&hak_region.sets, SET_INBOX + class_id, at);
         if (at == BITSET_NONE)
             return BITSET_NONE;
-        struct superslab *ss = superslab_at(at);
-        uint32_t mask = load_relaxed(&ss->inbox_mask);
-        for (; mask != 0; mask &= mask - 1) {
-            unsigned i = lowest_bit(mask);
-            const struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + i);
-            if (slab_class(s) == class_id && (rmw_and(&ss->inbox_mask, ~(1u << i)) >> i & 1))
-                return at * SUPERSLAB_SLOTS + i;
-        }
+        size_t slot = superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id);
+        if (slot != BITSET_NONE)
+            return slot;
         /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the same, the
          * owner of the slab still empties the inbox. */
         bitset_remove(&hak_region.sets, SET_INBOX + class_id, at);

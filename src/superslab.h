@@ -13,6 +13,7 @@
 #define HAK_SUPERSLAB_H
 
 #include "account.h"
+#include "arena/arena_record.h"
 #include "region.h"
 
 #define ALL_SLOTS UINT32_MAX
@@ -22,6 +23,24 @@ HAK_INLINE uint32_t word_resident(uint64_t w) { return (uint32_t)(w >> 32); }
 HAK_INLINE uint64_t word_of(uint32_t active, uint32_t resident) { return active | (uint64_t)resident << 32; }
 /* Wholly empty, and resident. */
 HAK_INLINE bool word_is_cached(uint64_t w) { return word_active(w) == 0 && word_resident(w) != 0; }
+
+/* ---- arenas ---- */
+
+HAK_INLINE uint32_t superslab_arena(size_t superslab) { return load_relaxed(&superslab_at(superslab)->arena); }
+/* Does the SuperSlab, the slab belong to the client's arena, or both to none? */
+HAK_INLINE bool superslab_is_for(const struct client *c, size_t superslab) {
+    return superslab_arena(superslab) == c->arena;
+}
+HAK_INLINE bool slab_is_for(const struct client *c, const struct slab *s) {
+    return superslab_is_for(c, slot_of(s) / SUPERSLAB_SLOTS);
+}
+
+/* How an offer is noted, by the process or an arena. */
+#define OFFER_IN_ARENA 0x80u
+_Static_assert((unsigned)CLASSES < OFFER_IN_ARENA, "room for the flag");
+HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
+    return (uint8_t)((class_id + 1) | (arena != 0 ? OFFER_IN_ARENA : 0));
+}
 
 /* ---- sets ---- */
 
@@ -66,10 +85,10 @@ HAK_INLINE bool superslab_had_slab(size_t slot) {
 
 /* ---- runs of whole SuperSlabs ---- */
 
-/* Claims a run of `n` wholly free SuperSlabs, the first at a multiple of `align` SuperSlabs. BITSET_NONE if there is none. */
+/* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs. BITSET_NONE if there is none. */
 size_t superslab_claim_free_run(struct client *c, size_t n, size_t align);
-/* Claims just this run. Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
-size_t superslab_claim_run(struct client *c, size_t first, size_t n);
+/* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
+size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
 /* Slots of a claimed run that were EMPTY; *cached: in so many SuperSlabs. */
 size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached);
@@ -88,7 +107,9 @@ bool superslab_map_waiting(void);
 /* Puts a slab with room on offer for `class_id`; its truth (owner, free blocks) is visible already. */
 void superslab_offer(size_t slot, unsigned class_id);
 HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
-    return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->offer[slot % SUPERSLAB_SLOTS]) == class_id + 1;
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    uint8_t offer = load_relaxed(&superslab_at(superslab)->offer[slot % SUPERSLAB_SLOTS]);
+    return offer == offer_tag(superslab_arena(superslab), class_id);
 }
 /* The slots of a SuperSlab that are on offer, whatever their class. */
 uint32_t superslab_offers_in(size_t superslab);
@@ -99,6 +120,9 @@ size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* The same for tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
 size_t superslab_take_inbox_offer(unsigned class_id);
+/* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or BITSET_NONE. */
+unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer);
+size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id);
 
 /* ---- walks ---- */
 

@@ -6,7 +6,7 @@
 #include "retain.h"
 #include "ring.h"
 
-static void empty_heap(struct heap *h) {
+void thread_empty_heap(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->empty != NULL)
             kinds[i]->empty(h);
@@ -17,19 +17,21 @@ static void empty_heap(struct heap *h) {
 /* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
  * 0, too, and stores its values in the same place. */
 static void end_thread(void *value) {
-    struct heap *h = hak_heap;
+    struct heap *h = thread_own();
     (void)value;
     if (h->number == HEAP_NONE)
         return;
     hak_heap = &heap_afterlife;
-    empty_heap(h);
+    hak_default_arena = (struct default_arena){NULL, 0};
+    heap_leave_arenas(h);
+    thread_empty_heap(h);
     rings_forget(h);
     bool left =
         caches_enter(h) && (load_relaxed(&h->outbox_blocks) != 0 ||
                             load_relaxed(&h->lent.slabs) != 0); /* the purger may have been at the caches before */
     caches_leave(h);
     if (left)
-        empty_heap(h);
+        thread_empty_heap(h);
     heap_put(h);
 }
 
@@ -48,15 +50,29 @@ HAK_COLD static struct heap *enter_slowly(void) {
 }
 
 struct heap *thread_enter(void) {
-    struct heap *h = hak_heap;
+    struct heap *h = thread_own();
     if (unlikely(h->number == HEAP_NONE))
         return enter_slowly();
     return h;
 }
 
 void thread_leave(struct heap *h) {
-    if (likely(h == hak_heap || h == NULL))
+    if (likely(h == thread_own() || h == NULL))
         return;
-    empty_heap(h);
+    heap_leave_arenas(h);
+    thread_empty_heap(h);
     heap_put(h);
+}
+
+bool thread_set_default(uintptr_t handle, uintptr_t *before) {
+    struct heap *h = thread_enter();
+    bool done = h != NULL && h == thread_own();
+    if (done) {
+        *before = hak_default_arena.handle;
+        hak_default_arena = (struct default_arena){handle != 0 ? h : NULL, handle};
+        atomic_signal_fence(memory_order_seq_cst);
+        hak_heap = handle != 0 ? &heap_redirected : h;
+    }
+    thread_leave(h);
+    return done;
 }

@@ -9,8 +9,18 @@
 
 #include "heap.h"
 
+/* The calling thread's heap, whether it has a default arena or not; one without number if it has no heap. */
+HAK_INLINE struct heap *thread_own(void) {
+    return likely(hak_heap != &heap_redirected) ? hak_heap : hak_default_arena.own;
+}
+/* What the thread allocates without naming an arena is in this one from now on; 0: in the process's heap. Returns the handle
+ * before. False: the thread has no heap, or no more. */
+bool thread_set_default(uintptr_t handle, uintptr_t *before);
 /* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
 struct heap *thread_enter(void);
 void thread_leave(struct heap *h);
+
+/* Lets go of all that the heap has; what its rings hold goes back. */
+void thread_empty_heap(struct heap *h);
 
 #endif

@@ -11,6 +11,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
 #include "base/fail.h"
+#include "arena/arena_space.h"
 #include "observe/defrag.h"
 #include "inbox.h"
 #include "kinds.h"
@@ -143,14 +144,15 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_offer(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = superslab_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         store_relaxed(&s->place, 0);
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
-        if (slab_class(s) != c || !slab_is_usable(s)) { /* an old offer: it is another slab by now, or full */
+        /* an old offer: it is another slab by now, another arena's, or full */
+        if (slab_class(s) != c || !slab_is_usable(s) || !slab_is_for(&h->pool, s)) {
             slab_let_go(h, s);
             continue;
         }
@@ -168,13 +170,14 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 }
 
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = superslab_take_inbox_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; (slot = space_take_inbox_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
         unsigned blocks;
         uintptr_t list = inbox_take(s, &blocks);
         if (is_terminator(list))
             continue;
-        if (slab_class(s) == c) {       /* its blocks are in our hands, so it can't change any more */
+        if (slab_class(s) == c &&
+            slab_is_for(&h->pool, s)) { /* its blocks are in our hands, so it can't change any more */
             slab_give_up_current(h, c); /* what is freed into that one must not get among these */
             slab_wanted(c);
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
@@ -185,7 +188,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
                 store_relaxed(&s->own_frees, false);
                 slab_free(h, s, list);
             } else {
-                outbox_free(h, s, list);
+                outbox_push(h, s, list);
             }
             list = next;
         }
@@ -215,7 +218,7 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     s->slots = 1;
     store_relaxed(&s->place, place);
     store_relaxed(&s->class_id, (uint8_t)c);
-    store_relaxed(&s->kind, KIND_TINY);
+    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_TINY));
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
     count(&h->pool.counters, COUNT_slabs_started);
     slab_wanted(c);
@@ -248,12 +251,13 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         slab_unlist(h, s);
         return use_early(h, c, s);
     }
-    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++) {
+    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
         store_relaxed(&s->place, 0);
-        uintptr_t block = slab_class(s) == c && !is_terminator(load_relaxed(&s->list)) ? use_early(h, c, s) : 0;
+        bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->list));
+        uintptr_t block = fits ? use_early(h, c, s) : 0;
         if (block != 0)
             return block;
         slab_let_go(h, s);
@@ -286,9 +290,9 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     }
     if (block == 0 && slab_has_usable(h, c))
         block = use_own(h, c);
-    if (block == 0 && !bitset_is_empty(&hak_region.sets, c))
+    if (block == 0 && space_may_offer(&h->pool, c))
         block = use_offer(h, c);
-    if (block == 0 && !bitset_is_empty(&hak_region.sets, SET_INBOX + c))
+    if (block == 0 && space_may_offer_inbox(&h->pool, c))
         block = use_stale_inbox(h, c);
     if (block != 0)
         return block;
@@ -517,7 +521,7 @@ static size_t tiny_trim_slab(struct heap *h, struct slab *s) {
 static size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     tiny_release_unused(h);
-    for (size_t slot = 0; (slot = superslab_next_active(slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++)
         trimmed += tiny_trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }
@@ -586,6 +590,11 @@ HAK_NOINLINE static void tiny_free_doubtful(struct heap *h, struct slab *s, void
 HAK_INLINE bool tiny_is_doubtful(const struct slab *s, uintptr_t block) {
     return unlikely(block_index(s->divisor, (uint16_t)block) >= load_folded(&s->hit_blocks) ||
                     block_looks_free(s, block));
+}
+
+static void tiny_free_past_caches(struct heap *h, struct slab *s, void *p) {
+    if (!tiny_is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
+        outbox_push(h, s, (uintptr_t)p);
 }
 
 static void tiny_free(struct heap *h, struct slab *s, void *p) {
@@ -665,6 +674,7 @@ const struct kind kind_tiny = {
     .malloc = tiny_malloc,
     .free = tiny_free,
     .free_without_heap = tiny_free_without_heap,
+    .free_past_caches = tiny_free_past_caches,
     .find = tiny_find,
     .is_free = tiny_is_free,
     .empty = tiny_empty,

@@ -18,6 +18,7 @@
 #include <new>
 #include <sstream>
 
+#include "hakmem.h"
 #include "support.h"
 
 /* Mark the beginning and end of a measured call: the tracer knows their addresses. Their bodies differ, so that the
@@ -33,6 +34,8 @@ void mark_sized_delete();
 void mark_usable_size();
 void mark_realloc();
 void mark_mid_sized_delete();
+void mark_arena_malloc();
+void mark_arena_free();
 void mark_end();
 }
 MARK(mark_malloc, 1)
@@ -43,7 +46,9 @@ MARK(mark_sized_delete, 5)
 MARK(mark_usable_size, 6)
 MARK(mark_realloc, 7)
 MARK(mark_mid_sized_delete, 8)
-MARK(mark_end, 9)
+MARK(mark_arena_malloc, 9)
+MARK(mark_arena_free, 10)
+MARK(mark_end, 11)
 
 namespace {
 
@@ -116,6 +121,21 @@ void warm_up(void **blocks, int count) {
             mark_end();
         }
     }
+    hak_arena *arena = hak_arena_new(nullptr);
+    for (auto &block : warm)
+        block = hak_arena_malloc(arena, kBytes);
+    for (auto *block : warm)
+        free(block);
+    for (auto &block : blocks) {
+        mark_arena_malloc();
+        block = hak_arena_malloc(arena, kBytes);
+        mark_end();
+    }
+    for (auto &block : blocks) {
+        mark_arena_free();
+        free(block);
+        mark_end();
+    }
     _exit(0);
 }
 
@@ -169,7 +189,9 @@ Counts step_through(pid_t pid, const CodeRange &code) {
         {reinterpret_cast<uintptr_t>(mark_sized_delete), "sized_delete"},
         {reinterpret_cast<uintptr_t>(mark_usable_size), "usable_size"},
         {reinterpret_cast<uintptr_t>(mark_realloc), "realloc"},
-        {reinterpret_cast<uintptr_t>(mark_mid_sized_delete), "mid_sized_delete"}};
+        {reinterpret_cast<uintptr_t>(mark_mid_sized_delete), "mid_sized_delete"},
+        {reinterpret_cast<uintptr_t>(mark_arena_malloc), "arena_malloc"},
+        {reinterpret_cast<uintptr_t>(mark_arena_free), "arena_free"}};
     Counts counts;
     std::string current;
     int steps = 0, status = 0;
@@ -231,7 +253,8 @@ std::string golden_key(const std::string &call) {
 }
 
 const char *const kCallNames[] = {"malloc",       "free",        "new",     "delete",
-                                  "sized_delete", "usable_size", "realloc", "mid_sized_delete"};
+                                  "sized_delete", "usable_size", "realloc", "mid_sized_delete",
+                                  "arena_malloc", "arena_free"};
 
 TEST(FastPath, MostCallsTakeTheHitPath) {
     for (const char *call : kCallNames) {

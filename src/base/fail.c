@@ -76,6 +76,13 @@ void fail_overwritten_link(const void *slab, size_t block_bytes) {
     fail_finish(slab);
 }
 
+void fail_bad_arena(const char *call, uintptr_t handle) {
+    if (fail_is_silent())
+        return;
+    text_line("hakmem: %s with %x, which is no arena, or one that was destroyed or released", call, (uint64_t)handle);
+    fail_finish(NULL);
+}
+
 #ifdef HAK_CHECKED
 /* LCOV_EXCL_START: no test can make HAKMEM fail its own assertions */
 void fail_assert(const char *file, int line, const char *what) {

@@ -24,6 +24,9 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
  * not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
+/* "hakmem: hak_arena_malloc with 0x…, which is no arena, or one that was destroyed or released" */
+HAK_COLD void fail_bad_arena(const char *call, uintptr_t handle);
+
 /* From now on `explain` is called with the address after each line about an address, before the program ends. */
 void fail_explain(void (*explain)(const void *p));
 

@@ -30,7 +30,7 @@ struct survey {
 };
 
 static bool fill_of(struct slab *s, struct fill *fill) {
-    const struct kind *kind = kind_of(s);
+    const struct kind *kind = kinds[slab_kind(s)]; /* no block of an arena is worth moving: it would leave the arena */
     return kind->fill != NULL && kind->fill(s, fill);
 }
 
@@ -111,7 +111,7 @@ static bool is_sparse(const struct heap *h, const struct fill *fill) {
 }
 
 bool defrag_should_move(const void *p) {
-    struct heap *h = hak_heap;
+    struct heap *h = thread_own();
     struct fill fill;
     bool known = region_has(p) && fill_of(slab_at_offset(region_offset(p)), &fill);
     if (unlikely(h->number == HEAP_NONE))
@@ -139,16 +139,16 @@ void defrag_begin(struct defrag_cursor *cursor, uint64_t ns) {
         return;
     for (unsigned c = 0; c < CLASSES; c++)
         store_relaxed(&surveyed_ms[c], 0);
-    if (hak_heap->number != HEAP_NONE)
-        memset(hak_heap->asked_left, 0, sizeof hak_heap->asked_left);
+    if (thread_own()->number != HEAP_NONE)
+        memset(thread_own()->asked_left, 0, sizeof thread_own()->asked_left);
 }
 
 /* Finds the live blocks of the slab, if it is sparse. Another thread may end the slab meanwhile. */
 static void open_slab(struct defrag_cursor *cursor, size_t slot) {
     struct fill fill;
-    struct heap *h = hak_heap;
+    struct heap *h = thread_own();
     struct slab *s = slab_of_slot(slot);
-    const struct kind *kind = kind_of(s);
+    const struct kind *kind = kinds[slab_kind(s)];
     if (kind->fill == NULL || !kind->fill(s, &fill) || fill.slab != s)
         return;
     renew_bound(fill.class_id);
@@ -177,8 +177,8 @@ static bool take_block(struct defrag_cursor *cursor, unsigned *block) {
 /* The block's address; NULL: it was freed since its slab was opened. */
 static void *still_live(const struct defrag_cursor *cursor, unsigned block) {
     const struct slab *s = slab_of_slot(cursor->live_slot);
-    const struct kind *kind = kind_of(s);
-    if (kind->is_live == NULL || !kind->is_live(hak_heap, s, cursor->class_id, block))
+    const struct kind *kind = kinds[slab_kind(s)];
+    if (kind->is_live == NULL || !kind->is_live(thread_own(), s, cursor->class_id, block))
         return NULL;
     return slot_address(cursor->live_slot) + (size_t)block * size_classes[cursor->class_id].block_bytes;
 }

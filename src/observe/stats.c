@@ -1,6 +1,7 @@
 /* See stats.h. Collecting: one walk over all slots, span by span, with the kernel's word on which pages are resident. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/stats.h"
+#include "arena/arena_record.h"
 #include "hakmem.h"
 #include "heap.h"
 #include "kinds.h"
@@ -187,6 +188,31 @@ struct heap_report *stats_begin(void) {
 
 void stats_end(struct heap_report *r) { scratch_give(r); }
 
+/* ---- arenas ---- */
+
+struct arena_report {
+    char name[ARENA_NAME_BYTES];
+    size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
+};
+
+/* The first arena from `number` on. Returns the number behind it; 0: there is none. */
+static uint32_t next_arena(uint32_t number, struct arena_report *report) {
+    for (; number <= arenas_made(); number++) {
+        const struct arena *a = arena_numbered(number);
+        uintptr_t handle = load_acquire(&a->handle);
+        if (handle == 0)
+            continue;
+        snapshot(report->name, a->name, sizeof report->name);
+        size_t limit = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * SLOT_BYTES : 0;
+        report->used_bytes = load_relaxed(&a->slots) * SLOT_BYTES;
+        report->peak_bytes = load_relaxed(&a->peak_slots) * SLOT_BYTES;
+        report->limit_bytes = limit;
+        if (load_acquire(&a->handle) == handle) /* else it has ended meanwhile */
+            return number + 1;
+    }
+    return 0;
+}
+
 /* ---- text ---- */
 
 static void put_term(struct text *t, const char *name, int64_t bytes, int64_t total, const char *meaning) {
@@ -225,6 +251,14 @@ static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     put_page_cost(t);
+    struct arena_report arena;
+    for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
+        text_flush(t);
+        text_format(t, "  arena \"%s\": %b in use, %b at most", arena.name, (uint64_t)arena.used_bytes,
+                    (uint64_t)arena.peak_bytes);
+        if (arena.limit_bytes != 0)
+            text_format(t, " of %b", (uint64_t)arena.limit_bytes);
+    }
     text_string(t, "  counters\n");
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
         if (r->counters[c] == 0)
@@ -266,6 +300,23 @@ static void put_json_string(struct text *t, const char *s) {
     text_string(t, "\"");
 }
 
+static void put_arenas(struct text *t) {
+    struct arena_report arena;
+    bool any = false;
+    text_string(t, "\"arenas\":[");
+    for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; any = true) {
+        text_string(t, any ? ",{\"name\":" : "{\"name\":");
+        put_json_string(t, arena.name);
+        text_string(t, ",");
+        put_field(t, "used_bytes", (int64_t)arena.used_bytes, false);
+        put_field(t, "peak_bytes", (int64_t)arena.peak_bytes, arena.limit_bytes == 0);
+        if (arena.limit_bytes != 0)
+            put_field(t, "limit_bytes", (int64_t)arena.limit_bytes, true);
+        text_string(t, "}");
+    }
+    text_string(t, "],");
+}
+
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     region_extent(&begin, &end);
@@ -302,7 +353,9 @@ static void put_json(struct text *t, const struct heap_report *r) {
         put_field(t, "free_bytes", (int64_t)r->tiny_free[c], true);
         text_string(t, "}");
     }
-    text_string(t, "],\"counters\":{");
+    text_string(t, "],");
+    put_arenas(t);
+    text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         put_field(t, counter_names[c], (int64_t)r->counters[c], c + 1 == COUNTER_COUNT);
     text_string(t, "},\"options\":{");

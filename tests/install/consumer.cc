@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 // The same in C++: the header compiles, and every operator new comes from HAKMEM.
-#include <hakmem.h>
+#include <hakmem.hpp>
 
 #include <cstdio>
 #include <memory>
@@ -25,6 +25,11 @@ int main() {
     std::vector<std::string> names(1000, std::string(100, 'x'));
     if (hak_usable_size(names[999].data()) < 100) {
         return 3;
+    }
+    hakmem::memory_resource resource;
+    std::pmr::vector<int> squares({1, 4, 9}, &resource);
+    if (hak_usable_size(squares.data()) < 3 * sizeof(int)) {
+        return 6;
     }
     volatile size_t too_much = static_cast<size_t>(-1) / 2;
     try {

@@ -185,6 +185,7 @@ facts! {
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
             kind_huge = "KIND_HUGE" in BYTE, kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
+            kind_in_arena = "KIND_IN_ARENA" in BYTE,
             on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE, block_live = "BLOCK_LIVE" in BYTE,
             block_cached = "BLOCK_CACHED" in BYTE, block_state = "BLOCK_STATE" in BYTE,
             state_freed = "STATE_FREED" in 0..=0xffff, state_slack = "STATE_SLACK" in 0..=0xffff,

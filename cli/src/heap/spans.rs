@@ -248,7 +248,7 @@ impl<'a> Census<'a> {
 
     fn span(&mut self, slot: usize, record: &[u8]) -> Option<Span> {
         let facts = self.facts;
-        let kind = facts.kind.of(record);
+        let kind = facts.kind.of(record) & !facts.kind_in_arena;
         let state = facts.state.element(record, 0, 1) & facts.block_state;
         let bytes = facts.bytes.of(record);
         let one = |tier, slots, live: bool, cached: bool| Span {
@@ -559,6 +559,7 @@ mod tests {
             SlabFacts { slot_bytes, superslab_bytes, superslab_slots, tiny_classes, ..SlabFacts::default() };
         let kinds =
             SlabFacts { kind_tiny: 1, kind_mid: 2, kind_large: 3, kind_huge: 4, kind_secure_small: 5, ..constants };
+        let kinds = SlabFacts { kind_in_arena: 16, ..kinds };
         let counts = SlabFacts { kind: at(0, 1), class_id: at(1, 1), slots: at(2, 1), place: at(3, 1), ..kinds };
         let counts =
             SlabFacts { countdown: at(4, 4), block_bytes: at(4, 4), list: at(8, 8), bytes: at(8, 8), ..counts };
@@ -619,7 +620,7 @@ mod tests {
     /// The block was freed since its kind was read, and where its size was there is a list.
     #[test]
     fn no_block_is_larger_than_the_heap() {
-        for kind in [3, 4, 6] {
+        for kind in [3, 4, 6, 3 | 16, 4 | 16] {
             with_census(|mut census, _| {
                 let mut record = [1u8; 128];
                 record[0] = kind;

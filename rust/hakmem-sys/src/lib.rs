@@ -8,6 +8,50 @@ use core::ffi::{c_char, c_int, c_void};
 /// What [`hak_set_soft_limit_callback`] takes.
 pub type SoftLimitCallback = unsafe extern "C" fn(argument: *mut c_void);
 
+/// An arena: a handle, no address.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct hak_arena {
+    opaque: [u8; 0],
+}
+
+/// What [`hak_arena_new`] takes. All zero: no name, no limit.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct hak_arena_options {
+    /// Shown by statistics; null: none.
+    pub name: *const c_char,
+    /// Of slots in use; 0: no limit.
+    pub limit_bytes: usize,
+    /// Called when an allocation would pass the limit: whether to try again.
+    pub over_limit: Option<unsafe extern "C" fn(arena: *mut hak_arena, size: usize, argument: *mut c_void) -> c_int>,
+    /// For the call.
+    pub argument: *mut c_void,
+}
+
+/// What [`hak_arena_get_stats`] fills in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(non_camel_case_types)]
+pub struct hak_arena_stats {
+    /// Of slots in use.
+    pub used_bytes: usize,
+    /// Most of these so far.
+    pub peak_bytes: usize,
+    /// 0: no limit.
+    pub limit_bytes: usize,
+    /// Of SuperSlabs: addresses.
+    pub reserved_bytes: usize,
+    /// Threads that use the arena, and ended ones whose lists wait for the next thread.
+    pub heaps: usize,
+    /// Slots that the limit refused.
+    pub refusals: usize,
+}
+
+/// What [`hak_arena_visit`] calls for each block; other than 0 ends the visit.
+#[allow(non_camel_case_types)]
+pub type hak_arena_visitor = unsafe extern "C" fn(block: *mut c_void, bytes: usize, argument: *mut c_void) -> c_int;
+
 // In the order of hakmem.h, with its names; tests/library.rs compares them.
 unsafe extern "C" {
     /// Returns a block of at least `size` bytes.
@@ -42,6 +86,30 @@ unsafe extern "C" {
     pub fn hak_option_set(name: *const c_char, value: *const c_char) -> c_int;
     /// Sets the function to call when the heap passes `SOFT_LIMIT`.
     pub fn hak_set_soft_limit_callback(call: Option<SoftLimitCallback>, argument: *mut c_void);
+    /// Makes an arena; null: no memory, or secure mode.
+    pub fn hak_arena_new(options: *const hak_arena_options) -> *mut hak_arena;
+    /// Frees all blocks of the arena at once, and ends it.
+    pub fn hak_arena_destroy(arena: *mut hak_arena);
+    /// Ends the arena and hands its blocks over to the process's heap.
+    pub fn hak_arena_release(arena: *mut hak_arena);
+    /// Returns a block of at least `size` bytes.
+    pub fn hak_arena_malloc(arena: *mut hak_arena, size: usize) -> *mut c_void;
+    /// Returns a cleared block for `count` objects of `size` bytes each.
+    pub fn hak_arena_calloc(arena: *mut hak_arena, count: usize, size: usize) -> *mut c_void;
+    /// Returns a block of at least `size` bytes, aligned to `alignment` bytes.
+    pub fn hak_arena_aligned_alloc(arena: *mut hak_arena, alignment: usize, size: usize) -> *mut c_void;
+    /// Resizes the block, which moves into the arena if it is elsewhere.
+    pub fn hak_arena_realloc(arena: *mut hak_arena, block: *mut c_void, size: usize) -> *mut c_void;
+    /// Copies a string into the arena.
+    pub fn hak_arena_strdup(arena: *mut hak_arena, text: *const c_char) -> *mut c_char;
+    /// Sets where the calling thread's allocations go that name no arena.
+    pub fn hak_arena_set_default(arena: *mut hak_arena, before: *mut *mut hak_arena) -> c_int;
+    /// Returns the arena that has the block; null: none has.
+    pub fn hak_arena_of(block: *const c_void) -> *mut hak_arena;
+    /// Fills in the figures of an arena: 0 or `EINVAL`.
+    pub fn hak_arena_get_stats(arena: *mut hak_arena, stats: *mut hak_arena_stats) -> c_int;
+    /// Calls `visit` for each live block of the arena.
+    pub fn hak_arena_visit(arena: *mut hak_arena, visit: hak_arena_visitor, argument: *mut c_void) -> c_int;
     /// Begins to sample allocations, one every `mean_bytes` bytes: 0 or `ENOTSUP`.
     pub fn hak_profile_start(mean_bytes: usize) -> c_int;
     /// Stops sampling.

@@ -27,6 +27,11 @@ fn rust_type(c: &str) -> &str {
         "const void *" => "*const c_void",
         "char *" => "*mut c_char",
         "const char *" => "*const c_char",
+        "hak_arena *" => "*mut hak_arena",
+        "hak_arena **" => "*mut *mut hak_arena",
+        "const hak_arena_options *" => "*const hak_arena_options",
+        "hak_arena_stats *" => "*mut hak_arena_stats",
+        "hak_arena_visitor *" => "hak_arena_visitor",
         other => panic!("hakmem.h has a type that is new here: {other}"),
     }
 }

@@ -5,8 +5,12 @@
 
 extern crate alloc;
 
+#[cfg(feature = "allocator-api2")]
+mod arena;
 mod control;
 
+#[cfg(feature = "allocator-api2")]
+pub use arena::Arena;
 pub use control::*;
 
 use core::alloc::{GlobalAlloc, Layout};

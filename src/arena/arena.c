@@ -1,0 +1,234 @@
+/* See arena.h. */
+/* SPDX-License-Identifier: MIT */
+#include "arena/arena.h"
+#include "arena/arena_space.h"
+#include "base/fail.h"
+#include "kinds.h"
+#include "base/options.h"
+#include "pages.h"
+#include "retain.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct arena *arena_checked(uintptr_t handle, const char *call) {
+    struct arena *a = arena_of(handle);
+    if (unlikely(a == NULL)) {
+        fail_bad_arena(call, handle);
+        errno = EINVAL;
+    }
+    return a;
+}
+
+/* ---- making ---- */
+
+uintptr_t arena_make(const hak_arena_options *options) {
+    static const hak_arena_options none;
+    const hak_arena_options *o = options != NULL ? options : &none;
+    if (option(OPT_SECURE)) {
+        errno = ENOTSUP;
+        return 0;
+    }
+    struct arena *a = region_init() ? arena_take() : NULL;
+    if (a == NULL) {
+        errno = ENOMEM;
+        return 0;
+    }
+    memset(a->name, 0, sizeof a->name);
+    if (o->name != NULL)
+        memcpy(a->name, o->name, min_size(strlen(o->name), sizeof a->name - 1));
+    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED;
+    a->over_limit = o->over_limit;
+    a->argument = o->argument;
+    return arena_open(a);
+}
+
+/* ---- ending ---- */
+
+/* What it adds to the sets is all that the SuperSlab belongs to: it was in none of the process's. */
+static void enter_sets(size_t superslab, uint64_t word) {
+    superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
+}
+
+/* Becomes the owner of a tiny slab. False: a thread outside has adopted it, to look for free pages; it found the slab when the
+ * SuperSlab was the process's, and lets go of it in a moment. */
+static bool claim_tiny(struct slab *s) {
+    struct heap *owner = load_acquire(&s->owner);
+    if (owner == OWNER_NONE)
+        return rmw_cas(&s->owner, &owner, OWNER_POOL); /* pairs with slab_adopt */
+    if (!heap_is_of_arena(owner))
+        return false;
+    store_relaxed(&s->owner, OWNER_POOL);
+    return true;
+}
+
+/* Makes the slab at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, the process's, with its blocks
+ * out. */
+static unsigned drop_slab(struct slab *s) {
+    unsigned tier = slab_tier(s), slots = 1;
+    if (tier == KIND_TINY) {
+        if (!claim_tiny(s)) {
+            store_relaxed(&s->kind, KIND_TINY);
+            return 0;
+        }
+        store_relaxed(&s->inbox, 0);
+    } else if (tier == KIND_MID) {
+        store_relaxed(&s->free_blocks, 0);
+    } else if (tier == KIND_LARGE) {
+        slots = s->slots;
+    }
+    store_relaxed(&s->kind, KIND_FREE);
+    return slots;
+}
+
+/* Drops all slabs of a SuperSlab. Returns their slots. Records of other slots may be another thread's. */
+static uint32_t drop_slabs(size_t superslab) {
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS;) {
+        struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
+        unsigned slots = slab_kind(s) >= KIND_IN_ARENA ? drop_slab(s) : 0;
+        mask |= (uint32_t)(low_bits(slots) << i);
+        i += slots != 0 ? slots : 1;
+    }
+    return mask;
+}
+
+/* The SuperSlab becomes the process's, all its slabs dropped. Returns the slots that were ACTIVE. */
+static unsigned drop_superslab(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    uint32_t mask = drop_slabs(superslab);
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
+        store_relaxed(&ss->offer[i], 0);
+    store_relaxed(&ss->arena_inbox_mask, 0);
+    store_relaxed(&ss->changed_ms, account_clock_ms());
+    if (ss->in_run)
+        mask = ALL_SLOTS;
+    ss->in_run = false;
+    store_relaxed(&ss->arena, 0);
+    uint64_t before = rmw_and(&ss->word, ~(uint64_t)mask); /* pairs with superslab_changed, and superslab_take */
+    enter_sets(superslab, before & ~(uint64_t)mask);
+    return count_bits(mask);
+}
+
+/* The SuperSlab becomes the process's, with what is in use. */
+static void hand_over_superslab(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
+        struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
+        if (slab_kind(s) >= KIND_IN_ARENA)
+            store_relaxed(&s->kind, (uint8_t)slab_tier(s));
+    }
+    store_relaxed(&ss->arena, 0);
+    enter_sets(superslab, rmw_or(&ss->word, 0));
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
+        uint8_t offer = load_relaxed(&ss->offer[i]);
+        if (offer >= OFFER_IN_ARENA)
+            superslab_offer(superslab * SUPERSLAB_SLOTS + i, (offer & (OFFER_IN_ARENA - 1u)) - 1);
+    }
+}
+
+static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
+    size_t active = 0;
+    for (uint32_t at = load_acquire(&a->newest), next; at != 0; at = next) {
+        next = arena_next(at); /* another arena's from now on, perhaps */
+        if (keep_blocks)
+            hand_over_superslab(at - 1);
+        else
+            active += drop_superslab(at - 1);
+    }
+    h->pool.active_delta -= (int32_t)active;
+    h->pool.empty_delta += (int32_t)active;
+}
+
+static void end_heaps(struct arena *a) {
+    for (struct heap *of = load_acquire(&a->heaps), *next; of != NULL; of = next) {
+        next = of->next_in_arena;
+        account_settle(&of->pool);
+        heap_put_from_arena(of);
+    }
+}
+
+bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
+    struct arena *a = arena_of(handle);
+    if (a == NULL || !arena_close(a, handle)) {
+        fail_bad_arena(call, handle);
+        return false;
+    }
+    struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife; /* that only counts for this call */
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
+        if (keep_blocks)
+            thread_empty_heap(of);
+        store_release(&of->arena, 0);
+    }
+    end_superslabs(own, a, keep_blocks);
+    end_heaps(a);
+    arena_put(a);
+    retain_settle(&own->pool);
+    thread_leave(h);
+    return true;
+}
+
+/* ---- figures ---- */
+
+uintptr_t arena_of_block(const void *block) {
+    uint32_t number = region_has(block) ? superslab_arena(region_offset(block) / SUPERSLAB_BYTES) : 0;
+    return number != 0 ? load_relaxed(&arena_numbered(number)->handle) : 0;
+}
+
+void arena_measure(const struct arena *a, hak_arena_stats *stats) {
+    *stats = (hak_arena_stats){
+        .used_bytes = load_relaxed(&a->slots) * SLOT_BYTES,
+        .peak_bytes = load_relaxed(&a->peak_slots) * SLOT_BYTES,
+        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * SLOT_BYTES : 0,
+        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
+        .refusals = load_relaxed(&a->refusals),
+    };
+    for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
+        stats->heaps++;
+}
+
+/* ---- visiting ---- */
+
+struct visit {
+    hak_arena_visitor *call;
+    void *argument;
+    int answer; /* of the last call; not 0: it was the last */
+};
+
+static bool call_visitor(void *block, size_t bytes, void *visit) {
+    struct visit *v = visit;
+    v->answer = v->call(block, bytes, v->argument);
+    return v->answer == 0;
+}
+
+/* All blocks of a slab that is not tiny have a state. */
+static void visit_slab(struct slab *s, struct visit *v) {
+    if (slab_tier(s) == KIND_TINY) {
+        pages_visit_live(s, call_visitor, v);
+        return;
+    }
+    bool mid = slab_tier(s) == KIND_MID;
+    if (mid && s->first_offset != 0)
+        return;
+    for (unsigned i = 0; i < (mid ? s->blocks : 1) && v->answer == 0; i++) {
+        char *p = slab_address(s) + (mid ? (size_t)i * s->block_bytes : 0);
+        struct block b = {s, 0, ""};
+        kind_of(s)->find(&b, p);
+        if (b.why == NULL && !kind_of(s)->is_free(&b, p))
+            call_visitor(p, b.bytes, v);
+    }
+}
+
+int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
+    struct visit v = {visit, argument, 0};
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
+        thread_empty_heap(of); /* so that what is free is in its slab */
+    for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
+        for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
+            struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);
+            if (slab_kind(s) >= KIND_IN_ARENA)
+                visit_slab(s, &v);
+        }
+    return v.answer;
+}

@@ -1,0 +1,28 @@
+/* What a program does with an arena: making and ending it, its blocks, its figures. See hakmem.h for what the calls promise.
+ *
+ *  1. An arena ends in three steps: its handle becomes invalid, its SuperSlabs become the process's, and its heaps go back to the
+ *     stock. No block is looked at, only the record of each slot.
+ *  2. While it ends no other thread uses the arena or its blocks; that is the caller's promise. Threads that once used it
+ *     find out by the handle (arena_heap.h). The purger may be purging EMPTY slots of it meanwhile: their ACTIVE bits are
+ *     the purger's, and stay.
+ *  3. A release leaves the blocks where they are: the heaps let go of their slabs, and the SuperSlabs change hands with what is
+ *     in use. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ARENA_H
+#define HAK_ARENA_H
+
+#include "arena/arena_record.h"
+#include "hakmem.h"
+
+uintptr_t arena_make(const hak_arena_options *options); /* 0: no memory, or too many arenas */
+/* Whether there was such an arena; if not, that is reported. */
+bool arena_end(uintptr_t handle, bool keep_blocks, const char *call);
+/* The record of the arena; NULL: there is none, which is reported. */
+struct arena *arena_checked(uintptr_t handle, const char *call);
+
+/* The arena a block is in; 0: none, or no block of this heap. */
+uintptr_t arena_of_block(const void *block);
+void arena_measure(const struct arena *a, hak_arena_stats *stats);
+int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument);
+
+#endif

@@ -1,0 +1,124 @@
+/* The hak_arena_* functions of hakmem.h: the hit path of malloc in an arena, and what checks arguments.
+ *
+ * The hit path is that of alloc.h with the thread's heap for the arena; fast_path_test counts what it takes more. */
+/* SPDX-License-Identifier: MIT */
+#include "alloc.h"
+#include "arena/arena.h"
+#include "arena/arena_heap.h"
+#include "hakmem.h"
+#include "start.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <string.h>
+
+START_LIBRARY_WANTED;
+
+hak_arena *hak_arena_new(const hak_arena_options *options) {
+    return (hak_arena *)arena_make(options); /* NOLINT: a handle is no address */
+}
+
+void hak_arena_destroy(hak_arena *arena) {
+    if (arena != NULL)
+        arena_end((uintptr_t)arena, false, "hak_arena_destroy");
+}
+
+void hak_arena_release(hak_arena *arena) {
+    if (arena != NULL)
+        arena_end((uintptr_t)arena, true, "hak_arena_release");
+}
+
+static void *allocate(hak_arena *arena, size_t size, size_t alignment, bool *zero, const char *call) {
+    struct arena *a = arena_checked((uintptr_t)arena, call);
+    return a != NULL ? alloc_in_arena(a, size, alignment, zero) : NULL;
+}
+
+HAK_NOINLINE static void *malloc_slow(hak_arena *arena, size_t size) {
+    bool zero;
+    return allocate(arena, size, 1, &zero, "hak_arena_malloc");
+}
+
+HAK_INLINE void *no_hit(size_t size) {
+    (void)size;
+    return NULL;
+}
+
+void *hak_arena_malloc(hak_arena *arena, size_t size) {
+    uintptr_t handle = (uintptr_t)arena;
+    struct heap *h = arena_heap_noted(hak_heap, handle);
+    void *block = likely(h != NULL) ? alloc_malloc_from(h, size, no_hit) : NULL;
+    return likely(block != NULL) ? block : malloc_slow(arena, size);
+}
+
+void *hak_arena_calloc(hak_arena *arena, size_t count, size_t size) {
+    size_t whole;
+    bool zero = false;
+    if (__builtin_mul_overflow(count, size, &whole)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    void *block =
+        whole <= TINY_BYTES_MAX ? hak_arena_malloc(arena, whole) : allocate(arena, whole, 1, &zero, "hak_arena_calloc");
+    return block == NULL || zero ? block : memset(block, 0, whole);
+}
+
+void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) {
+    if (block == NULL)
+        return hak_arena_malloc(arena, size);
+    if (arena_of_block(block) == (uintptr_t)arena)
+        return alloc_realloc(block, size);
+    size_t had = alloc_usable(block, "hak_arena_realloc");
+    if (had == 0)
+        return NULL;
+    void *moved = size != 0 ? hak_arena_malloc(arena, size) : NULL;
+    if (moved != NULL)
+        memcpy(moved, block, min_size(had, size));
+    if (moved != NULL || size == 0)
+        alloc_free(block, alloc_free_other);
+    return moved;
+}
+
+void *hak_arena_aligned_alloc(hak_arena *arena, size_t alignment, size_t size) {
+    bool zero;
+    if (!is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (size <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX)
+        return hak_arena_malloc(arena, class_aligned_bytes(max_size(size, 1), alignment));
+    return allocate(arena, size, alignment, &zero, "hak_arena_aligned_alloc");
+}
+
+char *hak_arena_strdup(hak_arena *arena, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    char *copy = hak_arena_malloc(arena, bytes);
+    return copy != NULL ? memcpy(copy, text, bytes) : NULL;
+}
+
+hak_arena *hak_arena_of(const void *block) {
+    return (hak_arena *)arena_of_block(block); /* NOLINT: a handle is no address */
+}
+
+int hak_arena_set_default(hak_arena *arena, hak_arena **before) {
+    uintptr_t handle = 0;
+    if (arena != NULL && arena_checked((uintptr_t)arena, "hak_arena_set_default") == NULL)
+        return EINVAL;
+    if (!thread_set_default((uintptr_t)arena, &handle))
+        return ENOMEM;
+    if (before != NULL)
+        *before = (hak_arena *)handle; /* NOLINT: a handle is no address */
+    return 0;
+}
+
+int hak_arena_get_stats(hak_arena *arena, hak_arena_stats *stats) {
+    const struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_get_stats");
+    if (a == NULL)
+        return EINVAL;
+    arena_measure(a, stats);
+    return 0;
+}
+
+int hak_arena_visit(hak_arena *arena, hak_arena_visitor *visit, void *argument) {
+    struct arena *a = arena_checked((uintptr_t)arena, "hak_arena_visit");
+    return a != NULL ? arena_visit(a, visit, argument) : -1;
+}

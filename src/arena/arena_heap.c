@@ -1,0 +1,98 @@
+/* See arena_heap.h. */
+/* SPDX-License-Identifier: MIT */
+#include "arena/arena_heap.h"
+#include "kinds.h"
+
+static struct heap *held(struct heap *h, const struct arena *a) {
+    struct heap *of = load_acquire(&a->heaps);
+    while (of != NULL && load_relaxed(&of->holder) != h) /* only this thread makes itself the holder */
+        of = of->next_in_arena;
+    return of;
+}
+
+static struct heap *take_over(struct heap *h, const struct arena *a) {
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
+        struct heap *nobody = NULL;
+        if (load_relaxed(&of->holder) == NULL && rmw_cas(&of->holder, &nobody, h)) /* pairs with heap_leave_arenas */
+            return of;
+    }
+    return NULL;
+}
+
+static struct heap *make(struct heap *h, struct arena *a) {
+    struct heap *of = heap_take_for_arena();
+    if (of == NULL)
+        return NULL;
+    of->pool.arena = a->number;
+    store_relaxed(&of->holder, h);
+    store_relaxed(&of->arena, load_relaxed(&a->handle));
+    struct heap *newest = load_relaxed(&a->heaps);
+    do
+        of->next_in_arena = newest;
+    while (!rmw_cas(&a->heaps, &newest, of)); /* pairs with the loads above */
+    return of;
+}
+
+static struct heap *note(struct heap *h, uintptr_t handle, struct heap *of) {
+    if (of != NULL)
+        *arena_entry_of(h, handle) = (struct arena_entry){handle - 1, of};
+    return of;
+}
+
+struct heap *arena_heap(struct heap *h, struct arena *a) {
+    uintptr_t handle = load_relaxed(&a->handle);
+    struct heap *of = arena_heap_noted(h, handle);
+    if (of != NULL)
+        return of;
+    of = held(h, a);
+    if (of == NULL) {
+        h->has_arenas = true;
+        of = take_over(h, a);
+    }
+    return note(h, handle, of != NULL ? of : make(h, a));
+}
+
+struct heap *arena_heap_near(struct heap *h, const struct slab *s) {
+    return likely(slab_kind(s) < KIND_IN_ARENA) ? h : arena_heap(h, arena_of_slab(s));
+}
+
+/* ---- freeing ---- */
+
+static void free_past_caches(struct heap *h, struct slab *s, void *p) {
+    const struct kind *kind = kind_of(s);
+    (kind->free_past_caches != NULL ? kind->free_past_caches : kind->free)(h, s, p);
+}
+
+/* As arena_heap_noted, by the arena's number, which is in the entry's handle. */
+static struct heap *noted_for(struct heap *h, uint32_t number) {
+    struct arena_entry e = h->arenas[number % ARENA_ENTRIES];
+    uintptr_t handle = e.handle_less_1 + 1;
+    bool mine = e.heap != NULL && arena_number(handle) == number && load_relaxed(&e.heap->arena) == handle;
+    return mine ? e.heap : NULL;
+}
+
+static void arena_free(struct heap *h, struct slab *s, void *p) {
+    uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
+    struct heap *of = noted_for(h, number);
+    if (unlikely(of == NULL) && h->has_arenas) {
+        struct arena *a = arena_numbered(number);
+        of = note(h, load_relaxed(&a->handle), held(h, a));
+    }
+    if (likely(of != NULL))
+        kind_of(s)->free(of, s, p);
+    else
+        free_past_caches(h, s, p);
+}
+
+static void arena_free_without_heap(struct slab *s, void *p) {
+    if (kind_of(s)->free_without_heap != NULL)
+        kind_of(s)->free_without_heap(s, p);
+    else
+        free_past_caches(&heap_afterlife, s, p);
+}
+
+const struct kind kind_arena = {
+    .name = "an arena's slab",
+    .free = arena_free,
+    .free_without_heap = arena_free_without_heap,
+};

@@ -1,0 +1,46 @@
+/* A heap for each thread and arena.
+ *
+ *  1. A thread takes a heap of an arena at its first allocation there: one that no thread holds, or a new one. `holder` says which
+ *     thread has it, by that thread's own heap. So a heap serves one thread at a time, as the process's heaps do.
+ *  2. A thread that ends leaves its heaps of arenas as they are. The next thread that comes to the arena takes them over,
+ *     with the blocks in their lists and rings. So the end of a thread never touches an arena that may be ending.
+ *  3. A thread finds its heap through a small table in its own heap. An entry counts if both it and the heap name the
+ *     arena's handle: an arena that ends clears that of the heap, and no handle is ever used again.
+ *  4. Any thread may free a block of an arena. A thread that holds a heap there frees with it. Any other puts the block back into
+ *     its slab at once: nothing of an arena is ever in a ring or an outbox of another heap.
+ *
+ * All is for the calling thread, with its own heap `h`. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ARENA_HEAP_H
+#define HAK_ARENA_HEAP_H
+
+#include "heap.h"
+#include "superslab.h"
+
+/* Where a thread notes its heap for the arena: the lowest byte of a handle is the entry's offset, which saves two instructions. */
+_Static_assert(sizeof(struct arena_entry) == 1 << ARENA_ENTRY_SHIFT &&
+                   sizeof((struct heap *)0)->arenas == UINT8_MAX + 1,
+               "a byte is an offset");
+HAK_INLINE struct arena_entry *arena_entry_of(struct heap *h, uintptr_t handle) {
+    char *at = (char *)h + (uint8_t)handle;
+    __asm__("" : "+r"(at)); /* one addition: else the compiler adds the offset of the table by a further instruction */
+    return ((struct heap *)(void *)at)->arenas;
+}
+/* The hit: the thread's heap for the arena, if the entry has it; else NULL. */
+HAK_INLINE struct heap *arena_heap_noted(struct heap *h, uintptr_t handle) {
+    const struct arena_entry *e = arena_entry_of(h, handle);
+    if (unlikely(e->handle_less_1 != handle - 1) || unlikely(load_folded(&e->heap->arena) != handle))
+        return NULL;
+    return e->heap;
+}
+
+/* The thread's heap for an arena that lives. NULL: no memory for one. */
+struct heap *arena_heap(struct heap *h, struct arena *a);
+/* The arena of a block in such a slab. */
+HAK_INLINE struct arena *arena_of_slab(const struct slab *s) {
+    return arena_numbered(superslab_arena(slot_of(s) / SUPERSLAB_SLOTS));
+}
+/* The heap that resizes a block there: of its arena, or `h` if it is the process's. */
+struct heap *arena_heap_near(struct heap *h, const struct slab *s);
+
+#endif

@@ -1,0 +1,120 @@
+/* See arena_record.h. */
+/* SPDX-License-Identifier: MIT */
+#include "arena/arena_record.h"
+#include "base/os.h"
+
+#include <string.h>
+
+#define CHUNK_ARENAS 64
+#define CHUNKS ((ARENAS_MAX + 1) / CHUNK_ARENAS)
+#define NUMBER_BITS 16
+
+_Static_assert(ARENAS_MAX < 1 << NUMBER_BITS, "a handle has room for the number");
+
+/* Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records with a count of its
+ * changes in the upper half, so that a record that left and came back is noticed. */
+static struct {
+    _Atomic(struct arena *) chunk[CHUNKS];
+    _Atomic uint32_t made;
+    _Atomic uint64_t unused;
+} arenas;
+
+static size_t chunk_bytes(void) { return round_up(CHUNK_ARENAS * sizeof(struct arena), os_page_bytes()); }
+
+static struct arena *make_chunk(_Atomic(struct arena *) *place) {
+    struct arena *chunk = os_map(OS_RESERVE, NULL, chunk_bytes()), *none = NULL;
+    if (chunk == NULL)
+        return NULL;
+    if (os_commit(chunk, chunk_bytes()) && rmw_cas(place, &none, chunk))
+        return chunk;
+    os_unmap(chunk, chunk_bytes());
+    return none; /* another thread's, if it was faster */
+}
+
+uint32_t arenas_made(void) { return load_acquire(&arenas.made); }
+
+struct arena *arena_numbered(uint32_t number) {
+    return &load_acquire(&arenas.chunk[number / CHUNK_ARENAS])[number % CHUNK_ARENAS];
+}
+
+struct arena *arena_of(uintptr_t handle) {
+    uint32_t number = arena_number(handle);
+    if (number == 0 || load_acquire(&arenas.chunk[number / CHUNK_ARENAS]) == NULL)
+        return NULL;
+    struct arena *a = arena_numbered(number);
+    return load_acquire(&a->handle) == handle ? a : NULL; /* pairs with arena_open */
+}
+
+static struct arena *take_unused(void) {
+    uint64_t top = load_acquire(&arenas.unused), next;
+    do {
+        if ((uint32_t)top == 0)
+            return NULL;
+        next = ((top >> 32) + 1) << 32 | load_relaxed(&arena_numbered((uint32_t)top)->next_unused);
+    } while (!rmw_cas(&arenas.unused, &top, next)); /* pairs with arena_put */
+    return arena_numbered((uint32_t)top);
+}
+
+static struct arena *make_record(void) {
+    uint32_t made = load_relaxed(&arenas.made);
+    do {
+        if (made == ARENAS_MAX)
+            return NULL;
+        _Atomic(struct arena *) *place = &arenas.chunk[(made + 1) / CHUNK_ARENAS];
+        if (load_acquire(place) == NULL && make_chunk(place) == NULL)
+            return NULL;
+    } while (!rmw_cas(&arenas.made, &made, made + 1));
+    struct arena *a = arena_numbered(made + 1);
+    a->number = made + 1;
+    return a;
+}
+
+struct arena *arena_take(void) {
+    struct arena *a = take_unused();
+    return a != NULL ? a : make_record();
+}
+
+uintptr_t arena_open(struct arena *a) {
+    uintptr_t number = (uintptr_t)a->number << ARENA_ENTRY_SHIFT;
+    uintptr_t handle = ++a->generation << (ARENA_ENTRY_SHIFT + NUMBER_BITS) | number;
+    store_release(&a->handle, handle);
+    return handle;
+}
+
+bool arena_close(struct arena *a, uintptr_t handle) { return rmw_cas(&a->handle, &handle, 0); }
+
+void arena_put(struct arena *a) {
+    store_relaxed(&a->newest, 0);
+    store_relaxed(&a->search_from, 0);
+    store_relaxed(&a->heaps, NULL);
+    store_relaxed(&a->slots, 0);
+    store_relaxed(&a->peak_slots, 0);
+    store_relaxed(&a->superslabs, 0);
+    store_relaxed(&a->refusals, 0);
+    for (unsigned c = 0; c < CLASSES; c++)
+        store_relaxed(&a->offered[c], false);
+    for (unsigned c = 0; c < TINY_CLASSES; c++)
+        store_relaxed(&a->filled_inbox[c], false);
+    uint64_t top = load_relaxed(&arenas.unused);
+    do
+        store_relaxed(&a->next_unused, (uint32_t)top);
+    while (!rmw_cas(&arenas.unused, &top, ((top >> 32) + 1) << 32 | a->number)); /* pairs with take_unused */
+}
+
+/* ---- limits ---- */
+
+bool arena_admit(struct arena *a, size_t slots) {
+    size_t have = load_relaxed(&a->slots);
+    do {
+        if (slots > a->limit_slots || have > a->limit_slots - slots) {
+            rmw_add(&a->refusals, 1);
+            return false;
+        }
+    } while (!rmw_cas(&a->slots, &have, have + slots));
+    size_t peak = load_relaxed(&a->peak_slots);
+    while (peak < have + slots && !rmw_cas(&a->peak_slots, &peak, have + slots))
+        ;
+    return true;
+}
+
+void arena_uncount(struct arena *a, size_t slots) { rmw_add(&a->slots, -slots); }

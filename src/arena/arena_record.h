@@ -1,0 +1,73 @@
+/* Arenas as the lower layers know them: the table of arenas, their limits, and the lists of what each one has.
+ *
+ *  1. An arena owns whole SuperSlabs. `arena` in the record of a SuperSlab is the arena's number, 0 is the process. A heap
+ *     takes slots and blocks from the SuperSlabs of its own arena only, or of the process if it belongs to no arena.
+ *  2. A handle is a number and a generation, no address. So the handle of a destroyed arena is recognised, whatever arena has
+ *     the number by then.
+ *  3. Both lists of an arena, of SuperSlabs and of heaps, are only pushed to while the arena lives.
+ *
+ * Records are never unmapped. Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ARENA_RECORD_H
+#define HAK_ARENA_RECORD_H
+
+#include "account.h"
+#include "classes.h"
+
+struct heap;
+struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing */
+
+enum {
+    ARENAS_MAX = (1 << 16) - 1,
+    ARENA_NAME_BYTES = 48,
+    ARENA_ENTRY_SHIFT = 4, /* the lowest bits of a handle, scaled: the thread's entry for the arena, see arena_heap.h */
+};
+#define ARENA_UNLIMITED SIZE_MAX
+
+struct arena {
+    _Atomic uintptr_t handle;     /* 0: there is no arena of this number now. Released when the record is filled in */
+    uint64_t generation;          /* of the number; whoever has taken the record */
+    uint32_t number;              /* constant */
+    _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
+    /* Constant while the arena lives. */
+    char name[ARENA_NAME_BYTES];
+    size_t limit_slots;                                                       /* ARENA_UNLIMITED: no limit */
+    int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
+    void *argument;
+    /* Any thread. The counts are exact after each change; the others are hints, relaxed. */
+    _Atomic size_t slots, peak_slots;        /* ACTIVE ones; most of them ever */
+    _Atomic size_t superslabs;               /* on the list */
+    _Atomic size_t refusals;                 /* of slots, because of the limit */
+    _Atomic uint32_t newest;                 /* SuperSlab + 1; follow next_in_arena */
+    _Atomic uint32_t search_from;            /* SuperSlab + 1: where the last search found a slot; 0: the newest */
+    _Atomic(struct heap *) heaps;            /* newest first; follow next_in_arena */
+    _Atomic bool offered[CLASSES];           /* a slab of the class may be on offer */
+    _Atomic bool filled_inbox[TINY_CLASSES]; /* one of the class may have a well-filled inbox */
+};
+
+/* The number in a handle. */
+HAK_INLINE uint32_t arena_number(uintptr_t handle) { return (uint32_t)(handle >> ARENA_ENTRY_SHIFT) & ARENAS_MAX; }
+/* The record of an arena that lives; NULL if the handle is not that of one. */
+struct arena *arena_of(uintptr_t handle);
+/* The record of a number that has been handed out. */
+struct arena *arena_numbered(uint32_t number);
+/* The highest number handed out so far. */
+uint32_t arenas_made(void);
+
+/* A record that nobody uses, zero but for number and generation; NULL: no memory. arena_open makes it an arena, arena_close ends
+ * that: false if another thread did. arena_put gives the record back. */
+struct arena *arena_take(void);
+uintptr_t arena_open(struct arena *a);
+bool arena_close(struct arena *a, uintptr_t handle);
+void arena_put(struct arena *a);
+
+/* Counts slots that become ACTIVE. False: they would pass the limit. */
+bool arena_admit(struct arena *a, size_t slots);
+void arena_uncount(struct arena *a, size_t slots);
+/* The same of the client's arena, if it has one; and of the arena that has the SuperSlab. */
+HAK_INLINE bool arena_admits(const struct client *c, size_t slots) {
+    return c->arena == 0 || arena_admit(arena_numbered(c->arena), slots);
+}
+HAK_INLINE void arena_lost(uint32_t number, size_t slots) { arena_uncount(arena_numbered(number), slots); }
+
+#endif

@@ -1,0 +1,42 @@
+/* Where a heap finds slots and slabs: in the SuperSlabs of its arena, or in those of the process.
+ *
+ *  1. The process's SuperSlabs are found through the sets of superslab.h. Those of an arena are in none of these but
+ *     SET_ARENA_EMPTY, by which EMPTY slots are purged. An arena's heaps walk the arena's list of SuperSlabs instead; hints in
+ *     the arena's record say when a walk is worth it.
+ *  2. A SuperSlab joins an arena wholly free and claimed, so that nobody else takes slots of it, and stays there until the
+ *     arena ends. Whoever finds it by an old hint looks at `arena` once the slot, the slab or the blocks are taken: what is
+ *     taken cannot change hands.
+ *
+ * Any thread calls anything; nothing waits. A client is one thread's. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_ARENA_SPACE_H
+#define HAK_ARENA_SPACE_H
+
+#include "superslab.h"
+#include "arena/arena_record.h"
+
+/* A span in the SuperSlabs of the client's arena, which gets a further one if none has room. BITSET_NONE: no memory. */
+size_t arena_take_span(struct superslab_wish *wish);
+/* A wholly free run of the arena's SuperSlabs, claimed. BITSET_NONE: there is none. */
+size_t arena_claim_run(struct client *c, size_t n, size_t align);
+/* The SuperSlabs, all of whose slots are ACTIVE, are the arena's from now on. */
+void arena_join(uint32_t number, size_t first, size_t n);
+/* The next SuperSlab of a list, as number + 1; 0: that was the last one. */
+HAK_INLINE uint32_t arena_next(uint32_t superslab) { return load_relaxed(&superslab_at(superslab - 1)->next_in_arena); }
+
+/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process. */
+size_t space_take_offer(struct client *c, unsigned class_id);
+size_t space_take_inbox_offer(struct client *c, unsigned class_id);
+/* May there be any? */
+HAK_INLINE bool space_may_offer(const struct client *c, unsigned class_id) {
+    return likely(c->arena == 0) ? !bitset_is_empty(&hak_region.sets, class_id)
+                                 : load_relaxed(&arena_numbered(c->arena)->offered[class_id]);
+}
+HAK_INLINE bool space_may_offer_inbox(const struct client *c, unsigned class_id) {
+    return likely(c->arena == 0) ? !bitset_is_empty(&hak_region.sets, SET_INBOX + class_id)
+                                 : load_relaxed(&arena_numbered(c->arena)->filled_inbox[class_id]);
+}
+/* As superslab_next_active. */
+size_t space_next_active(const struct client *c, size_t slot);
+
+#endif

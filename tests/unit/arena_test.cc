@@ -1,0 +1,511 @@
+/* Arenas: if one of these fails, a program that frees a request's memory at once loses other memory with it, or keeps some. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "hakmem.h"
+
+namespace {
+
+const size_t kSizes[] = {0, 1, 16, 48, 100, 1024, 1025, 3000, 30000, 65536, 65537, 300000, 1 << 20, 3 << 20};
+
+class Arena : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (in_secure_mode())
+            GTEST_SKIP() << "there are no arenas in secure mode";
+        arena_ = hak_arena_new(nullptr);
+        ASSERT_NE(arena_, nullptr);
+    }
+    void TearDown() override { hak_arena_destroy(arena_); }
+    hak_arena *remake() {
+        hak_arena_destroy(arena_);
+        return arena_ = hak_arena_new(nullptr);
+    }
+    hak_arena *arena_ = nullptr;
+};
+
+hak_arena_stats stats_of(hak_arena *arena) {
+    hak_arena_stats stats = {};
+    EXPECT_EQ(hak_arena_get_stats(arena, &stats), 0);
+    return stats;
+}
+
+using Blocks = std::map<void *, size_t>;
+Blocks blocks_of(hak_arena *arena) {
+    Blocks blocks;
+    EXPECT_EQ(hak_arena_visit(
+                  arena,
+                  [](void *block, size_t bytes, void *all) {
+                      EXPECT_TRUE(static_cast<Blocks *>(all)->emplace(block, bytes).second);
+                      return 0;
+                  },
+                  &blocks),
+              0);
+    return blocks;
+}
+
+/* A thread that runs functions one at a time, so that a test decides the order. */
+class Worker {
+  public:
+    ~Worker() {
+        run(nullptr);
+        thread_.join();
+    }
+    void run(std::function<void()> work) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        work_ = std::move(work);
+        due_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return !due_; });
+    }
+
+  private:
+    void loop() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (bool more = true; more;) {
+            changed_.wait(lock, [this] { return due_; });
+            more = work_ != nullptr;
+            if (more)
+                work_();
+            due_ = false;
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::function<void()> work_;
+    bool due_ = false;
+    std::thread thread_{[this] { loop(); }};
+};
+
+void *filled(hak_arena *arena, size_t size) {
+    void *block = hak_arena_malloc(arena, size);
+    EXPECT_NE(block, nullptr);
+    memset(block, 0x5a, size);
+    return block;
+}
+
+TEST_F(Arena, ServesAllSizesAndKnowsItsBlocks) {
+    void *elsewhere = hak_malloc(100);
+    EXPECT_EQ(hak_arena_of(elsewhere), nullptr);
+    EXPECT_EQ(hak_arena_of(&arena_), nullptr);
+    Blocks made;
+    for (size_t size : kSizes) {
+        void *block = filled(arena_, size);
+        EXPECT_GE(hak_usable_size(block), size);
+        EXPECT_EQ(hak_arena_of(block), arena_) << size;
+        made.emplace(block, hak_usable_size(block));
+    }
+    EXPECT_EQ(blocks_of(arena_), made);
+    for (auto &[block, size] : made)
+        hak_free(block);
+    EXPECT_TRUE(blocks_of(arena_).empty());
+    hak_free(elsewhere);
+}
+
+TEST_F(Arena, CallocIsClearAndChecksTheProduct) {
+    for (size_t size : kSizes) {
+        hak_free(filled(arena_, size));
+        auto *block = static_cast<unsigned char *>(hak_arena_calloc(arena_, size, 1));
+        for (size_t i = 0; i < size; i++)
+            ASSERT_EQ(block[i], 0);
+        hak_free(block);
+    }
+    volatile size_t huge = SIZE_MAX / 2;
+    errno = 0;
+    EXPECT_EQ(hak_arena_calloc(arena_, huge, 3), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST_F(Arena, AlignsAndRefusesWhatIsNoPowerOfTwo) {
+    for (size_t alignment = 1; alignment <= 4 << 20; alignment *= 2)
+        for (size_t size : {size_t{1}, size_t{100}, size_t{5000}, size_t{70000}, size_t{3} << 20}) {
+            void *block = hak_arena_aligned_alloc(arena_, alignment, size);
+            ASSERT_NE(block, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u);
+            EXPECT_EQ(hak_arena_of(block), arena_);
+            memset(block, 1, size);
+        }
+    volatile size_t three = 3;
+    errno = 0;
+    EXPECT_EQ(hak_arena_aligned_alloc(arena_, three, 10), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(Arena, ReallocStaysInTheArenaOrMovesThere) {
+    auto *block = static_cast<char *>(hak_arena_strdup(arena_, "contents"));
+    for (size_t size : {20, 3000, 100000, 3 << 20, 9 << 20, 500, 16}) {
+        block = static_cast<char *>(hak_realloc(block, size));
+        ASSERT_NE(block, nullptr);
+        EXPECT_STREQ(block, "contents");
+        EXPECT_EQ(hak_arena_of(block), arena_) << size;
+    }
+    auto *outside = static_cast<char *>(hak_malloc(100));
+    strcpy(outside, "moves");
+    outside = static_cast<char *>(hak_arena_realloc(arena_, outside, 200));
+    EXPECT_STREQ(outside, "moves");
+    EXPECT_EQ(hak_arena_of(outside), arena_);
+    EXPECT_EQ(hak_arena_realloc(arena_, outside, 0), nullptr);
+    void *fresh = hak_arena_realloc(arena_, nullptr, 10);
+    EXPECT_EQ(hak_arena_of(fresh), arena_);
+    EXPECT_EQ(blocks_of(arena_).size(), 2u);
+}
+
+TEST_F(Arena, ArenasAndTheProcessShareNoSuperSlab) {
+    std::map<uintptr_t, hak_arena *> owner;
+    hak_arena *other = hak_arena_new(nullptr);
+    std::vector<void *> process;
+    for (int i = 0; i < 3000; i++)
+        for (hak_arena *arena : {arena_, other, static_cast<hak_arena *>(nullptr)}) {
+            size_t size = kSizes[static_cast<size_t>(i) % 11];
+            void *block = arena != nullptr ? filled(arena, size) : hak_malloc(size);
+            if (arena == nullptr)
+                process.push_back(block);
+            auto [place, is_new] = owner.emplace(reinterpret_cast<uintptr_t>(block) >> 21, arena);
+            ASSERT_EQ(place->second, arena);
+            ASSERT_EQ(hak_arena_of(block), arena);
+        }
+    for (void *block : process)
+        hak_free(block);
+    hak_arena_destroy(other);
+}
+
+TEST_F(Arena, AnyThreadFrees) {
+    Worker worker;
+    for (int round = 0; round < 3; round++) {
+        std::vector<void *> blocks;
+        for (int i = 0; i < 20000; i++)
+            blocks.push_back(filled(arena_, kSizes[static_cast<size_t>(i) % 12]));
+        size_t used = stats_of(arena_).used_bytes;
+        worker.run([&] {
+            if (round == 1) /* it has a heap of its own in the arena from now on */
+                filled(arena_, 5);
+            for (void *block : blocks)
+                hak_free(block);
+        });
+        EXPECT_LT(stats_of(arena_).used_bytes, used / 2);
+    }
+    EXPECT_EQ(blocks_of(arena_).size(), 1u);
+}
+
+TEST_F(Arena, DestroyReachesThreadsThatOnlyHaveCaches) {
+    Worker a, b;
+    for (int round = 0; round < 50; round++) {
+        for (Worker *worker : {&a, &b})
+            worker->run([&] {
+                std::vector<void *> blocks;
+                for (int i = 0; i < 200; i++)
+                    blocks.push_back(filled(arena_, kSizes[static_cast<size_t>(i) % 11]));
+                for (size_t i = 0; i < blocks.size(); i += 2)
+                    hak_free(blocks[i]);
+            });
+        if (round % 2 == 0)
+            b.run([&] { remake(); });
+        else
+            remake();
+        ASSERT_TRUE(blocks_of(arena_).empty());
+        ASSERT_EQ(stats_of(arena_).used_bytes, 0u);
+    }
+}
+
+TEST_F(Arena, AThreadMayEndBeforeOrAfterTheArena) {
+    for (int round = 0; round < 20; round++) {
+        {
+            Worker before;
+            before.run([&] { hak_free(filled(arena_, 100)), filled(arena_, 3000); });
+        }
+        size_t heaps = stats_of(arena_).heaps;
+        Worker after;
+        after.run([&] { hak_free(filled(arena_, 100)), filled(arena_, 70000); });
+        EXPECT_EQ(stats_of(arena_).heaps, heaps); /* that of the ended thread */
+        EXPECT_EQ(blocks_of(arena_).size(), 2u);
+        remake();
+    }
+}
+
+TEST_F(Arena, EndedThreadsLeaveTheirBlocksUsable) {
+    std::vector<char *> blocks;
+    std::thread([&] {
+        for (int i = 0; i < 1000; i++)
+            blocks.push_back(hak_arena_strdup(arena_, "kept"));
+    }).join();
+    for (char *block : blocks) {
+        EXPECT_STREQ(block, "kept");
+        hak_free(block);
+    }
+    EXPECT_TRUE(blocks_of(arena_).empty());
+}
+
+TEST_F(Arena, TenThousandInTurnDoNotGrow) {
+    size_t first = 0;
+    for (int i = 0; i < times(10000); i++) {
+        filled(arena_, 100), filled(arena_, 5000), filled(arena_, 2 << 20);
+        remake();
+        if (i == 5)
+            first = process_rss_bytes();
+    }
+    EXPECT_LT(process_rss_bytes(), first + 8 * kMiB);
+}
+
+TEST_F(Arena, ThousandAtOnceAreApart) {
+    std::vector<std::pair<hak_arena *, char *>> all;
+    for (int i = 0; i < 1000; i++) {
+        hak_arena *arena = hak_arena_new(nullptr);
+        all.emplace_back(arena, hak_arena_strdup(arena, std::to_string(i).c_str()));
+    }
+    for (size_t i = 0; i < all.size(); i += 2)
+        hak_arena_destroy(all[i].first);
+    for (size_t i = 1; i < all.size(); i += 2) {
+        EXPECT_EQ(all[i].second, std::to_string(i));
+        EXPECT_EQ(blocks_of(all[i].first).size(), 1u);
+        hak_arena_destroy(all[i].first);
+    }
+}
+
+TEST_F(Arena, ReleaseHandsTheBlocksOver) {
+    Worker worker;
+    std::vector<void *> blocks;
+    auto allocate = [&] {
+        for (int i = 0; i < 420; i++)
+            blocks.push_back(filled(arena_, kSizes[static_cast<size_t>(i) % 14]));
+        for (int i = 0; i < 420; i += 3)
+            hak_free(filled(arena_, kSizes[static_cast<size_t>(i) % 14]));
+    };
+    allocate();
+    worker.run(allocate);
+    hak_arena_release(arena_);
+    arena_ = nullptr;
+    for (size_t i = 0; i < blocks.size(); i++) {
+        EXPECT_EQ(hak_arena_of(blocks[i]), nullptr);
+        size_t size = kSizes[i % 14];
+        for (size_t at = 0; at < size; at += 4096)
+            ASSERT_EQ(static_cast<char *>(blocks[i])[at], 0x5a);
+        hak_free(blocks[i]);
+    }
+    for (size_t size : kSizes)
+        hak_free(hak_malloc(size));
+}
+
+TEST_F(Arena, TheLimitIsKept) {
+    hak_arena_options options = {"small", kMiB, nullptr, nullptr};
+    hak_arena *small = hak_arena_new(&options);
+    for (size_t size : kSizes) {
+        std::vector<void *> blocks;
+        errno = 0;
+        for (void *block; (block = hak_arena_malloc(small, size)) != nullptr;) {
+            blocks.push_back(block);
+            ASSERT_LE(stats_of(small).used_bytes, kMiB);
+        }
+        EXPECT_EQ(errno, ENOMEM);
+        if (size > 0 && size < kMiB / 4)
+            EXPECT_GT(blocks.size() * hak_usable_size(blocks[0]), kMiB / 4) << size;
+        void *outside = hak_malloc(size);
+        EXPECT_NE(outside, nullptr);
+        hak_free(outside);
+        for (void *block : blocks)
+            hak_free(block);
+    }
+    EXPECT_GT(stats_of(small).refusals, 0u);
+    EXPECT_LE(stats_of(small).peak_bytes, kMiB);
+    EXPECT_EQ(stats_of(small).limit_bytes, kMiB);
+    hak_arena_destroy(small);
+}
+
+TEST_F(Arena, TheCallbackMakesRoom) {
+    struct State {
+        std::vector<void *> blocks;
+        int calls = 0;
+    } state;
+    hak_arena_options options = {"cache", kMiB,
+                                 [](hak_arena *arena, size_t size, void *argument) {
+                                     auto *s = static_cast<State *>(argument);
+                                     EXPECT_EQ(size, 100000u);
+                                     s->calls++;
+                                     if (s->blocks.empty())
+                                         return 0;
+                                     EXPECT_EQ(hak_arena_of(s->blocks.back()), arena);
+                                     hak_free(s->blocks.back());
+                                     s->blocks.pop_back();
+                                     return 1;
+                                 },
+                                 &state};
+    hak_arena *cache = hak_arena_new(&options);
+    for (int i = 0; i < 100; i++)
+        state.blocks.push_back(filled(cache, 100000));
+    EXPECT_GT(state.calls, 50);
+    EXPECT_LT(state.blocks.size(), 11u);
+    hak_arena_destroy(cache);
+}
+
+TEST_F(Arena, StatisticsNameTheArenas) {
+    hak_arena_options options = {"name \"of\" a long arena, which is cut off where it is longer", 16 * kMiB, nullptr,
+                                 nullptr};
+    hak_arena *named = hak_arena_new(&options);
+    filled(named, 3 << 20);
+    Json first = heap_stats()["arenas"];
+    ASSERT_EQ(first.items.size(), 2u);
+    const Json &one = first.items[0]["name"].text.empty() ? first.items[1] : first.items[0];
+    EXPECT_EQ(one["name"].text, std::string(options.name).substr(0, 47));
+    EXPECT_EQ(one["used_bytes"].number, 4 * kMiB);
+    EXPECT_EQ(one["peak_bytes"].number, 4 * kMiB);
+    EXPECT_EQ(one["limit_bytes"].number, 16 * kMiB);
+    hak_arena_destroy(named);
+    EXPECT_EQ(heap_stats()["arenas"].items.size(), 1u);
+}
+
+TEST_F(Arena, VisitingStopsWhenAskedTo) {
+    for (int i = 0; i < 100; i++)
+        filled(arena_, 64);
+    int calls = 0;
+    EXPECT_EQ(hak_arena_visit(
+                  arena_, [](void *, size_t, void *n) { return ++*static_cast<int *>(n) == 7 ? 42 : 0; }, &calls),
+              42);
+    EXPECT_EQ(calls, 7);
+}
+
+TEST_F(Arena, TheDefaultTakesWhatNamesNoArena) {
+    void *before = hak_malloc(100), *before_mid = hak_malloc(3000), *before_large = hak_malloc(100000);
+    hak_arena *was = arena_;
+    ASSERT_EQ(hak_arena_set_default(arena_, &was), 0);
+    EXPECT_EQ(was, nullptr);
+    for (size_t size : kSizes) {
+        EXPECT_EQ(hak_arena_of(hak_malloc(size)), arena_) << size;
+        EXPECT_EQ(hak_arena_of(hak_calloc(1, size)), arena_);
+        EXPECT_EQ(hak_arena_of(hak_realloc(nullptr, size + 1)), arena_);
+        EXPECT_EQ(hak_arena_of(hak_aligned_alloc(64, size)), arena_);
+        hak_free(hak_malloc(size));
+        hak_free(filled(arena_, size));
+    }
+    hak_arena *other = hak_arena_new(nullptr);
+    EXPECT_EQ(hak_arena_of(filled(other, 100)), other);
+    std::thread([&] {
+        void *block = hak_malloc(10); /* each thread has its own default */
+        EXPECT_EQ(hak_arena_of(block), nullptr);
+        hak_free(block);
+    }).join();
+    std::thread([&] { /* one that ends with a default */
+                      EXPECT_EQ(hak_arena_set_default(other, nullptr), 0);
+                      hak_free(hak_malloc(10)), filled(other, 10);
+    })
+        .join();
+    hak_free(before), hak_free(before_mid), hak_free(before_large);
+    EXPECT_EQ(hak_arena_set_default(other, &was), 0);
+    EXPECT_EQ(was, arena_);
+    EXPECT_EQ(hak_arena_of(hak_malloc(1)), other);
+    EXPECT_EQ(hak_arena_set_default(nullptr, &was), 0);
+    EXPECT_EQ(was, other);
+    before = hak_malloc(1);
+    EXPECT_EQ(hak_arena_of(before), nullptr);
+    hak_free(before);
+    hak_arena_destroy(other);
+}
+
+TEST_F(Arena, TheCallbackHasNoDefault) {
+    static int calls;
+    calls = 0;
+    hak_arena_options options = {"full", kMiB,
+                                 [](hak_arena *, size_t, void *) {
+                                     void *block = hak_malloc(2 * kMiB);
+                                     EXPECT_EQ(hak_arena_of(block), nullptr);
+                                     hak_free(block);
+                                     calls++;
+                                     return 0;
+                                 },
+                                 nullptr};
+    hak_arena *full = hak_arena_new(&options), *was = nullptr;
+    EXPECT_EQ(hak_arena_set_default(full, nullptr), 0);
+    errno = 0;
+    void *block = hak_malloc(2 * kMiB);
+    EXPECT_EQ(block, nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(hak_arena_set_default(nullptr, &was), 0);
+    EXPECT_EQ(was, full);
+    hak_arena_destroy(full);
+}
+
+TEST_F(Arena, SurvivesFork) {
+    Worker worker;
+    worker.run([&] { filled(arena_, 100), hak_free(filled(arena_, 3000)); });
+    char *block = hak_arena_strdup(arena_, "parent");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        bool good = strcmp(block, "parent") == 0 && blocks_of(arena_).size() == 2;
+        hak_free(block);
+        for (size_t size : kSizes)
+            filled(arena_, size);
+        if (kShorter == 1) /* ThreadSanitizer does not let the child of a program with threads start one */
+            std::thread([&] { filled(arena_, 100); }).join();
+        hak_arena_destroy(arena_);
+        hak_arena *next = hak_arena_new(nullptr);
+        filled(next, 100);
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_STREQ(block, "parent");
+}
+
+TEST_F(Arena, TrimGivesBackWhatArenasDoNotUse) {
+    std::vector<void *> blocks;
+    for (int i = 0; i < 300; i++)
+        blocks.push_back(filled(arena_, 100000));
+    size_t full = process_rss_bytes();
+    for (void *block : blocks)
+        hak_free(block);
+    hak_trim();
+    EXPECT_LT(process_rss_bytes(), full - 20 * kMiB);
+    EXPECT_NE(filled(arena_, 100000), nullptr);
+}
+
+using ArenaDeath = Arena;
+
+TEST_F(ArenaDeath, HandlesOfDestroyedArenasAreReported) {
+    void *p = nullptr;
+    hak_arena *gone = hak_arena_new(nullptr);
+    filled(gone, 10);
+    hak_arena_destroy(gone);
+    hak_arena *next = hak_arena_new(nullptr); /* of the same number */
+    filled(next, 10);
+    const char *line =
+        "hakmem: hak_arena_[a-z_]* with 0x[0-9a-f]*, which is no arena, or one that was destroyed or released";
+    EXPECT_DEATH(p = hak_arena_malloc(gone, 10), line);
+    EXPECT_DEATH(p = hak_arena_calloc(gone, 10, 1000), line);
+    EXPECT_DEATH(hak_arena_destroy(gone), line);
+    EXPECT_DEATH(hak_arena_release(gone), line);
+    EXPECT_DEATH(hak_arena_set_default(gone, nullptr), line);
+    EXPECT_DEATH(p = hak_arena_malloc(nullptr, 10), line);
+    EXPECT_DEATH(p = hak_arena_malloc(reinterpret_cast<hak_arena *>(&line), 10), line);
+    hak_arena_destroy(next);
+    hak_arena_destroy(nullptr);
+    EXPECT_EQ(p, nullptr);
+}
+
+TEST_F(ArenaDeath, MisusedBlocksAreReported) {
+    for (size_t size : {size_t{48}, size_t{3000}, size_t{100000}}) {
+        auto *block = static_cast<char *>(filled(arena_, size));
+        EXPECT_DEATH(hak_free(block + 8), "hakmem: invalid free of .*inside a [0-9]*-byte block") << size;
+        EXPECT_DEATH((hak_free(block), hak_free(block)), "hakmem: double free of ") << size;
+        EXPECT_DEATH((hak_free(block), std::thread([=] { hak_free(block); }).join()), "hakmem: double free of ")
+            << size;
+        EXPECT_DEATH((std::thread([=] { hak_free(block); }).join(), hak_free(block)),
+                     "hakmem: (double|invalid) free of ")
+            << size;
+    }
+    auto *gone = static_cast<char *>(filled(arena_, 48));
+    remake();
+    EXPECT_DEATH(hak_free(gone), "hakmem: invalid free of ");
+}
+
+} // namespace
