@@ -3,7 +3,7 @@
 #![deny(missing_docs)]
 // SPDX-License-Identifier: MIT
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_ulonglong, c_void};
 
 /// What [`hak_set_soft_limit_callback`] takes.
 pub type SoftLimitCallback = unsafe extern "C" fn(argument: *mut c_void);
@@ -51,6 +51,33 @@ pub struct hak_arena_stats {
 /// What [`hak_arena_visit`] calls for each block; other than 0 ends the visit.
 #[allow(non_camel_case_types)]
 pub type hak_arena_visitor = unsafe extern "C" fn(block: *mut c_void, bytes: usize, argument: *mut c_void) -> c_int;
+
+/// A cursor over the live blocks of sparse slabs. All zero before its first use.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+pub struct hak_defrag {
+    /// The cursor's own.
+    pub state: [c_ulonglong; 136],
+}
+
+/// What the blocks of one size take, as [`hak_class_uses`] stores it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(non_camel_case_types)]
+pub struct hak_class_use {
+    /// Usable bytes of a block; 0: all blocks above 64 KiB together, and those of secure mode.
+    pub block_bytes: usize,
+    /// How many a slab has; 0 as above.
+    pub slab_blocks: usize,
+    /// In use.
+    pub slabs: usize,
+    /// Of these together, free blocks included.
+    pub slab_bytes: usize,
+    /// Blocks the program holds, and those in threads' caches.
+    pub live_bytes: usize,
+    /// The same, and free blocks whose pages were not given back.
+    pub held_bytes: usize,
+}
 
 // In the order of hakmem.h, with its names; tests/library.rs compares them.
 unsafe extern "C" {
@@ -116,6 +143,20 @@ unsafe extern "C" {
     pub fn hak_profile_stop();
     /// Returns the version of the library.
     pub fn hak_version() -> *const c_char;
+    /// Returns 1 if a copy of the block by [`hak_malloc_dense`] would free memory, else 0.
+    pub fn hak_should_move(block: *const c_void) -> c_int;
+    /// Returns a block of at least `size` bytes from a dense slab.
+    pub fn hak_malloc_dense(size: usize) -> *mut c_void;
+    /// Frees a block past the thread's caches.
+    pub fn hak_free_dense(block: *mut c_void);
+    /// Opens a time box of `ns` nanoseconds, 0: without end.
+    pub fn hak_defrag_begin(cursor: *mut hak_defrag, ns: c_ulonglong);
+    /// Returns the next block and stores its usable size; null: the time is up, or all slabs were looked at.
+    pub fn hak_defrag_next(cursor: *mut hak_defrag, bytes: *mut usize) -> *mut c_void;
+    /// Closes the time box: 1 if all slabs were looked at, else 0.
+    pub fn hak_defrag_end(cursor: *mut hak_defrag) -> c_int;
+    /// Stores what each class of blocks takes, and returns how many entries there are.
+    pub fn hak_class_uses(classes: *mut hak_class_use, room: usize) -> usize;
 }
 
 // The linker takes libc.c from the archive, as long as something of this crate is used.
