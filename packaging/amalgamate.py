@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the library as one file to compile: amalgamate.py DIRECTORY makes hakmem.c and hakmem.h there.
+"""Writes the library as one file to compile: amalgamate.py DIRECTORY makes hakmem.c there, and copies the headers.
 
  1. hakmem.c is every C file of CMakeLists.txt in that order; each header of ours stands where it is first included. System
     headers and hakmem.h stay includes.
@@ -16,7 +16,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SRC, INCLUDE = ROOT / "src", ROOT / "include"
-STATIC = re.compile(r"^(?:HAK_\w+ )*static (?:inline |const |struct |enum )*\w+[ *]+(\w+)(?:\(|\[|;| =)", re.MULTILINE)
+STATIC = re.compile( # HAK_INLINE is static, too
+    r"^(?:(?:HAK_\w+ )*static (?:inline )?|HAK_INLINE )(?:const |struct |enum )*\w+[ *]+(\w+)(?:\(|\[|;| =)", re.MULTILINE
+)
 OPENING = """\
 /* HAKMEM {version}, a memory allocator for Linux, in one file; made by ./hak amalgamate. Replaces malloc in the program it is linked
  * into. With -DHAKMEM_NO_OVERRIDE it has hak_* alone.
@@ -93,8 +95,9 @@ def main():
     licence = "".join(f" * {line}".rstrip() + "\n" for line in (ROOT / "LICENSE").read_text().splitlines()[2:])
     opening = OPENING.format(version=version, licence=licence.rstrip("\n"))
     (out / "hakmem.c").write_text(opening + Amalgamation(sources()).text())
-    shutil.copy(INCLUDE / "hakmem.h", out)
-    print(f"written: {out / 'hakmem.c'}, {out / 'hakmem.h'}")
+    for header in "hakmem.h", "hakmem.hpp":
+        shutil.copy(INCLUDE / header, out)
+    print(f"written: {out}/hakmem.c, hakmem.h and hakmem.hpp")
 
 
 main()

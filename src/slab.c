@@ -96,7 +96,8 @@ void slab_unlist(struct heap *h, struct slab *s) {
     slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
     atomic_signal_fence(memory_order_seq_cst);
     add_owned(&lists->slabs, -(uint32_t)was_owned);
-    h->thin_slabs -= was_thin;
+    if (was_thin) /* never of a lent slab, which the purger recalls while the thread counts its own */
+        h->thin_slabs--;
 }
 
 /* ---- freeing ---- */

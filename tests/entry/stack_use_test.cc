@@ -274,6 +274,39 @@ void moves() {
     result = hak_class_uses(classes, 128);
 }
 
+int over_limit(hak_arena *, size_t, void *) { return 0; }
+int visited(void *, size_t, void *) { return 0; }
+
+void arenas() {
+    MARK_STACK();
+    static hak_arena_stats stats;
+    for (bool destroyed : {true, false}) {
+        hak_arena_options options = {"stack", 32 << 20, over_limit, nullptr};
+        hak_arena *arena = hak_arena_new(&options), *before;
+        if (arena == nullptr)
+            return; /* secure mode */
+        for (size_t i = 0; i < 2000; i++)
+            blocks[i] = touched(hak_arena_malloc(arena, mixed_size(i) / 4));
+        for (size_t i = 0; i < 2000; i++)
+            blocks[i] = hak_arena_realloc(arena, blocks[i], mixed_size(i) / 3 + 1);
+        result = hak_arena_of(touched(hak_arena_calloc(arena, 3, 1000))) == arena;
+        hak_free(touched(hak_arena_aligned_alloc(arena, 4096, 5000)));
+        hak_free(hak_arena_strdup(arena, "text"));
+        result = hak_arena_malloc(arena, 64 << 20) == nullptr; /* over the limit */
+        hak_arena_set_default(arena, &before);
+        free(touched(malloc(3000)));
+        free(touched(calloc(1, 300000)));
+        hak_arena_set_default(before, nullptr);
+        hak_arena_get_stats(arena, &stats);
+        hak_arena_visit(arena, visited, nullptr);
+        for (size_t i = 0; i < 2000; i += 2)
+            free(blocks[i]);
+        (destroyed ? hak_arena_destroy : hak_arena_release)(arena);
+        for (size_t i = 1; i < 2000 && !destroyed; i += 2)
+            free(blocks[i]);
+    }
+}
+
 /* Each misuse is reported on standard error, and the program goes on. */
 void misuses() {
     MARK_STACK();
@@ -376,6 +409,14 @@ const std::vector<Scenario> &scenarios() {
         {"moving",
          {"hak_class_uses", "hak_defrag_begin", "hak_defrag_end", "hak_defrag_next", "hak_should_move"},
          moves,
+         malloc,
+         free,
+         realloc},
+        {"arenas",
+         {"hak_arena_aligned_alloc", "hak_arena_calloc", "hak_arena_destroy", "hak_arena_get_stats", "hak_arena_malloc",
+          "hak_arena_new", "hak_arena_of", "hak_arena_realloc", "hak_arena_release", "hak_arena_set_default",
+          "hak_arena_strdup", "hak_arena_visit"},
+         arenas,
          malloc,
          free,
          realloc},

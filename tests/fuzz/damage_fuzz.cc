@@ -91,9 +91,13 @@ void catch_signals() {
     _exit(0);
 }
 
+/* A line of kLines, and who called: each line behind it is the library's, too. */
 bool is_documented(const std::string &text) {
-    if (text.rfind("hakmem: ", 0) != 0 || text.find('\n') != text.size() - 1)
+    if (text.empty() || text.back() != '\n')
         return false;
+    for (size_t line = 0; line < text.size(); line = text.find('\n', line) + 1)
+        if (text.compare(line, 8, "hakmem: ") != 0)
+            return false;
     for (const char *line : kLines)
         if (text.compare(8, strlen(line), line) == 0)
             return true;
