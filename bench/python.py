@@ -7,8 +7,9 @@ For each program: the medians of CPU time and of peak resident memory, relative 
 import glob
 import os
 import statistics
-import subprocess
 import sys
+
+import measured
 
 PEERS = {
     "jemalloc": "/usr/lib/*/libjemalloc.so.2",
@@ -43,14 +44,8 @@ PEAK = "\nprint(next(line.split()[1] for line in open('/proc/self/status') if li
 
 
 def run(program, library, python_malloc):
-    """Returns seconds of CPU time, and KiB resident at most. (The kernel's ru_maxrss counts what this process had before exec.)"""
     environment = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": python_malloc, "PYTHONHASHSEED": "1"}
-    child = subprocess.Popen([sys.executable, "-c", program + PEAK], stdout=subprocess.PIPE, text=True, env=environment)
-    peak = int(child.stdout.read() or 0)
-    _, status, usage = os.wait4(child.pid, 0)
-    if status:
-        sys.exit(f"{library or 'system'}: status {status}")
-    return usage.ru_utime + usage.ru_stime, peak
+    return measured.run([sys.executable, "-c", program + PEAK], environment)
 
 
 def main():
@@ -62,8 +57,8 @@ def main():
     for _ in range(rounds):
         for title, program in PROGRAMS.items():
             for python_malloc, name in ways:
-                measured = run(program, libraries[name], python_malloc)
-                results.setdefault((title, python_malloc, name), []).append(measured)
+                cost = run(program, libraries[name], python_malloc)
+                results.setdefault((title, python_malloc, name), []).append(cost)
     medians = {key: [statistics.median(column) for column in zip(*values)] for key, values in results.items()}
     print(f"CPU time and peak memory relative to Python as it is; medians of {rounds} rounds\n")
     print(f"{'':32}" + "".join(f"{title:>14}" for title in PROGRAMS))

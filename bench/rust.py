@@ -3,24 +3,14 @@
 
 For each workload and allocator: the medians of CPU time and of peak memory, relative to HAKMEM's."""
 # SPDX-License-Identifier: MIT
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
+
+import measured
 
 ALLOCATORS = ["hakmem", "mimalloc", "jemalloc", "snmalloc", "system"]
 WORKLOADS = ["trees", "maps", "vectors", "messages"]
-
-
-def run(program, workload):
-    """Returns seconds of CPU time, and KiB resident at most. (The kernel's ru_maxrss counts what Python had before exec.)"""
-    child = subprocess.Popen([program, workload], stdout=subprocess.PIPE, text=True)
-    peak = int(child.stdout.read() or 0)
-    _, status, usage = os.wait4(child.pid, 0)
-    if status:
-        sys.exit(f"{program} {workload}: status {status}")
-    return usage.ru_utime + usage.ru_stime, peak
 
 
 def main():
@@ -29,7 +19,7 @@ def main():
     for _ in range(rounds):
         for workload in WORKLOADS:
             for allocator in ALLOCATORS:
-                results.setdefault((workload, allocator), []).append(run(directory / allocator, workload))
+                results.setdefault((workload, allocator), []).append(measured.run([directory / allocator, workload]))
     medians = {key: [statistics.median(column) for column in zip(*values)] for key, values in results.items()}
     print(f"CPU time and peak memory relative to hakmem's: less is better; medians of {rounds} rounds\n")
     print(f"{'':10}" + "".join(f"{allocator:>14}" for allocator in ALLOCATORS))

@@ -232,7 +232,7 @@ HAK_EXPORT int hak_should_move(const void *block) HAK_NOEXCEPT;
 HAK_EXPORT void *hak_malloc_dense(size_t size) HAK_NOEXCEPT HAK_ALLOC_SIZE(1);
 
 /* As hak_free, but the block goes to its slab at once, past the thread's caches: if it was the last one there, the memory is free
- * at once. A slab that another thread owns is told, and frees it when that thread allocates the size next. */
+ * at once. If another thread owns the slab, the block is free when that thread allocates the size next. */
 HAK_EXPORT void hak_free_dense(void *block) HAK_NOEXCEPT;
 
 /* A cursor over the live blocks of sparse slabs, for programs that reach all pointers to a block from the block itself, as by a

@@ -443,7 +443,7 @@ mod tests {
     const UNIFIED: &str = "sys/fs/cgroup/a/b";
     const OLD: &str = "sys/fs/cgroup/memory/c";
 
-    /// Else the user is told to turn on what is on, or pays for page faults without knowing.
+    /// If this fails, the advice is to turn on what is on already, or page faults cost time that nobody sees.
     #[test]
     fn modes_of_pages_of_64_kib_are_told_apart() {
         let found = |small: &str, huge: &str, all: &str| {

@@ -4,7 +4,7 @@
 //!  2. In the first third of the time short-lived blocks end. In the rest the library's tables are read READINGS times.
 //!  3. What a site's live bytes grew by between two readings is one observation. Growth over the whole time is its rate,
 //!     and the scatter of the observations says how far chance can be off: see `Rate`.
-//!  4. How much the heap as a whole grew is read exactly, so that sites that only replace older blocks are told apart.
+//!  4. The growth of the whole heap is exact: it shows which sites only replace older blocks.
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
@@ -146,8 +146,8 @@ struct Rate {
 }
 
 impl Rate {
-    /// `values`: after so many seconds each. Steps that have nothing to do with each other, as those of samples, scatter
-    /// by sd / sqrt(n) around the mean; steps of values that swing scatter more than their mean is off.
+    /// `values`: seconds, and the value then. The mean of n independent steps is off by sd / sqrt(n); where the values
+    /// swing, the steps scatter more than that.
     fn of(values: &[(f64, f64)]) -> Rate {
         let steps = values.windows(2).map(|two| (two[1].1 - two[0].1) / (two[1].0 - two[0].0).max(1e-3));
         let steps: Vec<f64> = steps.collect();
