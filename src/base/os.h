@@ -105,13 +105,14 @@ struct os_module {
     uintptr_t base;              /* how far its own addresses were moved */
     uint64_t identity;           /* differs if another one lies where this one did: of its segments and its build id */
     const char *path;            /* as the dynamic linker names it: "" for the program. While it stays loaded */
-    const void *header;          /* the ELF header, as it is mapped */
     const uint8_t *unwind_table; /* its .eh_frame_hdr, NULL if it has none */
     const uint8_t *table_begin, *table_end; /* the segment in which that lies: readable throughout */
 };
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+/* The ELF header, as it is mapped; NULL: there is none. */
+const void *os_module_header(const struct os_module *module);
 /* What the linker wrote into the module to tell it from others. False: nothing. */
 #define OS_BUILD_ID_MAX 32
 struct os_build_id {

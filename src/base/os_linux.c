@@ -527,14 +527,18 @@ static uint64_t identity_add(uint64_t identity, uint64_t word) {
     return identity ^ identity >> 32;
 }
 
+/* Is there an ELF header, with segments behind it, where every linker has them? */
+HAK_STRAY static bool is_header(const ElfW(Ehdr) * header) {
+    return os_readable((uintptr_t)header, PROBE_BYTES) && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&
+           header->e_phoff == sizeof *header && header->e_phnum <= SEGMENTS_MAX;
+}
+
 /* What an ELF header and what follows it say. False: there is none. */
 HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
-    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment; /* where every linker has them */
-    if (!os_readable((uintptr_t)header, PROBE_BYTES) || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_phoff != sizeof *header || header->e_phnum > SEGMENTS_MAX)
+    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment;
+    if (!is_header(header))
         return false;
     uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
-    module->header = header;
     for (segment = segments; segment < segments + header->e_phnum; segment++) {
         if (segment->p_type == PT_LOAD) {
             first = min_size(first, segment->p_vaddr - segment->p_offset);
@@ -584,10 +588,16 @@ static size_t note_bytes(const ElfW(Nhdr) * note) {
     return sizeof *note + round_up(note->n_namesz, 4) + round_up(note->n_descsz, 4);
 }
 
+/* A shared library begins with its header; a program may not. */
+const void *os_module_header(const struct os_module *module) {
+    const ElfW(Ehdr) *header = *module->path == '\0' ? program_header() : (const void *)module->base;
+    return is_header(header) ? header : NULL;
+}
+
 HAK_STRAY bool os_build_id(const struct os_module *module, struct os_build_id *id) {
-    const ElfW(Ehdr) *header = module->header;
+    const ElfW(Ehdr) *header = os_module_header(module);
     const ElfW(Phdr) *segment = (const void *)(header + 1);
-    for (unsigned i = 0; i < header->e_phnum; i++, segment++) {
+    for (unsigned i = 0; header != NULL && i < header->e_phnum; i++, segment++) {
         const char *begin = (const char *)(module->base + segment->p_vaddr), *at = begin;
         if (segment->p_type != PT_NOTE || segment->p_filesz > NOTE_BYTES_MAX)
             continue;

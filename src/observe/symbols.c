@@ -13,8 +13,9 @@ HAK_STRAY static int open_module(const struct os_module *module, ElfW(Ehdr) * he
     int fd = os_is_confined() ? -1 : os_open_input(*module->path != '\0' ? module->path : "/proc/self/exe");
     if (fd < 0)
         return -1;
-    bool same = os_read_at(fd, header, sizeof *header, 0) == sizeof *header &&
-                memcmp(header, module->header, sizeof *header) == 0 && header->e_shentsize == sizeof(ElfW(Shdr));
+    const void *mapped = os_module_header(module);
+    bool same = mapped != NULL && os_read_at(fd, header, sizeof *header, 0) == sizeof *header &&
+                memcmp(header, mapped, sizeof *header) == 0 && header->e_shentsize == sizeof(ElfW(Shdr));
     if (same && os_build_id(module, &id))
         same = os_read_at(fd, bytes, id.count, id.place) == id.count && memcmp(bytes, id.bytes, id.count) == 0;
     if (same)
