@@ -11,8 +11,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
-#include <malloc.h>
-
 enum { VALUES, BYTES, OPS, MOVE, BOX_US, SEED };
 enum { KEPT_SHARE = 10, OPS_A_BOX = 1024 };
 
@@ -38,6 +36,7 @@ WEAK int hak_defrag_end(struct hak_defrag *cursor);
 WEAK int mallctl(const char *name, void *old, size_t *old_bytes, void *new, size_t new_bytes);
 WEAK void *mallocx(size_t bytes, int flags);
 WEAK void dallocx(void *block, int flags);
+WEAK int malloc_trim(size_t pad); /* glibc's and ours; musl has none */
 enum { TCACHE_NONE = 1 << 8 };
 
 /* What jemalloc's query returns for one block. */
@@ -182,7 +181,8 @@ int main(int argc, char **argv) {
     serve(ops, &random);
     report_speed(ops, now_seconds() - start);
     report_memory("served", start_bytes);
-    malloc_trim(0);
+    if (malloc_trim != NULL)
+        malloc_trim(0);
     report_memory("trimmed", start_bytes);
     for (uint32_t i = 0; i < kept; i++)
         if (*value[i] != i)
