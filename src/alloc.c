@@ -362,7 +362,7 @@ static unsigned is_resident(char *at, size_t page) {
 }
 
 /* A huge block that was used before. Clearing resident pages by hand costs less than purging them (10 and 75 us a MiB), unless
- * they are so many that they leave the caches anyway; what is not resident should stay so. Three pages show which it is. */
+ * there are too many for the processor's caches; what is not resident should stay so. Three pages show which it is. */
 static void clear(char *p, size_t bytes) {
     const size_t page = os_page_bytes(), whole = round_down(bytes, page);
     memset(p + whole, 0, bytes - whole);

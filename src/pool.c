@@ -16,7 +16,7 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 /* ---- spans ---- */
 
 /* Counts slots that were taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), or the arena
- * may not have so many, and the caller puts all back. */
+ * may not have that many; then the caller puts all back. */
 static bool admit(struct client *c, size_t slots, size_t empty) {
     size_t unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */

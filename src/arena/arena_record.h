@@ -54,8 +54,8 @@ struct arena *arena_numbered(uint32_t number);
 /* The highest number handed out so far. */
 uint32_t arenas_made(void);
 
-/* A record that nobody uses, zero but for number and generation; NULL: no memory. arena_open makes it an arena, arena_close ends
- * that: false if another thread did. arena_put gives the record back. */
+/* Takes an unused record; only its number and generation are not zero. NULL: no memory. arena_open makes it an arena, arena_close
+ * ends the arena: false if another thread did. arena_put gives the record back. */
 struct arena *arena_take(void);
 uintptr_t arena_open(struct arena *a);
 bool arena_close(struct arena *a, uintptr_t handle);

@@ -40,7 +40,7 @@ struct defrag_cursor {
     uint64_t live[LIVE_WORDS]; /* bit i: block i of the slab was live and has not been listed yet */
 };
 HAK_INLINE bool defrag_is_done(const struct defrag_cursor *cursor) { return cursor->slot == DEFRAG_DONE; }
-/* Opens a time box of so many nanoseconds, 0: without end. */
+/* Opens a time box of `ns` nanoseconds; 0: without end. */
 void defrag_begin(struct defrag_cursor *cursor, uint64_t ns);
 /* The next block, and its usable size; NULL: the time is up, or all slabs were looked at. */
 void *defrag_next(struct defrag_cursor *cursor, size_t *bytes);

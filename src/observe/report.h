@@ -8,11 +8,11 @@
 
 enum { REPORT_CALLERS = 32 };
 
-/* "hakmem:   in process 12 (server), thread 14 (worker)", then the calls that led here, but for the library's own. `code`: where
- * a signal interrupted the program; 0: in a call of the program's. Nothing in a sandbox, which may end the program sooner. */
+/* "hakmem:   in process 12 (server), thread 14 (worker)", then the program's calls that led here. `code`: where a signal
+ * interrupted the program; 0: in a call of the program's. Nothing in a sandbox, which may end the program sooner. */
 void report_here(uintptr_t code);
-/* A line for each return address, innermost first, but for the library's own: "hakmem:   0x… function+0x1f (PATH+0x1234)"; without a known name "hakmem:
- * 0x… PATH+0x1234 (build id 5a…)". */
+/* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or, without
+ * a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". */
 void report_calls(const uintptr_t *callers, unsigned depth);
 
 #endif
