@@ -41,6 +41,7 @@ struct slab_lists {
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
     uint64_t wanted;           /* the profile's wanted_bytes when this was last set up */
+    uint64_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
     _Atomic double mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
     struct sampler_class {
@@ -51,7 +52,6 @@ struct sampler {
         uint32_t had;           /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
     double profile_mean_bytes; /* between samples for the profile; 0: none */
-    double guard_mean_bytes;   /* between blocks to be guarded; 0: none */
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since, the clock then */
     uint64_t random;           /* state of the generator */
@@ -90,11 +90,11 @@ struct heap {
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
+    uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint32_t ring_hand;           /* the ring to look at next */
-    size_t ring_kib;              /* what the rings may hold together, by their caps */
     struct ring *ring[RING_CLASSES];
     struct ring *rings; /* the same, newest first */
     /* pool, counters */

@@ -53,8 +53,9 @@ __attribute__((constructor(101))) void start_library(void) {
     if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0' ||
         option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
         sample_switch(option(OPT_PROFILE_BYTES));
-    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
-        os_catch_crashes(report_crash, option(OPT_CRASH_LOG));
+    os_report_crashes(report_crash);
+    if (option(OPT_CRASH_LOG))
+        os_catch_crashes(true);
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
     options_freeze();

@@ -123,11 +123,12 @@ struct os_build_id {
 bool os_build_id(const struct os_module *module, struct os_build_id *id);
 /* The path of the program's file, in the buffer or elsewhere; in a sandbox as the program was called. */
 const char *os_program(char *buffer, size_t bytes);
-/* Calls `report` when the program crashes, in the signal handler, before the handler that was there: on SIGSEGV; if `all`, also
- * on SIGBUS and SIGABRT. `at`: the address of the fault, NULL if there is none. `access`: "read", "write", or "access" where
- * the machine does not tell; `code`: the address of the instruction. Call it once, before main. */
+/* What a caught crash calls, in the signal handler. `at`: the address of the fault, NULL if there is none. `access`: "read",
+ * "write", or "access" where the machine does not tell; `code`: the address of the instruction. Call it before main. */
 typedef void os_crash_report(int signal_number, const void *at, const char *access, uintptr_t code);
-void os_catch_crashes(os_crash_report *report, bool all);
+void os_report_crashes(os_crash_report *report);
+/* Reports SIGSEGV, then calls the handler that was there; if `all`, also SIGBUS and SIGABRT. Call it once. */
+void os_catch_crashes(bool all);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
  * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */

@@ -669,12 +669,13 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     }
 }
 
-void os_catch_crashes(os_crash_report *report, bool all) {
+void os_report_crashes(os_crash_report *report) { os_state.report_crash = report; }
+
+void os_catch_crashes(bool all) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_crash;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    os_state.report_crash = report;
     for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++)
         sigaction(crash_signals[i], &action, &os_state.handler_before[i]);
 }

@@ -59,7 +59,8 @@ struct profile_sample {
 struct profile {
     /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
     _Atomic uint64_t wanted_bytes;
-    _Atomic uint64_t told_bytes;              /* sample.c's: the last wanted_bytes that it signalled to all heaps */
+    /* sample.c's: the last wanted_bytes, and GUARD_SAMPLE_BYTES, that it signalled to all heaps */
+    _Atomic uint64_t told_bytes, told_guard_bytes;
     _Atomic uint64_t dropped;                 /* samples that found no place */
     _Atomic uint64_t live_bytes, most_bytes;  /* estimated, in live samples: now, and at the mark */
     _Atomic uint64_t mark;                    /* its number. Pairs with kept_mark */

@@ -173,12 +173,14 @@ static void begin_anew(struct heap *h) {
     }
     r->wanted = load_relaxed(&hak_profile.wanted_bytes);
     r->profile_mean_bytes = (double)r->wanted * (double)((uint64_t)1 << r->stretch);
-    r->guard_mean_bytes = (double)option(OPT_GUARD_SAMPLE_BYTES);
+    r->guard_wanted = option(OPT_GUARD_SAMPLE_BYTES);
+    bool is_new = rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted;
+    is_new |= rmw_swap(&hak_profile.told_guard_bytes, r->guard_wanted) != r->guard_wanted;
     double often = 0;
     if (r->wanted != 0)
         often += 1 / r->profile_mean_bytes;
-    if (r->guard_mean_bytes != 0)
-        often += 1 / r->guard_mean_bytes;
+    if (r->guard_wanted != 0)
+        often += 1 / (double)r->guard_wanted;
     if (often == 0 || option(OPT_SECURE)) {
         store_relaxed(&r->mean_bytes, 0);
         r->bytes_left = 0;
@@ -194,7 +196,7 @@ static void begin_anew(struct heap *h) {
         sample_cut(h, c, SAMPLE_UNCOUNTED);
     }
     rmw_or(&h->caches_flags, CACHES_SAMPLING);
-    if (rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted)
+    if (is_new)
         tell_all();
 }
 
@@ -255,7 +257,7 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
     if (!sample_on(h) || likely(!is_due(h, bytes, c)))
         return sample;
     sample.chance = chance_of_bytes(bytes, r->profile_mean_bytes);
-    sample.purposes = choose_purposes(r, sample.chance, chance_of_bytes(bytes, r->guard_mean_bytes));
+    sample.purposes = choose_purposes(r, sample.chance, chance_of_bytes(bytes, (double)r->guard_wanted));
     if (sample.purposes & SAMPLE_PROFILE)
         keep_rate(h);
     return sample;

@@ -8,7 +8,8 @@
  *     left empty, and the next malloc of the class is sampled.
  *  2. Above: an exponential number of bytes. A flag makes all allocations miss the rings' hit path.
  *  3. Arrivals have no memory, so each class and heap may have its own count, and a draw may be replaced by a new one.
- *  4. At its next slow path each heap notices that hak_profile.wanted_bytes has changed, and begins anew.
+ *  4. At its next slow path each heap notices that hak_profile.wanted_bytes or GUARD_SAMPLE_BYTES has changed, and begins
+ *     anew.
  *
  * A sampled tiny request gets a block of a mid class, whose state byte marks it, so its free is no hit, either. Except
  * for sample_switch, all is for the heap's owner, on slow paths. */
@@ -17,6 +18,7 @@
 #define HAK_SAMPLE_H
 
 #include "heap.h"
+#include "base/options.h"
 #include "links.h"
 
 #define SAMPLE_UNCOUNTED UINT32_MAX
@@ -26,10 +28,14 @@ enum sample_purpose { SAMPLE_PROFILE = 1, SAMPLE_GUARD = 2 };
 HAK_INLINE bool sample_on(const struct heap *h) { return load_relaxed(&h->sample.mean_bytes) != 0; }
 /* Starts the heap profile, or stops it with 0. Any thread. */
 void sample_switch(uint64_t mean_bytes);
+/* Whether the heap's sampling is what the profile and GUARD_SAMPLE_BYTES want now. */
+HAK_INLINE bool sample_is_current(const struct heap *h) {
+    return load_relaxed(&hak_profile.wanted_bytes) == h->sample.wanted &&
+           option(OPT_GUARD_SAMPLE_BYTES) == h->sample.guard_wanted;
+}
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */
 HAK_INLINE bool sample_wanted(const struct heap *h) {
-    return (load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted ||
-            load_relaxed(&h->caches_flags) & CACHES_SAMPLING) &&
+    return (!sample_is_current(h) || load_relaxed(&h->caches_flags) & CACHES_SAMPLING) &&
            h->pool.arena == 0; /* an arena's end would have to find the samples */
 }
 /* sample_due counts an allocation of `bytes` and tells whether it is sampled. tiny_class: TINY_CLASSES if not tiny. */
@@ -39,9 +45,7 @@ struct sample {
 };
 struct sample sample_due(struct heap *h, size_t bytes, unsigned tiny_class);
 
-HAK_INLINE bool sample_is_set_up(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted_bytes) == h->sample.wanted && sample_on(h);
-}
+HAK_INLINE bool sample_is_set_up(const struct heap *h) { return sample_is_current(h) && sample_on(h); }
 /* If the next block, of `bytes` and not tiny, is surely not sampled: counts it. False: ask sample_due. */
 HAK_INLINE bool sample_passes(struct heap *h, size_t bytes) {
     if (unlikely(h->sample.bytes_left < (int64_t)bytes || !sample_is_set_up(h))) /* or counted for another profile */

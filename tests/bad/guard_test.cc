@@ -203,6 +203,36 @@ TEST(Guard, SoundProgramsRun) {
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
+/* GUARD_SAMPLE_BYTES is set while the program runs, in another thread, too; then taken back; then set again. */
+void switch_on_and_off(size_t size) {
+    auto guards = [&] {
+        long before = counter("guard_sampled");
+        for (int i = 0; i < 1000 && counter("guard_sampled") == before; i++)
+            for (int j = 0; j < 100; j++)
+                free_here(allocate_here(size));
+        return counter("guard_sampled") != before;
+    };
+    allocate_here(size);
+    CHECK(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0);
+    CHECK(guards());
+    CHECK(hak_option_set("GUARD_SAMPLE_BYTES", "0") == 0);
+    while (guards()) /* those that were already chosen */
+        continue;
+    CHECK(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0);
+    std::thread([&] { CHECK(guards()); }).join();
+    CHECK(guards());
+    overflow_by_1(size);
+}
+
+TEST(Guard, IsSwitchedWhileTheProgramRuns) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "a sanitizer has a handler of its own";
+    Outcome outcome = run_self({"switch"}, {});
+    EXPECT_FALSE(outcome.exited(0));
+    EXPECT_TRUE(Regex("^hakmem: overflow of 0x[0-9a-f]+ \\(48-byte block\\) by 1 bytes").is_in(outcome.err))
+        << outcome.describe();
+}
+
 TEST(Guard, IsOffByDefault) {
     for (size_t i = 0; i < 100000; i++)
         hak_free(allocate_here(i % 5000));
@@ -219,6 +249,10 @@ TEST(Guard, IsOffByDefault) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "more") == 0) {
         use_more_than_there_is();
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "switch") == 0) {
+        switch_on_and_off(48);
         return 0;
     }
     for (auto &program : kPrograms)

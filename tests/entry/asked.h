@@ -82,7 +82,7 @@ constexpr Asked kSymbols[] = {
     {"dl_iterate_phdr", When::kStart, "libc's own pthread_create; takes the dynamic linker's lock"},
     {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
-    {"sigaction", When::kStart, "CRASH_LOG, GUARD_SAMPLE_BYTES"},
+    {"sigaction", When::kSamples, "CRASH_LOG at the start; GUARD_SAMPLE_BYTES with the first guarded block"},
 
     {"__cxa_finalize", When::kLinker, "of every shared library"},
     {"__gmon_start__", When::kLinker, "of every shared library"},
