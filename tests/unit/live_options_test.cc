@@ -291,6 +291,12 @@ long samples(size_t mean_bytes, size_t count) {
 }
 
 long samples_by_option() { return samples(0, 2000); }
+long guarded() {
+    return growth("guard_sampled", [] {
+        for (int i = 0; i < 100000; i++)
+            hak_free(hidden(hak_malloc(48)));
+    });
+}
 long samples_in_haste() { return samples(4096, 20000); }
 
 /* ---- the probes ---- */
@@ -319,6 +325,7 @@ const std::vector<Probe> probes = {
     {"STATS", "0", "1", 100, statistics, {}},
     {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
     {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
+    {"GUARD_SAMPLE_BYTES", "0", "16k", 100, guarded, {}},
 };
 
 const Probe *probe_of(const std::string &option) {
