@@ -9,7 +9,11 @@
 
 #include "base/os.h"
 
-enum { HEADER_BYTES = 4096, SEGMENTS_MAX = 64, NOTE_BYTES_MAX = 256 }; /* headers and segments fit the smallest page */
+enum {
+    MODULE_HEADER_BYTES = 4096,
+    SEGMENTS_MAX = 64,
+    NOTE_BYTES_MAX = 256
+}; /* headers and segments fit the smallest page */
 
 /* ---- by name ---- */
 
@@ -104,7 +108,7 @@ static uint64_t identity_add(uint64_t identity, uint64_t word) {
 
 /* Is there an ELF header, with segments behind it, where every linker has them? */
 HAK_STRAY static bool is_header(const ElfW(Ehdr) * header) {
-    return os_readable((uintptr_t)header, HEADER_BYTES) && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&
+    return os_readable((uintptr_t)header, MODULE_HEADER_BYTES) && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&
            header->e_phoff == sizeof *header && header->e_phnum <= SEGMENTS_MAX;
 }
 
