@@ -120,13 +120,6 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     return got;
 }
 
-bool os_unmap(void *address, size_t bytes) {
-    int saved = errno;
-    bool done = munmap(address, bytes) == 0;
-    errno = saved;
-    return done;
-}
-
 static bool protect(void *address, size_t bytes, int protection) {
     int saved = errno;
     bool done = mprotect(address, bytes, protection) == 0;
@@ -162,6 +155,9 @@ static long call(long number, long a, long b, long c) {
     errno = saved;
     return got;
 }
+
+/* Not by libc's name for it: gcc's ThreadSanitizer, which is not ready when a preloaded malloc is first called, replaces it. */
+bool os_unmap(void *address, size_t bytes) { return call(SYS_munmap, (long)address, (long)bytes, 0) == 0; }
 
 bool os_is_mapped(void *address, size_t bytes) {
     int saved = errno;
