@@ -33,13 +33,16 @@ VERSION=$(sed -n 's/^project(hakmem VERSION \([0-9.]*\).*/\1/p' "$ROOT/CMakeList
 export GIT_COMMITTER_DATE=@1700000000
 clone one
 cd "$SCRATCH/one"
-[[ $("$ROOT/hak" release 2>&1) == 'hak: usage: ./hak release VERSION' ]] || fail "no usage"
+[[ $("$ROOT/hak" release 2>&1) == 'hak: usage: ./hak release VERSION | --rehearse' ]] || fail "no usage"
 refuses "release: 'soon' is not a version such as 1.2.3" soon
 refuses "release: CMakeLists.txt has version $VERSION, not 99.0.0" 99.0.0
 touch left
 refuses "release: the tree is dirty: left"
 rm left
 sed -i "s/^## $VERSION.*/## $VERSION (not released yet)/" CHANGELOG.md && commit one
+echo 'run_tests() { false; true; }' >>tests/stages.sh && commit one
+refuses "release: ./hak test fails" --rehearse # the changelog's date is in the way of a release, and not of its rehearsal
+git reset --quiet --hard HEAD~1
 refuses "release: CHANGELOG.md says that $VERSION is not released yet; put the date there"
 sed -i "/^## $VERSION/d" CHANGELOG.md && commit one
 refuses "release: CHANGELOG.md has no section $VERSION"
@@ -47,7 +50,7 @@ printf '## %s (2026-01-01)\n' "$VERSION" >>CHANGELOG.md
 sed -i 's/^version = .*/version = "98.0.0"/' cli/Cargo.toml && commit one
 refuses "release: cli/Cargo.toml has version 98.0.0, not $VERSION"
 git checkout --quiet HEAD~1 cli/Cargo.toml
-echo 'run_tests() { return 1; }' >>tests/stages.sh && commit one
+echo 'run_tests() { false; true; }' >>tests/stages.sh && commit one
 refuses "release: ./hak test fails"
 
 # What is made, twice, in two places and with two umasks.

@@ -20,6 +20,12 @@
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_WEAK __attribute__((weak))
+/* Named in assembly, which link-time optimization does not read. */
+#if __has_attribute(externally_visible)
+#define HAK_KEPT __attribute__((used, externally_visible))
+#else
+#define HAK_KEPT __attribute__((used))
+#endif
 /* For the few functions whose accesses ThreadSanitizer and the model checker must not see. Each name is the reason. */
 #if __has_attribute(no_builtin) /* else a loop may become a memcpy, which the sanitizer checks */
 #define HAK_UNSEEN __attribute__((no_sanitize("thread"), no_builtin("memcpy", "memset")))

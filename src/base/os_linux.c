@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -27,7 +26,6 @@
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
-enum { SEGMENTS_MAX = 64, NOTE_BYTES_MAX = 256 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { PROCESS_MADVISE = 440, PIDFD_THIS = -10000 }; /* of Linux 5.10 and 6.15: newer than many headers */
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
@@ -122,13 +120,6 @@ void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     return got;
 }
 
-bool os_unmap(void *address, size_t bytes) {
-    int saved = errno;
-    bool done = munmap(address, bytes) == 0;
-    errno = saved;
-    return done;
-}
-
 static bool protect(void *address, size_t bytes, int protection) {
     int saved = errno;
     bool done = mprotect(address, bytes, protection) == 0;
@@ -164,6 +155,9 @@ static long call(long number, long a, long b, long c) {
     errno = saved;
     return got;
 }
+
+/* Not by libc's name for it: gcc's ThreadSanitizer, which is not ready when a preloaded malloc is first called, replaces it. */
+bool os_unmap(void *address, size_t bytes) { return call(SYS_munmap, (long)address, (long)bytes, 0) == 0; }
 
 bool os_is_mapped(void *address, size_t bytes) {
     int saved = errno;
@@ -312,73 +306,17 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
 
 extern thread_starter __pthread_create HAK_WEAK; /* NOLINT: libc's own name, which only static programs can see */
 
-/* A table of a loaded module's: glibc has put the address into the dynamic section, musl leaves what the file says. */
-static const void *dynamic_table(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag, uintptr_t base) {
-    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++)
-        if (dynamic->d_tag == tag)
-            return (const void *)(dynamic->d_un.d_ptr + (dynamic->d_un.d_ptr < base ? base : 0)); /* NOLINT */
-    return NULL;
-}
-
-static bool module_has(const struct dl_phdr_info *module, uintptr_t address) {
-    for (unsigned i = 0; i < module->dlpi_phnum; i++)
-        if (module->dlpi_phdr[i].p_type == PT_LOAD &&
-            address - module->dlpi_addr - module->dlpi_phdr[i].p_vaddr < module->dlpi_phdr[i].p_memsz)
-            return true;
-    return false;
-}
-
-/* What the module itself calls by that name, whoever else does; 0: nothing. By its GNU hash table: four words, the filter,
- * for each hash the first symbol, for each symbol its hash, the lowest bit of which marks the last one. */
-static uintptr_t module_symbol(const struct dl_phdr_info *module, const char *name) {
-    uintptr_t base = module->dlpi_addr;
-    const ElfW(Phdr) *segment = module->dlpi_phdr, *end = segment + module->dlpi_phnum;
-    while (segment < end && segment->p_type != PT_DYNAMIC)
-        segment++;
-    const ElfW(Dyn) *dynamic = segment < end ? (const void *)(base + segment->p_vaddr) : NULL; /* NOLINT */
-    const uint32_t *hashes = dynamic_table(dynamic, DT_GNU_HASH, base);
-    const ElfW(Sym) *symbols = dynamic_table(dynamic, DT_SYMTAB, base);
-    const char *names = dynamic_table(dynamic, DT_STRTAB, base);
-    if (hashes == NULL || symbols == NULL || names == NULL || hashes[0] == 0)
-        return 0;
-    const uint32_t *first = hashes + 4 + hashes[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-    const uint32_t *chain = first + hashes[0];
-    uint32_t hash = 5381;
-    for (const char *c = name; *c != '\0'; c++)
-        hash = hash * 33 + (unsigned char)*c;
-    for (uint32_t i = first[hash % hashes[0]]; i >= hashes[1]; i++) {
-        uint32_t of_symbol = chain[i - hashes[1]];
-        bool defined = symbols[i].st_shndx != SHN_UNDEF;
-        if ((of_symbol | 1) == (hash | 1) && defined && strcmp(names + symbols[i].st_name, name) == 0)
-            return base + symbols[i].st_value;
-        if (of_symbol & 1)
-            return 0;
-    }
-    return 0;
-}
-
-/* In libc, which is where a function lies that nobody wraps. */
-static int find_pthread_create(struct dl_phdr_info *module, size_t bytes, void *found) {
-    (void)bytes;
-    if (!module_has(module, (uintptr_t)pthread_attr_setstacksize))
-        return 0;
-    uintptr_t create = module_symbol(module, "pthread_create");
-    if (create == 0 && module_has(module, (uintptr_t)pthread_create))
-        create = (uintptr_t)pthread_create; /* there is no such table, but nobody has wrapped it */
-    *(uintptr_t *)found = create;
-    return 1;
-}
-
 void os_find_threads(void) {
-    uintptr_t found = 0;
     os_state.seccomp_at_start = seccomp_mode();
     if (HAK_IS_SANITIZED)
         os_state.start_thread =
             pthread_create; /* the sanitizer has to know every thread that runs what it has compiled */
     else if (__pthread_create != NULL)
         os_state.start_thread = __pthread_create;
-    else if (dl_iterate_phdr(find_pthread_create, &found) != 0)
-        os_state.start_thread = (thread_starter *)found; /* NOLINT: an address */
+    else /* in libc, which is where a function lies that nobody wraps */
+        os_state.start_thread = (thread_starter *)os_find_function(/* NOLINT: an address */
+                                                                   "pthread_create", (uintptr_t)pthread_create,
+                                                                   (uintptr_t)pthread_attr_setstacksize);
 }
 
 bool os_start_thread(void *(*run)(void *)) {
@@ -505,115 +443,6 @@ bool os_readable(uintptr_t address, size_t bytes) {
         if (!page_readable(page))
             return false;
     return true;
-}
-
-/* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads where there
- * is none. In a program, which is for the glibc it was linked with, lld refuses such names. */
-struct found_object {
-    uint64_t flags;
-    void *begin, *end;
-    struct link_map *link_map;
-    void *unwind_table;
-    uint64_t reserved[7];
-};
-extern int hak_find_object(void *address, struct found_object *found) __asm__("_dl_find_object") HAK_WEAK;
-#ifndef HAK_IN_PROGRAM
-__asm__(".symver _dl_find_object, _dl_find_object@");
-#endif
-extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
-
-static uint64_t identity_add(uint64_t identity, uint64_t word) {
-    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
-    return identity ^ identity >> 32;
-}
-
-/* Is there an ELF header, with segments behind it, where every linker has them? */
-HAK_STRAY static bool is_header(const ElfW(Ehdr) * header) {
-    return os_readable((uintptr_t)header, PROBE_BYTES) && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&
-           header->e_phoff == sizeof *header && header->e_phnum <= SEGMENTS_MAX;
-}
-
-/* What an ELF header and what follows it say. False: there is none. */
-HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
-    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment;
-    if (!is_header(header))
-        return false;
-    uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
-    for (segment = segments; segment < segments + header->e_phnum; segment++) {
-        if (segment->p_type == PT_LOAD) {
-            first = min_size(first, segment->p_vaddr - segment->p_offset);
-            end = max_size(end, segment->p_vaddr + segment->p_memsz);
-        }
-        if (segment->p_type == PT_GNU_EH_FRAME)
-            table = segment->p_vaddr;
-    }
-    module->base = (uintptr_t)header - first;
-    if (module->end == 0)
-        module->begin = (uintptr_t)header, module->end = module->base + end;
-    for (segment = segments; segment < segments + header->e_phnum; segment++) {
-        const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
-        module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
-        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX)
-            for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
-                module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
-        if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
-            module->unwind_table = (const uint8_t *)(module->base + table);
-            module->table_begin = at, module->table_end = at + segment->p_filesz;
-        }
-    }
-    return true;
-}
-
-static const ElfW(Ehdr) * program_header(void) { return (const ElfW(Ehdr) *)getauxval(AT_PHDR) - 1; }
-
-bool os_find_module(uintptr_t address, struct os_module *module) {
-    struct found_object found;
-    if (hak_find_object != NULL) {
-        if (hak_find_object((void *)address, &found) != 0)
-            return false;
-        const struct link_map *map = found.link_map;
-        *module =
-            (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, .base = map->l_addr, .path = map->l_name};
-        module_read(module, *map->l_name == '\0' ? program_header() : (const void *)map->l_addr);
-        return true;
-    }
-    *module = (struct os_module){.path = ""};
-    if (module_read(module, program_header()) && address - module->begin < module->end - module->begin)
-        return true;
-    *module = (struct os_module){.path = "libhakmem.so"};
-    return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
-}
-
-static size_t note_bytes(const ElfW(Nhdr) * note) {
-    return sizeof *note + round_up(note->n_namesz, 4) + round_up(note->n_descsz, 4);
-}
-
-/* A shared library begins with its header; a program may not. */
-const void *os_module_header(const struct os_module *module) {
-    const ElfW(Ehdr) *header = *module->path == '\0' ? program_header() : (const void *)module->base;
-    return is_header(header) ? header : NULL;
-}
-
-HAK_STRAY bool os_build_id(const struct os_module *module, struct os_build_id *id) {
-    const ElfW(Ehdr) *header = os_module_header(module);
-    const ElfW(Phdr) *segment = (const void *)(header + 1);
-    for (unsigned i = 0; header != NULL && i < header->e_phnum; i++, segment++) {
-        const char *begin = (const char *)(module->base + segment->p_vaddr), *at = begin;
-        if (segment->p_type != PT_NOTE || segment->p_filesz > NOTE_BYTES_MAX)
-            continue;
-        while (at + sizeof(ElfW(Nhdr)) + 4 <= begin + segment->p_filesz) {
-            const ElfW(Nhdr) *note = (const void *)at;
-            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0 &&
-                note->n_descsz <= OS_BUILD_ID_MAX) {
-                const uint8_t *bytes = (const uint8_t *)(note + 1) + 4;
-                *id = (struct os_build_id){bytes, note->n_descsz,
-                                           segment->p_offset + (size_t)((const char *)bytes - begin)};
-                return true;
-            }
-            at += note_bytes(note);
-        }
-    }
-    return false;
 }
 
 const char *os_program(char *buffer, size_t bytes) {

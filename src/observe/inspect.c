@@ -84,7 +84,8 @@ static const struct inspect_place places[] = {
 };
 // clang-format on
 
-struct inspect hak_inspect = {
+/* HAK_KEPT: the note below names it. */
+HAK_KEPT struct inspect hak_inspect = {
     .magic = "hakmem inspect",
     .version = INSPECT_VERSION,
     .facts_count = sizeof facts / sizeof facts[0],

@@ -45,7 +45,6 @@ constexpr Asked kSymbols[] = {
     {"getauxval", When::kAnyTime, "computes: the page size; reads what the kernel put on the stack"},
     {"clock_gettime", When::kAnyTime, "how old EMPTY slots are, without the kernel; what pages cost, not in a sandbox"},
     {"mmap", When::kAnyTime, "the region, SuperSlabs in a window"},
-    {"munmap", When::kAnyTime, "what two threads mapped at once"},
     {"mprotect", When::kAnyTime, "commits the region"},
     {"madvise", When::kAnyTime, "purges, populates, huge pages"},
     {"mremap", When::kAnyTime, "realloc of a huge block moves pages"},

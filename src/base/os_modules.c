@@ -1,0 +1,196 @@
+/* What is loaded into the process: the program, this library and others. Which one an address lies in, what its ELF header and
+ * notes say, and what it calls by a name. All of it is read where the dynamic linker has mapped it; os_readable is asked first
+ * where something else may lie. */
+/* SPDX-License-Identifier: MIT */
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+#include "base/os.h"
+
+enum {
+    MODULE_HEADER_BYTES = 4096,
+    SEGMENTS_MAX = 64,
+    NOTE_BYTES_MAX = 256
+}; /* headers and segments fit the smallest page */
+
+/* ---- by name ---- */
+
+/* A table of a loaded module's: glibc has put the address into the dynamic section, musl leaves what the file says. */
+static const void *dynamic_table(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag, uintptr_t base) {
+    for (; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == tag)
+            return (const void *)(dynamic->d_un.d_ptr + (dynamic->d_un.d_ptr < base ? base : 0)); /* NOLINT */
+    return NULL;
+}
+
+static bool module_has(const struct dl_phdr_info *module, uintptr_t address) {
+    for (unsigned i = 0; i < module->dlpi_phnum; i++)
+        if (module->dlpi_phdr[i].p_type == PT_LOAD &&
+            address - module->dlpi_addr - module->dlpi_phdr[i].p_vaddr < module->dlpi_phdr[i].p_memsz)
+            return true;
+    return false;
+}
+
+/* What the module itself calls by that name, whoever else does; 0: nothing. By its GNU hash table: four words, the filter,
+ * for each hash the first symbol, for each symbol its hash, the lowest bit of which marks the last one. */
+static uintptr_t module_symbol(const struct dl_phdr_info *module, const char *name) {
+    uintptr_t base = module->dlpi_addr;
+    const ElfW(Phdr) *segment = module->dlpi_phdr, *end = segment + module->dlpi_phnum;
+    while (segment < end && segment->p_type != PT_DYNAMIC)
+        segment++;
+    const ElfW(Dyn) *dynamic = segment < end ? (const void *)(base + segment->p_vaddr) : NULL; /* NOLINT */
+    const uint32_t *hashes = dynamic_table(dynamic, DT_GNU_HASH, base);
+    const ElfW(Sym) *symbols = dynamic_table(dynamic, DT_SYMTAB, base);
+    const char *names = dynamic_table(dynamic, DT_STRTAB, base);
+    if (hashes == NULL || symbols == NULL || names == NULL || hashes[0] == 0)
+        return 0;
+    const uint32_t *first = hashes + 4 + hashes[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+    const uint32_t *chain = first + hashes[0];
+    uint32_t hash = 5381;
+    for (const char *c = name; *c != '\0'; c++)
+        hash = hash * 33 + (unsigned char)*c;
+    for (uint32_t i = first[hash % hashes[0]]; i >= hashes[1]; i++) {
+        uint32_t of_symbol = chain[i - hashes[1]];
+        bool defined = symbols[i].st_shndx != SHN_UNDEF;
+        if ((of_symbol | 1) == (hash | 1) && defined && strcmp(names + symbols[i].st_name, name) == 0)
+            return base + symbols[i].st_value;
+        if (of_symbol & 1)
+            return 0;
+    }
+    return 0;
+}
+
+struct wanted {
+    const char *name;
+    uintptr_t bound, beside, found;
+};
+
+static int find_in_module(struct dl_phdr_info *module, size_t bytes, void *data) {
+    struct wanted *wanted = data;
+    (void)bytes;
+    if (!module_has(module, wanted->beside))
+        return 0;
+    wanted->found = module_symbol(module, wanted->name);
+    if (wanted->found == 0 && module_has(module, wanted->bound))
+        wanted->found = wanted->bound;
+    return 1;
+}
+
+uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) {
+    struct wanted wanted = {name, bound, beside, 0};
+    dl_iterate_phdr(find_in_module, &wanted);
+    return wanted.found;
+}
+
+/* ---- by address ---- */
+
+/* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads where there
+ * is none. In a program, which is for the glibc it was linked with, lld refuses such names. */
+struct found_object {
+    uint64_t flags;
+    void *begin, *end;
+    struct link_map *link_map;
+    void *unwind_table;
+    uint64_t reserved[7];
+};
+extern int hak_find_object(void *address, struct found_object *found) __asm__("_dl_find_object") HAK_WEAK;
+#ifndef HAK_IN_PROGRAM
+__asm__(".symver _dl_find_object, _dl_find_object@");
+#endif
+extern const ElfW(Ehdr) __ehdr_start HAK_HIDDEN HAK_WEAK; /* this library's, or the program's that it is linked into */
+
+static uint64_t identity_add(uint64_t identity, uint64_t word) {
+    identity = (identity ^ word) * 0x9e3779b97f4a7c15u;
+    return identity ^ identity >> 32;
+}
+
+/* Is there an ELF header, with segments behind it, where every linker has them? */
+HAK_STRAY static bool is_header(const ElfW(Ehdr) * header) {
+    return os_readable((uintptr_t)header, MODULE_HEADER_BYTES) && memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 &&
+           header->e_phoff == sizeof *header && header->e_phnum <= SEGMENTS_MAX;
+}
+
+/* What an ELF header and what follows it say. False: there is none. */
+HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * header) {
+    const ElfW(Phdr) *segments = (const void *)(header + 1), *segment;
+    if (!is_header(header))
+        return false;
+    uintptr_t first = UINTPTR_MAX, end = 0, table = 0;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        if (segment->p_type == PT_LOAD) {
+            first = min_size(first, segment->p_vaddr - segment->p_offset);
+            end = max_size(end, segment->p_vaddr + segment->p_memsz);
+        }
+        if (segment->p_type == PT_GNU_EH_FRAME)
+            table = segment->p_vaddr;
+    }
+    module->base = (uintptr_t)header - first;
+    if (module->end == 0)
+        module->begin = (uintptr_t)header, module->end = module->base + end;
+    for (segment = segments; segment < segments + header->e_phnum; segment++) {
+        const uint8_t *at = (const uint8_t *)(module->base + segment->p_vaddr);
+        module->identity = identity_add(module->identity, segment->p_vaddr + (segment->p_memsz << 32));
+        if (segment->p_type == PT_NOTE && segment->p_filesz <= NOTE_BYTES_MAX)
+            for (size_t word = 0; word < segment->p_filesz / sizeof(uint64_t); word++)
+                module->identity = identity_add(module->identity, ((const uint64_t *)at)[word]);
+        if (segment->p_type == PT_LOAD && table != 0 && table - segment->p_vaddr < segment->p_filesz) {
+            module->unwind_table = (const uint8_t *)(module->base + table);
+            module->table_begin = at, module->table_end = at + segment->p_filesz;
+        }
+    }
+    return true;
+}
+
+static const ElfW(Ehdr) * program_header(void) { return (const ElfW(Ehdr) *)getauxval(AT_PHDR) - 1; }
+
+bool os_find_module(uintptr_t address, struct os_module *module) {
+    struct found_object found;
+    if (hak_find_object != NULL) {
+        if (hak_find_object((void *)address, &found) != 0)
+            return false;
+        const struct link_map *map = found.link_map;
+        *module =
+            (struct os_module){(uintptr_t)found.begin, (uintptr_t)found.end, .base = map->l_addr, .path = map->l_name};
+        module_read(module, *map->l_name == '\0' ? program_header() : (const void *)map->l_addr);
+        return true;
+    }
+    *module = (struct os_module){.path = ""};
+    if (module_read(module, program_header()) && address - module->begin < module->end - module->begin)
+        return true;
+    *module = (struct os_module){.path = "libhakmem.so"};
+    return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
+}
+
+static size_t note_bytes(const ElfW(Nhdr) * note) {
+    return sizeof *note + round_up(note->n_namesz, 4) + round_up(note->n_descsz, 4);
+}
+
+/* A shared library begins with its header; a program may not. */
+const void *os_module_header(const struct os_module *module) {
+    const ElfW(Ehdr) *header = *module->path == '\0' ? program_header() : (const void *)module->base;
+    return is_header(header) ? header : NULL;
+}
+
+HAK_STRAY bool os_build_id(const struct os_module *module, struct os_build_id *id) {
+    const ElfW(Ehdr) *header = os_module_header(module);
+    const ElfW(Phdr) *segment = (const void *)(header + 1);
+    for (unsigned i = 0; header != NULL && i < header->e_phnum; i++, segment++) {
+        const char *begin = (const char *)(module->base + segment->p_vaddr), *at = begin;
+        if (segment->p_type != PT_NOTE || segment->p_filesz > NOTE_BYTES_MAX)
+            continue;
+        while (at + sizeof(ElfW(Nhdr)) + 4 <= begin + segment->p_filesz) {
+            const ElfW(Nhdr) *note = (const void *)at;
+            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(note + 1, "GNU", 4) == 0 &&
+                note->n_descsz <= OS_BUILD_ID_MAX) {
+                const uint8_t *bytes = (const uint8_t *)(note + 1) + 4;
+                *id = (struct os_build_id){bytes, note->n_descsz,
+                                           segment->p_offset + (size_t)((const char *)bytes - begin)};
+                return true;
+            }
+            at += note_bytes(note);
+        }
+    }
+    return false;
+}
