@@ -36,9 +36,7 @@ struct words {
     unsigned class_id; /* of the first */
 };
 
-static const struct {
-    uint8_t first, end;
-} class_ranges[CLASS_TUNABLE_COUNT] = {
+const struct tunable_range tunable_ranges[CLASS_TUNABLE_COUNT] = {
 #define TINY                                                                                                           \
     { 0, TINY_CLASSES }
 #define RING                                                                                                           \
@@ -49,7 +47,7 @@ static const struct {
 #undef TINY
 #undef RING
 };
-_Static_assert(TUNED_CLASSES <= UINT8_MAX, "class_ranges has bytes");
+_Static_assert(TUNED_CLASSES <= UINT8_MAX, "tunable_ranges has bytes");
 
 /* The class or ring of blocks for so many bytes, TUNED_CLASSES if there is none. */
 static unsigned tuned_class_of(uint64_t bytes) {
@@ -80,7 +78,7 @@ static struct words find_words(const char *name, size_t length) {
         return w;
     }
     number -= TUNABLE_COUNT;
-    unsigned first = class_ranges[number].first, end = class_ranges[number].end;
+    unsigned first = tunable_ranges[number].first, end = tunable_ranges[number].end;
     if (bare < length) {
         uint64_t bytes = 0;
         bool fits = option_parse(&any_size, name + bare + 1, length - bare - 1, &bytes);

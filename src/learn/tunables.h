@@ -64,6 +64,12 @@ extern HAK_HIDDEN struct tunables hak_tunables;
 /* What is known of each, first those without classes; `choices` is the unit. Constant. */
 extern HAK_HIDDEN const struct option_entry tunable_table[TUNABLE_COUNT + CLASS_TUNABLE_COUNT];
 
+/* Classes that a tunable has values for. */
+struct tunable_range {
+    uint8_t first, end;
+};
+extern HAK_HIDDEN const struct tunable_range tunable_ranges[CLASS_TUNABLE_COUNT];
+
 HAK_INLINE uint32_t tuned(enum tunable t) { return load_relaxed(&hak_tunables.word[t]); }
 HAK_INLINE uint32_t tuned_class(enum class_tunable t, unsigned class_id) {
     return load_relaxed(&hak_tunables.of_class[t][class_id]);

@@ -82,6 +82,7 @@ static const struct inspect_place places[] = {
     {"option_mid_rings", option_mid_rings},
     {"tunable_table", tunable_table},
     {"tunables", &hak_tunables},
+    {"tunable_ranges", tunable_ranges},
     {"profile", &hak_profile},
     {"span_table", &span_table_made},
 };
