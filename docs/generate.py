@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes options.md and counters.md from the tables in the sources, the one place where each is described; and the terms of
+"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; and the terms of
 the sum of RSS, into README.md and for the command."""
 # SPDX-License-Identifier: MIT
 import pathlib
@@ -74,6 +74,29 @@ def write_counters():
     (ROOT / "docs" / "counters.md").write_text("\n".join(lines) + "\n")
 
 
+def write_tunables():
+    lines = ["# Tunables", "",
+             "`./hak doc` makes this page from the tables in `src/learn/tunables.h`: the tuned constants that can be changed while a",
+             "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` sets them at the start; `hakmem set PID NAME=VALUE` and",
+             "`hak_option_set` set them later. NAME:BYTES is the value for the blocks that serve requests of so many bytes, such as",
+             "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
+             "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, too:",
+             "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, MID_RING_BLOCKS, LARGE_RING_BLOCKS,",
+             "HUGE_PAGES_FROM ([options.md](options.md)).", "",
+             "| tunable | values | default | unit | what it does | measured |", "|---|---|---|---|---|---|"]
+    kinds = {"TINY": "blocks up to 1 KiB", "RING": "blocks above 1 KiB"}
+
+    def row(name, initial, lowest, highest, *texts):
+        lowest, highest = (text.replace("INT32_MAX", str(2**31 - 1)) for text in (lowest, highest))
+        lines.append(" | ".join([f"| {name}", f"{lowest} to {highest}", initial, *(t.strip('"') for t in texts)]) + " |")
+
+    for entry in table_lines("learn/tunables.h", "TUNABLES"):
+        row(*entry)
+    for name, kind, *entry in table_lines("learn/tunables.h", "CLASS_TUNABLES"):
+        row(f"{name}:BYTES ({kinds[kind]})", *entry)
+    (ROOT / "docs" / "tunables.md").write_text("\n".join(lines) + "\n")
+
+
 def write_terms():
     readme, rows = ROOT / "README.md", []
     text = readme.read_text()
@@ -91,4 +114,5 @@ def write_terms():
 if __name__ == "__main__":
     write_options()
     write_counters()
+    write_tunables()
     write_terms()

@@ -107,7 +107,8 @@ HAK_EXPORT size_t hak_stats_json(char *buffer, size_t bytes) HAK_NOEXCEPT;
 HAK_EXPORT size_t hak_option_get(const char *name, char *buffer, size_t bytes) HAK_NOEXCEPT;
 
 /* Sets the option `name` to `value`, written as in the environment. Returns 0; EINVAL if there is no such option or value; or
- * EPERM if the option is only read at the start. The rings of other threads follow at their next slow path. */
+ * EPERM if the option is only read at the start. The rings of other threads follow at their next slow path. Both calls take
+ * the names of tunables, too, in small letters (docs/tunables.md): hak_option_set("carve_bytes:64", "8k"). */
 HAK_EXPORT int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 
 /* Sets the function to call when the heap passes SOFT_LIMIT; NULL: none. Two threads must not set it at once.

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hakmem.h"
 #include "alloc.h"
+#include "learn/tunables.h"
 #include "limits.h"
 #include "base/options.h"
 #include "observe/defrag.h"
@@ -41,9 +42,14 @@ void *hak_alloc_at_least(size_t size, size_t *usable) {
 size_t hak_trim(void) { return alloc_trim(); }
 void hak_stats_print(int fd) { stats_print(fd); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
-size_t hak_option_get(const char *name, char *buffer, size_t bytes) { return option_get(name, buffer, bytes); }
+size_t hak_option_get(const char *name, char *buffer, size_t bytes) {
+    size_t length = tunable_get(name, buffer, bytes);
+    return length != SIZE_MAX ? length : option_get(name, buffer, bytes);
+}
 int hak_option_set(const char *name, const char *value) {
-    int answer = option_set(name, value);
+    int answer = tunable_set(name, value);
+    if (answer == ENOENT)
+        answer = option_set(name, value);
     if (answer == 0) {
         rings_mark_stale();
         limits_option_set();

@@ -19,9 +19,6 @@
 #include "retain.h"
 #include "base/snapshot.h"
 
-/* Free and resident in a slab, so that a look gives it back. `soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70
- * with 16 (hours of different sizes); with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone. */
-#define LOOK_BYTES (8 * KIB)
 #define DENSE_LOOKS 64 /* at slabs, before dense allocations take a new one */
 
 static uint64_t all_blocks(unsigned c) { return low_bits(size_classes[c].blocks); }
@@ -351,7 +348,7 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
     unsigned want = 1, purged = 0;
     if (ring != NULL) {
         ring = ring_adapt(h, ring, false);
-        want = (unsigned)max_size(ring->cap / 2u, 1);
+        want = ring_part(ring, TUNE_refill_percent);
     }
     count(&h->pool.counters, COUNT_ring_refills);
     struct ring_entry first = {0, NULL};
@@ -462,7 +459,8 @@ static size_t mid_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigne
 }
 
 static size_t mid_trim_slab(struct heap *h, struct slab *s) {
-    return mid_trim_if_idle(h, s, false, (unsigned)max_size(LOOK_BYTES / size_classes[slab_class(s)].block_bytes, 1));
+    return mid_trim_if_idle(h, s, false,
+                            (unsigned)max_size(tuned(TUNE_look_bytes) / size_classes[slab_class(s)].block_bytes, 1));
 }
 
 static size_t mid_trim(struct heap *h, bool all) {

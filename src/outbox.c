@@ -4,12 +4,10 @@
 #include "inbox.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "learn/tunables.h"
 #include "presence.h"
 #include "superslab.h"
 
-/* Blocks an outbox entry gathers; half of the slab when that is less. Producer and consumer of 1 KiB blocks need 180
- * atomics per 1,000 frees with an eighth, 60 with half. */
-#define BATCH_MAX 128
 #define LOAN_FROM_BLOCKS 8 /* gathered since the outbox was last drained: more of the slab will follow */
 
 bool outbox_adopt(struct heap *h, struct slab *s) {
@@ -51,7 +49,7 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
 /* Blocks that wait in an inbox until others than the owner take them; who has the slab on loan may never look. */
 static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
     bool on_loan = (uintptr_t)owner & OWNER_ON_LOAN;
-    return on_loan ? size_classes[c].reuse_at : size_classes[c].blocks * 3u / 4;
+    return on_loan ? slab_reuse_frees(c) : size_classes[c].blocks * 3u / 4;
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
@@ -141,8 +139,7 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     add_owned(&h->outbox_blocks, 1);
     if (load_relaxed(&h->outbox_blocks) == 1)
         presence_gathered();
-    unsigned max = size_classes[slab_class(s)].blocks / 2u;
-    if (e->blocks >= (max < BATCH_MAX ? max : BATCH_MAX))
+    if (e->blocks >= min_size(tuned(TUNE_batch_blocks), size_classes[slab_class(s)].blocks / 2u))
         send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
 }
 

@@ -1,15 +1,13 @@
 /* See retain.h. */
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
+#include "learn/tunables.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/page_cost.h"
 #include "presence.h"
 
-#define REGRET_MS 1000
-#define QUIET_MS 10000
-#define REGRETS_BEFORE_DOUBLING 3
 #define BOOST_MAX 6       /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much … */
 #define BOOST_SWING_MAX 9 /* … or with what its swings need, up to 512 MiB */
 /* What does not fit when sizes differ. Blocks of 100 KB to 25 MB at random, 40 of them: 46,000 faults and 802 MB at most with a
@@ -22,8 +20,7 @@
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
-#define SCANS_PER_SLOT 4        /* SuperSlabs looked at for free pages, for each slot by which the heap grows … */
-#define SCANS_MAX 64            /* … and at most at once */
+#define SCANS_MAX 64            /* SuperSlabs looked at for free pages at once, as the heap grows */
 #define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define SHRUNK_SLOTS 16         /* 1 MiB: caches are not emptied for less */
@@ -183,7 +180,7 @@ void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) 
 
 /* Does the program purge and want back so much that what was in use will be so again? */
 static bool comes_back(const struct superslab *ss) {
-    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= REGRET_MS) {
+    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= tuned(TUNE_regret_ms)) {
         store_relaxed(&retain_state.back_superslabs, 0);
         return false;
     }
@@ -262,8 +259,9 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     struct retention *r = &retain_state.of[kind];
     uint32_t round = load_relaxed(&hak_purge.rounds[kind].count);
     if (!taken || round == load_relaxed(&r->regretted_round) ||
-        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= REGRET_MS) {
-        if (load_relaxed(&r->boost) > r->boost_min && os_age_ms(now, load_relaxed(&r->last_regret_ms)) > QUIET_MS) {
+        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= tuned(TUNE_regret_ms)) {
+        if (load_relaxed(&r->boost) > r->boost_min &&
+            os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
             store_relaxed(&r->last_regret_ms, now);
             store_relaxed(&r->boost, load_relaxed(&r->boost) - 1);
             store_relaxed(&r->regrets, 0);
@@ -277,7 +275,7 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     store_relaxed(&r->regrets, seen);
     if (kind == PURGED_SLOTS)
         learn_swing(&retain_state.swing);
-    if (seen >= REGRETS_BEFORE_DOUBLING && load_relaxed(&r->boost) < r->boost_max)
+    if (seen >= tuned(TUNE_regrets) && load_relaxed(&r->boost) < r->boost_max)
         store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
 }
 
@@ -299,7 +297,7 @@ bool retain_may_keep(size_t slots) {
 static void retain_request_scans(struct client *c, size_t slots) {
     if (account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
-    c->scans = (uint32_t)min_size(c->scans + SCANS_PER_SLOT * slots, SCANS_MAX);
+    c->scans = (uint32_t)min_size(c->scans + tuned(TUNE_scans_per_slot) * slots, SCANS_MAX);
     c->chores |= CHORE_SCAN;
 }
 
@@ -318,7 +316,8 @@ static size_t growth_slots(void) {
 
 bool retain_misses_pages(void) {
     const struct retention *r = &retain_state.of[PURGED_PAGES];
-    return load_relaxed(&r->regrets) != 0 && os_age_ms(os_now_ms(), load_relaxed(&r->last_regret_ms)) <= QUIET_MS;
+    return load_relaxed(&r->regrets) != 0 &&
+           os_age_ms(os_now_ms(), load_relaxed(&r->last_regret_ms)) <= tuned(TUNE_quiet_ms);
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {

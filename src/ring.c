@@ -3,6 +3,7 @@
 #include "ring.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "learn/tunables.h"
 #include "presence.h"
 #include "retain.h"
 #include "search.h"
@@ -11,13 +12,8 @@
 #include <string.h>
 
 #define RING_BYTES_MIN (128 * KIB) /* of a thread, however many there are */
-/* A ring of large blocks has at most a quarter, or as much as may be retained, or one block. */
-#define LARGE_RING_SHARE 4
-#define RING_ROOM 128 /* entries to begin with */
+#define RING_ROOM 128              /* entries to begin with */
 #define RING_GROWTH 4
-#define RING_CAP_MIN 8 /* or 64 KiB: a thread that only frees, or only allocates, goes to the slabs in batches */
-#define RING_KIB_MIN 64
-#define RING_SPILLS 3
 #define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
 
 /* ---- giving back what is in rings ---- */
@@ -103,7 +99,11 @@ void rings_forget(struct heap *h) {
 static size_t ring_max(const struct ring *ring) {
     size_t blocks =
         ring->index < MID_CLASSES ? option_mid_ring_blocks(ring->block_kib * KIB) : option(OPT_LARGE_RING_BLOCKS);
-    return blocks != 0 ? blocks : RING_BLOCKS_MAX;
+    return min_size(blocks != 0 ? blocks : RING_BLOCKS_MAX, tuned_ring(TUNE_ring_blocks, ring->index));
+}
+
+unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
+    return (unsigned)max_size(ring->cap * tuned_ring(percent, ring->index) / 100, 1);
 }
 
 static size_t ring_bytes_of_thread(void) {
@@ -122,11 +122,11 @@ static bool ring_turns(struct ring *ring, bool full) {
     return turned;
 }
 
-/* Of the bytes of all rings, those that this one may have. */
+/* Of the bytes of all rings, those that this one may have: a ring of large blocks one block at least. */
 static size_t kind_max_kib(const struct ring *ring, size_t max_kib) {
     if (ring->index < MID_CLASSES)
         return max_kib;
-    size_t kept_kib = max_size(max_kib / LARGE_RING_SHARE, retain_bound_bytes() / KIB);
+    size_t kept_kib = max_size(max_kib * tuned(TUNE_large_ring_percent) / 100, retain_bound_bytes() / KIB);
     return min_size(max_kib, max_size(kept_kib, ring->block_kib));
 }
 
@@ -219,10 +219,11 @@ static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, 
 
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full) {
     size_t max_kib = ring_bytes_of_thread() / KIB;
-    bool turned = ring_turns(ring, full), shrinks = ring->spills >= RING_SPILLS && ring->cap > RING_CAP_MIN;
+    size_t min_blocks = tuned(TUNE_ring_min_blocks);
+    bool turned = ring_turns(ring, full), shrinks = ring->spills >= tuned(TUNE_ring_spills) && ring->cap > min_blocks;
     if (turned || shrinks || h->ring_kib > max_kib) {
         size_t cap = turned ? ring->turn_cap * 2u : shrinks ? ring->cap / 2u : ring->cap;
-        cap = max_size(cap, max_size(RING_KIB_MIN / ring->block_kib, RING_CAP_MIN));
+        cap = max_size(cap, max_size(tuned(TUNE_ring_min_bytes) / KIB / ring->block_kib, min_blocks));
         cap = min_size(cap, min_size(ring_max(ring), ring_room_max(h, ring)));
         ring = ring_set_cap(h, ring, min_size(cap, kind_max_kib(ring, max_kib) / ring->block_kib), max_kib);
         if (turned)
@@ -271,7 +272,8 @@ struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes) 
     if (ring->blocks >= ring->cap)
         ring = ring_adapt(h, ring, true);
     if (ring->blocks >= ring->cap && ring->blocks != 0)
-        ring_spill(h, index, ring->blocks - ring->cap / 2u); /* leaves room for at least one */
+        ring_spill(h, index,
+                   ring->blocks - ring->cap + (unsigned)min_size(ring_part(ring, TUNE_spill_percent), ring->cap));
     return ring->blocks < ring->cap ? ring : NULL;
 }
 

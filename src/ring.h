@@ -3,7 +3,7 @@
  *
  * What the rings may hold together, cap by cap, is bounded, so that the hit path counts nothing.
  *  1. A ring that runs full after it ran empty, or empty after full, is too small: its cap doubles.
- *  2. One that runs full RING_SPILLS times running is in a phase that only frees: its cap halves, so that little stays.
+ *  2. One that runs full ring_spills times (learn/tunables.h) running is in a phase that only frees: its cap halves, so that little stays.
  *     When it runs empty again its cap is twice what it was before the phase.
  *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks beyond
  *     the new cap go back.
@@ -21,6 +21,7 @@
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "learn/tunables.h"
 #include "observe/sample.h"
 
 enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24 };
@@ -109,6 +110,8 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 struct ring *ring_get(struct heap *h, unsigned index, size_t block_bytes);
 /* The ring ran full, or else empty: adapts its cap. Returns the ring, which may have moved to where there is room. */
 struct ring *ring_adapt(struct heap *h, struct ring *ring, bool full);
+/* That part of the ring's capacity, at least one block. */
+unsigned ring_part(const struct ring *ring, enum class_tunable percent);
 /* There was no block to be had from the ring, if there is one: adapts its cap. */
 void ring_ran_empty(struct heap *h, unsigned index);
 /* The options of rings may have changed: every thread heeds them at the end of its next slow path, and has one soon. */

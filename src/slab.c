@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "inbox.h"
 #include "kinds.h"
-#include "base/options.h"
+#include "learn/tunables.h"
 #include "pages.h"
 #include "pool.h"
 #include "presence.h"
@@ -12,26 +12,15 @@
 #include "retain.h"
 #include "observe/sample.h"
 
-#define KEEP_CURRENT_BYTES (8 * KIB) /* carved: a slab so small stays, against starting slab after slab for one block */
-/* `latency`: with 16 and slabs of any number of blocks P99.99 of free was 5-9 us, and 0.5-0.9 us before there were looks. */
-#define CHECK_FREES_A_BLOCK 64
 #define CHECK_BLOCKS_MAX 512
 #define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
 #define THIN_OF_BLOCKS_MAX 384      /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
-/* Partly used slabs that a heap may own beside its current ones before it has refilled from such slabs. CPU time with 1 slab
- * instead of 16: `object_graph` 1.5 times, `server_sessions` 2.3 times. `sleeper 2000 256` keeps 15 MB with 16, 26 MB with 256. */
-#define OWNED_SLABS 16
-#define CREDIT_MAX 512      /* slabs, 32 MiB */
-#define ADOPTIONS_A_BLOCK 2 /* for each block of a refill; beyond, the heap frees more than it allocates */
+#define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
-#define GIVE_WAY 4            /* slabs with room, each time that others are seen to look for some of the class */
-#define LOAN_FROM_FREES 16384 /* beside allocations slabs are better on offer: with 1,024 `soak` was 5 % larger */
-#define VERIFY_FIRST 64       /* slabs that a heap gives back are looked at block by block … */
-#define VERIFY_EVERY 16       /* … then one in so many */
-/* How many full slabs of a class a heap keeps because it frees the blocks itself. If other threads free them after all, the
- * slabs were kept for nothing. Replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go. */
-#define RETURNS_MAX 8
+#define GIVE_WAY 4      /* slabs with room, each time that others are seen to look for some of the class */
+#define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
+#define VERIFY_EVERY 16 /* … then one in so many */
 
 /* ---- the two lists ---- */
 
@@ -130,7 +119,7 @@ static bool check_current(struct heap *h, struct slab *s) {
         return false;
     }
     unsigned listed = links_count(s, &h->list[c]), out = slab_used(s) - listed;
-    bool empty = out == 0 && slab_carved(s) * size_classes[c].block_bytes > KEEP_CURRENT_BYTES;
+    bool empty = out == 0 && slab_carved(s) * size_classes[c].block_bytes > tuned(TUNE_keep_current_bytes);
     if (empty && h->checks_left[c] == 0) {
         h->checks_before_release[c] = (uint8_t)min_size(h->checks_before_release[c] * 2u + 1, UINT8_MAX);
         h->checks_left[c] = h->checks_before_release[c];
@@ -138,7 +127,7 @@ static bool check_current(struct heap *h, struct slab *s) {
         return true;
     }
     h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
-    slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + CHECK_FREES_A_BLOCK * listed);
+    slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + tuned(TUNE_check_frees) * listed);
     if (unlikely(sample_on(h)))
         sample_cut(h, c, listed);
     return false;
@@ -173,11 +162,11 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
 
 /* Sets the countdown of a slab with `out` blocks out to the next number that matters: worth using again, thin, thin once more,
  * empty. */
-static void set_countdown(struct slab *s, unsigned out) {
+HAK_INLINE void set_countdown(struct slab *s, unsigned out) {
     const struct size_class *c = &size_classes[slab_class(s)];
     unsigned thin = c->blocks / THIN_SHARE, floor = 0;
     if (out == c->blocks)
-        floor = out - c->reuse_at;
+        floor = out - slab_reuse_frees(slab_class(s));
     else if (out > thin)
         floor = thin;
     else if (out > THIN_BLOCKS && c->blocks <= THIN_OF_BLOCKS_MAX)
@@ -221,7 +210,9 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
         became_thin(h, s);
     } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
         list_on_class(h, s);
-        h->returns[slab_class(s)] += h->returns[slab_class(s)] < RETURNS_MAX; /* this heap frees what it allocates */
+        h->returns[slab_class(s)] +=
+            h->returns[slab_class(s)] <
+            tuned_class(TUNE_kept_slabs, slab_class(s)); /* this heap frees what it allocates */
     }
     return false;
 }
@@ -320,7 +311,7 @@ bool slab_adopt(struct heap *h, struct slab *s) {
  * little compared with the heap: half of it, shared among the threads. */
 static size_t credit_max(void) {
     unsigned clients = presence_clients();
-    return max_size(CREDIT_MAX, account_active_slots() / (clients == 1 ? 1 : 2 * clients));
+    return max_size(tuned(TUNE_credit_slabs), account_active_slots() / (clients == 1 ? 1 : 2 * clients));
 }
 
 void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
@@ -333,7 +324,7 @@ static size_t owned_max(struct heap *h) {
     if (presence_is_alone())
         return SIZE_MAX;
     h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
-    return OWNED_SLABS + h->owned_credit;
+    return tuned(TUNE_owned_slabs) + h->owned_credit;
 }
 
 bool slab_has_place(struct heap *h) { return load_relaxed(&h->owned.slabs) < owned_max(h); }
@@ -436,7 +427,8 @@ void slab_wanted(unsigned c) {
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= LOAN_FROM_FREES && h->pool.arena == 0 && !presence_is_alone() && presence_minds_sleepers();
+    return h->bulk_frees >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 && !presence_is_alone() &&
+           presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */

@@ -4,7 +4,7 @@
  *     slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are in the heap's
  *     list; its countdown only counts the frees until the next check.
  *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the countdown
- *     ends, floor is: blocks - reuse_at, and the slab is usable again; or an eighth of the blocks, and it is thin; or
+ *     ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or an eighth of the blocks, and it is thin; or
  *     THIN_BLOCKS, thin once more; or 0, and it is empty.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
  *     has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on
@@ -21,6 +21,7 @@
 #define HAK_SLAB_H
 
 #include "heap.h"
+#include "learn/tunables.h"
 #include "slab_record.h"
 
 /* Frees a block into a slab the heap owns. True: that emptied it, and it is gone. */
@@ -29,6 +30,11 @@ bool slab_free(struct heap *h, struct slab *s, uintptr_t block);
 bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks);
 /* Frees the blocks in the slab's inbox. True: that emptied the slab, and it is gone. */
 bool slab_drain_inbox(struct heap *h, struct slab *s);
+/* Frees after which a full slab of the class is worth using again. */
+HAK_INLINE unsigned slab_reuse_frees(unsigned class_id) {
+    unsigned frees = tuned_class(TUNE_reuse_frees, class_id);
+    return frees == 0 ? size_classes[class_id].reuse_at : (unsigned)min_size(frees, size_classes[class_id].blocks / 2u);
+}
 /* The countdown came to zero. True: the slab was empty and is gone. */
 bool slab_countdown_ended(struct heap *h, struct slab *s);
 

@@ -6,6 +6,7 @@
 #include "observe/guard_sample.h"
 #include "heap.h"
 #include "kinds.h"
+#include "learn/tunables.h"
 #include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -44,6 +45,7 @@ static void report_crash(int signal_number, const void *at, const char *access, 
 __attribute__((constructor(101))) void start_library(void) {
     os_find_threads();
     options_init();
+    tunables_init();
     region_start();
     limits_start();
     stats_init();

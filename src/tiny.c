@@ -15,6 +15,7 @@
 #include "observe/defrag.h"
 #include "inbox.h"
 #include "kinds.h"
+#include "learn/tunables.h"
 #include "lookup.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -29,10 +30,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define CARVE_BYTES 4096
-#define EXIT_LINKS 16          /* of each list: what they cost is not to be seen in the shortest program */
-#define POPULATE_FROM_SLABS 16 /* of a class in one heap: a whole slab is then at most 1/16 more than was asked for */
-#define DENSE_LOOKS 64         /* at slabs, before dense allocations take a new one; a slab has room for many */
+#define EXIT_LINKS 16  /* of each list: what they cost is not to be seen in the shortest program */
+#define DENSE_LOOKS 64 /* at slabs, before dense allocations take a new one; a slab has room for many */
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
@@ -62,7 +61,7 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
 
 /* A page's worth of blocks, linked; *end: carved then. */
 static uintptr_t cut_blocks(unsigned c, struct slab *s, unsigned *end) {
-    unsigned first = slab_carved(s), n = max_size(CARVE_BYTES / size_classes[c].block_bytes, 1);
+    unsigned first = slab_carved(s), n = max_size(tuned_class(TUNE_carve_bytes, c) / size_classes[c].block_bytes, 1);
     *end = min_size(first + n, size_classes[c].blocks);
     store_relaxed(&s->carved, *end);
     slab_set_hits(s);
@@ -137,7 +136,7 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
         if (block == 0)
             continue;
         count(&h->pool.counters, COUNT_refill_from_partial);
-        slab_refilled(h, size_classes[c].reuse_at, true);
+        slab_refilled(h, slab_reuse_frees(c), true);
         return block;
     }
     return 0;
@@ -162,7 +161,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
             slab_wanted(c);
             count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
             count(&h->pool.counters, COUNT_refill_from_let_go);
-            slab_refilled(h, size_classes[c].reuse_at, true);
+            slab_refilled(h, slab_reuse_frees(c), true);
             return block;
         }
     }
@@ -224,7 +223,7 @@ static struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
-    if (zero && !folios && h->slabs_of_class[c] > POPULATE_FROM_SLABS && option(OPT_POPULATE) &&
+    if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE) &&
         os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES)) {
         count(&h->pool.counters, COUNT_populate_calls);
         s->tail_resident = true;

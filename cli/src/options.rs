@@ -42,8 +42,8 @@ pub struct Set {
 
 pub fn command(options: &Options) -> Result<ExitCode> {
     let values = match options.pid {
-        Some(pid) => Target::attach(pid)?.read_options()?,
-        None => Probe::start(&preload::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_options()?,
+        Some(pid) => Target::attach(pid)?.read_settings()?,
+        None => Probe::start(&preload::hakmem_preload(options.hakmem.as_deref())?)?.target()?.read_settings()?,
     };
     if options.json {
         print::json(&values)?;
@@ -69,7 +69,7 @@ fn list(values: &[OptionValue], style: Style) -> String {
     text.push_str(
         "\n*: not the default. live: `hakmem set PID OPTION=VALUE` changes it; start: HAKMEM_OPTION=VALUE in the\n",
     );
-    text.push_str("environment does. What each means: docs/options.md, or HAKMEM_HELP=1.\n");
+    text.push_str("environment does. In small letters: tunables, of which docs/tunables.md says more, as docs/options.md of options.\n");
     text
 }
 

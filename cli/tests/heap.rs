@@ -443,7 +443,17 @@ fn options_are_set() {
     let kept = term(&explain(&pid), "empty_slots");
     assert!(kept < 4 * MIB, "it goes back now: {kept} EMPTY");
 
+    let printed = text(&["set", &pid, "carve_bytes:100=1k", "ring_blocks:1m=2", "owned_slabs=7"]);
+    assert_eq!(
+        printed,
+        "carve_bytes: 4096 -> 4096,112:1024\nring_blocks: 1024 -> 1024,1048576:2\nowned_slabs: 16 -> 7\n"
+    );
+    assert_eq!((value("carve_bytes").0.as_str(), value("owned_slabs").0.as_str()), ("4096,112:1024", "7"));
+
     let said = |setting: &str| refusal(&["set", &pid, setting]);
+    assert!(said("carve_bytes=1").contains("carve_bytes=1: expected 64 to 65536 bytes"));
+    assert!(said("carve_bytes:3000=64").contains("carve_bytes has no value for this size"));
+    assert!(said("owned_slabs:64=64").contains("owned_slabs has no value for this size"));
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));

@@ -147,10 +147,14 @@ static bool parse_list(const struct option_entry *e, const char *s, size_t lengt
     return true;
 }
 
+bool option_parse(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
+    const char *end = parse_switch(e, s, length, value) ? s + length : parse_number(s, length, value);
+    return end == s + length && *value >= e->min && *value <= e->max;
+}
+
 static bool parse_value(enum option o, const char *s, size_t length) {
     const struct option_entry *e = &option_table[o];
     uint64_t value = 0;
-    const char *end;
     switch (e->kind) {
     case OPTION_TEXT:
         if (length >= OPTION_TEXT_BYTES)
@@ -167,8 +171,7 @@ static bool parse_value(enum option o, const char *s, size_t length) {
             return false;
         break;
     default:
-        end = parse_switch(e, s, length, &value) ? s + length : parse_number(s, length, &value);
-        if (end != s + length || value < e->min || value > e->max)
+        if (!option_parse(e, s, length, &value))
             return false;
     }
     store_relaxed(option_word(o), value);

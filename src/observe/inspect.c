@@ -5,6 +5,7 @@
 #include "hakmem.h"
 #include "kinds.h"
 #include "base/options.h"
+#include "learn/tunables.h"
 #include "presence.h"
 #include "observe/profile.h"
 #include "ring.h"
@@ -30,7 +31,7 @@ F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
-F(fork_page, purger) F(inspect, purge_wanted) \
+F(tunables, word) F(tunables, of_class) F(fork_page, purger) F(inspect, purge_wanted) \
 F(profile, wanted_bytes) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
 F(profile_sample, stack) F(profile_sample, birth_ms) \
@@ -45,7 +46,7 @@ C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE_S
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
-C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(HAK_IS_CHECKED) \
+C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
@@ -79,6 +80,9 @@ static const struct inspect_place places[] = {
     {"live_options", live_options},
     {"option_texts", option_texts},
     {"option_mid_rings", option_mid_rings},
+    {"tunable_table", tunable_table},
+    {"tunables", &hak_tunables},
+    {"tunable_ranges", tunable_ranges},
     {"profile", &hak_profile},
     {"span_table", &span_table_made},
 };

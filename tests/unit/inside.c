@@ -15,6 +15,7 @@
 #include "limits.h"
 #include "links.h"
 #include "base/options.h"
+#include "learn/tunables.h"
 #include "base/os.h"
 #include "base/page_cost.h"
 #include "pool.h"
@@ -200,6 +201,12 @@ const unsigned inside_options = OPTION_COUNT;
 struct inside_option inside_option_at(unsigned option_id) {
     struct inside_option row = options[option_id];
     return row;
+}
+
+const unsigned inside_tunables = TUNABLE_COUNT + CLASS_TUNABLE_COUNT;
+struct inside_option inside_tunable_at(unsigned tunable) {
+    const struct option_entry *e = &tunable_table[tunable];
+    return (struct inside_option){e->name, e->choices, INSIDE_NUMBER, 1, e->initial, e->min, e->max};
 }
 
 inside_module inside_module_at(uintptr_t address) {

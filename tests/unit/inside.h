@@ -46,6 +46,10 @@ enum { INSIDE_NUMBER, INSIDE_BYTES, INSIDE_CHOICE, INSIDE_TEXT, INSIDE_LIST };
 extern const unsigned inside_options;
 struct inside_option inside_option_at(unsigned option);
 
+/* learn/tunables.h: likewise, `choices` is the unit. */
+extern const unsigned inside_tunables;
+struct inside_option inside_tunable_at(unsigned tunable);
+
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);
 void inside_overwrite_key(void);

@@ -24,6 +24,7 @@ fn ask_all(memory: &'static Memory) -> usize {
         snapshot.is_ok(),
         reader.snapshot(Detail::Sums).is_ok(),
         reader.read_options().is_ok(),
+        reader.read_tunables().is_ok(),
         reader.samples().is_ok(),
         reader.births().is_ok(),
         reader.rounding_share().is_ok(),
@@ -34,7 +35,7 @@ fn ask_all(memory: &'static Memory) -> usize {
     1 + answers.into_iter().filter(|&answered| answered).count()
 }
 
-const ALL: usize = 10;
+const ALL: usize = 11;
 
 /// Else the tests below try nothing.
 #[test]

@@ -133,6 +133,17 @@ impl Builder {
         self.place("start_options", count * 8);
         self.place("live_options", count * 8);
         self.place("option_texts", count * self.constant("OPTION_TEXT_BYTES"));
+        let (count, classes) = (self.constant("TUNABLE_COUNT"), self.constant("CLASS_TUNABLE_COUNT"));
+        let at = self.place("tunable_table", (count + classes) * size);
+        for i in 0..count + classes {
+            let (record, text) = (at + i * size, self.text(&format!("tunable_{i}")));
+            for name in ["option_entry.name", "option_entry.help", "option_entry.choices"] {
+                self.set(record, name, text);
+            }
+        }
+        self.place("tunables", (count + classes * self.constant("TUNED_CLASSES")) * 4);
+        let at = self.place("tunable_ranges", classes * 2);
+        (0..classes).for_each(|i| self.put(at + 2 * i, &[0, 10]));
         self.place("option_mid_rings", self.constant("MID_RING_RANGES"));
     }
 

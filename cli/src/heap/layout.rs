@@ -230,9 +230,11 @@ facts! {
             option_help = "option_entry.help" upto 8, option_kind = "option_entry.kind" upto 4,
             option_when = "option_entry.when" upto 4, purge_wanted = "inspect.purge_wanted" upto 8,
             purger = "fork_page.purger" upto 4;
-        arrays: ;
+        arrays: tunable_words = "tunables.word" of 4, tunable_class_words = "tunables.of_class" of 4;
         constants: class_size = "sizeof size_class" in 1..=4096, classes = "CLASSES" in 1..=512,
             option_size = "sizeof option_entry" in 1..=4096, options = "OPTION_COUNT" in 1..=512,
+            tunables = "TUNABLE_COUNT" in 1..=512, class_tunables = "CLASS_TUNABLE_COUNT" in 1..=64,
+            tuned_classes = "TUNED_CLASSES" in 1..=255,
             kind_number = "OPTION_NUMBER" in BYTE, kind_bytes = "OPTION_BYTES" in BYTE,
             kind_choice = "OPTION_CHOICE" in BYTE, kind_text = "OPTION_TEXT" in BYTE, kind_list = "OPTION_LIST" in BYTE,
             live = "LIVE" in BYTE, text_bytes = "OPTION_TEXT_BYTES" in 1..=4096, ring_ranges = "MID_RING_RANGES" in 1..=64,
@@ -277,7 +279,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings profile span_table
+    option_texts option_mid_rings tunable_table tunables tunable_ranges profile span_table
 }
 
 #[derive(Debug)]

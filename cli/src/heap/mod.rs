@@ -5,6 +5,7 @@
 //!  3. reader.rs takes a `Snapshot` (model.rs): all slab records in bulk, with the kernel's word on which pages are
 //!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
+//!     tuned.rs does so with tunables.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
 //!  6. target.rs is what the commands see. It limits the time of each question (patience.rs). named.rs finds the process
 //!     that a PID or a name on the command line means.
@@ -31,6 +32,7 @@ pub mod samples;
 pub mod spans;
 pub mod steer;
 mod target;
+mod tuned;
 
 pub use model::*;
 pub use target::Target;

@@ -42,10 +42,11 @@ pub(super) enum Detail {
 pub(super) struct Reader {
     pub(super) remote: Remote,
     pub(super) layout: Layout,
-    sizes: Vec<SizeClass>,
+    pub(super) sizes: Vec<SizeClass>,
     /// Names and help.
     counters: Vec<(String, String)>,
     pub(super) options: Vec<steer::OptionEntry>,
+    pub(super) tunables: Vec<steer::OptionEntry>,
     /// File that the library is in.
     pub file: String,
 }
@@ -102,10 +103,12 @@ impl Reader {
 
     pub fn open(remote: Remote, found: &finding::Found) -> Result<Reader> {
         let layout = Layout::read(&remote, found.inspect)?;
+        let (places, facts) = (&layout.places, &layout.table);
         let mut reader = Reader {
             sizes: sizes(&remote, &layout)?,
             counters: Vec::new(),
-            options: steer::entries(&remote, &layout)?,
+            options: steer::entries(&remote, &layout, places.option_table, facts.options)?,
+            tunables: steer::entries(&remote, &layout, places.tunable_table, facts.tunables + facts.class_tunables)?,
             file: found.file.clone(),
             remote,
             layout,

@@ -33,16 +33,17 @@ pub struct OptionEntry {
     pub name: String,
     pub kind: Kind,
     pub live: bool,
-    initial: u64,
-    min: u64,
-    max: u64,
-    choices: String,
-    help: String,
+    pub(super) initial: u64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    pub(super) choices: String,
+    pub(super) help: String,
 }
 
-pub fn entries(remote: &Remote, layout: &Layout) -> Result<Vec<OptionEntry>> {
+/// The rows of the table at `place`.
+pub fn entries(remote: &Remote, layout: &Layout, place: u64, rows: u64) -> Result<Vec<OptionEntry>> {
     let facts = &layout.table;
-    let table = remote.read_vec(layout.places.option_table, (facts.option_size * facts.options) as usize)?;
+    let table = remote.read_vec(place, (facts.option_size * rows) as usize)?;
     table.chunks_exact(facts.option_size as usize).map(|entry| read_entry(remote, facts, entry)).collect()
 }
 
@@ -239,8 +240,12 @@ impl Reader {
         each.collect()
     }
 
-    /// Changes a LIVE option. Returns its name, and its value before and after.
+    /// Changes a LIVE option or a tunable. Returns its name, and its value before and after.
     pub fn set_option(&self, name: &str, text: &str) -> Result<(String, String, String)> {
+        if let Some((place, addresses, value)) = self.tuned_setting(name, text)? {
+            let (before, after) = self.set_tunable(place, &addresses, value)?;
+            return Ok((self.tunables[place].name.clone(), before, after));
+        }
         let (place, words) = self.setting(name, text)?;
         let entry = &self.options[place];
         let before = self.read_options()?[place].value.clone();
@@ -252,8 +257,16 @@ impl Reader {
         Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
     }
 
+    /// Fails if the option or tunable may not be set to this.
+    pub fn check_setting(&self, name: &str, text: &str) -> Result<()> {
+        match self.tuned_setting(name, text)? {
+            Some(_) => Ok(()),
+            None => self.setting(name, text).map(|_| ()),
+        }
+    }
+
     /// The option's number and the words to write; fails if it may not be set, or not to this.
-    pub fn setting(&self, name: &str, text: &str) -> Result<(usize, Vec<u64>)> {
+    fn setting(&self, name: &str, text: &str) -> Result<(usize, Vec<u64>)> {
         let bare = match name.get(..7) {
             Some(prefix) if prefix.eq_ignore_ascii_case("HAKMEM_") => &name[7..],
             _ => name,

@@ -78,10 +78,15 @@ impl Target {
         self.ask(Reader::read_options)
     }
 
+    /// Options, then tunables.
+    pub fn read_settings(&self) -> Result<Vec<OptionValue>> {
+        self.ask(|reader| Ok([reader.read_options()?, reader.read_tunables()?].concat()))
+    }
+
     /// Fails if the option may not be set to this.
     pub fn check_option(&self, name: &str, text: &str) -> Result<()> {
         let (name, text) = (name.to_string(), text.to_string());
-        self.ask(move |reader| reader.setting(&name, &text).map(|_| ()))
+        self.ask(move |reader| reader.check_setting(&name, &text))
     }
 
     /// Changes a LIVE option. Returns its name, and its value before and after.

@@ -1,0 +1,88 @@
+/* The tuned constants, in one table: what a policy, an option or another process may change while the program runs.
+ *
+ *  1. Each tunable is one word, or one word for each class. Only slow paths read the words, with one relaxed load each.
+ *  2. Every value within a tunable's range is safe: where a value does not suit a class, its reader clamps it.
+ *  3. HAKMEM_TUNE sets tunables at the start, hak_option_set and `hakmem set` while the program runs.
+ *  4. Options that are tuned constants, too, such as RETAIN_PERCENT, stay options (base/options.h).
+ *
+ * Any thread reads and writes. A thread that has just read the old value acts on that once more. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_TUNABLES_H
+#define HAK_TUNABLES_H
+
+#include "classes.h"
+#include "base/options.h"
+
+// clang-format off
+/* X(name, default, min, max, unit, help, measured): the last is for docs/tunables.md alone, which `./hak doc` makes. */
+#define TUNABLES(X) \
+X(owned_slabs,         16,    0, 65536,    "slabs",        "partly used slabs that a heap owns beside other threads before it has refilled from such slabs", "CPU time with 1 instead of 16: `object_graph` 1.5 times, `server_sessions` 2.3 times; `sleeper 2000 256` keeps 15 MB with 16, 26 MB with 256") \
+X(credit_slabs,        512,   0, 65536,    "slabs",        "further slabs that a heap may own after as many refills from such slabs; in a large heap its share of half the heap", "bounds what a sleeping thread holds back to 32 MiB") \
+X(batch_blocks,        128,   1, 8192,     "blocks",       "frees of another heap's blocks that are gathered for one slab before they are sent, or half a slab if that is less", "producer and consumer of 1 KiB blocks: 180 atomics per 1,000 frees with an eighth of the slab, 60 with half") \
+X(loan_from_frees,     16384, 1, INT32_MAX, "frees",       "frees of other heaps' blocks since the last refill after which a thread takes slabs on loan", "with 1,024 `soak` was 5 % larger") \
+X(check_frees,         64,    1, 4096,     "frees",        "frees for each block in its list between two checks whether a current slab is empty", "`latency`: with 16, P99.99 of free was 5 to 9 us, with 64 as without checks (0.5 to 0.9 us)") \
+X(keep_current_bytes,  8192,  0, 65536,    "bytes",        "carved bytes up to which an empty current slab stays", "not measured: a program that holds one block must not start slab after slab") \
+X(populate_from_slabs, 16,    0, 255,      "slabs",        "slabs of a class that a heap has started before new ones are faulted in whole; 255: never", "a whole slab is then at most a sixteenth more than was asked for") \
+X(ring_min_blocks,     8,     1, 1024,     "blocks",       "blocks that a ring may hold at least, if its options and RING_BYTES allow them", "not measured: a thread that only frees, or only allocates, is to go to the slabs in batches") \
+X(ring_min_bytes,      65536, 0, INT32_MAX, "bytes",       "the same in bytes; the larger counts", "not measured: as above") \
+X(ring_spills,         3,     1, 255,      "spills",       "times that a ring runs full without running empty before its capacity halves", "not measured: a phase that only frees is to leave little in rings") \
+X(large_ring_percent,  25,    0, 100,      "percent",      "of RING_BYTES that rings of large blocks may hold, or as much as may be EMPTY if that is more", "not measured") \
+X(regret_ms,           1000,  1, INT32_MAX, "milliseconds", "time after a purge in which wanting the memory back is a regret", "not measured apart") \
+X(quiet_ms,            10000, 1, INT32_MAX, "milliseconds", "time without regrets after which what may stay EMPTY halves", "not measured apart") \
+X(regrets,             3,     1, INT32_MAX, "regrets",     "in a row before what may stay EMPTY doubles", "not measured apart") \
+X(scans_per_slot,      4,     0, 64,       "SuperSlabs",   "searched for free pages for each slot by which a heap above 64 MiB grows", "not measured apart") \
+X(look_bytes,          8192,  4096, 65536, "bytes",        "free and resident in a mid slab for which such a search gives them back", "`soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70 with 16; with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone")
+
+/* The same with a value for each class; tiny classes have those of TINY, rings of mid and large blocks those of RING. */
+#define CLASS_TUNABLES(X) \
+X(reuse_frees,    TINY, 0,    0,  4096,  "frees",   "frees after which a full slab is used again, at most half the slab; 0: a sixteenth of the slab's blocks, at least 8", "replacing random blocks among 100,000 of 64 B takes 218 instructions a pair with 1, 65 with a sixteenth, 64 with an eighth; 60.5, 61.9 and 63.9 MB resident on the mixed run; at least 8 instead of 4 takes 1 KiB from 122 to 88 instructions and 4 % more memory") \
+X(carve_bytes,    TINY, 4096, 64, 65536, "bytes",   "of new blocks that are cut at once", "a page: less makes more refills, more touches pages early") \
+X(kept_slabs,     TINY, 8,    0,  255,   "slabs",   "full slabs that a heap keeps because it frees their blocks itself", "replacing blocks of 1 KiB takes 122 instructions a pair with such slabs kept, 160 with all let go") \
+X(ring_blocks,    RING, 1024, 1,  1024,  "blocks",  "that a ring may hold at most; MID_RING_BLOCKS, LARGE_RING_BLOCKS and RING_BYTES bound it, too", "docs/experiments.md, rings") \
+X(refill_percent, RING, 50,   1,  100,   "percent", "of a mid ring's capacity that a refill takes, as far as slabs have free blocks", "docs/experiments.md, rings") \
+X(spill_percent,  RING, 50,   1,  100,   "percent", "of a ring's capacity that a spill gives back", "docs/experiments.md, rings")
+// clang-format on
+
+enum tunable {
+#define TUNABLE_ENUM(name, ...) TUNE_##name,
+    TUNABLES(TUNABLE_ENUM) TUNABLE_COUNT,
+#undef TUNABLE_ENUM
+};
+enum class_tunable {
+#define CLASS_TUNABLE_ENUM(name, ...) TUNE_##name,
+    CLASS_TUNABLES(CLASS_TUNABLE_ENUM) CLASS_TUNABLE_COUNT,
+#undef CLASS_TUNABLE_ENUM
+    TUNED_CLASSES = TINY_CLASSES + RING_CLASSES, /* tiny classes, then rings */
+};
+
+struct tunables {
+    _Atomic uint32_t word[TUNABLE_COUNT];
+    _Atomic uint32_t of_class[CLASS_TUNABLE_COUNT][TUNED_CLASSES];
+};
+extern HAK_HIDDEN struct tunables hak_tunables;
+
+/* What is known of each, first those without classes; `choices` is the unit. Constant. */
+extern HAK_HIDDEN const struct option_entry tunable_table[TUNABLE_COUNT + CLASS_TUNABLE_COUNT];
+
+/* Classes that a tunable has values for. */
+struct tunable_range {
+    uint8_t first, end;
+};
+extern HAK_HIDDEN const struct tunable_range tunable_ranges[CLASS_TUNABLE_COUNT];
+
+HAK_INLINE uint32_t tuned(enum tunable t) { return load_relaxed(&hak_tunables.word[t]); }
+HAK_INLINE uint32_t tuned_class(enum class_tunable t, unsigned class_id) {
+    return load_relaxed(&hak_tunables.of_class[t][class_id]);
+}
+HAK_INLINE uint32_t tuned_ring(enum class_tunable t, unsigned ring) { return tuned_class(t, TINY_CLASSES + ring); }
+
+/* Applies HAKMEM_TUNE, and prints a line for each part of it that is wrong. */
+void tunables_init(void);
+
+/* NAME is that of a tunable, or NAME:BYTES for the class that serves requests of so many bytes. Returns 0, EINVAL, or ENOENT:
+ * there is no such tunable. */
+int tunable_set(const char *name, const char *value);
+/* As hak_option_get: the value, or values of classes as 4096,64:8192. Returns SIZE_MAX if there is no such tunable. */
+size_t tunable_get(const char *name, char *buffer, size_t bytes);
+
+#endif
