@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "arena/arena_heap.h"
+#include "arena/lane.h"
 #include "block.h"
 #include "base/fail.h"
 #include "observe/guard_sample.h"
@@ -40,8 +41,7 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-/* What is held back goes to the pool, in the hope that a second try succeeds. */
-static void alloc_empty_caches(struct heap *h) {
+static void empty_caches_of(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->release != NULL)
             kinds[i]->release(h);
@@ -49,15 +49,41 @@ static void alloc_empty_caches(struct heap *h) {
     retain_settle(&h->pool);
 }
 
-/* All that can be given back. Returns how many bytes were. */
-static size_t give_back(struct heap *h) {
-    alloc_empty_caches(h);
+/* The heap that the thread with this heap has in the policy's lane; NULL: none. */
+static struct heap *heap_in_lane(struct heap *h, unsigned policy) {
+    uintptr_t handle = load_acquire(&lane_handles[policy]);
+    return handle != 0 ? arena_heap_noted(h, handle) : NULL;
+}
+
+/* What is held back goes to the pool, in the hope that a second try succeeds. */
+static void alloc_empty_caches(struct heap *h) {
+    struct heap *own = thread_own(), *of;
+    empty_caches_of(h);
+    if (h->pool.is_lane && own->number != HEAP_NONE)
+        empty_caches_of(own);
+    for (unsigned policy = 0; policy < POLICIES; policy++)
+        if ((of = heap_in_lane(own, policy)) != NULL && of != h)
+            empty_caches_of(of);
+}
+
+static size_t trim_slabs_of(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
             pages += kinds[i]->trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
     retain_settle(&h->pool);
+    return pages;
+}
+
+/* All that can be given back. Returns how many bytes were. */
+static size_t give_back(struct heap *h) {
+    alloc_empty_caches(h);
+    size_t pages = trim_slabs_of(h);
+    for (unsigned policy = 0; policy < POLICIES; policy++) {
+        struct heap *of = heap_in_lane(h, policy);
+        pages += of != NULL ? trim_slabs_of(of) : 0;
+    }
     size_t slots = purge_empty(&h->pool, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
@@ -134,7 +160,7 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, 
     if (likely(sample.purposes == 0) || h->pool.in_start)
         return take(h, bytes, alignment, zero);
     void *p = NULL;
-    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid))
+    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid) && h->pool.arena == 0)
         p = guard_malloc(h, bytes, natural_alignment(bytes));
     if (p == NULL && tiny && sample.purposes & SAMPLE_PROFILE)
         p = kind_mid.malloc(h, round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)), alignment, zero);
@@ -259,6 +285,20 @@ HAK_NOINLINE void *alloc_malloc_dense(size_t bytes) {
     return allocate(bytes, 1, &zero, true);
 }
 
+HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
+    struct heap *h = arena_heap_noted(hak_heap, handle);
+    void *p = likely(h != NULL) ? alloc_malloc_from(h, bytes, alloc_no_hit) : NULL;
+    bool zero;
+    return likely(p != NULL) ? p : alloc_in_arena(arena_numbered(arena_number(handle)), bytes, 1, &zero);
+}
+
+void *alloc_for_policy(size_t bytes, unsigned policy) {
+    uintptr_t lane = bytes <= MID_BYTES_MAX ? lane_of_policy(policy) : 0;
+    if (lane != 0)
+        return alloc_in_lane(lane, bytes);
+    return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);
+}
+
 /* The hit path of secure mode. */
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
@@ -288,7 +328,7 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
-        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, CACHES_SITED);
         if (likely(cached.block != 0)) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);

@@ -148,7 +148,7 @@ static struct ring *ring_largest(const struct heap *h, const struct ring *except
 static void ring_lower(struct heap *h, struct ring *ring, unsigned max) {
     if (ring->cap <= max)
         return;
-    h->ring_kib -= (size_t)(ring->cap - max) * ring->block_kib;
+    h->ring_kib -= (ring->cap - max) * ring->block_kib;
     ring->cap = ring->turn_cap = (uint16_t)max;
     if (ring->blocks > max)
         ring_spill(h, ring->index, ring->blocks - max);
@@ -213,7 +213,7 @@ static struct ring *ring_set_cap(struct heap *h, struct ring *ring, size_t cap, 
         ring = ring_make(h, ring, min_size(room, ring_room_max(h, ring)));
     }
     ring->cap = (uint16_t)cap;
-    h->ring_kib = others_kib + cap * ring->block_kib;
+    h->ring_kib = (uint32_t)(others_kib + cap * ring->block_kib);
     return ring;
 }
 

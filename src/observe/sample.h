@@ -30,7 +30,7 @@ void sample_switch(uint64_t mean_bytes);
 HAK_INLINE bool sample_wanted(const struct heap *h) {
     return (load_relaxed(&hak_profile.wanted_bytes) != h->sample.wanted ||
             load_relaxed(&h->caches_flags) & CACHES_SAMPLING) &&
-           h->pool.arena == 0; /* an arena's end would have to find the samples */
+           (h->pool.arena == 0 || h->pool.is_lane); /* an arena's end would have to find the samples */
 }
 /* sample_due counts an allocation of `bytes` and tells whether it is sampled. tiny_class: TINY_CLASSES if not tiny. */
 struct sample {
