@@ -6,6 +6,7 @@
 #include "alloc.h"
 #include "arena/arena_heap.h"
 #include "arena/lane.h"
+#include "arena/policy.h"
 #include "block.h"
 #include "base/fail.h"
 #include "observe/guard_sample.h"
@@ -323,6 +324,35 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
+/* ---- where the caller decides (HAKMEM_POLICY) ---- */
+
+HAK_NOINLINE static void *refill_here(size_t bytes) { return allocate_tiny(hak_heap, bytes); }
+
+/* The hit paths of malloc in such a heap: those of alloc.h and alloc_slow. */
+HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
+    if (bytes <= TINY_BYTES_MAX)
+        return alloc_pop(h, tiny_class_of(bytes), bytes, refill_here);
+    struct ring_entry cached = {0, NULL};
+    if (bytes <= MID_BYTES_MAX)
+        cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, 0);
+    if (cached.block == 0)
+        return allocate_any(bytes);
+    store_relaxed(cached.state, BLOCK_LIVE);
+    return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
+}
+
+/* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that is who
+ * called malloc. */
+HAK_NOINLINE static void *allocate_at_site(struct heap *h, size_t bytes) {
+    const uintptr_t *frame = __builtin_frame_address(0);
+    unsigned policy = policy_cached(code_address(frame[1]));
+    if (unlikely(policy > HAK_POLICY_DENSE))
+        policy = policy_of(frame);
+    if (likely(policy <= HAK_POLICY_SHORT_LIVED || bytes > MID_BYTES_MAX))
+        return allocate_here(h, bytes);
+    return alloc_for_policy(bytes, policy);
+}
+
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
  * thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
@@ -336,6 +366,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     }
     if (unlikely(h->number == HEAP_NONE))
         return allocate_any(bytes);
+    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
+        return allocate_at_site(h, bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
     return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? allocate_tiny(h, bytes) : allocate_any(bytes);
@@ -428,8 +460,8 @@ void *alloc_calloc(size_t n, size_t bytes) {
         void *p = alloc_malloc(whole, alloc_slow);
         return p != NULL ? memset(p, 0, whole) : NULL;
     }
-    bool zero;
-    void *p = allocate(whole, 1, &zero, false);
+    bool zero = false, sited = unlikely(load_relaxed(&hak_heap->caches_flags) & CACHES_SITED) && whole <= MID_BYTES_MAX;
+    void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
     if (whole < CLEAR_BY_PAGE_BYTES)

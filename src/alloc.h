@@ -30,11 +30,8 @@ void *alloc_slow_new_array(size_t bytes);
 void alloc_delete_other(struct slab *s, void *p);
 void alloc_delete_array_other(struct slab *s, void *p);
 
-/* From the heap's lists. `slow`: one of the above. */
-HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(size_t bytes)) {
-    if (unlikely(bytes > TINY_BYTES_MAX))
-        return slow(bytes);
-    unsigned c = h->class_table[(bytes + 7) / 8];
+/* From the heap's list of the class. `slow`: one of the above. */
+HAK_INLINE void *alloc_pop(struct heap *h, unsigned c, size_t bytes, void *(*slow)(size_t bytes)) {
     uintptr_t block = load_folded(&h->list[c]);
     if (unlikely(is_no_block(block)))
         return slow(bytes);
@@ -43,6 +40,11 @@ HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(s
     prefetch(next);         /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
+}
+HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(size_t bytes)) {
+    if (unlikely(bytes > TINY_BYTES_MAX))
+        return slow(bytes);
+    return alloc_pop(h, h->class_table[(bytes + 7) / 8], bytes, slow);
 }
 HAK_INLINE void *alloc_no_hit(size_t bytes) {
     (void)bytes;

@@ -575,6 +575,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_RATE=1000000"}},
         Mode{"limits", {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
         Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
+        Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
         Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}}, Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
         Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1"}},
         Mode{"warn_sampled",
