@@ -216,6 +216,42 @@ HAK_EXPORT void hak_profile_stop(void) HAK_NOEXCEPT;
 /* Returns the version of the running library, such as "0.1.0". It may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 
+/* ---- call sites ----
+ * A program that knows how long blocks will live can say so where it allocates them. Long-lived blocks then share no slab with
+ * short-lived ones, so a burst of these leaves no pages behind that a few old blocks pin. docs/sites.md has the figures, and how
+ * HAKMEM learns the same of programs that say nothing.
+ *
+ * Any thread calls these at any time. Blocks are freed, resized and measured as all others; realloc leaves a block among blocks of
+ * its policy. In secure mode all policies are the default one. */
+
+enum hak_policy {
+    HAK_POLICY_DEFAULT,     /* as hak_malloc; for hak_alloc_site: that of the site */
+    HAK_POLICY_SHORT_LIVED, /* as hak_malloc, which frees fastest: long-lived blocks lie elsewhere */
+    HAK_POLICY_LONG_LIVED,  /* in slabs of long-lived blocks; a free takes about 70 instructions more */
+    HAK_POLICY_HOT,         /* used all the time: in slabs of such blocks, close together */
+    HAK_POLICY_COLD,        /* hardly ever used: in slabs of such blocks, away from the others */
+    HAK_POLICY_DENSE,       /* as hak_malloc_dense */
+};
+
+/* Returns a number for a place of the program's code, to be made once: 1 or more. A name that was used before has the number that
+ * it had, and the policy. 47 bytes of the name are copied. 0 with EINVAL without a name or for an unknown policy, with ENOMEM above
+ * 1,023 sites. */
+HAK_EXPORT unsigned hak_site_new(const char *name, int policy) HAK_NOEXCEPT;
+
+/* As hak_malloc, for a site (0: none), whose count goes up. `policy`: HAK_POLICY_DEFAULT for the site's own, or another one for
+ * this block. Blocks above 64 KiB have no policy. NULL with EINVAL for an unknown site or policy. */
+HAK_EXPORT void *hak_alloc_site(size_t size, unsigned site, int policy) HAK_NOEXCEPT HAK_ALLOC_SIZE(1);
+
+typedef struct hak_site_stats {
+    const char *name; /* of the site; lives as long as the process */
+    int policy;
+    size_t blocks; /* allocated so far, exact; what other threads allocate meanwhile may be missing */
+    size_t bytes;  /* asked for in these */
+} hak_site_stats;
+
+/* Fills in the figures of a site. Returns 0, or EINVAL for an unknown site. */
+HAK_EXPORT int hak_site_get_stats(unsigned site, hak_site_stats *stats) HAK_NOEXCEPT;
+
 /* ---- moving blocks ----
  * Memory that a few old blocks pin can be had back by moving them, which only the program can do, as it knows its pointers:
  *

@@ -1,9 +1,13 @@
-/* HAKMEM for C++17: an arena that ends with its owner, and containers whose elements lie in an arena or in the process's heap.
+/* HAKMEM for C++17: an arena that ends with its owner, containers whose elements lie in an arena or in the process's heap, and
+ * sites, which say how long blocks will live.
  *
  *     hakmem::unique_arena arena = hakmem::make_arena({"requests", 64 << 20, nullptr, nullptr});
  *     hakmem::memory_resource resource(arena.get());
  *     std::pmr::vector<std::pmr::string> words(&resource);
  *     std::vector<int, hakmem::allocator<int>> numbers(arena.get());
+ *
+ *     static const hakmem::site cached("cached pages", HAK_POLICY_LONG_LIVED);
+ *     std::map<int, page, std::less<>, hakmem::site_allocator<std::pair<const int, page>>> pages{cached};
  *
  * The arena must outlive the containers, and what they hand out. All else is as hakmem.h says: any thread may use any arena. */
 /* SPDX-License-Identifier: MIT */
@@ -12,10 +16,12 @@
 
 #include "hakmem.h"
 
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <memory_resource>
 #include <new>
+#include <stdexcept>
 #include <type_traits>
 
 namespace hakmem {
@@ -92,6 +98,56 @@ template <class T> class allocator {
 
   private:
     hak_arena *arena_;
+};
+
+/* A place of the program's code, made once: see hak_site_new. Throws std::invalid_argument for an unknown policy, std::bad_alloc
+ * if there are too many sites. */
+class site {
+  public:
+    site(const char *name, int policy) : number_(hak_site_new(name, policy)) {
+        if (number_ == 0 && errno == EINVAL)
+            throw std::invalid_argument("hakmem::site: bad name or policy");
+        if (number_ == 0)
+            throw std::bad_alloc();
+    }
+    unsigned number() const noexcept { return number_; }
+    /* A block for hak_free. Throws std::bad_alloc. */
+    void *allocate(std::size_t bytes) const {
+        void *block = hak_alloc_site(bytes, number_, HAK_POLICY_DEFAULT);
+        if (block == nullptr)
+            throw std::bad_alloc();
+        return block;
+    }
+
+  private:
+    unsigned number_;
+};
+
+/* For the containers of std: their elements are allocated as the site says. Elements of more than 16 bytes' alignment are not. */
+template <class T> class site_allocator {
+  public:
+    using value_type = T;
+    using is_always_equal = std::true_type;
+
+    site_allocator(const site &of) noexcept : site_(of) {} // NOLINT: for containers
+    template <class U>
+    site_allocator(const site_allocator<U> &other) noexcept : site_(other.of()) {} // NOLINT: likewise
+    const site &of() const noexcept { return site_; }
+
+    T *allocate(std::size_t count) {
+        if (count > static_cast<std::size_t>(-1) / sizeof(T))
+            throw std::bad_array_new_length();
+        return static_cast<T *>(alignof(T) <= alignof(std::max_align_t)
+                                    ? site_.allocate(count * sizeof(T))
+                                    : detail::allocate(nullptr, count * sizeof(T), alignof(T)));
+    }
+    void deallocate(T *block, std::size_t) noexcept { hak_free(block); }
+
+    template <class U> bool operator==(const site_allocator<U> &) const noexcept { return true; }
+    template <class U> bool operator!=(const site_allocator<U> &) const noexcept { return false; }
+
+  private:
+    site site_;
 };
 
 } // namespace hakmem

@@ -36,6 +36,7 @@ struct client {
     uint32_t arena;        /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
     size_t grown_bytes;    /* growth inside slabs that does not make up a slot yet */
     uint8_t chores;        /* enum chore */
+    bool is_lane;          /* the arena is a lane of the process, which never ends (lane.h) */
     bool is_purger;        /* what the purger settles is no sign of life */
     bool in_start; /* the thread starts the purger: what libc allocates for that is not sampled, as the stack is deep */
     bool in_callback; /* the thread is in the program's callback: no other call begins */

@@ -5,6 +5,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "arena/arena_heap.h"
+#include "arena/lane.h"
+#include "arena/policy.h"
 #include "block.h"
 #include "base/fail.h"
 #include "observe/guard_sample.h"
@@ -40,8 +42,7 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-/* What is held back goes to the pool, in the hope that a second try succeeds. */
-static void alloc_empty_caches(struct heap *h) {
+static void empty_caches_of(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->release != NULL)
             kinds[i]->release(h);
@@ -49,15 +50,41 @@ static void alloc_empty_caches(struct heap *h) {
     retain_settle(&h->pool);
 }
 
-/* All that can be given back. Returns how many bytes were. */
-static size_t give_back(struct heap *h) {
-    alloc_empty_caches(h);
+/* The heap that the thread with this heap has in the policy's lane; NULL: none. */
+static struct heap *heap_in_lane(struct heap *h, unsigned policy) {
+    uintptr_t handle = load_acquire(&lane_handles[policy]);
+    return handle != 0 ? arena_heap_noted(h, handle) : NULL;
+}
+
+/* What is held back goes to the pool, in the hope that a second try succeeds. */
+static void alloc_empty_caches(struct heap *h) {
+    struct heap *own = thread_own(), *of;
+    empty_caches_of(h);
+    if (h->pool.is_lane && own->number != HEAP_NONE)
+        empty_caches_of(own);
+    for (unsigned policy = 0; policy < POLICIES; policy++)
+        if ((of = heap_in_lane(own, policy)) != NULL && of != h)
+            empty_caches_of(of);
+}
+
+static size_t trim_slabs_of(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
             pages += kinds[i]->trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
     retain_settle(&h->pool);
+    return pages;
+}
+
+/* All that can be given back. Returns how many bytes were. */
+static size_t give_back(struct heap *h) {
+    alloc_empty_caches(h);
+    size_t pages = trim_slabs_of(h);
+    for (unsigned policy = 0; policy < POLICIES; policy++) {
+        struct heap *of = heap_in_lane(h, policy);
+        pages += of != NULL ? trim_slabs_of(of) : 0;
+    }
     size_t slots = purge_empty(&h->pool, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
@@ -134,7 +161,7 @@ HAK_NOINLINE static void *take_sampled(struct heap *h, const struct kind *kind, 
     if (likely(sample.purposes == 0) || h->pool.in_start)
         return take(h, bytes, alignment, zero);
     void *p = NULL;
-    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid))
+    if (sample.purposes & SAMPLE_GUARD && (tiny || kind == &kind_mid) && h->pool.arena == 0)
         p = guard_malloc(h, bytes, natural_alignment(bytes));
     if (p == NULL && tiny && sample.purposes & SAMPLE_PROFILE)
         p = kind_mid.malloc(h, round_up(TINY_BYTES_MAX + 1, natural_alignment(bytes)), alignment, zero);
@@ -259,6 +286,20 @@ HAK_NOINLINE void *alloc_malloc_dense(size_t bytes) {
     return allocate(bytes, 1, &zero, true);
 }
 
+HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
+    struct heap *h = arena_heap_noted(hak_heap, handle);
+    void *p = likely(h != NULL) ? alloc_malloc_from(h, bytes, alloc_no_hit) : NULL;
+    bool zero;
+    return likely(p != NULL) ? p : alloc_in_arena(arena_numbered(arena_number(handle)), bytes, 1, &zero);
+}
+
+void *alloc_for_policy(size_t bytes, unsigned policy) {
+    uintptr_t lane = bytes <= MID_BYTES_MAX ? lane_of_policy(policy) : 0;
+    if (lane != 0)
+        return alloc_in_lane(lane, bytes);
+    return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);
+}
+
 /* The hit path of secure mode. */
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
@@ -283,12 +324,41 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
 }
 
+/* ---- where the caller decides (HAKMEM_POLICY) ---- */
+
+HAK_NOINLINE static void *refill_here(size_t bytes) { return allocate_tiny(hak_heap, bytes); }
+
+/* The hit paths of malloc in such a heap: those of alloc.h and alloc_slow. */
+HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
+    if (bytes <= TINY_BYTES_MAX)
+        return alloc_pop(h, tiny_class_of(bytes), bytes, refill_here);
+    struct ring_entry cached = {0, NULL};
+    if (bytes <= MID_BYTES_MAX)
+        cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, 0);
+    if (cached.block == 0)
+        return allocate_any(bytes);
+    store_relaxed(cached.state, BLOCK_LIVE);
+    return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
+}
+
+/* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that is who
+ * called malloc. */
+HAK_NOINLINE static void *allocate_at_site(struct heap *h, size_t bytes) {
+    const uintptr_t *frame = __builtin_frame_address(0);
+    unsigned policy = policy_cached(code_address(frame[1]));
+    if (unlikely(policy > HAK_POLICY_DENSE))
+        policy = policy_of(frame);
+    if (likely(policy <= HAK_POLICY_SHORT_LIVED || bytes > MID_BYTES_MAX))
+        return allocate_here(h, bytes);
+    return alloc_for_policy(bytes, policy);
+}
+
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
  * thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
-        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes);
+        struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, CACHES_SITED);
         if (likely(cached.block != 0)) {
             store_relaxed(cached.state, BLOCK_LIVE);
             return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
@@ -296,6 +366,8 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     }
     if (unlikely(h->number == HEAP_NONE))
         return allocate_any(bytes);
+    if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
+        return allocate_at_site(h, bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
     return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? allocate_tiny(h, bytes) : allocate_any(bytes);
@@ -388,8 +460,8 @@ void *alloc_calloc(size_t n, size_t bytes) {
         void *p = alloc_malloc(whole, alloc_slow);
         return p != NULL ? memset(p, 0, whole) : NULL;
     }
-    bool zero;
-    void *p = allocate(whole, 1, &zero, false);
+    bool zero = false, sited = unlikely(load_relaxed(&hak_heap->caches_flags) & CACHES_SITED) && whole <= MID_BYTES_MAX;
+    void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
     if (whole < CLEAR_BY_PAGE_BYTES)

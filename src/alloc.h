@@ -22,17 +22,16 @@ void alloc_countdown_ended(struct slab *s);
 /* What is no hit in an arena. Calls the arena's callback if the limit is in the way. */
 struct arena;
 void *alloc_in_arena(struct arena *a, size_t bytes, size_t alignment, bool *zero);
+/* A block that is used as the policy of hakmem.h says. */
+void *alloc_for_policy(size_t bytes, unsigned policy);
 /* The same for C++'s operators: secure mode, in which nothing is a hit, knows which of them made a block. */
 void *alloc_slow_new(size_t bytes);
 void *alloc_slow_new_array(size_t bytes);
 void alloc_delete_other(struct slab *s, void *p);
 void alloc_delete_array_other(struct slab *s, void *p);
 
-/* From the heap's lists. `slow`: one of the above. */
-HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(size_t bytes)) {
-    if (unlikely(bytes > TINY_BYTES_MAX))
-        return slow(bytes);
-    unsigned c = h->class_table[(bytes + 7) / 8];
+/* From the heap's list of the class. `slow`: one of the above. */
+HAK_INLINE void *alloc_pop(struct heap *h, unsigned c, size_t bytes, void *(*slow)(size_t bytes)) {
     uintptr_t block = load_folded(&h->list[c]);
     if (unlikely(is_no_block(block)))
         return slow(bytes);
@@ -41,6 +40,15 @@ HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(s
     prefetch(next);         /* the next malloc of the class reads its link */
     *block_word(block) = 0; /* what is handed out does not look free */
     return block_word(block);
+}
+HAK_INLINE void *alloc_malloc_from(struct heap *h, size_t bytes, void *(*slow)(size_t bytes)) {
+    if (unlikely(bytes > TINY_BYTES_MAX))
+        return slow(bytes);
+    return alloc_pop(h, h->class_table[(bytes + 7) / 8], bytes, slow);
+}
+HAK_INLINE void *alloc_no_hit(size_t bytes) {
+    (void)bytes;
+    return NULL;
 }
 HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     return alloc_malloc_from(hak_heap, bytes, slow);

@@ -10,7 +10,7 @@
 _Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without samples, rings and loans has one page");
 
 // clang-format off
-#define NO_BLOCKS {[0 ... TINY_CLASSES - 1] = 1}
+#define NO_BLOCKS {[0 ... TINY_CLASSES] = 1}
 // clang-format on
 struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
 struct heap heap_afterlife = {
@@ -19,6 +19,7 @@ struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top
 _Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
+static bool sites_watched;                         /* constant once the program's own code runs */
 static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
 _Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
 /* Any thread. */
@@ -120,10 +121,23 @@ static struct heap *take(void) {
     return h != NULL ? h : make_heap();
 }
 
+static void watch_sites(struct heap *h) {
+    memset(h->class_table, TINY_CLASSES, sizeof h->class_table);
+    rmw_or(&h->caches_flags, CACHES_SITED);
+}
+
+void heap_watch_sites(void) {
+    sites_watched = true;
+    if (hak_heap->number != HEAP_NONE)
+        watch_sites(hak_heap);
+}
+
 struct heap *heap_take(void) {
     struct heap *h = take();
     if (h == NULL)
         return NULL;
+    if (unlikely(sites_watched))
+        watch_sites(h);
     count(&h->pool.counters, COUNT_heaps_born);
     presence_clients_changed(1);
     return h;
@@ -156,6 +170,8 @@ _Static_assert(offsetof(struct heap, current) % 8 == 0 && offsetof(struct heap, 
 struct heap *heap_take_for_arena(void) {
     struct heap *h = take();
     if (h != NULL) {
+        memcpy(h->class_table, tiny_class_table, sizeof h->class_table);
+        rmw_and(&h->caches_flags, (uint8_t)~CACHES_SITED);
         h->sample.wanted = 0; /* no sampling, whatever the heap's last thread did */
         store_relaxed(&h->sample.mean_bytes, 0);
         store_seq(&h->is_of_arena,
@@ -168,7 +184,7 @@ void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
     clear_words(&h->purge_seen, &h->pool);
     clear_words(&h->pool.start, &h->number);
-    clear_words(&h->sample, h + 1);
+    clear_words(&h->sample, &h->sites);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&h->list[c], 1);
     set_up(h);

@@ -40,10 +40,9 @@ struct slab_lists {
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
-    uint64_t wanted;           /* the profile's wanted_bytes when this was last set up */
-    uint64_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
+    uint32_t wanted;           /* the profile's wanted_bytes when this was last set up */
+    uint32_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
     _Atomic double mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
-    int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
     struct sampler_class {
         _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
         uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
@@ -51,6 +50,7 @@ struct sampler {
         uint32_t deferred;      /* frees still to be counted when the countdown, cut short, ends */
         uint32_t had;           /* blocks in the heap's list then */
     } tiny[TINY_CLASSES];
+    int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
     double profile_mean_bytes; /* between samples for the profile; 0: none */
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since, the clock then */
@@ -66,8 +66,9 @@ struct arena_entry {
 
 struct heap {
     /* hit path */
-    _Atomic uintptr_t list[TINY_CLASSES];        /* free blocks; an odd value: none */
-    uint8_t class_table[TINY_BYTES_MAX / 8 + 1]; /* tiny_class_table: in reach without another address */
+    _Atomic uintptr_t list[TINY_CLASSES + 1]; /* free blocks; an odd value: none. The last one is always empty */
+    /* tiny_class_table: in reach without another address; see heap_watch_sites */
+    uint8_t class_table[TINY_BYTES_MAX / 8 + 1];
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
@@ -92,9 +93,9 @@ struct heap {
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
-    uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint32_t ring_hand;           /* the ring to look at next */
+    uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     struct ring *ring[RING_CLASSES];
     struct ring *rings; /* the same, newest first */
     /* pool, counters */
@@ -104,7 +105,9 @@ struct heap {
     _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
     _Atomic bool is_of_arena; /* it is an arena's, or about to be */
     bool has_arenas;          /* its thread may hold heaps of arenas */
-    struct heap *next;        /* every heap there ever was, newest first; constant */
+    /* what its threads allocated by site, see lane.h; NULL: nothing yet. It stays when a thread ends */
+    _Atomic(struct site_count *) sites;
+    struct heap *next; /* every heap there ever was, newest first; constant */
     struct sampler sample;
     uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
     /* moving blocks */
@@ -144,6 +147,9 @@ void heap_put(struct heap *h);
 /* The same of a heap for an arena. It is put back as it is; what it holds is gone. */
 struct heap *heap_take_for_arena(void);
 void heap_put_from_arena(struct heap *h);
+/* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who calls: every
+ * size leads to the list that is always empty. Frees stay hits. At the start, once. */
+void heap_watch_sites(void);
 /* The thread ends: its heaps of arenas are anybody's. */
 void heap_leave_arenas(struct heap *h);
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
@@ -168,6 +174,7 @@ enum caches_flag {
     CACHES_SAMPLING = 2, /* allocations are sampled, or soon will be: none is a hit of a ring */
     CACHES_STALE = 4,    /* options of rings have changed: the next allocation from a ring is no hit */
     CACHES_WATCHED = 8,  /* the purger is parked and has to know when a ring holds a block: the next put is no hit */
+    CACHES_SITED = 16,   /* where blocks come from depends on who asks for them: none is a hit of a ring. Constant */
 };
 HAK_INLINE bool caches_enter_unless(struct heap *h, uint8_t flags) {
     store_relaxed(&h->caches_busy, true);

@@ -64,13 +64,13 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     caches_leave(h);
     return e;
 }
-/* The same if the next block of so many bytes is not to be sampled: then it is counted. */
-HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes) {
+/* The same if the next block of so many bytes is not to be sampled: then it is counted. `never`: flags under which there is none. */
+HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes, uint8_t never) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
-    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLING | CACHES_STALE);
+    bool mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_SAMPLING | CACHES_STALE | never);
     if (unlikely(!mine))
-        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_STALE) && ring != NULL && ring->blocks != 0 &&
+        mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_STALE | never) && ring != NULL && ring->blocks != 0 &&
                sample_passes(h, bytes);
     if (likely(mine && ring != NULL && ring->blocks != 0))
         e = ring->entry[--ring->blocks];

@@ -7,6 +7,7 @@
 #include "heap.h"
 #include "kinds.h"
 #include "learn/tunables.h"
+#include "arena/policy.h"
 #include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -60,6 +61,8 @@ __attribute__((constructor(101))) void start_library(void) {
         os_catch_crashes(true);
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
+    if (policy_start())
+        heap_watch_sites();
     options_freeze();
     region_freeze();
 }

@@ -23,7 +23,7 @@ struct arena *arena_checked(uintptr_t handle, const char *call) {
 
 /* ---- making ---- */
 
-uintptr_t arena_make(const hak_arena_options *options) {
+uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
     static const hak_arena_options none;
     const hak_arena_options *o = options != NULL ? options : &none;
     if (option(OPT_SECURE)) {
@@ -38,6 +38,7 @@ uintptr_t arena_make(const hak_arena_options *options) {
     memset(a->name, 0, sizeof a->name);
     if (o->name != NULL)
         memcpy(a->name, o->name, min_size(strlen(o->name), sizeof a->name - 1));
+    a->is_lane = is_lane;
     a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED;
     a->over_limit = o->over_limit;
     a->argument = o->argument;

@@ -14,7 +14,8 @@
 #include "arena/arena_record.h"
 #include "hakmem.h"
 
-uintptr_t arena_make(const hak_arena_options *options); /* 0: no memory, or too many arenas */
+/* 0: no memory, or too many arenas. `is_lane`: it never ends (lane.h). */
+uintptr_t arena_make(const hak_arena_options *options, bool is_lane);
 /* Whether there was such an arena; if not, that is reported. */
 bool arena_end(uintptr_t handle, bool keep_blocks, const char *call);
 /* The record of the arena; NULL: there is none, which is reported. */

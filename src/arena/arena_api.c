@@ -15,7 +15,7 @@
 START_LIBRARY_WANTED;
 
 hak_arena *hak_arena_new(const hak_arena_options *options) {
-    return (hak_arena *)arena_make(options); /* NOLINT: a handle is no address */
+    return (hak_arena *)arena_make(options, false); /* NOLINT: a handle is no address */
 }
 
 void hak_arena_destroy(hak_arena *arena) {
@@ -38,15 +38,10 @@ HAK_NOINLINE static void *malloc_slow(hak_arena *arena, size_t size) {
     return allocate(arena, size, 1, &zero, "hak_arena_malloc");
 }
 
-HAK_INLINE void *no_hit(size_t size) {
-    (void)size;
-    return NULL;
-}
-
 void *hak_arena_malloc(hak_arena *arena, size_t size) {
     uintptr_t handle = (uintptr_t)arena;
     struct heap *h = arena_heap_noted(hak_heap, handle);
-    void *block = likely(h != NULL) ? alloc_malloc_from(h, size, no_hit) : NULL;
+    void *block = likely(h != NULL) ? alloc_malloc_from(h, size, alloc_no_hit) : NULL;
     return likely(block != NULL) ? block : malloc_slow(arena, size);
 }
 
@@ -96,7 +91,9 @@ char *hak_arena_strdup(hak_arena *arena, const char *text) {
 }
 
 hak_arena *hak_arena_of(const void *block) {
-    return (hak_arena *)arena_of_block(block); /* NOLINT: a handle is no address */
+    uintptr_t handle = arena_of_block(block);
+    const struct arena *a = arena_of(handle);
+    return a != NULL && !a->is_lane ? (hak_arena *)handle : NULL; /* NOLINT: a handle is no address */
 }
 
 int hak_arena_set_default(hak_arena *arena, hak_arena **before) {

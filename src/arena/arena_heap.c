@@ -24,6 +24,7 @@ static struct heap *make(struct heap *h, struct arena *a) {
     if (of == NULL)
         return NULL;
     of->pool.arena = a->number;
+    of->pool.is_lane = a->is_lane;
     store_relaxed(&of->holder, h);
     store_relaxed(&of->arena, load_relaxed(&a->handle));
     struct heap *newest = load_relaxed(&a->heaps);

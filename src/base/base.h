@@ -156,6 +156,8 @@ HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
  * argument. */
 #if defined(__x86_64__)
 enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
+/* The frame pointer, and its place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0: nowhere. */
+enum { REGISTER_FRAME = 6, FRAME_AMONG_SAVED = 1, RETURN_WORDS = 1 };
 #define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16
 #define ARGUMENT_1 "rdi"
 #define ARGUMENT_2 "rsi"
@@ -175,6 +177,7 @@ HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
 HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* removes what the machine adds to a return address */
 #elif defined(__aarch64__)
 enum { REGISTERS = 32, REGISTER_STACK = 31, REGISTER_RETURN = 30, SIGNAL_FRAME_BYTES = 128 + 176 + 8 };
+enum { REGISTER_FRAME = 29, FRAME_AMONG_SAVED = 10, RETURN_WORDS = 0 };
 #define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
 #define ARGUMENT_1 "x0"
 #define ARGUMENT_2 "x1"

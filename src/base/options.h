@@ -54,8 +54,9 @@ X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the s
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum of samples in each thread per second; when it is reached, samples are taken less often and each counts for more; 0 for none") \
 X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
-X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 256 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
+X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
+X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, as `hakmem learn` writes it; see docs/sites.md. Not with SECURE=1") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
 X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before other handlers run") \

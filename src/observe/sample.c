@@ -171,9 +171,9 @@ static void begin_anew(struct heap *h) {
             h->current[c]->countdown += r->tiny[c].deferred;
         r->tiny[c].deferred = 0;
     }
-    r->wanted = load_relaxed(&hak_profile.wanted_bytes);
+    r->wanted = (uint32_t)load_relaxed(&hak_profile.wanted_bytes);
     r->profile_mean_bytes = (double)r->wanted * (double)((uint64_t)1 << r->stretch);
-    r->guard_wanted = option(OPT_GUARD_SAMPLE_BYTES);
+    r->guard_wanted = (uint32_t)option(OPT_GUARD_SAMPLE_BYTES);
     bool is_new = rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted;
     is_new |= rmw_swap(&hak_profile.told_guard_bytes, r->guard_wanted) != r->guard_wanted;
     double often = 0;

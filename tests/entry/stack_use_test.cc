@@ -307,6 +307,17 @@ void arenas() {
     }
 }
 
+void sites() {
+    MARK_STACK();
+    static hak_site_stats stats;
+    unsigned site = hak_site_new("stack", HAK_POLICY_LONG_LIVED);
+    for (size_t i = 0; i < 2000; i++)
+        blocks[i] = touched(hak_alloc_site(mixed_size(i), site, static_cast<int>(i % 6)));
+    for (size_t i = 0; i < 2000; i++)
+        free(blocks[i]);
+    hak_site_get_stats(site, &stats);
+}
+
 /* Each misuse is reported on standard error, and the program goes on. */
 void misuses() {
     MARK_STACK();
@@ -412,6 +423,7 @@ const std::vector<Scenario> &scenarios() {
          malloc,
          free,
          realloc},
+        {"sites", {"hak_alloc_site", "hak_site_get_stats", "hak_site_new"}, sites, malloc, free, realloc},
         {"arenas",
          {"hak_arena_aligned_alloc", "hak_arena_calloc", "hak_arena_destroy", "hak_arena_get_stats", "hak_arena_malloc",
           "hak_arena_new", "hak_arena_of", "hak_arena_realloc", "hak_arena_release", "hak_arena_set_default",
@@ -563,6 +575,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_RATE=1000000"}},
         Mode{"limits", {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
         Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
+        Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
         Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}}, Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
         Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1"}},
         Mode{"warn_sampled",

@@ -3,7 +3,7 @@
 #![deny(missing_docs)]
 // SPDX-License-Identifier: MIT
 
-use core::ffi::{c_char, c_int, c_ulonglong, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// What [`hak_set_soft_limit_callback`] takes.
 pub type SoftLimitCallback = unsafe extern "C" fn(argument: *mut c_void);
@@ -51,6 +51,34 @@ pub struct hak_arena_stats {
 /// What [`hak_arena_visit`] calls for each block; other than 0 ends the visit.
 #[allow(non_camel_case_types)]
 pub type hak_arena_visitor = unsafe extern "C" fn(block: *mut c_void, bytes: usize, argument: *mut c_void) -> c_int;
+
+/// What [`hak_site_get_stats`] fills in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct hak_site_stats {
+    /// Of the site; lives as long as the process.
+    pub name: *const c_char,
+    /// One of the `HAK_POLICY_` numbers.
+    pub policy: c_int,
+    /// Blocks allocated so far.
+    pub blocks: usize,
+    /// Bytes asked for in these.
+    pub bytes: usize,
+}
+
+/// As [`hak_malloc`]; for [`hak_alloc_site`] the policy of the site.
+pub const HAK_POLICY_DEFAULT: c_int = 0;
+/// With the ordinary blocks; long-lived ones lie elsewhere.
+pub const HAK_POLICY_SHORT_LIVED: c_int = 1;
+/// In slabs of long-lived blocks.
+pub const HAK_POLICY_LONG_LIVED: c_int = 2;
+/// In slabs of blocks that are used all the time.
+pub const HAK_POLICY_HOT: c_int = 3;
+/// In slabs of blocks that are hardly ever used.
+pub const HAK_POLICY_COLD: c_int = 4;
+/// As [`hak_malloc_dense`].
+pub const HAK_POLICY_DENSE: c_int = 5;
 
 /// A cursor over the live blocks of sparse slabs. All zero before its first use.
 #[repr(C)]
@@ -137,6 +165,12 @@ unsafe extern "C" {
     pub fn hak_arena_get_stats(arena: *mut hak_arena, stats: *mut hak_arena_stats) -> c_int;
     /// Calls `visit` for each live block of the arena.
     pub fn hak_arena_visit(arena: *mut hak_arena, visit: hak_arena_visitor, argument: *mut c_void) -> c_int;
+    /// Returns a number for a place of the program's code, made once for a name; 0: bad input, or too many.
+    pub fn hak_site_new(name: *const c_char, policy: c_int) -> c_uint;
+    /// Returns a block of at least `size` bytes for a site, or with a policy of its own; null: no memory, or bad input.
+    pub fn hak_alloc_site(size: usize, site: c_uint, policy: c_int) -> *mut c_void;
+    /// Fills in the figures of a site: 0 or `EINVAL`.
+    pub fn hak_site_get_stats(site: c_uint, stats: *mut hak_site_stats) -> c_int;
     /// Begins to sample allocations, one every `mean_bytes` bytes: 0 or `ENOTSUP`.
     pub fn hak_profile_start(mean_bytes: usize) -> c_int;
     /// Stops sampling.

@@ -23,6 +23,8 @@ fn rust_type(c: &str) -> &str {
         "size_t" => "usize",
         "size_t *" => "*mut usize",
         "int" => "c_int",
+        "unsigned" => "c_uint",
+        "hak_site_stats *" => "*mut hak_site_stats",
         "void *" => "*mut c_void",
         "const void *" => "*const c_void",
         "char *" => "*mut c_char",

@@ -8,10 +8,14 @@ extern crate alloc;
 #[cfg(feature = "allocator-api2")]
 mod arena;
 mod control;
+#[cfg(feature = "allocator-api2")]
+mod site;
 
 #[cfg(feature = "allocator-api2")]
 pub use arena::Arena;
 pub use control::*;
+#[cfg(feature = "allocator-api2")]
+pub use site::{Policy, Site};
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;

@@ -1,0 +1,45 @@
+/* Lanes: where blocks go whose allocator knows how they will be used. Bursts of short-lived blocks then leave no slab pinned by a
+ * long-lived one.
+ *
+ *  1. A lane is an arena of the process's own: it shares no SuperSlab with other blocks, has no limit, and never ends. It is made
+ *     at its first use. Three policies have one: long-lived, hot and cold.
+ *  2. Short-lived blocks stay in the process's heap, which frees them fastest; so do blocks above 64 KiB, which share no page with
+ *     others.
+ *  3. A site is a number that the program gives to a place of its code. Each heap counts what its threads allocate by site, with
+ *     plain stores; a reader adds up the heaps.
+ *
+ * Any thread calls anything; nothing waits. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_LANE_H
+#define HAK_LANE_H
+
+#include "hakmem.h"
+#include "heap.h"
+
+enum { POLICIES = HAK_POLICY_DENSE + 1, SITES_MAX = 1024 };
+
+/* The arena of each policy's lane; 0: none yet, or the policy has none. */
+extern HAK_HIDDEN _Atomic uintptr_t lane_handles[POLICIES];
+uintptr_t
+lane_make(unsigned policy); /* the same, made now if the policy has one; 0 without memory and in secure mode, too */
+HAK_INLINE uintptr_t lane_of_policy(unsigned policy) {
+    uintptr_t handle = load_acquire(&lane_handles[policy]);
+    return likely(handle != 0) ? handle : lane_make(policy);
+}
+/* As hakmem.h writes it, such as "long-lived". */
+extern HAK_HIDDEN const char *const lane_policy_names[POLICIES];
+
+/* By site, in each heap. The heap's thread writes; any thread reads. */
+struct site_count {
+    _Atomic uint64_t blocks, bytes;
+};
+
+/* See hakmem.h. */
+unsigned site_make(const char *name, unsigned policy);
+bool site_exists(unsigned site);
+unsigned site_policy(unsigned site); /* of a site that exists */
+void site_measure(unsigned site, hak_site_stats *stats);
+/* Counts one block in the calling thread's heap. */
+void site_count(unsigned site, size_t bytes);
+
+#endif

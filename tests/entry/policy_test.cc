@@ -1,0 +1,217 @@
+/* HAKMEM_POLICY: the program does not know of it. If one of these fails, what was learned in one run is wrong in the next.
+ *
+ * Each site calls through a pointer. First the pointer leads to who_calls, which notes the address to which the call returns: so
+ * the test knows what a policy file has to name. The process is then run again with that file, and tells in which lane each site's
+ * block lies, by a block of that lane beside it. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <link.h>
+
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "../support.h"
+
+namespace {
+
+void *(*volatile allocate)(size_t);
+uintptr_t noted;
+__attribute__((noinline)) void *who_calls(size_t) {
+    noted = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+    return nullptr;
+}
+
+/* The result is used after the call, so that the call is no jump. */
+volatile char *used;
+#define SITE(name, expression)                                                                                         \
+    __attribute__((noinline)) void *name() {                                                                           \
+        void *block = (expression);                                                                                    \
+        used = static_cast<char *>(block);                                                                             \
+        return block;                                                                                                  \
+    }
+SITE(plain, allocate(100))
+SITE(other, allocate(100))
+SITE(mid, allocate(5000))
+SITE(huge, allocate(500000))
+uintptr_t noted_of_wrapper;
+__attribute__((noinline)) void *wrapper(size_t size) {
+    void *block = allocate(size);
+    noted_of_wrapper = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+    used = static_cast<char *>(block);
+    return block;
+}
+SITE(wrapped, wrapper(100))
+SITE(wrapped_too, wrapper(100))
+
+struct Site {
+    const char *name;
+    void *(*call)();
+};
+const Site kSites[] = {{"plain", plain}, {"other", other},     {"mid", mid},
+                       {"huge", huge},   {"wrapped", wrapped}, {"wrapped_too", wrapped_too}};
+
+struct Way {
+    const char *name;
+    void *(*allocate)(size_t);
+};
+const Way kWays[] = {{"malloc", malloc},
+                     {"new", static_cast<void *(*)(size_t)>(operator new)},
+                     {"new[]", static_cast<void *(*)(size_t)>(operator new[])},
+                     {"valloc", valloc}};
+
+/* Lanes share no SuperSlab (2 MiB), and have one each here. */
+uintptr_t superslab_of(const void *block) { return reinterpret_cast<uintptr_t>(block) >> 21; }
+const char *lane_of(const void *block) {
+    static const char *const names[] = {"default", "short-lived", "long-lived", "hot", "cold"};
+    for (int policy = HAK_POLICY_LONG_LIVED; policy <= HAK_POLICY_COLD; policy++)
+        if (superslab_of(hak_alloc_site(1, 0, policy)) == superslab_of(block))
+            return names[policy];
+    return names[0];
+}
+
+/* The child's part: prints where the sites' blocks lie. */
+int tell_lanes(const std::string &way) {
+    for (auto &one : kWays)
+        if (way == one.name)
+            allocate = one.allocate;
+    for (auto &site : kSites)
+        printf("%s: %s\n", site.name, lane_of(site.call()));
+    std::thread([] {
+        plain(); /* the first one makes the thread's heap */
+        printf("in a thread: %s\n", lane_of(plain()));
+    }).join();
+    void *grown = realloc(plain(), 3000);
+    printf("grown: %s\n", lane_of(grown));
+    return 0;
+}
+
+/* Of this program: what a line names. */
+struct Module {
+    uintptr_t base = 0;
+    std::string build_id;
+};
+Module this_module() {
+    Module found;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *result) {
+            auto *module = static_cast<Module *>(result);
+            module->base = info->dlpi_addr;
+            for (int i = 0; i < info->dlpi_phnum; i++) {
+                if (info->dlpi_phdr[i].p_type != PT_NOTE)
+                    continue;
+                auto *at = reinterpret_cast<const char *>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+                auto *end = at + info->dlpi_phdr[i].p_memsz;
+                while (at < end) {
+                    auto *note = reinterpret_cast<const ElfW(Nhdr) *>(at);
+                    auto *id =
+                        reinterpret_cast<const unsigned char *>(at + sizeof *note + (note->n_namesz + 3) / 4 * 4);
+                    for (unsigned n = 0; note->n_type == NT_GNU_BUILD_ID && n < note->n_descsz; n++) {
+                        char digits[3];
+                        snprintf(digits, sizeof digits, "%02x", id[n]);
+                        module->build_id += digits;
+                    }
+                    at = reinterpret_cast<const char *>(id) + (note->n_descsz + 3) / 4 * 4;
+                }
+            }
+            return 1; /* the first one is the program */
+        },
+        &found);
+    return found;
+}
+
+std::string place_of(uintptr_t address) {
+    char text[24];
+    Module module = this_module();
+    snprintf(text, sizeof text, "+0x%zx", address - module.base);
+    return module.build_id + text;
+}
+std::string noted_by(void *(*site)()) {
+    allocate = who_calls;
+    site();
+    return place_of(noted);
+}
+
+class Policy : public testing::Test {
+  protected:
+    Policy() : path_("/tmp/hakmem-policy-test-" + std::to_string(getpid())) {}
+    ~Policy() override { unlink(path_.c_str()); }
+    void write(const std::string &text) const { std::ofstream(path_) << text; }
+    Outcome run(const std::string &way, const std::vector<std::string> &env = {}) const {
+        std::vector<std::string> all = {"HAKMEM_POLICY=" + path_};
+        all.insert(all.end(), env.begin(), env.end());
+        return run_self({"--lanes", way}, all);
+    }
+    std::string path_;
+};
+
+TEST_F(Policy, PlacesBlocksByWhoCallsMalloc) {
+    std::string in_wrapper = noted_by(wrapped), in_wrapped = place_of(noted_of_wrapper);
+    write("hakmem policy 1\n# a comment\n\nlong-lived " + noted_by(plain) + " # plain\n  cold\t" + noted_by(mid) +
+          "\nlong-lived " + noted_by(huge) + "\nhot " + in_wrapper + " " + in_wrapped + "\n");
+    Outcome outcome = run("malloc");
+    ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(outcome.out, "plain: long-lived\nother: default\nmid: cold\nhuge: default\nwrapped: hot\n"
+                           "wrapped_too: default\nin a thread: long-lived\ngrown: long-lived\n");
+}
+
+TEST_F(Policy, KnowsWhoCallsTheOtherFunctionsThatAllocate) {
+    write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\n");
+    for (auto &way : kWays) {
+        Outcome outcome = run(way.name);
+        ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
+        EXPECT_EQ(lines_of(outcome.out)[0], "plain: long-lived") << way.name;
+        EXPECT_EQ(lines_of(outcome.out)[1], "other: default") << way.name;
+    }
+}
+
+TEST_F(Policy, HasNoEffectInSecureMode) {
+    write("hakmem policy 1\nlong-lived " + noted_by(plain) + "\n");
+    Outcome outcome = run("malloc", {"HAKMEM_SECURE=1", "HAKMEM_STATS=json"});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    EXPECT_NE(outcome.err.find("\"arenas\":[]"), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("hakmem:"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
+    std::string good = "long-lived " + noted_by(plain) + "\n", many, frames = good.substr(0, good.size() - 1);
+    for (int i = 0; i < 4097; i++)
+        many += good;
+    const std::string long_line(10000, ' ');
+    const std::pair<std::string, const char *> files[] = {
+        {"", nullptr},
+        {"hakmem policy 2\n" + good, "line 1 is not \"hakmem policy 1\""},
+        {"hakmem policy 1\n" + good + "lively 0123456789abcdef+0x1\n", "line 3 is no policy, such as long-lived"},
+        {"hakmem policy 1\n" + good + "hot\n", "line 3 is without a call site"},
+        {"hakmem policy 1\nhot 0123456789abcdef\n", "line 2 is not BUILDID+0xOFFSET"},
+        {"hakmem policy 1\nhot 0123+0x10\n", "line 2 is not BUILDID+0xOFFSET"},
+        {"hakmem policy 1\nhot 0123456789abcdef+0x\n", "line 2 is not BUILDID+0xOFFSET"},
+        {"hakmem policy 1\nhot 0123456789abcdef+0x1x\n", "line 2 is not BUILDID+0xOFFSET"},
+        {"hakmem policy 1\n" + frames + frames.substr(10) + frames.substr(10) + frames.substr(10) + "\n",
+         "line 2 is longer than three frames"},
+        {"hakmem policy 1\n" + many, "line 4098 is one call site too many"},
+        {"hakmem policy 1\n" + long_line + "\n" + good, "line 2 is too long"},
+        {"hakmem policy 1\n" + good + "hot", "line 3 is without an end"},
+    };
+    for (auto &[text, error] : files) {
+        write(text);
+        Outcome outcome = run("malloc");
+        EXPECT_EQ(lines_of(outcome.out)[0], "plain: default") << text.substr(0, 200);
+        EXPECT_EQ(outcome.err,
+                  error != nullptr ? "hakmem: HAKMEM_POLICY=" + path_ + " has no effect: " + error + "\n" : "")
+            << text.substr(0, 200);
+    }
+    unlink(path_.c_str());
+    EXPECT_EQ(run("malloc").err, "hakmem: cannot read HAKMEM_POLICY=" + path_ + "\n");
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--lanes") == 0)
+        return tell_lanes(argv[2]);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
