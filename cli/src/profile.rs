@@ -3,9 +3,10 @@
 //!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses, totals,
 //!     mapped files. Allocator functions are cut off.
 //!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
-//!  3. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
-//!  4. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  5. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, symbolize.rs
+//!  3. python.rs puts Python functions where the interpreter's calls are.
+//!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
+//!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
+//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, symbolize.rs
 //!     `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
@@ -16,6 +17,7 @@ mod flame;
 mod leak;
 pub mod page;
 mod pprof;
+mod python;
 pub mod read;
 mod sites;
 mod symbolize;
@@ -29,6 +31,7 @@ use std::ops::AddAssign;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
 pub use leak::{leak, LeakOptions};
+pub use python::{is_word, number as code_number, Code, Codes};
 pub use read::{Sampled, SampledStack};
 pub use symbolize::{symbolize, SymbolizeOptions};
 
@@ -132,7 +135,7 @@ pub struct Frame {
     pub line: u64,
 }
 
-/// A place in the code, in the call instruction: a return address less one.
+/// A place in the code, in the call instruction: a return address less one; 0 for a line of Python.
 #[derive(Debug, Clone, Serialize)]
 pub struct Place {
     pub address: u64,

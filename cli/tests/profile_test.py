@@ -116,6 +116,24 @@ def decode(path):
             "default": texts[one(whole, 14)], "comments": [texts[number] for number in numbers(whole.get(13, []))]}
 
 
+def marked_lines(path):
+    """Of a script: the line of each mark."""
+    lines = enumerate(pathlib.Path(path).read_text().splitlines(), 1)
+    return {line.split("  # ")[1]: number for number, line in lines if "  # " in line}
+
+
+def known_pythons():
+    """One of each version that the library knows."""
+    say = "import sys; print(sys.version_info[1], sys.executable)"
+    found = {}
+    for path in [shutil.which("python3", path=os.defpath), *pathlib.Path.home().glob(".pyenv/versions/3.*/bin/python3")]:
+        if path:
+            minor, executable = subprocess.run([path, "-c", say], capture_output=True, text=True).stdout.split()
+            if 9 <= int(minor) <= 13:
+                found.setdefault(minor, executable)
+    return list(found.values())
+
+
 class Planted:
     """The program, at its first stop."""
 
@@ -513,6 +531,57 @@ for line in sys.stdin:
             self.assertEqual(json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"], 0,
                              "sampling is off after Ctrl-C")
             self.assertIn("less than a second", self.run_tool("leak", pid, "--for", "0.5s", status=2))
+        finally:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+    def test_functions_of_python_are_named(self):
+        """Else a Python program's memory is all _PyEval_EvalFrameDefault's."""
+        directory = self.place / "päth €"
+        directory.mkdir(exist_ok=True)
+        script = shutil.copy(HERE / "profile" / "leaking.py", directory)
+        lines = marked_lines(script)
+        pythons = known_pythons()
+        if not pythons:
+            self.skipTest("no CPython 3.9 to 3.13")
+
+        def start(python, name, **options):
+            environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": str(INTERVAL), "HAKMEM_PROFILE_RATE": "0", "LC_ALL": "C.UTF-8",
+                           "HAKMEM_PROFILE_FILE": str(self.place / name), **options}
+            return subprocess.Popen([python, script, "2000"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        running = [start(python, f"python-{at}.txt") for at, python in enumerate(pythons)]
+        running.append(start(pythons[0], "python-off.txt", HAKMEM_PROFILE_PYTHON="0"))
+        self.assertEqual([process.wait(60) for process in running], [0] * len(running))
+        for at, python in enumerate(pythons):
+            found = json.loads(self.run_tool("flame", self.place / f"python-{at}.txt", "--json", "--metric", "alloc_space"))
+            sites = {site["line"]: site for site in found["sites"] if site["file"] == script}
+            for mark, function, allocated, block in [("LEAK", "request", 2000 * 3000, 3000), ("PARTS", "größe", 40 * 4000, 4000),
+                                                     ("CALLED BACK", "weigh", 500 * 2250, 2250)]:
+                self.assertIn(lines[mark], sites, (python, mark))
+                site = sites[lines[mark]]
+                self.assertIn(function, site["function"], python)
+                self.assert_near(site["allocated"]["bytes"], allocated, block, f"{mark} in {python}")
+            callers = [frame["function"] for frame in sites[lines["CALLED BACK"]]["callers"]]
+            self.assertEqual([name for name in callers if name in ("serve", "<module>")], ["serve", "<module>"], python)
+            folded = self.place / "python.folded"
+            self.run_tool("flame", self.place / f"python-{at}.txt", "-o", folded, "--metric", "alloc_space")
+            self.assertRegex(folded.read_text(), r"(?m);<module>;serve;(Service\.)?request;[^;]", "what C does is below")
+            self.assertNotIn(";_PyEval_EvalFrameDefault;", folded.read_text())
+        self.assertNotIn("leaking.py", self.run_tool("flame", self.place / "python-off.txt", "--metric", "alloc_space"))
+
+    def test_a_leak_of_python_is_named_while_it_runs(self):
+        """Else whoever runs a service in Python must restart it with another tool."""
+        pythons, script = known_pythons(), HERE / "profile" / "leaking.py"
+        if not pythons:
+            self.skipTest("no CPython 3.9 to 3.13")
+        process = subprocess.Popen([pythons[0], script, "10"], env={**os.environ, "LD_PRELOAD": self.library},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            text = self.run_tool("leak", process.pid, "--for", "2s", "--bytes", "4K")
+            first = next(line for line in text.splitlines() if ".py:" in line)
+            self.assertRegex(first, rf"request at leaking\.py:{marked_lines(script)['LEAK']}$", text)
         finally:
             process.stdin.close()
             process.wait()

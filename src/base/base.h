@@ -152,12 +152,14 @@ HAK_INLINE size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 /* ---- registers, by the numbers that DWARF gives them ---- CALLEE_SAVED are the registers that a function must
  * restore, and last the one with its return address. SIGNAL_RETURN_CODE is the code that a signal handler returns to
  * where no unwind table describes it (0: one always does). The interrupted registers, then stack pointer and address,
- * are SIGNAL_FRAME_BYTES above the stack pointer there. ARGUMENT_n is the register in which a function gets its n-th
+ * are SIGNAL_FRAME_BYTES above the stack pointer there. REGISTER_FRAME is the frame pointer: where the caller's was saved, and
+ * then the return address. ARGUMENT_n is the register in which a function gets its n-th
  * argument. */
 #if defined(__x86_64__)
-enum { REGISTERS = 17, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
-/* The frame pointer, and its place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0: nowhere. */
-enum { REGISTER_FRAME = 6, FRAME_AMONG_SAVED = 1, RETURN_WORDS = 1 };
+enum { REGISTERS = 17, REGISTER_FRAME = 6, REGISTER_STACK = 7, REGISTER_RETURN = 16, SIGNAL_FRAME_BYTES = 0 };
+/* The frame pointer's place in CALLEE_SAVED; how many words below the CFA a call leaves the return address, 0: nowhere. */
+enum { FRAME_AMONG_SAVED = 1, RETURN_WORDS = 1 };
+enum { CALL_BYTES = 7 };
 #define CALLEE_SAVED 3, 6, 12, 13, 14, 15, 16
 #define ARGUMENT_1 "rdi"
 #define ARGUMENT_2 "rsi"
@@ -175,9 +177,24 @@ HAK_INLINE uintptr_t registers_read(uintptr_t *registers) {
     return here;
 }
 HAK_INLINE uintptr_t code_address(uintptr_t x) { return x; } /* removes what the machine adds to a return address */
+/* Can these CALL_BYTES end with a call? E8 and a distance, or FF, whose operand's form fixes the length. */
+HAK_INLINE bool is_call(const uint8_t *code) {
+    static const uint8_t indirect[] = {2, 3, 4, 6, 7}; /* bytes */
+    bool found = code[CALL_BYTES - 5] == 0xe8;
+    for (unsigned i = 0; i < sizeof indirect; i++)
+        found |= code[CALL_BYTES - indirect[i]] == 0xff && (code[CALL_BYTES - indirect[i] + 1] & 0x38) == 0x10;
+    return found;
+}
 #elif defined(__aarch64__)
-enum { REGISTERS = 32, REGISTER_STACK = 31, REGISTER_RETURN = 30, SIGNAL_FRAME_BYTES = 128 + 176 + 8 };
-enum { REGISTER_FRAME = 29, FRAME_AMONG_SAVED = 10, RETURN_WORDS = 0 };
+enum {
+    REGISTERS = 32,
+    REGISTER_FRAME = 29,
+    REGISTER_STACK = 31,
+    REGISTER_RETURN = 30,
+    SIGNAL_FRAME_BYTES = 128 + 176 + 8
+};
+enum { FRAME_AMONG_SAVED = 10, RETURN_WORDS = 0 };
+enum { CALL_BYTES = 4 };
 #define CALLEE_SAVED 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
 #define ARGUMENT_1 "x0"
 #define ARGUMENT_2 "x1"
@@ -197,6 +214,11 @@ HAK_INLINE uintptr_t code_address(uintptr_t x) { /* removes the signature of a p
     register uintptr_t link __asm__("x30") = x;
     __asm__("hint #7" : "+r"(link));
     return link;
+}
+HAK_INLINE bool is_call(const uint8_t *code) { /* bl, or blr */
+    uint32_t instruction =
+        (uint32_t)code[0] | (uint32_t)code[1] << 8 | (uint32_t)code[2] << 16 | (uint32_t)code[3] << 24;
+    return instruction >> 26 == 0x25 || (instruction & 0xfffffc1f) == 0xd63f0000;
 }
 #else
 #error "HAKMEM is for x86-64 and aarch64"

@@ -53,6 +53,7 @@ X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead 
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum of samples in each thread per second; when it is reached, samples are taken less often and each counts for more; 0 for none") \
+X(PROFILE_PYTHON,  NUMBER, LIVE,  1, 0, 1, "", "0 leaves Python's functions out of the heap profile's stacks") \
 X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
 X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \

@@ -99,6 +99,7 @@ uint32_t os_thread(void);    /* the kernel's number of this thread */
 uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
+bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
 /* What is loaded as one: the program, a library. */
 struct os_module {
     uintptr_t begin, end;        /* addresses: of all of it, or of a part where others may lie between */

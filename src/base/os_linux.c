@@ -426,24 +426,28 @@ uint64_t os_random(void) {
     return x ^ x >> 31;
 }
 
+static bool page_readable_now(uintptr_t page) { return can_read(page << PROBE_SHIFT); }
+
 static bool page_readable(uintptr_t page) {
     _Atomic uintptr_t *place = &os_state.readable[page % READABLE_PAGES];
     if (load_relaxed(place) == page)
         return true;
-    bool readable = can_read(page << PROBE_SHIFT);
+    bool readable = page_readable_now(page);
     if (readable)
         store_relaxed(place, page);
     return readable;
 }
 
-bool os_readable(uintptr_t address, size_t bytes) {
+static bool pages_readable(uintptr_t address, size_t bytes, bool (*readable)(uintptr_t page)) {
     if (address + bytes < address || address >> PROBE_SHIFT == 0)
         return false;
     for (uintptr_t page = address >> PROBE_SHIFT; page <= (address + bytes - 1) >> PROBE_SHIFT; page++)
-        if (!page_readable(page))
+        if (!readable(page))
             return false;
     return true;
 }
+bool os_readable(uintptr_t address, size_t bytes) { return pages_readable(address, bytes, page_readable); }
+bool os_readable_now(uintptr_t address, size_t bytes) { return pages_readable(address, bytes, page_readable_now); }
 
 const char *os_program(char *buffer, size_t bytes) {
     long length = -1;

@@ -8,6 +8,7 @@
 #include "learn/tunables.h"
 #include "presence.h"
 #include "observe/profile.h"
+#include "observe/python.h"
 #include "ring.h"
 #include "secure/secure_block.h"
 #include "secure/secure_span.h"
@@ -36,9 +37,10 @@ F(profile, wanted_bytes) F(profile, dropped) F(profile, mark) F(profile, stacks)
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
 F(profile_sample, stack) F(profile_sample, birth_ms) \
 F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) F(profile_stack, lifetimes) F(profile_stack, callers) \
-F(profile_total, estimated_bytes) F(profile_total, estimated_objects)
+F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
+F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -50,7 +52,7 @@ C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
-C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS)
+C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PYTHON_CODES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
@@ -84,6 +86,7 @@ static const struct inspect_place places[] = {
     {"tunables", &hak_tunables},
     {"tunable_ranges", tunable_ranges},
     {"profile", &hak_profile},
+    {"python", &hak_python},
     {"span_table", &span_table_made},
 };
 // clang-format on

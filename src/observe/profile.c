@@ -3,6 +3,7 @@
 #include "observe/profile.h"
 #include "base/os.h"
 #include "observe/probes.h"
+#include "observe/python.h"
 #include "observe/stack.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ struct profile hak_profile;
 
 static size_t table_bytes(void) {
     return round_up(PROFILE_STACKS * sizeof(struct profile_stack) + PROFILE_SAMPLES * sizeof(struct profile_sample) +
-                        INDEX_PLACES * sizeof(uint32_t),
+                        INDEX_PLACES * sizeof(uint32_t) + PYTHON_TABLE_BYTES,
                     os_page_bytes());
 }
 
@@ -43,6 +44,8 @@ static struct profile_stack *tables(void) {
     struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);
     store_relaxed(&hak_profile.samples, samples);
     store_relaxed(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES));
+    store_relaxed(&hak_python.codes,
+                  (struct python_code *)(void *)(load_relaxed(&hak_profile.index) + INDEX_PLACES));
     uint32_t none = 0;
     rmw_cas(&hak_profile.stacks_used, &none, 1);
     store_release(&hak_profile.stacks, stacks);
@@ -184,6 +187,17 @@ static void mark_add(struct profile_stack *s, uint64_t bytes) {
     rmw_add(&hak_profile.mark, 1);
 }
 
+/* The calls that led here; behind them the words of Python's frames (python.h). These are found first, so that deep calls
+ * in C leave room for them. */
+static unsigned capture(uintptr_t *callers) {
+    unsigned frames = option(OPT_PROFILE_PYTHON) ? python_capture(callers, PYTHON_FRAMES) : 0;
+    uintptr_t *last = callers + PROFILE_CALLERS - frames;
+    memmove(last, callers, frames * sizeof *callers);
+    unsigned calls = stack_capture(callers, PROFILE_CALLERS - frames);
+    memmove(callers + calls, last, frames * sizeof *callers);
+    return calls + frames;
+}
+
 bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers) {
     struct profile_stack *stacks = tables();
     struct profile_sample *sample = stacks != NULL ? profile_claim((uintptr_t)p) : NULL;
@@ -191,7 +205,7 @@ bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers)
         rmw_add(&hak_profile.dropped, 1);
         return false;
     }
-    unsigned depth = stack_capture(callers, PROFILE_CALLERS);
+    unsigned depth = capture(callers);
     sample->bytes = bytes;
     sample->estimated_bytes = (uint64_t)((double)bytes / chance + 0.5);
     sample->estimated_objects = (uint64_t)(SCALE / chance + 0.5);

@@ -44,7 +44,7 @@ struct profile_stack {
     _Atomic uint64_t kept_mark, kept_bytes, kept_objects;
     /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
     _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
-    uintptr_t callers[PROFILE_CALLERS]; /* innermost first */
+    uintptr_t callers[PROFILE_CALLERS]; /* innermost first; then words of Python's frames, likewise */
 };
 
 struct profile_sample {

@@ -6,13 +6,16 @@
  *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
  *  3. "peak OBJECTS BYTES" after a stack's line: what was live of it when the program held most.
- *  4. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
+ *  4. "python NUMBER MINOR LINE NAME FILE LINES" for each code that words of Python's frames lead to (python.h): the version is
+ *     3.MINOR; in hexadecimal digits what it is called, its file, and its table of lines.
+ *  5. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
  *
  * For any thread at any time. Others may go on meanwhile, so the figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
 #include "base/os.h"
 #include "observe/profile.h"
+#include "observe/python.h"
 #include "base/scratch.h"
 #include "base/text.h"
 
@@ -29,6 +32,26 @@ static void put_stack(struct text *t, const struct profile_stack *s) {
         text_format(t, " %x", s->callers[i]);
     struct profile_held peak = profile_at_mark(s);
     text_format(t, "\npeak %u %u\n", peak.objects, peak.bytes);
+}
+
+static void put_digits(struct text *t, const char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char digits[2] = {"0123456789abcdef"[(uint8_t)bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]};
+        text_put(t, digits, 2);
+    }
+}
+
+static void put_code(struct text *t, uint64_t number, const struct python_code *code) {
+    const char *at = load_acquire(&code->text);
+    if (at == NULL)
+        return;
+    text_format(t, "python %u %u %u ", number, (uint64_t)load_relaxed(&hak_python.minor), (uint64_t)code->first_line);
+    put_digits(t, at, code->name_bytes);
+    text_string(t, " ");
+    put_digits(t, at += code->name_bytes, code->file_bytes);
+    text_string(t, " ");
+    put_digits(t, at + code->file_bytes, code->lines_bytes);
+    text_string(t, "\n");
 }
 
 bool profile_write(const char *pattern) {
@@ -49,6 +72,9 @@ bool profile_write(const char *pattern) {
     for (uint32_t i = 0; i < used && i < PROFILE_STACKS; i++)
         if (load_relaxed(&stacks[i].allocated.samples) != 0)
             put_stack(&t, &stacks[i]);
+    const struct python_code *codes = load_relaxed(&hak_python.codes);
+    for (uint32_t i = 0; stacks != NULL && i < PYTHON_CODES; i++)
+        put_code(&t, i, &codes[i]);
     text_string(&t, "maps\n");
     text_flush(&t);
     os_copy_file(fd, "/proc/self/maps", scratch, SCRATCH_BYTES);

@@ -3,8 +3,9 @@
  *  1. A frame is the place where a function continues, and the registers it has then. cfi.h's row for the place leads
  *     to the caller's frame.
  *  2. Packed rows are cached by place, so that a frame usually costs one lookup and a few loads.
- *  3. A walk ends where no row is known for the code, where the row says that there is no caller, and where the stack
- *     does not go up. Before an address is read, the kernel is asked whether it can be read.
+ *  3. Code without a row may have a frame pointer, which is believed if it leads to a call.
+ *  4. A walk ends where neither leads on, where the row says that there is no caller, and where the stack does not go
+ *     up. Before an address is read, the kernel is asked whether it can be read.
  *
  * All threads share the cache by relaxed loads and stores: an entry of which two threads wrote one half each does not
  * match its key. The key includes the module's identity, because a library may be loaded where another one was. */
@@ -13,7 +14,7 @@
 
 #include "observe/cfi.h"
 
-enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12 };
+enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12, FRAME_BYTES_MAX = 1 << 20 };
 
 struct frame {
     uintptr_t code; /* where it continues */
@@ -141,13 +142,35 @@ static bool step_signal(struct frame *f) {
     /* LCOV_EXCL_STOP */
 }
 
+HAK_STRAY static bool follows_call(uintptr_t code) {
+    return code > CALL_BYTES && os_readable_now(code - CALL_BYTES, CALL_BYTES) &&
+           is_call((const uint8_t *)(code - CALL_BYTES));
+}
+
+/* Steps by the frame pointer, which just-in-time compilers keep, if the stack looks like one that has it: not far above the
+ * stack pointer lies an address that follows a call. */
+HAK_NOINLINE static bool step_by_pointer(struct frame *f) {
+    uintptr_t at = f->registers[REGISTER_FRAME], pointer, code;
+    if (at - f->registers[REGISTER_STACK] > FRAME_BYTES_MAX || !cfi_load(at, &pointer) ||
+        !cfi_load(at + sizeof pointer, &code) || !follows_call(code_address(code)))
+        return false;
+    f->registers[REGISTER_FRAME] = pointer;
+    f->registers[REGISTER_STACK] = at + 2 * sizeof pointer;
+    f->code = code_address(code);
+    f->is_interrupted = false;
+    return true;
+}
+
+/* Steps from code that no table describes. */
+static bool step_without_row(struct frame *f) { return step_signal(f) || step_by_pointer(f); }
+
 /* Steps to the caller. */
 static bool step(struct frame *f) {
     uintptr_t place = f->is_interrupted ? f->code : f->code - 1; /* a call may be its function's last instruction */
     if (place - f->module.begin >= f->module.end - f->module.begin) {
         if (!os_find_module(place, &f->module)) {
             f->module.end = f->module.begin;
-            return step_signal(f);
+            return step_without_row(f);
         }
     }
     union cfi_packed packed;
@@ -156,7 +179,7 @@ static bool step(struct frame *f) {
         return step_packed(f, &packed);
     struct cfi cfi;
     if (!cfi_find(&f->module, place, &cfi))
-        return step_signal(f);
+        return step_without_row(f);
     if (!cfi_pack(&cfi, &packed))
         return step_row(f, &cfi);
     cache_put(key, &packed);

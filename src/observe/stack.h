@@ -1,8 +1,8 @@
 /* The call stack of the calling thread, for sampled profiles and reports.
  *
  * Never allocates, never takes a lock; safe in malloc, in a signal handler and while libraries are loaded and unloaded.
- * Follows the unwind tables that every distribution builds into its programs, not frame pointers. Ends at the first code
- * without a table, such as that of a just-in-time compiler. glibc 2.35 and newer find all tables; elsewhere only those of the
+ * Follows the unwind tables that every distribution builds into its programs, and frame pointers through code without a table,
+ * such as that of a just-in-time compiler; ends where such code has none. glibc 2.35 and newer find all tables; elsewhere only those of the
  * program and of this library are known, so the stack ends at the first frame of another library. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_STACK_H

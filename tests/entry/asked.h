@@ -52,6 +52,12 @@ constexpr Asked kSymbols[] = {
     {"pthread_key_create", When::kAnyTime, "a thread's heap is given back at its end; glibc takes no lock for it"},
     {"pthread_key_delete", When::kAnyTime, "two first threads made a key; no lock"},
     {"pthread_setspecific", When::kAnyTime, "a thread's first malloc; may allocate, which the heap is ready for"},
+    {"pthread_self", When::kSamples, "computes: is the state that Python gives this thread's?"},
+    {"PyGILState_GetThisThreadState", When::kSamples, "Python's, if it is there: reads a thread-local variable"},
+    {"Py_Version", When::kLinker, "Python's, data"},
+    {"PyCode_Type", When::kLinker, "likewise"},
+    {"PyIter_Send", When::kLinker, "Python's: is never called, is there since 3.10"},
+    {"PyThreadState_GetFrame", When::kLinker, "likewise, since 3.9"},
     {"_dl_find_object", When::kSamples, "whose code an address is; made for signal handlers, without a lock"},
 
     {"pthread_create", When::kPurger, "where libc has no table to look its own one up in"},

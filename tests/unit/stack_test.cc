@@ -515,22 +515,64 @@ TEST(Stack, DamagedTables) {
     EXPECT_LE(without_tables, 1u) << "more than what a handler returns to, of an emulator's own";
 }
 
-/* Code made at run time, which no unwind table describes: the walk reaches it and ends. */
-TEST(Stack, CodeWithoutTablesEndsIt) {
+/* ---- code that no unwind table describes ---- */
+
+/* A function made at run time, which calls the one it is given. */
+class Made {
+  public:
+    explicit Made(std::initializer_list<uint32_t> code) {
+        memory_ = mmap(nullptr, 65536, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memcpy(memory_, code.begin(), code.size() * sizeof(uint32_t));
+        __builtin___clear_cache(static_cast<char *>(memory_), static_cast<char *>(memory_) + 64);
+    }
+    ~Made() { munmap(memory_, 65536); }
+    void operator()(stack_bottom called, uintptr_t frame_pointer = 0) const {
+        reinterpret_cast<void (*)(stack_bottom, uintptr_t)>(memory_)(called, frame_pointer);
+    }
+    bool has(uintptr_t address) const { return address - reinterpret_cast<uintptr_t>(memory_) < 65536; }
+
+  private:
+    void *memory_;
+};
+
 #if defined(__x86_64__)
-    const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push, mov, call *rdi, pop, ret */
+const Made kKeepsPointer{0xe5894855, 0xc35dd7ff};  /* push, mov, call *rdi, pop, ret */
+const Made kBreaksPointer{0xf5894855, 0xc35dd7ff}; /* moves the second argument there instead */
 #else
-    const uint32_t code[] = {0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd,
-                             0xd65f03c0}; /* stp, mov, blr x0, ldp, ret */
+/* stp, mov, blr x0, ldp, ret */
+const Made kKeepsPointer{0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd, 0xd65f03c0};
+const Made kBreaksPointer{0xa9bf7bfd, 0xaa0103fd, 0xd63f0000, 0xa8c17bfd, 0xd65f03c0};
 #endif
-    void *memory = mmap(nullptr, 65536, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    memcpy(memory, code, sizeof code);
-    __builtin___clear_cache(static_cast<char *>(memory), static_cast<char *>(memory) + sizeof code);
-    auto made = reinterpret_cast<void (*)(stack_bottom)>(memory);
-    const Seen &seen = expect_same_in(2, [&] { made(look); });
-    EXPECT_EQ(seen.n, 2u);
-    munmap(memory, 65536);
+
+TEST(Stack, CodeWithAFramePointer) {
+    static unsigned made;
+    made = 0;
+    seen_here = {};
+    shape_registers(3, [] { kKeepsPointer([] { shape_recursion(3, [] { kKeepsPointer(look); }); }); });
+    const Seen seen = seen_here;
+    shape_registers(3, [] { shape_recursion(3, look); });
+    EXPECT_GE(seen.n, seen_here.n + 2) << "it ended there";
+    for (unsigned i = 0; i < seen.n; i++)
+        made += kKeepsPointer.has(seen.mine[i]);
+    EXPECT_EQ(made, 2u);
+    EXPECT_EQ(seen.mine[seen.n - 1], seen_here.mine[seen_here.n - 1]) << "both end at the program's start";
+}
+
+/* A frame pointer that is none ends the walk. */
+TEST(Stack, CodeWithABrokenFramePointer) {
+    void *forbidden = mmap(nullptr, 3 * 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uintptr_t frame[4] = {0, 0, 0, 0};
+    auto page = reinterpret_cast<uintptr_t>(forbidden), here = reinterpret_cast<uintptr_t>(frame);
+    for (uintptr_t to : {uintptr_t{0}, uintptr_t{1}, uintptr_t{4096}, page, page + 65536, here + 8, UINTPTR_MAX}) {
+        frame[1] = to; /* the return address */
+        for (uintptr_t value : {uintptr_t{0}, uintptr_t{8}, page, page + 8, here, here + 1, here - 65536,
+                                here + (8u << 20), UINTPTR_MAX, UINTPTR_MAX - 7, uintptr_t{1} << 63}) {
+            seen_here = {};
+            kBreaksPointer(look, value);
+            EXPECT_EQ(seen_here.n, 2u) << std::hex << value << " with " << to;
+        }
+    }
+    munmap(forbidden, 3 * 65536);
 }
 
 } // namespace

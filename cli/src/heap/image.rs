@@ -232,11 +232,26 @@ impl Builder {
         ] {
             self.set(profile, field, value);
         }
+        let (python, codes) = (self.place("python", 64), self.place("codes", 8 * self.constant("sizeof python_code")));
+        let text = self.text("fa.py\u{1}");
+        self.set(python, "python.codes", codes);
+        self.set(python, "python.minor", 9);
+        for i in 0..8 {
+            let code = codes + i * self.constant("sizeof python_code");
+            for (field, value) in
+                [("text", text), ("name_bytes", 1), ("file_bytes", 4), ("lines_bytes", 1), ("first_line", 7)]
+            {
+                self.set(code, &format!("python_code.{field}"), value);
+            }
+        }
         for i in 0..40 {
             let (stack, sample) = (stacks + i * self.constant("sizeof profile_stack"), samples + i * 48);
             self.set(stack, "profile_stack.depth", 3);
             let total = stack + self.facts["profile_stack.allocated"].0;
             self.set(total, "profile_total.estimated_bytes", 1000);
+            let callers = stack + self.facts["profile_stack.callers"].0;
+            self.put(callers, &0x5555_0000_1234_u64.to_le_bytes());
+            self.put(callers + 8, &(3 << 62 | (i % 8) << 32 | 5_u64).to_le_bytes());
             self.set(sample, "profile_sample.address", BASE);
             self.set(sample, "profile_sample.bytes", 100);
             self.set(sample, "profile_sample.estimated_objects", 65536);

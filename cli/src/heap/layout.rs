@@ -244,7 +244,7 @@ facts! {
 }
 
 facts! {
-    /// The heap profile (src/observe/profile.h).
+    /// The heap profile (src/observe/profile.h, python.h).
     ProfileFacts {
         numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, mark = "profile.mark" upto 8, stacks_used = "profile.stacks_used" upto 8,
@@ -255,12 +255,16 @@ facts! {
             sample_birth = "profile_sample.birth_ms" upto 4, depth = "profile_stack.depth" upto 4,
             kept_mark = "profile_stack.kept_mark" upto 8, kept_bytes = "profile_stack.kept_bytes" upto 8,
             kept_objects = "profile_stack.kept_objects" upto 8,
-            total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8;
+            total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8,
+            codes = "python.codes" upto 8, minor = "python.minor" upto 4, code_text = "python_code.text" upto 8,
+            name_bytes = "python_code.name_bytes" upto 4, file_bytes = "python_code.file_bytes" upto 4,
+            lines_bytes = "python_code.lines_bytes" upto 4, first_line = "python_code.first_line" upto 4;
         arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
             lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8;
         constants: stack_size = "sizeof profile_stack" in 1..=4096, sample_size = "sizeof profile_sample" in 1..=4096,
             stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_SAMPLES_MIN" in 1..=4096,
-            callers_most = "PROFILE_CALLERS" in 1..=256, lifetimes_count = "PROFILE_LIFETIMES" in 1..=64;
+            callers_most = "PROFILE_CALLERS" in 1..=256, code_size = "sizeof python_code" in 1..=4096,
+            codes_most = "PYTHON_CODES" in 1..=1 << 16, lifetimes_count = "PROFILE_LIFETIMES" in 1..=64;
     }
 }
 
@@ -279,7 +283,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings tunable_table tunables tunable_ranges profile span_table
+    option_texts option_mid_rings tunable_table tunables tunable_ranges profile python span_table
 }
 
 #[derive(Debug)]

@@ -3,13 +3,16 @@
 
 use super::layout::{Field, ProfileFacts};
 use super::reader::Reader;
-use crate::profile::{Sampled, SampledStack, Totals};
+use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
+use std::collections::BTreeSet;
 
 /// Records read by one call.
 const CHUNK: u64 = 256;
 /// In the table of samples: eight times as many as now.
 const SAMPLES_MAX: u64 = 1 << 20;
+/// Of the texts of one Python function.
+const CODE_TEXT_MAX: usize = 64 << 10;
 
 fn totals(facts: &ProfileFacts, record: &[u8], at: Field) -> Totals {
     let total = at.slice(record);
@@ -56,10 +59,15 @@ pub struct Birth {
 const SAMPLES_MIN: usize = 30;
 
 impl Reader {
+    /// A number in a variable of the library.
+    fn number_in(&self, place: u64, field: Field) -> Result<u64> {
+        let bytes = self.remote.read_vec(place + field.at as u64, field.bytes)?;
+        Ok(Field { at: 0, bytes: field.bytes }.of(&bytes))
+    }
+
     /// A number in `struct profile`.
     fn profile_number(&self, field: Field) -> Result<u64> {
-        let bytes = self.remote.read_vec(self.layout.places.profile + field.at as u64, field.bytes)?;
-        Ok(Field { at: 0, bytes: field.bytes }.of(&bytes))
+        self.number_in(self.layout.places.profile, field)
     }
 
     /// Calls `look` with each record of a table.
@@ -113,6 +121,37 @@ impl Reader {
         Ok((live >= SAMPLES_MIN && (0.0..=1.0).contains(&share)).then_some(share))
     }
 
+    /// What is known of a Python function; None: nothing yet.
+    fn code(&self, minor: u64, record: &[u8]) -> Result<Option<Code>> {
+        let facts = &self.layout.profile;
+        let at = facts.code_text.of(record);
+        let lengths = [facts.name_bytes, facts.file_bytes, facts.lines_bytes].map(|field| field.of(record) as usize);
+        let bytes = lengths.iter().sum::<usize>();
+        if at == 0 || bytes > CODE_TEXT_MAX {
+            return Ok(None);
+        }
+        let mut name = self.remote.read_vec(at, bytes)?;
+        let mut file = name.split_off(lengths[0]);
+        let lines = file.split_off(lengths[1]);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let first_line = facts.first_line.of(record);
+        Ok(Some(Code { minor, first_line, name: text(name), file: text(file), lines }))
+    }
+
+    /// The Python functions in these stacks.
+    fn codes(&self, stacks: &[SampledStack]) -> Result<Codes> {
+        let (facts, place) = (&self.layout.profile, self.layout.places.python);
+        let (at, minor) = (self.number_in(place, facts.codes)?, self.number_in(place, facts.minor)?);
+        let words = stacks.iter().flat_map(|stack| &stack.callers).copied().filter(|&caller| is_word(caller));
+        let numbers: BTreeSet<u64> = words.map(code_number).filter(|&number| number < facts.codes_most).collect();
+        let mut codes = Codes::new();
+        for number in numbers {
+            let record = self.remote.read_vec(at.wrapping_add(number * facts.code_size), facts.code_size as usize)?;
+            codes.extend(self.code(minor, &record)?.map(|code| (number, code)));
+        }
+        Ok(codes)
+    }
+
     /// What was sampled so far.
     pub fn samples(&self) -> Result<Sampled> {
         let facts = &self.layout.profile;
@@ -132,6 +171,7 @@ impl Reader {
         Ok(Sampled {
             interval,
             dropped: self.profile_number(facts.dropped)?,
+            codes: self.codes(&stacks)?,
             stacks,
             areas: self.remote.mappings(false)?,
         })

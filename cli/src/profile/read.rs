@@ -2,9 +2,11 @@
 //! (HAKMEM_PROFILE_FILE).
 //!
 //! That text has a line for each stack: what was allocated (objects in 1 / 65536, bytes), what was freed, how many samples
-//! lived how long, and the return addresses; behind it one for what was live at the peak; then the process's mappings. So the program needs to know no names.
+//! lived how long, and the return addresses; behind it one for what was live at the peak; then
+//! what Python's frames are called, and the process's mappings. So the program needs to know no names.
 // SPDX-License-Identifier: MIT
 
+use super::python::{self, Code, Codes};
 use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
 use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
@@ -32,6 +34,8 @@ pub struct Sampled {
     /// Samples that found no place in the tables.
     pub dropped: u64,
     pub stacks: Vec<SampledStack>,
+    /// Of Python's frames.
+    pub codes: Codes,
     pub areas: Vec<Area>,
 }
 
@@ -46,7 +50,7 @@ pub struct SampledStack {
     pub peak: Totals,
     /// Samples that lived less than 1, 2, 4, … ms.
     pub lifetimes: Vec<u64>,
-    /// Return addresses, the inmost first.
+    /// Return addresses, the inmost first; then words of Python's frames, likewise.
     pub callers: Vec<u64>,
 }
 
@@ -100,7 +104,14 @@ fn profile_of(sampled: Sampled) -> Profile {
     }
     let mut known = HashMap::new();
     for stack in sampled.stacks {
-        let mut place = |caller: &u64| {
+        let mut place = |&caller: &u64| {
+            if python::is_word(caller) {
+                return *known.entry(caller).or_insert_with(|| {
+                    let frames = vec![python::frame(caller, &sampled.codes)];
+                    profile.places.push(Place { address: caller, module: None, frames });
+                    profile.places.len() - 1
+                });
+            }
             let address = caller.saturating_sub(1);
             *known.entry(address).or_insert_with(|| {
                 let module = profile.modules.iter().position(|one| (one.start..one.end).contains(&address));
@@ -173,6 +184,7 @@ pub fn stacks_of(pid: Pid, sampled: Sampled, directories: &[PathBuf]) -> Profile
     profile.command = proc::name(pid);
     profile.time_ns = now_ns(SystemTime::now());
     let mut profile = named(profile, pid, directories);
+    python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     profile
 }
@@ -209,6 +221,22 @@ fn stack_of(line: &str) -> Option<SampledStack> {
     Some(SampledStack { number: 0, allocated, freed, peak: Totals::default(), lifetimes, callers })
 }
 
+fn from_digits(text: &str) -> Option<Vec<u8>> {
+    let pair = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
+}
+
+/// A line "python NUMBER MINOR LINE NAME FILE LINES".
+fn code_of(line: &str) -> Option<(u64, Code)> {
+    let mut words = line.split(' ');
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (place, minor, first_line) = (number()?, number()?, number()?);
+    let mut bytes = || from_digits(words.next()?);
+    let (name, file, lines) = (bytes()?, bytes()?, bytes()?);
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Some((place, Code { minor, first_line, name: text(name), file: text(file), lines }))
+}
+
 /// "OBJECTS BYTES"
 fn totals_of(text: &str) -> Option<Totals> {
     let (objects, bytes) = text.split_once(' ')?;
@@ -233,6 +261,9 @@ fn parse(text: &str) -> Result<Profile> {
                 let last = sampled.stacks.last_mut().zip(totals_of(value));
                 let (stack, peak) = last.with_context(|| format!("is damaged: {line}"))?;
                 stack.peak = peak;
+            }
+            "python" => {
+                sampled.codes.extend(Some(code_of(value).with_context(|| format!("is damaged: {line}"))?));
             }
             _ => {} // a later version's, or of a command's name with line breaks
         }
@@ -262,6 +293,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
     profile.time_ns = now_ns(written);
     symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
+    python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     sites::join_equal(&mut profile);
     drop_unused(&mut profile);
@@ -275,9 +307,10 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Frame;
 
     const TEXT: &str = "hakmem profile 1\ncommand a b\npid 7\ninterval 1000\ndropped 2\n\
-        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021\npeak 131072 2500\nstack 0 0 65536 10 0\nmaps\n\
+        stack 196608 3000 131072 1000 1,0,3 0x1011 0x2021 0xc000000500000001\npeak 131072 2500\nstack 0 0 65536 10 0\npython 5 9 40 66 2f61 0003\nmaps\n\
         1000-2000 r-xp 00000400 08:01 5                  /nowhere/program\n\
         2000-3000 rw-p 00000000 08:01 5                  /nowhere/program\n\
         7000-8000 r-xp 00000000 00:00 0                  [vdso]\n";
@@ -299,8 +332,10 @@ mod tests {
         assert_eq!((place.address, place.module), (0x1010, Some(0)));
         assert_eq!(profile.unnamed(place).function, "program+0x410");
         assert_eq!(profile.unnamed(&profile.places[stack.places[1]]).function, "0x2020");
+        let python = Frame { function: "f".into(), file: "/a".into(), line: 43 };
+        assert_eq!(profile.places[stack.places[2]].frames, [python]);
         drop_unused(&mut profile);
-        assert_eq!((profile.modules.len(), profile.places.len()), (1, 2));
+        assert_eq!((profile.modules.len(), profile.places.len()), (1, 3));
         assert_eq!(profile.places[profile.stacks[0].places[0]].address, 0x1010);
     }
 
@@ -312,6 +347,7 @@ mod tests {
             ("profile 1\n", "profile 2\n"),
             ("\nmaps\n", "\n"),
             ("131072 2500", "1"),
+            (" 2f61 ", " 2f6 "),
         ] {
             assert!(parse(&TEXT.replacen(from, to, 1)).is_err(), "{from} to {to}");
         }
@@ -323,6 +359,7 @@ mod tests {
     fn any_text_is_a_profile_or_none() {
         hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
+            python::merge(&mut profile);
             sites::cut_allocator(&mut profile);
             sites::join_equal(&mut profile);
             drop_unused(&mut profile);

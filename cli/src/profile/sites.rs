@@ -1,10 +1,10 @@
 //! Sums by site: the innermost line of the program that is not the allocator's, a wrapper's of malloc, or a standard
-//! container's.
+//! container's. Below a line of Python, calls in C count only if they are an extension's whose lines are known.
 //!
 //! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
 // SPDX-License-Identifier: MIT
 
-use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Profile, Stack, Totals};
+use super::{add_lifetimes, python, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -35,14 +35,16 @@ impl Site {
     }
 }
 
-/// A function that stands between the program and the allocator, in the standard libraries of C++ and Rust.
+/// A function that stands between the program and the allocator, in the standard libraries of C++, Rust and Python.
 fn is_container(frame: &Frame) -> bool {
     const NAMES: [&str; 8] =
         ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
     const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
     // A template's name may begin with its return type: "void std::vector<int>::push_back(…)".
     let name = frame.function.strip_prefix("void ").unwrap_or(&frame.function);
-    NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+    let of_python = frame.file.starts_with("<frozen ")
+        || (frame.file.contains("/lib/python3") && frame.file.ends_with(".py") && !frame.file.contains("-packages/"));
+    of_python || NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
 }
 
 /// A function whose name says that it hands on what malloc gave it: xmalloc, sqlite3Malloc, g_malloc0, PyMem_RawMalloc.
@@ -55,12 +57,31 @@ fn is_wrapper(frame: &Frame) -> bool {
 /// Wrappers are that near the top.
 const WRAPPERS_MAX: usize = 6;
 
-/// Which frame of a stack is the site.
-fn site_of(frames: &[Frame]) -> usize {
+/// Which frame of a stack is the site, of those that can be.
+fn site_of(frames: &[Frame], can_be: &[bool]) -> usize {
     let top = frames.len().min(WRAPPERS_MAX);
     let first = frames[..top].iter().rposition(is_wrapper).map_or(0, |at| at + 1);
-    let found = frames.iter().skip(first).position(|frame| !is_container(frame)).map(|at| at + first);
-    found.unwrap_or(0)
+    let found = (first..frames.len()).find(|&at| can_be[at] && !is_container(&frames[at]));
+    found.or_else(|| can_be.iter().position(|&can| can)).unwrap_or(0)
+}
+
+/// Python's own calls in C.
+fn is_interpreter(module: &Module) -> bool {
+    let name = module.name();
+    name.starts_with("libpython") || name.starts_with("python") || module.path.contains("/lib-dynload/")
+}
+
+/// Which of the stack's frames can be its site: all; or lines of Python, and of the extension that these call.
+fn can_be_site(profile: &Profile, stack: &Stack) -> Vec<bool> {
+    let places = || stack.places.iter().map(|&number| &profile.places[number]);
+    let first = places().position(python::is_place);
+    let can_be = |(at, place): (usize, &Place)| {
+        let has_line = place.frames.iter().any(|frame| frame.line > 0);
+        let is_extension = has_line && !profile.module(place).is_some_and(is_interpreter);
+        let can_be = first.is_none_or(|first| python::is_place(place) || (at < first && is_extension));
+        vec![can_be; place.frames.len().max(1)]
+    };
+    places().enumerate().flat_map(can_be).collect()
 }
 
 /// What calls main and the first function of a thread: the same for every stack.
@@ -146,7 +167,7 @@ pub fn join_equal(profile: &mut Profile) {
 /// The line that a stack counts for, its module, and its callers, the nearest first.
 pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Frame>) {
     let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
-    let at = site_of(&frames);
+    let at = site_of(&frames, &can_be_site(profile, stack));
     let none = || Frame { function: "(no call stack)".into(), file: String::new(), line: 0 };
     let frame = frames.get(at).cloned().unwrap_or_else(none);
     let callers = frames.into_iter().skip(at + 1).take_while(|frame| !is_start(frame)).collect();
@@ -229,7 +250,7 @@ mod tests {
     fn the_site_is_the_programs_own_line() {
         let site = |names: &[&str]| {
             let frame = |name: &&str| Frame { function: name.to_string(), file: String::new(), line: 1 };
-            site_of(&names.iter().map(frame).collect::<Vec<_>>())
+            site_of(&names.iter().map(frame).collect::<Vec<_>>(), &vec![true; names.len()])
         };
         assert_eq!(site(&["work", "main"]), 0);
         assert_eq!(site(&["std::vector<int>::reserve(unsigned long)", "work", "main"]), 1);
@@ -239,5 +260,28 @@ mod tests {
         assert_eq!(site(&["test_malloc_speed", "main"]), 0);
         assert_eq!(site(&["xmalloc"]), 0, "there is nothing else");
         assert_eq!(site(&[]), 0);
+    }
+
+    #[test]
+    fn the_site_is_a_line_of_python() {
+        let place = |(module, function, file, line): (Option<usize>, &str, &str, u64)| Place {
+            address: module.map_or(0, |_| 9),
+            module,
+            frames: vec![Frame { function: function.into(), file: file.into(), line }],
+        };
+        let module = |path: &str| Module { path: path.into(), ..Module::default() };
+        let modules = ["/usr/lib/libpython3.12.so.1.0", "/x/_json.so", "/lib/libc.so.6"].map(module).to_vec();
+        let site = |places: &[(Option<usize>, &str, &str, u64)]| {
+            let none = Totals::default();
+            let stack = Stack { places: (0..places.len()).collect(), live: none, peak: none, lifetimes: Vec::new() };
+            let places = places.iter().map(|&one| place(one)).collect();
+            super::site(&Profile { modules: modules.clone(), places, ..Profile::default() }, &stack).0.function
+        };
+        let (c, library, own) = ((Some(0), "list_append", "l.c", 5), "/usr/lib/python3.12/json/a.py", "/app/a.py");
+        assert_eq!(site(&[c, (None, "dumps", library, 8), (None, "work", own, 3)]), "work");
+        assert_eq!(site(&[c, (None, "dumps", library, 8), (Some(2), "main", "m.c", 3)]), "dumps");
+        assert_eq!(site(&[(Some(1), "scan", "s.c", 7), (None, "work", own, 3)]), "scan", "an extension's line");
+        assert_eq!(site(&[(Some(1), "scan", "", 0), (None, "work", own, 3)]), "work", "its line is not known");
+        assert_eq!(site(&[(None, "go", "/usr/lib/python3/dist-packages/a.py", 3), (None, "work", own, 3)]), "go");
     }
 }

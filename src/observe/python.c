@@ -1,0 +1,281 @@
+/* See python.h. The offsets are those of CPython's own headers. */
+/* SPDX-License-Identifier: MIT */
+#include "observe/python.h"
+#include "base/os.h"
+
+#include <pthread.h>
+
+struct python hak_python;
+
+/* The interpreter's, if there is one. The first is part of its stable interface: it reads a thread-local variable. */
+extern void *PyGILState_GetThisThreadState(void) HAK_WEAK;
+extern const unsigned long Py_Version HAK_WEAK; /* since 3.11 */
+extern char PyIter_Send[] HAK_WEAK;             /* since 3.10 */
+extern char PyThreadState_GetFrame[] HAK_WEAK;  /* since 3.9 */
+extern char PyCode_Type[] HAK_WEAK;
+
+/* Where what is found, in bytes from the beginning. */
+struct layout {
+    uint8_t minor;
+    uint8_t thread_id, frame;        /* of a thread's state */
+    uint8_t by_way;                  /* 0: `frame` is the innermost frame; else 1 + where that is in what it leads to */
+    uint8_t code, previous, reached; /* of a frame */
+    uint8_t is_entry;                /* of a frame, a flag; 0: has none */
+    uint8_t owner;                   /* of a frame, a byte; 0: has none */
+    uint8_t name, file, lines, first_line; /* of a code */
+    uint8_t instructions; /* of a code: `reached` points into them; 0: it is a number of `unit` bytes */
+    uint8_t unit;
+    uint8_t narrow, wide; /* of a string: its characters, if they are ASCII, and else */
+};
+static const struct layout layouts[] = {
+    {.minor = 9,
+     .thread_id = 176,
+     .frame = 24,
+     .code = 32,
+     .previous = 24,
+     .reached = 104,
+     .name = 112,
+     .file = 104,
+     .lines = 120,
+     .first_line = 40,
+     .unit = 1,
+     .narrow = 48,
+     .wide = 72},
+    {.minor = 10,
+     .thread_id = 176,
+     .frame = 24,
+     .code = 32,
+     .previous = 24,
+     .reached = 96,
+     .name = 112,
+     .file = 104,
+     .lines = 120,
+     .first_line = 40,
+     .unit = 2,
+     .narrow = 48,
+     .wide = 72},
+    {.minor = 11,
+     .thread_id = 152,
+     .frame = 56,
+     .by_way = 1 + 8,
+     .code = 32,
+     .previous = 48,
+     .reached = 56,
+     .is_entry = 68,
+     .name = 128,
+     .file = 112,
+     .lines = 136,
+     .first_line = 72,
+     .instructions = 184,
+     .narrow = 48,
+     .wide = 72},
+    {.minor = 12,
+     .thread_id = 136,
+     .frame = 56,
+     .by_way = 1 + 0,
+     .code = 0,
+     .previous = 8,
+     .reached = 56,
+     .owner = 70,
+     .name = 128,
+     .file = 112,
+     .lines = 136,
+     .first_line = 68,
+     .instructions = 192,
+     .narrow = 40,
+     .wide = 56},
+    {.minor = 13,
+     .thread_id = 152,
+     .frame = 72,
+     .code = 0,
+     .previous = 8,
+     .reached = 56,
+     .owner = 70,
+     .name = 128,
+     .file = 112,
+     .lines = 136,
+     .first_line = 68,
+     .instructions = 200,
+     .narrow = 40,
+     .wide = 56},
+};
+enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame of no code, where C called */
+enum { OBJECT_TYPE = 8, OBJECT_LENGTH = 16, STRING_STATE = 32, BYTES_DATA = 32 };
+enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* as far as they are read */
+enum { STRING_ASCII = 0x40, STRING_COMPACT = 0x20, STRING_KIND_SHIFT = 2, STRING_KIND = 7 };
+enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, PROBES = 32, PAGE_SHIFT = 12 };
+
+/* NULL: there is no interpreter, or one that we do not know. */
+static const struct layout *layout_here(void) {
+    unsigned minor = &Py_Version != NULL              ? (Py_Version >> 16) & 255
+                     : PyIter_Send != NULL            ? 10
+                     : PyThreadState_GetFrame != NULL ? 9
+                                                      : 0;
+    if (&Py_Version != NULL && Py_Version >> 24 != 3)
+        return NULL;
+    for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (layouts[i].minor == minor)
+            return &layouts[i];
+    return NULL;
+}
+
+/* ---- memory of the interpreter ---- */
+
+/* Asks the kernel unless the place is on the page that was asked for last (0: none was). */
+static bool reach(uintptr_t *page, uintptr_t at, size_t bytes) {
+    uintptr_t last = (at + bytes - 1) >> PAGE_SHIFT;
+    if (*page != 0 && at >> PAGE_SHIFT == *page && last == *page)
+        return true;
+    if (at % sizeof at != 0 || !os_readable_now(at, bytes))
+        return false;
+    *page = last;
+    return true;
+}
+
+HAK_STRAY static uintptr_t word_at(uintptr_t at) { return *(const volatile uintptr_t *)at; }
+HAK_STRAY static uint32_t number_at(uintptr_t at) { return *(const volatile uint32_t *)at; }
+HAK_STRAY static uint8_t byte_at(uintptr_t at) { return *(const volatile uint8_t *)at; }
+
+/* ---- what is copied of a code ---- */
+
+struct string {
+    uintptr_t at;
+    size_t length;  /* in characters */
+    unsigned width; /* bytes of a character */
+    bool is_ascii;
+};
+
+/* Empty if the string is none that we know. */
+static struct string string_at(const struct layout *l, uintptr_t object, size_t most) {
+    uintptr_t page = 0;
+    struct string none = {0}, s;
+    if (!reach(&page, object, STRING_BYTES))
+        return none;
+    uint32_t state = number_at(object + STRING_STATE);
+    s.width = state >> STRING_KIND_SHIFT & STRING_KIND;
+    s.is_ascii = state & STRING_ASCII;
+    s.length = min_size(word_at(object + OBJECT_LENGTH), most);
+    s.at = object + (s.is_ascii ? l->narrow : l->wide);
+    bool is_known = (state & STRING_COMPACT) && (s.width == 1 || s.width == 2 || s.width == 4);
+    return is_known && reach(&page, s.at, s.length * s.width) ? s : none;
+}
+
+static size_t string_bytes_most(struct string s) {
+    return s.length * (s.is_ascii ? 1 : s.width == 4 ? 4 : s.width + 1);
+}
+
+HAK_STRAY static uint32_t character(struct string s, size_t i) {
+    return s.width == 1   ? byte_at(s.at + i)
+           : s.width == 2 ? *(const volatile uint16_t *)(s.at + 2 * i)
+                          : number_at(s.at + 4 * i);
+}
+
+/* Writes the string as UTF-8. Returns how many bytes. */
+static size_t string_copy(char *to, struct string s) {
+    static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t used = 0;
+    for (size_t i = 0; i < s.length; i++) {
+        uint32_t c = character(s, i);
+        unsigned bytes = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        to[used] = (char)(first[bytes] | (bytes == 1 ? c : c >> (6 * (bytes - 1))));
+        for (unsigned b = 1; b < bytes; b++)
+            to[used + b] = (char)(0x80 | (c >> (6 * (bytes - 1 - b)) & 0x3f));
+        used += bytes;
+    }
+    return used;
+}
+
+/* Copies what the command needs. Nothing, if there is no room left. */
+static void learn(struct python_code *known, const struct layout *l, uintptr_t code) {
+    uintptr_t page = 0, bytes = word_at(code + l->lines);
+    struct string name = string_at(l, word_at(code + l->name), NAME_MAX_LENGTH);
+    struct string file = string_at(l, word_at(code + l->file), FILE_MAX_LENGTH);
+    struct string lines = {.width = 1};
+    if (reach(&page, bytes, BYTES_DATA)) {
+        lines.at = bytes + BYTES_DATA;
+        lines.length = min_size(word_at(bytes + OBJECT_LENGTH), LINES_MAX_BYTES);
+        if (!reach(&page, lines.at, lines.length))
+            lines.length = 0;
+    }
+    size_t most = string_bytes_most(name) + string_bytes_most(file) + lines.length;
+    uint64_t at = rmw_add(&hak_python.text_used, most);
+    if (at + most > PYTHON_TEXT_BYTES)
+        return;
+    char *text = (char *)(load_relaxed(&hak_python.codes) + PYTHON_CODES) + at;
+    known->name_bytes = (uint32_t)string_copy(text, name);
+    known->file_bytes = (uint32_t)string_copy(text + known->name_bytes, file);
+    known->lines_bytes = (uint32_t)lines.length;
+    known->first_line = number_at(code + l->first_line);
+    for (size_t i = 0; i < lines.length; i++)
+        text[known->name_bytes + known->file_bytes + i] = (char)byte_at(lines.at + i);
+    store_release(&known->text, text);
+}
+
+/* The number of a code; PYTHON_CODES: no room. Another code at the same address has other objects, so another hash. */
+static uint32_t number_of(const struct layout *l, uintptr_t code) {
+    uint64_t hash = mix_bits(code ^ number_at(code + l->first_line));
+    hash = mix_bits(hash + word_at(code + l->name));
+    hash = mix_bits(hash + word_at(code + l->lines)) | 1;
+    for (unsigned i = 0; i < PROBES; i++) {
+        uint32_t number = (uint32_t)((hash >> 1) + i) % PYTHON_CODES;
+        struct python_code *place = &load_relaxed(&hak_python.codes)[number];
+        uint64_t found = load_relaxed(&place->hash);
+        if (found == 0 && rmw_cas(&place->hash, &found, hash)) {
+            learn(place, l, code);
+            return number;
+        }
+        if (found == hash)
+            return number;
+    }
+    return PYTHON_CODES;
+}
+
+/* ---- frames ---- */
+
+/* Which instruction of its code a frame has reached. */
+static uint32_t reached(const struct layout *l, uintptr_t frame, uintptr_t code) {
+    intptr_t bytes = l->instructions != 0 ? (intptr_t)(word_at(frame + l->reached) - (code + l->instructions))
+                                          : (intptr_t)(int32_t)number_at(frame + l->reached) * l->unit;
+    return bytes >= 0 && bytes / INSTRUCTION_BYTES <= INT32_MAX ? (uint32_t)(bytes / INSTRUCTION_BYTES) : 0;
+}
+
+static bool is_entry(const struct layout *l, uintptr_t frame) {
+    return l->instructions == 0 || (l->is_entry != 0 && byte_at(frame + l->is_entry));
+}
+
+/* The innermost frame of this thread; 0: it is none of the interpreter's. */
+static uintptr_t innermost(const struct layout *l) {
+    uintptr_t page = 0, state = (uintptr_t)PyGILState_GetThisThreadState();
+    if (state == 0 || !reach(&page, state, l->thread_id + sizeof state) ||
+        word_at(state + l->thread_id) != (uintptr_t)pthread_self())
+        return 0;
+    uintptr_t frame = word_at(state + l->frame);
+    if (l->by_way == 0)
+        return frame;
+    return reach(&page, frame, l->by_way + sizeof frame) ? word_at(frame + l->by_way - 1) : 0;
+}
+
+unsigned python_capture(uintptr_t *words, unsigned max) {
+    const struct layout *l = PyGILState_GetThisThreadState != NULL ? layout_here() : NULL;
+    if (l == NULL)
+        return 0;
+    uintptr_t frame_page = 0, code_page = 0, frame = innermost(l);
+    unsigned n = 0;
+    for (unsigned steps = 0; n < max && steps < 2 * PYTHON_FRAMES && reach(&frame_page, frame, FRAME_BYTES); steps++) {
+        uintptr_t code = word_at(frame + l->code);
+        if (l->owner != 0 && byte_at(frame + l->owner) == OWNER_C) {
+            if (n > 0)
+                words[n - 1] |= PYTHON_ENTRY;
+        } else if (reach(&code_page, code, CODE_BYTES) && word_at(code + OBJECT_TYPE) == (uintptr_t)PyCode_Type) {
+            uintptr_t number = number_of(l, code);
+            if (number < PYTHON_CODES)
+                words[n++] = PYTHON_FRAME | (is_entry(l, frame) ? PYTHON_ENTRY : 0) | number << PYTHON_NUMBER_SHIFT |
+                             reached(l, frame, code);
+        } else
+            break;
+        frame = word_at(frame + l->previous);
+    }
+    if (n > 0)
+        store_relaxed(&hak_python.minor, l->minor);
+    return n;
+}
