@@ -527,7 +527,9 @@ void alloc_free_dense(void *p) {
         alloc_free(p, alloc_free_other);
         return;
     }
-    count_add(&h->pool.counters, COUNT_dense_emptied_slots, free_dense(h, s, p));
+    unsigned slots = free_dense(h, s, p);
+    h->pool.emptied_by_moving |= slots != 0;
+    count_add(&h->pool.counters, COUNT_dense_emptied_slots, slots);
     thread_leave(h);
 }
 

@@ -184,7 +184,7 @@ void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
     clear_words(&h->purge_seen, &h->pool);
     clear_words(&h->pool.start, &h->number);
-    clear_words(&h->sample, &h->sites);
+    clear_words(&h->sample, h + 1);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&h->list[c], 1);
     set_up(h);

@@ -355,14 +355,16 @@ void retain_settle(struct client *c) {
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
-    size_t bound = bound_slots();
+    bool moved = c->emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
+    c->emptied_by_moving = false;
+    size_t bound = moved ? min_size(bound_slots(), least_slots()) : bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
     /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
      * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
     bool may_start, purger = presence_find_purger(&may_start);
     if (may_start && (over || account_active_slots() >= PURGER_FROM_SLOTS))
         c->chores |= CHORE_PURGER;
-    if (over && !(purger && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
+    if (over && !(purger && !moved && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_empty(c, bound - bound / 4);
     if (account_cached_superslabs() > purge_cache_max())
         purge_bound_cache(c, now);

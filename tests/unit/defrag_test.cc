@@ -162,6 +162,19 @@ TEST(Defrag, ACopyLiesInADenserSlab) {
     EXPECT_GT(moved, 2000u);
 }
 
+/* Else a tenth of the heap, here 3 MiB, would stay EMPTY until somebody trims. */
+TEST(Defrag, WhatMovingEmptiesGoesBackAtOnce) {
+    Blocks blocks(1000, kMost);
+    blocks.thin_out(2);
+    long emptied = counter("dense_emptied_slots");
+    for (int i = 0; i < 2; i++) {
+        look_anew();
+        blocks.pass();
+    }
+    EXPECT_GT(counter("dense_emptied_slots") - emptied, 300);
+    EXPECT_LE(heap_stats()["rss_bytes"]["empty_slots"].number, kMiB + 16 * kSlot);
+}
+
 TEST(Defrag, WhatIsNotHakmemsNeverMoves) {
     static char global[64];
     char local[64];
