@@ -279,9 +279,10 @@ stage_install() {
   ((steps_failed == 0))
 }
 
-# run_block BLOCK: its first line is a comment with its place, and what it needs: programs, files, root.
+# run_block BLOCK FOLDERS: its first line is a comment with its place, and what it needs: programs, files, root. The blocks of a page
+# about programs share a folder below FOLDERS, in which the page's files are.
 run_block() {
-  local words need here=$ROOT folder
+  local words need here=$ROOT page
   read -ra words <"$1"
   echo "---- ${words[1]}"
   for need in "${words[@]:2}"; do
@@ -290,32 +291,36 @@ run_block() {
       return
     fi
   done
-  folder=$(mktemp -d)
-  if [[ ${words[1]} == docs/programs/* ]]; then # as a user who has installed HAKMEM; another user must be able to read it
-    cp "$LIBRARY" "$folder" && chmod 1777 "$folder"
-    here=$folder
+  page=${words[1]%.md:*}
+  if [[ $page == docs/programs/* ]]; then # as a user who has installed HAKMEM; another user must be able to read it
+    here=$2/${page##*/}
+    if [[ ! -d $here ]]; then
+      mkdir "$here" && cp "$LIBRARY" "$here" && chmod 1777 "$2" "$here"
+      [[ ! -d $ROOT/$page ]] || cp "$ROOT/$page"/* "$here"
+    fi
   fi
-  (cd "$here" && LD_LIBRARY_PATH=$folder HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
-  rm -r "$folder"
+  (cd "$here" && LD_LIBRARY_PATH=$here HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
 }
 
 # Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
 # pages are up to date.
 stage_docs() {
-  local blocks block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/terms.rs)
+  local blocks folders block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/terms.rs)
   python3 "$ROOT/tests/pages.py"
   need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library
   build_cli
   blocks=$(mktemp -d)
+  folders=$(mktemp -d)
   (cd "$ROOT" && awk -v out="$blocks" '
     /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
     /^```/ { on = 0 }
     on { print > name }' README.md docs/*.md docs/programs/*.md)
   [[ -n $(ls "$blocks") ]] || die "no block of the documentation is marked to be run"
   for block in "$blocks"/*; do
-    run_block "$block"
+    run_block "$block" "$folders"
   done
+  rm -r "$folders"
   for file in "${generated[@]}"; do
     cp "$ROOT/$file" "$blocks"
   done
