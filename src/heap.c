@@ -150,7 +150,6 @@ void heap_put(struct heap *h) {
 #endif
     count(&h->pool.counters, COUNT_heaps_ended);
     h->pool.chores = 0;
-    presence_clients_changed(-1);
     put_idle(h);
 }
 

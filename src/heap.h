@@ -142,7 +142,7 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 
 /* A heap that no thread uses, made if there is none; NULL: there is no memory. */
 struct heap *heap_take(void);
-/* Puts it back, empty. */
+/* Puts it back, empty. Its thread does not count as a client any more. */
 void heap_put(struct heap *h);
 /* The same of a heap for an arena. It is put back as it is; what it holds is gone. */
 struct heap *heap_take_for_arena(void);

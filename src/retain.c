@@ -382,14 +382,23 @@ void retain_settle(struct client *c) {
     }
 }
 
-/* ---- the purger's side ---- */
-
-void retain_hand_over(struct client *c) {
+static void give_back_what_swings(struct client *c) {
     expect_quiet();
     retain_settle(c);
     size_t bound = bound_slots();
     if (account_empty_slots() > bound)
         purge_empty(c, bound - bound / 4);
+}
+
+void retain_thread_ended(struct client *c) {
+    if (presence_clients() == 1 && !option(OPT_PURGER))
+        give_back_what_swings(c);
+}
+
+/* ---- the purger's side ---- */
+
+void retain_hand_over(struct client *c) {
+    give_back_what_swings(c);
     presence_purger_ended();
 }
 

@@ -22,6 +22,10 @@
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
 
+/* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never free
+ * anything, and then nobody would. */
+void retain_thread_ended(struct client *c);
+
 /* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
 void retain_grew_inside(struct client *c, size_t bytes);
 /* May this many slots that are hardly used stay resident? They count as EMPTY ones. */

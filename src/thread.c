@@ -3,6 +3,7 @@
 #include "thread.h"
 #include "kinds.h"
 #include "base/os.h"
+#include "presence.h"
 #include "retain.h"
 #include "ring.h"
 
@@ -12,6 +13,12 @@ void thread_empty_heap(struct heap *h) {
             kinds[i]->empty(h);
     rings_empty(h);
     retain_settle(&h->pool);
+}
+
+static void put(struct heap *h) {
+    presence_clients_changed(-1); /* first: of the last two threads to end, one must find the other gone */
+    retain_thread_ended(&h->pool);
+    heap_put(h);
 }
 
 /* The key's value says only that there is a heap: a second libc in the process (an audit module's) numbers its keys from
@@ -32,7 +39,7 @@ static void end_thread(void *value) {
     caches_leave(h);
     if (left)
         thread_empty_heap(h);
-    heap_put(h);
+    put(h);
 }
 
 HAK_COLD static struct heap *enter_slowly(void) {
@@ -61,7 +68,7 @@ void thread_leave(struct heap *h) {
         return;
     heap_leave_arenas(h);
     thread_empty_heap(h);
-    heap_put(h);
+    put(h);
 }
 
 bool thread_set_default(uintptr_t handle, uintptr_t *before) {

@@ -44,8 +44,7 @@ static struct profile_stack *tables(void) {
     struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);
     store_relaxed(&hak_profile.samples, samples);
     store_relaxed(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES));
-    store_relaxed(&hak_python.codes,
-                  (struct python_code *)(void *)(load_relaxed(&hak_profile.index) + INDEX_PLACES));
+    store_relaxed(&hak_python.codes, (struct python_code *)(void *)(load_relaxed(&hak_profile.index) + INDEX_PLACES));
     uint32_t none = 0;
     rmw_cas(&hak_profile.stacks_used, &none, 1);
     store_release(&hak_profile.stacks, stacks);

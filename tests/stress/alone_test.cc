@@ -5,8 +5,11 @@
 #include <hakmem.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <random>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "../heap_stats.h"
 #include "../support.h"
@@ -231,6 +234,32 @@ void swing_widely() {
     EXPECT_LE(faults() - begin, static_cast<long>(kBlocks * kBytes / 4096)) << heap_stats_text();
 }
 TEST(Alone, LargeSwingsAreLearned) { in_child(swing_widely); }
+
+/* Without a purger, many threads swing, and then there is one that frees nothing. */
+void swing_in_threads() {
+    constexpr unsigned kThreads = 300, kAtOnce = 100;
+    hak_option_set("PURGER", "0");
+    size_t before = heap_rss_bytes();
+    for (unsigned n = 0; n < kThreads; n += kAtOnce) {
+        std::vector<std::thread> threads;
+        for (unsigned t = 0; t < kAtOnce; t++)
+            threads.emplace_back([seed = n + t] {
+                std::mt19937 random(seed);
+                std::array<char *, 1000> blocks{};
+                for (int round = 0; round < 3; round++) {
+                    for (char *&block : blocks)
+                        block = filled(8 + random() % (random() % 10 == 0 ? 30000 : 1000));
+                    std::shuffle(blocks.begin(), blocks.end(), random);
+                    for (char *block : blocks)
+                        S.free(block);
+                }
+            });
+        for (auto &thread : threads)
+            thread.join();
+    }
+    EXPECT_LE(heap_rss_bytes(), before + 4 * kMiB) << heap_stats_text();
+}
+TEST(Alone, LittleStaysAfterManyThreads) { in_child(swing_in_threads); }
 
 TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
     for (size_t bytes : {kKiB / 2, kKiB, size_t{1500}, size_t{2000}, size_t{3000}, size_t{5000}})

@@ -77,7 +77,7 @@ TEST(Tunables, EachWrongPartPrintsOneLine) {
     for (auto &[part, line] : lines) {
         Outcome outcome = run_self({"--print", "owned_slabs"}, {"HAKMEM_TUNE=" + part + ",owned_slabs=7"});
         EXPECT_EQ(outcome.out, "7\n");
-        EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE: " + part + line + "\n");
+        EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE=" + part + line + "\n");
     }
 }
 
