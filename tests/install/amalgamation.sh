@@ -2,16 +2,10 @@
 # Tests the single file that `./hak amalgamate` writes: gcc, clang and musl-gcc compile it without a warning, programs run with it
 # in C and in C++ and with link-time optimization, and with HAKMEM_NO_OVERRIDE it leaves malloc alone.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 FLAGS=(-std=gnu17 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wundef -Werror)
-
-fail() {
-  printf 'amalgamation: %s\n' "$*"
-  exit 1
-}
 
 # works COMPILER FLAGS…: compiles the file and a program, and runs that.
 works() {

@@ -3,11 +3,10 @@
 # malloc of the program's own, and libc's malloc where HAKMEM comes late, with a plugin. Either all works, or whoever ends the
 # program says why.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 BUILD=$(cd "$1" && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 cd "$SCRATCH"
 SHARED=("$BUILD/libhakmem.so" "-Wl,-rpath,$BUILD")
 

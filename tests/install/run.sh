@@ -4,17 +4,11 @@
 # then checks the symbols of a build for embedding. FetchContent builds from a copy of the sources, so the libraries
 # of both places can be compared.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SOURCE=$(cd "$HERE/../.." && pwd)
 BUILD=$(cd "$1" && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
-
-fail() {
-  printf 'install: %s\n' "$*"
-  exit 1
-}
 
 # works PROGRAM KIND: runs the program, and checks that it is linked with the right HAKMEM: `shared` or `static`.
 works() {
