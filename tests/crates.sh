@@ -2,15 +2,9 @@
 # Tests the packages that would be published: they hold all C sources, and a program builds from them without network and
 # runs. Needs cargo 1.90, which packages crates that depend on each other.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/kit.sh"
 cd "$(dirname "$0")/../rust"
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
-
-fail() {
-  printf 'crates: %s\n' "$*"
-  exit 1
-}
 
 [[ $(cargo --version) =~ ^cargo\ 1\.([0-9]+) ]]
 ((BASH_REMATCH[1] >= 90)) || { echo "skipped: this cargo is older than 1.90" && exit; }

@@ -2,16 +2,10 @@
 # Tests the .deb and .rpm packages: lintian has nothing to say, a build elsewhere gives the same bytes, and in a bare Debian
 # they can be installed, used, and removed without a trace. Takes minutes: ./hak soak and ./hak release run it.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/kit.sh"
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 BARE=$SCRATCH/bare
-
-fail() {
-  printf 'packages: %s\n' "$*"
-  exit 1
-}
 
 # The maintainer's address is the packager's: DEBEMAIL.
 without_complaints() {

@@ -3,17 +3,12 @@
 # nix reads its expression, rubocop the formula, makepkg the PKGBUILD, shellcheck both shell recipes. What is not installed is
 # named as skipped. For vcpkg only the shape of the manifest is checked. ./hak soak and ./hak release run this.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck disable=SC2031 # the recipes that are read do not change our variables
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/kit.sh"
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 export HOME=$SCRATCH CONAN_HOME=$SCRATCH/conan
 skipped=()
-
-fail() {
-  printf 'recipes: %s\n' "$*"
-  exit 1
-}
 
 # has TOOL: false, and noted, if it is not installed.
 has() { command -v "$1" >/dev/null || { skipped+=("$1") && false; }; }

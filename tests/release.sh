@@ -2,16 +2,10 @@
 # Tests `./hak release`, in clones: it refuses, with one line, whatever is not ready; and what it makes is complete and the
 # same bytes for the same commit.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/kit.sh"
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 export GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_NAME=test GIT_AUTHOR_EMAIL=test GIT_COMMITTER_NAME=test GIT_COMMITTER_EMAIL=test
-
-fail() {
-  printf 'release: %s\n' "$*"
-  exit 1
-}
 
 # clone NAME: the last commit with the scripts as they are now.
 clone() {

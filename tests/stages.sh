@@ -273,6 +273,7 @@ stage_install() {
   local steps_failed=0
   build_library
   step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
+  step "beside another malloc" "$ROOT/tests/install/beside.sh" "$ROOT/build/release"
   step "installed, used, removed" "$ROOT/tests/install/tree.sh"
   step "one file" "$ROOT/tests/install/amalgamation.sh"
   step "binary interface" "$ROOT/tests/install/abi.sh"

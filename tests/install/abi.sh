@@ -2,11 +2,10 @@
 # Tests the check of the binary interface: it passes, and it finds a symbol that is gone, one that is new, another type, and
 # another version.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 cd "$(dirname "$0")/../.."
 KEPT=packaging/abi/libhakmem.so.0.$(uname -m).abi
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 
 # finds TEXT SED_SCRIPT: with the kept interface changed like that the check fails, and its last line begins with this.
 finds() {

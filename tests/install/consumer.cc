@@ -32,12 +32,14 @@ int main() {
         return 6;
     }
     volatile size_t too_much = static_cast<size_t>(-1) / 2;
+    char *volatile kept; // else a compiler may leave the allocation out
     try {
-        delete[] new char[too_much];
+        kept = new char[too_much];
         return 4;
     } catch (const std::bad_alloc &) {
     }
-    if (new (std::nothrow) char[too_much]) {
+    kept = new (std::nothrow) char[too_much];
+    if (kept) {
         return 5;
     }
     std::puts("consumer works");

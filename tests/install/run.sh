@@ -4,17 +4,11 @@
 # then checks the symbols of a build for embedding. FetchContent builds from a copy of the sources, so the libraries
 # of both places can be compared.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SOURCE=$(cd "$HERE/../.." && pwd)
 BUILD=$(cd "$1" && pwd)
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
-
-fail() {
-  printf 'install: %s\n' "$*"
-  exit 1
-}
 
 # works PROGRAM KIND: runs the program, and checks that it is linked with the right HAKMEM: `shared` or `static`.
 works() {
@@ -58,7 +52,26 @@ pkg_config_consumers() {
   works ./pc_all_static_cc static
   cc "${flags[@]}" "$HERE/consumer.c" -o pc_lld -fuse-ld=lld -Wl,-Bstatic "${libs[@]}" -Wl,-Bdynamic -pthread
   works ./pc_lld static
+  optimized
   cd "$HERE"
+}
+
+# replaces PROGRAM: its malloc is HAKMEM's.
+replaces() { HAKMEM_STATS=1 "$1" 2>&1 | grep '^hakmem [0-9]' >/dev/null || fail "$1 has another malloc"; }
+
+# Programs that are optimized at link time, when the linker learns late which functions they call.
+optimized() {
+  local compiler one program
+  for one in gcc 'clang -fuse-ld=lld'; do
+    read -ra compiler <<<"$one"
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_shared -Wl,--as-needed "${libs[@]}" "-Wl,-rpath,$(pkg-config --variable=libdir hakmem)"
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_static -Wl,-Bstatic "${libs[@]}" -Wl,-Bdynamic -pthread
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_all_static -static "${static[@]}"
+    "${compiler[@]}" -O2 -flto "$HERE/plain.c" -o lto_whole -Wl,--whole-archive "$BUILD/libhakmem.a" -Wl,--no-whole-archive -pthread
+    works ./lto_shared shared
+    for program in lto_static lto_all_static lto_whole; do works "./$program" static; done
+    for program in lto_*; do replaces "./$program"; done
+  done
 }
 
 # defined FILE: prints the global symbols that the file defines.

@@ -2,17 +2,11 @@
 # Tests `./hak install` and `./hak uninstall`: what users find below the prefix works, all of it goes away again, and
 # nothing else does. gdb's `hak block` is tested on the installed library, which has no debug information.
 # SPDX-License-Identifier: MIT
-set -euo pipefail
+# shellcheck source=tests/kit.sh
+. "$(dirname "$0")/../kit.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 HAK=$HERE/../../hak
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
 PREFIX=$SCRATCH/prefix
-
-fail() {
-  printf 'install: %s\n' "$*"
-  exit 1
-}
 
 # tree: every path below the prefix, with its type, mode and, of a link, where it leads.
 tree() { (cd "$PREFIX" && find . -printf '%p %y %m %l\n' | LC_ALL=C sort); }
