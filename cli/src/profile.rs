@@ -2,7 +2,7 @@
 //!
 //!  1. read.rs takes the tables of a live process, or the file that a program wrote at its end: return addresses, totals,
 //!     mapped files. Allocator functions are cut off.
-//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files.
+//!  2. symbols.rs names the addresses, from DWARF, symbol tables and separate debug files; jit.rs those of code made at run time.
 //!  3. python.rs puts Python functions where the interpreter's calls are.
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
@@ -14,6 +14,7 @@
 
 mod command;
 mod flame;
+mod jit;
 mod leak;
 pub mod page;
 mod pprof;
@@ -142,6 +143,13 @@ pub struct Place {
     pub module: Option<usize>,
     /// The function called by the others in it stands first: more than one where calls were inlined. Empty: no name known.
     pub frames: Vec<Frame>,
+}
+
+impl Place {
+    /// Is it in a language that the program interprets, or compiles as it runs?
+    pub fn is_managed(&self) -> bool {
+        self.module.is_none() && !self.frames.is_empty()
+    }
 }
 
 /// Freed blocks that lived this long.

@@ -587,6 +587,34 @@ for line in sys.stdin:
             process.wait()
             process.stdout.close()
 
+    def test_javascript_is_named_from_the_map_of_its_compiler(self):
+        """Else a leak of buffers is V8's, whoever keeps them."""
+        node = shutil.which("node")
+        if not node:
+            self.skipTest("no node")
+        script = self.place / "leaking.js"
+        script.write_text("""const held = [];
+            function request() {
+                held.push(Buffer.alloc(100000, 1));
+            }
+            function serve() { for (let i = 0; i < 10; i++) request(); }
+            for (let i = 0; i < 30; i++) serve();
+            console.log('ready');
+            process.stdin.on('end', () => process.exit(0)).resume();
+            """)
+        process = subprocess.Popen([node, "--perf-basic-prof", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1"}, cwd=self.place)
+        try:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            first = json.loads(self.run_tool("flame", process.pid, "--json"))["sites"][0]
+            self.assertEqual((first["function"], first["file"], first["line"]), ("request", str(script), 2))
+            self.assertEqual(first["callers"][0]["function"], "serve")
+        finally:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+            pathlib.Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
+
     def test_refuses_in_one_line(self):
         (self.place / "text").write_text("nothing\n")
         (self.place / "short.pb.gz").write_bytes(self.live.read_bytes()[:200])

@@ -237,6 +237,13 @@ pub fn name(pid: Pid) -> String {
     text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
+/// The number by which the process knows itself: in a container, another one.
+pub fn own_pid(pid: Pid) -> Pid {
+    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.and_then(|line| line.split_whitespace().next_back()?.parse().ok()).unwrap_or(pid)
+}
+
 /// Is it a thread of the kernel?
 pub fn is_of_kernel(pid: Pid) -> bool {
     const PF_KTHREAD: u64 = 0x20_0000;
@@ -290,6 +297,7 @@ mod tests {
         assert!(Statm::open(me).unwrap().rss().unwrap() > 0 && rss_now > 0 && peak >= rss_now);
         assert!(pss(me).unwrap() > 0);
         assert!(minor_faults(me) > 0 && cpu(me) < 3600.0);
+        assert_eq!(own_pid(me), me);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! the frames up to one that is marked as its entry; what the interpreter does from one loop to the next is left out.
 // SPDX-License-Identifier: MIT
 
-use super::{Frame, Place, Profile};
+use super::{Frame, Profile};
 use std::collections::HashMap;
 
 /// In a word: it is a frame, it is the last of one loop; then the number of its code, and its instruction.
@@ -135,11 +135,6 @@ impl Code {
 
 // ---- stacks ----
 
-/// A place that is Python's.
-pub fn is_place(place: &Place) -> bool {
-    place.address == 0 && place.module.is_none() && !place.frames.is_empty()
-}
-
 /// What the interpreter calls to come from one Python function to the next.
 fn is_between(frame: &Frame) -> bool {
     const STARTS: [&str; 24] = [
@@ -189,6 +184,8 @@ fn merged(profile: &Profile, places: &[usize]) -> Option<Vec<usize>> {
                     break;
                 }
             }
+        } else if place.is_managed() {
+            // What `python -X perf` puts between: frames has it with its line.
         } else if interpreter.is_none() || place.module != interpreter || !place.frames.iter().all(is_between) {
             merged.push(call);
         }
@@ -210,7 +207,7 @@ pub fn merge(profile: &mut Profile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Stack;
+    use crate::profile::{Place, Stack};
 
     fn code(minor: u64, lines: &[u8]) -> Code {
         Code { minor, first_line: 10, name: "f".into(), file: "/a.py".into(), lines: lines.to_vec() }

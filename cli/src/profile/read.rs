@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::python::{self, Code, Codes};
-use super::{pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+use super::{jit, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
 use crate::heap::remote::{areas, Area};
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// For the names of one process: gigabytes of DWARF take minutes.
 const NAMING: Duration = Duration::from_secs(600);
+/// From the writing of its profile to a program's end.
+const ENDING: Duration = Duration::from_secs(10);
 /// The largest file with a profile that is read.
 const FILE_MAX: u64 = 256 << 20;
 const HEADER: &str = "hakmem profile 1\n";
@@ -170,6 +172,15 @@ fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
     [mapped].into_iter().chain(same).find(|path| files::open_regular(path).is_ok())
 }
 
+/// Where just-in-time compilers name their code: files that they map, and the one that carries the process's number as
+/// the process knows it.
+fn code_files(pid: Pid, areas: &[Area]) -> Vec<PathBuf> {
+    let is_dump = |name: &&str| name.ends_with(".dump") && name.contains("/jit-");
+    let in_process = |path: &str| PathBuf::from(format!("/proc/{pid}/root{path}"));
+    let dumps = areas.iter().map(|area| area.name.as_str()).filter(is_dump).map(in_process);
+    dumps.chain([in_process(&format!("/tmp/perf-{}.map", proc::own_pid(pid)))]).collect()
+}
+
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
     let mut profile = stacks_of(pid, Target::attach(pid)?.samples()?, directories);
     sites::join_equal(&mut profile);
@@ -179,22 +190,24 @@ pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
 
 /// With names, and a stack for each that was sampled, in the same order.
 pub fn stacks_of(pid: Pid, sampled: Sampled, directories: &[PathBuf]) -> Profile {
+    let code_files = code_files(pid, &sampled.areas);
     let mut profile = profile_of(sampled);
     profile.pid = pid as u64;
     profile.command = proc::name(pid);
     profile.time_ns = now_ns(SystemTime::now());
-    let mut profile = named(profile, pid, directories);
+    let mut profile = named(profile, pid, directories, code_files);
     python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     profile
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
-fn named(profile: Profile, pid: Pid, directories: &[PathBuf]) -> Profile {
+fn named(profile: Profile, pid: Pid, directories: &[PathBuf], code_files: Vec<PathBuf>) -> Profile {
     let (mut unnamed, directories) = (profile.clone(), directories.to_vec());
     let work = move || {
         let mut profile = profile;
         symbols::name(&mut profile, &|module| file_in_process(pid, module), &directories);
+        jit::name(&mut profile, &code_files);
         Ok(profile)
     };
     patience::within(pid, NAMING, work).unwrap_or_else(|error| {
@@ -293,6 +306,9 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
     profile.time_ns = now_ns(written);
     symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
+    let map = PathBuf::from(format!("/tmp/perf-{}.map", profile.pid));
+    let of_this_process = fs::metadata(&map).and_then(|data| data.modified()).is_ok_and(|at| at < written + ENDING);
+    jit::name(&mut profile, of_this_process.then_some(map).as_slice());
     python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     sites::join_equal(&mut profile);

@@ -1,10 +1,10 @@
 //! Sums by site: the innermost line of the program that is not the allocator's, a wrapper's of malloc, or a standard
-//! container's. Below a line of Python, calls in C count only if they are an extension's whose lines are known.
+//! container's. Below a line of Python or JavaScript, calls in C count only if they are an extension's whose lines are known.
 //!
 //! A vector's memory is allocated in its header file; whoever asks where memory comes from means the line that fills it.
 // SPDX-License-Identifier: MIT
 
-use super::{add_lifetimes, python, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
+use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -35,16 +35,20 @@ impl Site {
     }
 }
 
-/// A function that stands between the program and the allocator, in the standard libraries of C++, Rust and Python.
+/// A function that stands between the program and the allocator, in the standard libraries of C++, Rust, Python
+/// and Node.js.
 fn is_container(frame: &Frame) -> bool {
     const NAMES: [&str; 8] =
         ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
     const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
     // A template's name may begin with its return type: "void std::vector<int>::push_back(…)".
     let name = frame.function.strip_prefix("void ").unwrap_or(&frame.function);
-    let of_python = frame.file.starts_with("<frozen ")
+    let of_library = frame.file.starts_with("<frozen ")
+        || frame.file.starts_with("node:")
         || (frame.file.contains("/lib/python3") && frame.file.ends_with(".py") && !frame.file.contains("-packages/"));
-    of_python || NAMES.iter().any(|start| name.starts_with(start)) || FILES.iter().any(|part| frame.file.contains(part))
+    of_library
+        || NAMES.iter().any(|start| name.starts_with(start))
+        || FILES.iter().any(|part| frame.file.contains(part))
 }
 
 /// A function whose name says that it hands on what malloc gave it: xmalloc, sqlite3Malloc, g_malloc0, PyMem_RawMalloc.
@@ -71,14 +75,15 @@ fn is_interpreter(module: &Module) -> bool {
     name.starts_with("libpython") || name.starts_with("python") || module.path.contains("/lib-dynload/")
 }
 
-/// Which of the stack's frames can be its site: all; or lines of Python, and of the extension that these call.
+/// Which of the stack's frames can be its site: all; or those in a managed language, and of the extension that these
+/// call.
 fn can_be_site(profile: &Profile, stack: &Stack) -> Vec<bool> {
     let places = || stack.places.iter().map(|&number| &profile.places[number]);
-    let first = places().position(python::is_place);
+    let first = places().position(|place| place.is_managed());
     let can_be = |(at, place): (usize, &Place)| {
         let has_line = place.frames.iter().any(|frame| frame.line > 0);
         let is_extension = has_line && !profile.module(place).is_some_and(is_interpreter);
-        let can_be = first.is_none_or(|first| python::is_place(place) || (at < first && is_extension));
+        let can_be = first.is_none_or(|first| place.is_managed() || (at < first && is_extension));
         vec![can_be; place.frames.len().max(1)]
     };
     places().enumerate().flat_map(can_be).collect()
