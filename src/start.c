@@ -3,6 +3,7 @@
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
+#include "observe/dump.h"
 #include "observe/guard_sample.h"
 #include "heap.h"
 #include "kinds.h"
@@ -53,8 +54,7 @@ __attribute__((constructor(101))) void start_library(void) {
     fail_explain(report_failure);
     if (option(OPT_INSPECT))
         os_allow_readers();
-    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0' ||
-        option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
+    if (dump_start())
         sample_switch(option(OPT_PROFILE_BYTES));
     os_report_crashes(report_crash);
     if (option(OPT_CRASH_LOG))
@@ -68,8 +68,7 @@ __attribute__((constructor(101))) void start_library(void) {
 }
 
 __attribute__((destructor(101))) static void at_end(void) {
-    stats_at_exit();
-    profile_write_for(OPT_PROFILE_FILE);
+    dump_at_end("exit");
     tiny_check_at_exit(); /* last, because these two may abort the program */
     secure_check_at_exit();
 }

@@ -260,7 +260,7 @@ fn the_library_says_the_same() {
     let Some(library) = library() else { return };
     let program = directory().join("program");
     for (line, secure) in [("spread 300000 96 9", "0"), ("blocks 3 5000 3000", "0"), ("spread 20000 500 3", "1")] {
-        let statistics = directory().join("statistics.json");
+        let statistics = directory().join("statistics");
         let output = Command::new(env!("CARGO_BIN_EXE_hakmem"))
             .args(["explain", "--json", "--hakmem"])
             .args([&library, Path::new("--"), &program])
@@ -270,7 +270,9 @@ fn the_library_says_the_same() {
             .output()
             .unwrap();
         let explanation: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let statistics = statistics.with_extension(explanation["process"]["pid"].to_string());
         let own: Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
+        fs::remove_file(&statistics).unwrap();
         for (name, value) in own["rss_bytes"].as_object().unwrap() {
             let (own, read) = (value.as_i64().unwrap(), term(&explanation, name));
             // Counting its own table in secure mode, the library reads pages of it that nobody wrote: the kernel calls

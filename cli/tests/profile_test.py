@@ -439,7 +439,8 @@ for line in sys.stdin:
         # The same from the file that the program left, and from pprof's.
         left, again = self.place / "freeing.txt", self.place / "freeing.pb.gz"
         subprocess.run([program], check=True, env={**os.environ, "LD_PRELOAD": self.library,
-                                                   "HAKMEM_PROFILE_FILE": str(left), "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+                                                   "HAKMEM_PROFILE_FILE": f"{left}.%p", "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+        next(self.place.glob("freeing.txt.*")).rename(left)
         self.assertRegex(self.run_tool("flame", left), r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
         shown = self.run_tool("flame", left, "--metric", "peak_space")
         self.assertRegex(shown, rf"refill at freeing.c:{lines['LATE']}(?s:.*)fill at freeing.c:{lines['EARLY']}")

@@ -90,18 +90,37 @@ void text_format(struct text *t, const char *format, ...) {
     va_end(values);
 }
 
-int text_open_output(const char *pattern) {
+void text_json_string(struct text *t, const char *s) {
+    text_string(t, "\"");
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            text_string(t, "\\");
+        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
+    }
+    text_string(t, "\"");
+}
+
+int text_open_output(const char *pattern, enum output_name name, uint64_t number) {
     char path[512];
     struct text t = {path, sizeof path - 1, 0, -1};
+    bool has_process = false, has_number = false;
     for (const char *s = pattern; *s != '\0'; s++) {
-        if (s[0] == '%' && s[1] == 'p') {
-            text_number(&t, (uint64_t)os_process());
+        if (s[0] == '%' && (s[1] == 'p' || s[1] == 'n')) {
+            *(s[1] == 'p' ? &has_process : &has_number) = true;
+            text_number(&t, s[1] == 'p' ? (uint64_t)os_process() : number);
             s++;
         } else {
             text_put(&t, s, 1);
         }
     }
     path[min_size(t.length, sizeof path - 1)] = '\0';
+    if (name != NAME_EXACT && !os_is_device(path)) {
+        if (!has_process)
+            text_format(&t, ".%u", (uint64_t)os_process());
+        if (name == NAME_NUMBERED && !has_number)
+            text_format(&t, ".%u", number);
+        path[min_size(t.length, sizeof path - 1)] = '\0';
+    }
     return os_open_output(path);
 }
 
