@@ -4,7 +4,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
 #include "observe/dump.h"
-#include "observe/guard_sample.h"
+#include "observe/error_file.h"
 #include "heap.h"
 #include "kinds.h"
 #include "learn/tunables.h"
@@ -15,7 +15,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "presence.h"
-#include "observe/report.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
 #include "observe/stats.h"
@@ -27,16 +26,9 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-/* Follows the line of a failure. */
-static void report_failure(const void *p) {
-    if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
-        report_here(0);
-    guard_report_stacks(p);
-}
-
 static void report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
     if (at != NULL)
-        guard_report(at, access, code);
+        error_explain_fault(at, access, code);
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
@@ -51,7 +43,7 @@ __attribute__((constructor(101))) void start_library(void) {
     region_start();
     limits_start();
     stats_init();
-    fail_explain(report_failure);
+    fail_explain(error_explain);
     if (option(OPT_INSPECT))
         os_allow_readers();
     if (dump_start())

@@ -222,8 +222,8 @@ class MemoryCgroup {
 
 struct Outcome {
     int status = 0; /* as waitpid returns it */
-    pid_t process = 0;
     std::string out, err;
+    pid_t process = 0;
     bool exited(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
     bool killed(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
     std::string describe() const {

@@ -30,6 +30,7 @@ enum output_name {
     NAME_PROCESS,  /* the process id */
     NAME_NUMBERED, /* both */
 };
+void text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number); /* terminated */
 int text_open_output(const char *pattern, enum output_name name, uint64_t number); /* -1 on failure */
 
 /* A string with its quotes, for JSON. Control characters become spaces. */

@@ -362,6 +362,16 @@ static void put_json(struct text *t, const struct heap_report *r) {
     text_string(t, "}}\n");
 }
 
+void stats_put_json(struct text *t) {
+    struct heap_report *r = stats_begin();
+    if (r == NULL) {
+        text_string(t, "null");
+        return;
+    }
+    put_json(t, r);
+    stats_end(r);
+}
+
 size_t stats_json(char *buffer, size_t bytes) {
     struct heap_report *r = stats_begin();
     struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};

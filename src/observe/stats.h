@@ -60,6 +60,7 @@ void stats_end(struct heap_report *r);
 
 void stats_print(int fd);
 size_t stats_json(char *buffer, size_t bytes);
+void stats_put_json(struct text *t);     /* "null" without memory for a report */
 size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the length */
 
 /* Statistics as STATS and STATS_FILE want them: stats_init keeps a descriptor from the start; stats_write returns how large
