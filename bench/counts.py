@@ -262,12 +262,12 @@ class Counter:
     def statistics(self, library, command) -> dict:
         """What HAKMEM writes of itself at the end of a run."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "stats.json"
-            tool_run(["/usr/bin/env", f"LD_PRELOAD={library}", "HAKMEM_STATS=json", f"HAKMEM_STATS_FILE={path}",
-                      *self.program(command)])
-            if not path.exists():
-                raise BenchError(f"{command[0]}: no statistics are written by {library}")
-            return json.loads(path.read_text())
+            tool_run(["/usr/bin/env", f"LD_PRELOAD={library}", "HAKMEM_STATS=json",
+                      f"HAKMEM_STATS_FILE={folder}/%p", *self.program(command)])
+            written = list(Path(folder).iterdir())
+            if len(written) != 1:
+                raise BenchError(f"{command[0]}: {len(written)} statistics are written by {library}")
+            return json.loads(written[0].read_text())
 
     def atomics(self, command) -> dict:
         return {ATOMICS: 1000 * self.statistics(self.checked, command)["counters"]["atomic_rmw"]}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; and the terms of
-the sum of RSS, into README.md and for the command."""
+"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; for the
+command, the old names of options; and the terms of the sum of RSS, into README.md and for the command."""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
@@ -64,6 +64,13 @@ def write_options():
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
 
 
+def write_old_names():
+    lines = ["// `./hak doc` makes this file from the table in src/base/options.h.", "// SPDX-License-Identifier: MIT",
+             "["]
+    lines += [f'    ("{old}", "{option}", {word}),' for old, option, word in table_lines("base/options.h", "OPTION_ALIASES")]
+    (ROOT / "cli" / "src" / "heap" / "old_names.rs").write_text("\n".join(lines + ["]"]) + "\n")
+
+
 def write_counters():
     lines = ["# Counters", "",
              "`./hak doc` makes this page from the table in `src/base/counters.h`. Counters count events on slow paths only. Each",
@@ -113,6 +120,7 @@ def write_terms():
 
 if __name__ == "__main__":
     write_options()
+    write_old_names()
     write_counters()
     write_tunables()
     write_terms()

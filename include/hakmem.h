@@ -213,6 +213,12 @@ HAK_EXPORT int hak_profile_start(size_t mean_bytes) HAK_NOEXCEPT;
 /* Stops sampling. The profile still records when blocks that were sampled are freed. */
 HAK_EXPORT void hak_profile_stop(void) HAK_NOEXCEPT;
 
+/* Writes what was sampled so far to a file of this name, for `hakmem flame`. %p in the name becomes the process id, and %n the
+ * number of the file among those that the process has written. A file that is there is overwritten if it belongs to this user
+ * or to root. Unlike most calls, this one is allowed in a signal handler.
+ * Returns 0; EIO if the file cannot be opened; ENOTSUP in secure mode. errno is kept. */
+HAK_EXPORT int hak_profile_dump(const char *path) HAK_NOEXCEPT;
+
 /* Returns the version of the running library, such as "0.1.0". It may be newer than this header. */
 HAK_EXPORT const char *hak_version(void) HAK_NOEXCEPT;
 

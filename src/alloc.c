@@ -9,6 +9,7 @@
 #include "arena/policy.h"
 #include "block.h"
 #include "base/fail.h"
+#include "observe/dump.h"
 #include "observe/guard_sample.h"
 #include "observe/inspect.h"
 #include "kinds.h"
@@ -140,6 +141,8 @@ HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double c
     struct slab *s = slab_at_offset(region_offset(p));
     if (added)
         store_relaxed(kind_of(s)->state(s, p), BLOCK_LIVE | BLOCK_PROFILED);
+    if (unlikely(dump_may_be_due()))
+        dump_if_due();
 }
 
 /* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */

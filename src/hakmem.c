@@ -6,6 +6,7 @@
 #include "limits.h"
 #include "base/options.h"
 #include "observe/defrag.h"
+#include "observe/dump.h"
 #include "ring.h"
 #include "observe/sample.h"
 #include "start.h"
@@ -66,6 +67,7 @@ int hak_profile_start(size_t mean_bytes) {
 }
 
 void hak_profile_stop(void) { sample_switch(0); }
+int hak_profile_dump(const char *path) { return dump_profile(path); }
 
 int hak_should_move(const void *block) { return defrag_should_move(block); }
 void *hak_malloc_dense(size_t size) { return alloc_malloc_dense(size); }

@@ -7,7 +7,7 @@
 #include "base/os.h"
 #include "outbox.h"
 #include "presence.h"
-#include "observe/profile.h"
+#include "observe/dump.h"
 #include "purge.h"
 #include "retain.h"
 #include "ring.h"
@@ -177,7 +177,7 @@ static void purger_mind_limits(struct heap *h) {
     }
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
-        profile_write_for(OPT_SOFT_LIMIT_PROFILE);
+        dump_at_soft_limit();
         limits_call_back();
         h->pool.in_callback = false;
     }

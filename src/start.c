@@ -3,7 +3,8 @@
  * malloc works without all of this: programs allocate before constructors run and after destructors have run. */
 /* SPDX-License-Identifier: MIT */
 #include "start.h"
-#include "observe/guard_sample.h"
+#include "observe/dump.h"
+#include "observe/error_file.h"
 #include "heap.h"
 #include "kinds.h"
 #include "learn/tunables.h"
@@ -14,7 +15,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "presence.h"
-#include "observe/report.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
 #include "observe/stats.h"
@@ -26,16 +26,9 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-/* Follows the line of a failure. */
-static void report_failure(const void *p) {
-    if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
-        report_here(0);
-    guard_report_stacks(p);
-}
-
 static void report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
     if (at != NULL)
-        guard_report(at, access, code);
+        error_explain_fault(at, access, code);
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
@@ -50,11 +43,10 @@ __attribute__((constructor(101))) void start_library(void) {
     region_start();
     limits_start();
     stats_init();
-    fail_explain(report_failure);
+    fail_explain(error_explain);
     if (option(OPT_INSPECT))
         os_allow_readers();
-    if (option(OPT_PROFILE) || option_text(OPT_PROFILE_FILE)[0] != '\0' ||
-        option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0')
+    if (dump_start())
         sample_switch(option(OPT_PROFILE_BYTES));
     os_report_crashes(report_crash);
     if (option(OPT_CRASH_LOG))
@@ -68,8 +60,7 @@ __attribute__((constructor(101))) void start_library(void) {
 }
 
 __attribute__((destructor(101))) static void at_end(void) {
-    stats_at_exit();
-    profile_write_for(OPT_PROFILE_FILE);
+    dump_at_end("exit");
     tiny_check_at_exit(); /* last, because these two may abort the program */
     secure_check_at_exit();
 }

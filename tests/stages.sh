@@ -306,7 +306,7 @@ run_block() {
 # Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
 # pages are up to date.
 stage_docs() {
-  local blocks folders block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/terms.rs)
+  local blocks folders block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
   python3 "$ROOT/tests/pages.py"
   need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library

@@ -223,6 +223,7 @@ class MemoryCgroup {
 struct Outcome {
     int status = 0; /* as waitpid returns it */
     std::string out, err;
+    pid_t process = 0;
     bool exited(int code) const { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
     bool killed(int signal) const { return WIFSIGNALED(status) && WTERMSIG(status) == signal; }
     std::string describe() const {
@@ -267,6 +268,7 @@ inline Outcome run_program(const char *program, const std::vector<std::string> &
         _exit(127);
     }
     Outcome outcome;
+    outcome.process = pid;
     while (waitpid(pid, &outcome.status, 0) < 0 && errno == EINTR) {
     }
     outcome.out = read_whole(out);

@@ -25,7 +25,7 @@ crash=$(under LD_PRELOAD="$library" HAKMEM_CRASH_LOG=1 sh -c 'kill -SEGV $$' 2>&
 expect "the crash line" '^hakmem: signal 11 in process [0-9]+ at ' "$crash"
 
 text=$(under LD_PRELOAD="$library" HAKMEM_STATS=1 perl -e 'close STDERR' 2>&1)
-expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+: ' "$text"
+expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+ \(perl\): ' "$text"
 
 if [ "$checked" = 1 ]; then
   log=$(printf '%s\n' "$numbers" "$numbers" "$numbers" |

@@ -45,6 +45,8 @@ def run(command, library, stats_path):
         seconds = time.perf_counter() - start
         output.seek(0)
         text = output.read()
+    if library and status == 0:
+        os.replace(f"{stats_path}.{child}", stats_path)
     if status != 0:
         progress("")
         sys.exit(f"compare: {command[0]} {'under HAKMEM ' if library else ''}ended with status "

@@ -212,6 +212,8 @@ pub struct Profile {
     pub interval: u64,
     /// The program had ended: what was in use then is leaked.
     pub at_exit: bool,
+    /// Why a program wrote it, as src/observe/profile_file.c says; empty: it was read from outside.
+    pub moment: String,
     /// What the reader should know: samples that were lost, files that could not be read.
     pub notes: Vec<String>,
     pub modules: Vec<Module>,

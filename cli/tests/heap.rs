@@ -260,7 +260,7 @@ fn the_library_says_the_same() {
     let Some(library) = library() else { return };
     let program = directory().join("program");
     for (line, secure) in [("spread 300000 96 9", "0"), ("blocks 3 5000 3000", "0"), ("spread 20000 500 3", "1")] {
-        let statistics = directory().join("statistics.json");
+        let statistics = directory().join("statistics");
         let output = Command::new(env!("CARGO_BIN_EXE_hakmem"))
             .args(["explain", "--json", "--hakmem"])
             .args([&library, Path::new("--"), &program])
@@ -270,7 +270,9 @@ fn the_library_says_the_same() {
             .output()
             .unwrap();
         let explanation: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let statistics = statistics.with_extension(explanation["process"]["pid"].to_string());
         let own: Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
+        fs::remove_file(&statistics).unwrap();
         for (name, value) in own["rss_bytes"].as_object().unwrap() {
             let (own, read) = (value.as_i64().unwrap(), term(&explanation, name));
             // Counting its own table in secure mode, the library reads pages of it that nobody wrote: the kernel calls
@@ -455,6 +457,8 @@ fn options_are_set() {
     assert!(said("carve_bytes:3000=64").contains("carve_bytes has no value for this size"));
     assert!(said("owned_slabs:64=64").contains("owned_slabs has no value for this size"));
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
+    assert!(said("SS_LRU_DEBUG=1").contains("DEBUG is fixed when the program starts: start it with HAKMEM_DEBUG=lru"));
+    assert!(text(&["set", &pid, "HAKMEM_L25_RING_CAP=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"), "an old name");
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
     assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("expected OPTION=VALUE"));

@@ -439,7 +439,8 @@ for line in sys.stdin:
         # The same from the file that the program left, and from pprof's.
         left, again = self.place / "freeing.txt", self.place / "freeing.pb.gz"
         subprocess.run([program], check=True, env={**os.environ, "LD_PRELOAD": self.library,
-                                                   "HAKMEM_PROFILE_FILE": str(left), "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+                                                   "HAKMEM_PROFILE_FILE": f"{left}.%p", "HAKMEM_PROFILE_BYTES": str(INTERVAL)})
+        next(self.place.glob("freeing.txt.*")).rename(left)
         self.assertRegex(self.run_tool("flame", left), r"At the peak \S+ MiB were in use: `--metric peak_space` shows where")
         shown = self.run_tool("flame", left, "--metric", "peak_space")
         self.assertRegex(shown, rf"refill at freeing.c:{lines['LATE']}(?s:.*)fill at freeing.c:{lines['EARLY']}")
@@ -482,6 +483,21 @@ for line in sys.stdin:
         self.assertIn(place("release", "FREE"), self.run_tool("symbolize", "report.log"))
         subprocess.run(["cc", "-O1", "-g", "-pthread", "-Wl,--build-id", "-w", "-o", stripped, source], check=True)
         self.assertNotIn("release at", self.run_tool("symbolize", "report.log"), "another program by now")
+        # The same as JSON, for programs that gather reports.
+        written = self.place / "report-%p.json"
+        plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1", ON_ERROR="report", REPORT_FILE=str(written))
+        path = next(self.place.glob("report-*.json"))
+        self.assertIn(f"hakmem: the report is in {path}", plain)
+        document = json.loads(path.read_text())
+        self.assertEqual(f"hakmem: {document['error']}", plain[0])
+        self.assertEqual((document["program"], document["process"]), (str(program), "erring"))
+        self.assertIn(document["thread_name"], ("worker", "erring"))  # it may err before it has its name
+        self.assertEqual([call["function"] for call in document["freed"]["calls"][:2]], ["release", "work"])
+        self.assertGreater(document["statistics"]["rss_bytes"]["total"], 0)
+        self.assertEqual(document["statistics"]["options"]["ON_ERROR"], "report")
+        without_id = [re.sub(r"\) \(build id [0-9a-f]+\)", ")", line) for line in self.run_tool("symbolize", path).splitlines()]
+        self.assertEqual(without_id, whole[:len(without_id)])
+        self.assertGreater(len(without_id), 8)
         # What the guard pool knows: the access, and who allocated and freed the block.
         plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
         self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/fail.h"
 #include "base/options.h"
+#include "base/os.h"
 #include "base/text.h"
 
 #include <stdlib.h>
@@ -9,15 +10,25 @@
 
 static bool fail_is_silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
 
-static _Atomic(void (*)(const void *)) explainer; /* NULL: none. Released with what it reads */
+bool fail_ends_program(void) {
+    uint64_t mode = option(OPT_ON_ERROR);
+    return mode == ON_ERROR_ABORT || mode == ON_ERROR_REPORT;
+}
 
-void fail_explain(void (*explain)(const void *p)) { store_release(&explainer, explain); }
+static _Atomic(fail_explainer *) explainer; /* NULL: none. Released with what it reads */
 
-static void fail_finish(const void *p) {
-    void (*explain)(const void *) = load_acquire(&explainer);
+void fail_explain(fail_explainer *explain) { store_release(&explainer, explain); }
+
+/* Writes the line and what is known about p. */
+static void fail_finish(struct text *line, const void *p) {
+    size_t length = min_size(line->length, line->bytes - 1);
+    line->buffer[length] = '\n';
+    os_write(2, line->buffer, length + 1);
+    line->buffer[length] = '\0';
+    fail_explainer *explain = load_acquire(&explainer);
     if (explain != NULL)
-        explain(p);
-    if (option(OPT_ON_ERROR) == ON_ERROR_ABORT)
+        explain(line->buffer, p);
+    if (fail_ends_program())
         abort();
 }
 
@@ -25,62 +36,69 @@ void fail_double_free(const void *p, size_t block_bytes, enum freer freer) {
     static const char *const freer_text[] = {"", ", freed by this thread", ", freed by another thread"};
     if (fail_is_silent())
         return;
-    text_line("hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes, freer_text[freer]);
-    fail_finish(p);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: double free of %x (%u-byte block%s)", (uintptr_t)p, (uint64_t)block_bytes,
+                freer_text[freer]);
+    fail_finish(&line, p);
 }
 
 void fail_bad_pointer(const char *call, const void *p, const char *why, size_t block_bytes) {
     if (fail_is_silent())
         return;
-    TEXT_TO_FD(line, 2, 256);
+    TEXT_TO_FD(line, -1, 256);
     if (strcmp(call, "free") == 0)
         text_format(&line, "hakmem: invalid free of %x (", (uintptr_t)p);
     else
         text_format(&line, "hakmem: invalid pointer %x in %s (", (uintptr_t)p, call);
     if (block_bytes != 0)
-        text_format(&line, "inside a %u-byte block)\n", (uint64_t)block_bytes);
+        text_format(&line, "inside a %u-byte block)", (uint64_t)block_bytes);
     else
-        text_format(&line, "%s)\n", why);
-    text_flush(&line);
-    fail_finish(p);
+        text_format(&line, "%s)", why);
+    fail_finish(&line, p);
 }
 
 void fail_bad_size(const void *p, size_t size_claimed, size_t block_bytes) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)size_claimed,
-              (uint64_t)block_bytes);
-    fail_finish(p);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: free of %x with size %u (%u-byte block)", (uintptr_t)p, (uint64_t)size_claimed,
+                (uint64_t)block_bytes);
+    fail_finish(&line, p);
 }
 
 void fail_operator(const void *p, bool array_delete, size_t block_bytes) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: free of %x by operator delete%s, allocated by operator new%s (%u-byte block)", (uintptr_t)p,
-              array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
-    fail_finish(p);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: free of %x by operator delete%s, allocated by operator new%s (%u-byte block)",
+                (uintptr_t)p, array_delete ? "[]" : "", array_delete ? "" : "[]", (uint64_t)block_bytes);
+    fail_finish(&line, p);
 }
 
 void fail_damage(const char *what, const void *p, size_t bytes) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
-    fail_finish(p);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: %s of %x (%u-byte block)", what, (uintptr_t)p, (uint64_t)bytes);
+    fail_finish(&line, p);
 }
 
 void fail_overwritten_link(const void *slab, size_t block_bytes) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: write after free among the %u-byte blocks at %x, or overflow into one", (uint64_t)block_bytes,
-              (uintptr_t)slab);
-    fail_finish(slab);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: write after free among the %u-byte blocks at %x, or overflow into one",
+                (uint64_t)block_bytes, (uintptr_t)slab);
+    fail_finish(&line, slab);
 }
 
 void fail_bad_arena(const char *call, uintptr_t handle) {
     if (fail_is_silent())
         return;
-    text_line("hakmem: %s with %x, which is no arena, or one that was destroyed or released", call, (uint64_t)handle);
-    fail_finish(NULL);
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: %s with %x, which is no arena, or one that was destroyed or released", call,
+                (uint64_t)handle);
+    fail_finish(&line, NULL);
 }
 
 #ifdef HAK_CHECKED

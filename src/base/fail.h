@@ -1,6 +1,7 @@
 /* What HAKMEM says when the program misuses it: one stable line on the standard error, by write(2) alone, then which calls led
- * there (observe/report.h), then abort. With ON_ERROR=warn only the line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the
- * block alone. None of them allocates. */
+ * there (observe/report.h), then abort. ON_ERROR=report also writes a file (observe/error_file.h). With ON_ERROR=warn only the
+ * line, with ON_ERROR=ignore not even that: the functions return then, and the caller leaves the block alone. None of them
+ * allocates. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
@@ -27,7 +28,9 @@ HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 /* "hakmem: hak_arena_malloc with 0x…, which is no arena, or one that was destroyed or released" */
 HAK_COLD void fail_bad_arena(const char *call, uintptr_t handle);
 
-/* From now on `explain` is called with the address after each line about an address, before the program ends. */
-void fail_explain(void (*explain)(const void *p));
+/* From now on `explain` is called after each line, before the program ends: with the line, and the address that it is about. */
+typedef void fail_explainer(const char *line, const void *p);
+void fail_explain(fail_explainer *explain);
+bool fail_ends_program(void); /* by ON_ERROR */
 
 #endif

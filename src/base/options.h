@@ -13,7 +13,7 @@ enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT, OPTI
 enum option_when { START, LIVE };
 enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
-enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE };
+enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
 enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
@@ -42,19 +42,26 @@ X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", "maximum number of blocks in a
 X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "maximum size of the blocks in all rings of a thread; less if there are many threads") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "maximum size of the heap, 0 for none; if a request still exceeds the limit after all free memory has gone back, the request returns NULL with ENOMEM. The size is exact: slots in use or EMPTY, their tables and 64 KiB for each thread, but not what huge pages round up") \
 X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap, counted as for HARD_LIMIT, above which the program's callback runs (hak_set_soft_limit_callback), once each time the heap grows past it; 0 for none") \
-X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
+X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; named as DUMP_SIGNAL says; implies PROFILE=1") \
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
 X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
-X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 2, "abort|warn|ignore", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect") \
+X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 3, "abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect") \
+X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "with ON_ERROR=report, file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID, which is appended to a name without") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
-X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID") \
+X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID, which is appended to a name without") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum of samples in each thread per second; when it is reached, samples are taken less often and each counts for more; 0 for none") \
 X(PROFILE_PYTHON,  NUMBER, LIVE,  1, 0, 1, "", "0 leaves Python's functions out of the heap profile's stacks") \
-X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit, for `hakmem flame`; %p becomes the process ID; implies PROFILE=1") \
+X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit and on SIGTERM, for `hakmem flame`; %p becomes the process ID, which is appended to a name without; implies PROFILE=1") \
+X(DUMP_SIGNAL,     NUMBER, START, 0, 0, 64, "", "signal on which the heap profile is written to PROFILE_FILE (or hakmem.%p.%n.heap), and with STATS=1 the statistics to STATS_FILE; 0 for none. %p becomes the process ID and %n the number of the dump, which are appended to a name without; implies PROFILE=1, as do the next three") \
+X(DUMP_INTERVAL_MS, NUMBER, LIVE, 0, 0, OPTION_UNLIMITED, "", "milliseconds between two dumps like those on DUMP_SIGNAL, while the program allocates; 0 for none") \
+X(DUMP_GROWTH_BYTES, BYTES, LIVE, 0, 0, OPTION_UNLIMITED, "", "growth of the blocks in use since the last dump, or since they were least after it, at which another dump is written; 0 for none") \
+X(DUMP_PEAK,       NUMBER, LIVE,  0, 0, 1, "", "1 writes a dump when the blocks in use are more than ever, by an eighth and 1 MiB more than at the last dump") \
+X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", "minimum of milliseconds between two dumps for DUMP_GROWTH_BYTES or DUMP_PEAK") \
+X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "size of all dumps of the process together from which on no more are written; files at exit do not count") \
 X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, as `hakmem learn` writes it; see docs/sites.md. Not with SECURE=1") \

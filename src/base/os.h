@@ -127,6 +127,9 @@ struct os_build_id {
 bool os_build_id(const struct os_module *module, struct os_build_id *id);
 /* The path of the program's file, in the buffer or elsewhere; in a sandbox as the program was called. */
 const char *os_program(char *buffer, size_t bytes);
+/* Calls `act` on this signal, in its handler; if `at_default`, only if the signal ends the program now. */
+bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number));
+void os_end_by(int signal_number); /* as the signal does without a handler; in its handler: when that returns */
 /* What a caught crash calls, in the signal handler. `at`: the address of the fault, NULL if there is none. `access`: "read",
  * "write", or "access" where the machine does not tell; `code`: the address of the instruction. Call it before main. */
 typedef void os_crash_report(int signal_number, const void *at, const char *access, uintptr_t code);
@@ -137,6 +140,8 @@ size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted whe
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
  * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */
 int os_open_output(const char *path);
+bool os_is_device(const char *path); /* or a FIFO: what is written there overwrites nothing */
+uint64_t os_written(int fd);         /* bytes in a file that was just written; 0: not known */
 /* Appends what it reads there, as far as it can, by way of the buffer. */
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 int os_open_input(const char *path); /* -1 on failure */

@@ -484,6 +484,21 @@ static const char *fault_access(const void *context) {
 #endif
 }
 
+void os_end_by(int signal_number) {
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number)) {
+    struct sigaction action, before;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = act;
+    action.sa_flags = SA_ONSTACK | SA_RESTART;
+    if (at_default && (sigaction(signal_number, NULL, &before) != 0 || before.sa_handler != SIG_DFL))
+        return false;
+    return sigaction(signal_number, &action, NULL) == 0;
+}
+
 /* Reports, then does what whoever handled the signal before us does. */
 static void on_crash(int signal_number, siginfo_t *info, void *context) {
     unsigned i = 0;
@@ -497,8 +512,7 @@ static void on_crash(int signal_number, siginfo_t *info, void *context) {
     } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
         before->sa_handler(signal_number);
     } else {
-        signal(signal_number, SIG_DFL);
-        raise(signal_number);
+        os_end_by(signal_number);
     }
 }
 
@@ -548,6 +562,22 @@ static size_t read_some(int fd, char *buffer, size_t bytes) {
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Links below /dev and /proc are the system's: /dev/stderr is one. */
+static bool is_of_system(const char *path) {
+    bool below = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    return below && strncmp(path, "/dev/shm/", 9) != 0 && strstr(path, "/../") == NULL;
+}
+
+bool os_is_device(const char *path) {
+    struct stat s;
+    int saved = errno;
+    bool is = is_of_system(path) ||
+              (syscall(SYS_newfstatat, (long)AT_FDCWD, (long)path, (long)&s, (long)AT_SYMLINK_NOFOLLOW, 0L) == 0 &&
+               (S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)));
+    errno = saved;
+    return is;
+}
+
 /* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root made. */
 static bool is_own(int fd, const char *path, int flags) {
     struct stat s;
@@ -556,12 +586,6 @@ static bool is_own(int fd, const char *path, int flags) {
     bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0;
     errno = saved;
     return known && (s.st_uid == user || s.st_uid == 0) && (!S_ISREG(s.st_mode) || s.st_nlink == 1);
-}
-
-/* Links below /dev and /proc are the system's: /dev/stderr is one. */
-static bool is_of_system(const char *path) {
-    bool below = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
-    return below && strncmp(path, "/dev/shm/", 9) != 0 && strstr(path, "/../") == NULL;
 }
 
 int os_open_output(const char *path) {
@@ -582,6 +606,11 @@ int os_open_output(const char *path) {
 
 /* Its number is above what programs reach that close everything they opened. */
 int os_keep_output(int fd) { return (int)call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
+
+uint64_t os_written(int fd) {
+    long place = call(SYS_lseek, fd, 0, SEEK_CUR);
+    return place > 0 ? (uint64_t)place : 0;
+}
 
 int os_open_input(const char *path) { return open_file(path, O_RDONLY); }
 

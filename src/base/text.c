@@ -90,19 +90,43 @@ void text_format(struct text *t, const char *format, ...) {
     va_end(values);
 }
 
-int text_open_output(const char *pattern) {
-    char path[512];
-    struct text t = {path, sizeof path - 1, 0, -1};
+void text_json_string(struct text *t, const char *s) {
+    text_string(t, "\"");
+    for (; *s != '\0'; s++) {
+        if (*s == '"' || *s == '\\')
+            text_string(t, "\\");
+        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
+    }
+    text_string(t, "\"");
+}
+
+static void terminate(struct text *t) { t->buffer[min_size(t->length, t->bytes - 1)] = '\0'; }
+
+void text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number) {
+    bool has_process = false, has_number = false;
     for (const char *s = pattern; *s != '\0'; s++) {
-        if (s[0] == '%' && s[1] == 'p') {
-            text_number(&t, (uint64_t)os_process());
+        if (s[0] == '%' && (s[1] == 'p' || s[1] == 'n')) {
+            *(s[1] == 'p' ? &has_process : &has_number) = true;
+            text_number(path, s[1] == 'p' ? (uint64_t)os_process() : number);
             s++;
         } else {
-            text_put(&t, s, 1);
+            text_put(path, s, 1);
         }
     }
-    path[min_size(t.length, sizeof path - 1)] = '\0';
-    return os_open_output(path);
+    terminate(path);
+    if (name == NAME_EXACT || os_is_device(path->buffer))
+        return;
+    if (!has_process)
+        text_format(path, ".%u", (uint64_t)os_process());
+    if (name == NAME_NUMBERED && !has_number)
+        text_format(path, ".%u", number);
+    terminate(path);
+}
+
+int text_open_output(const char *pattern, enum output_name name, uint64_t number) {
+    TEXT_TO_FD(path, -1, 512);
+    text_output_name(&path, pattern, name, number);
+    return os_open_output(path.buffer);
 }
 
 void text_line(const char *format, ...) {

@@ -23,8 +23,18 @@ void text_pad(struct text *t, size_t from, size_t width); /* spaces up to `width
 /* %s const char*, %u uint64_t, %x uintptr_t, %b bytes as uint64_t: the few forms the messages need. */
 void text_format(struct text *t, const char *format, ...);
 
-/* Opens a file for output, in whose name %p stands for the process id; -1 on failure. */
-int text_open_output(const char *pattern);
+/* How a file for output is called: in the pattern, %p stands for the process id and %n for `number`. A pattern that lacks one
+ * gets it appended, so that no process overwrites another's file; not where a FIFO or a device is. */
+enum output_name {
+    NAME_EXACT,    /* nothing is appended */
+    NAME_PROCESS,  /* the process id */
+    NAME_NUMBERED, /* both */
+};
+void text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number); /* terminated */
+int text_open_output(const char *pattern, enum output_name name, uint64_t number); /* -1 on failure */
+
+/* A string with its quotes, for JSON. Control characters become spaces. */
+void text_json_string(struct text *t, const char *s);
 
 /* Writes one formatted line to the standard error. */
 void text_line(const char *format, ...);

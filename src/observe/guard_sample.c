@@ -7,19 +7,13 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "observe/report.h"
 #include "observe/stack.h"
 #include "base/snapshot.h"
 #include "base/text.h"
 
-enum { GUARD_SLOTS = SUPERSLAB_SLOTS, GUARD_CALLERS = 32, AT_BEGINNING_EVERY = 4 };
+enum { GUARD_SLOTS = SUPERSLAB_SLOTS, AT_BEGINNING_EVERY = 4 };
 
 enum guard_state { GUARD_UNUSED, GUARD_BUSY, GUARD_LIVE, GUARD_FREED };
-
-struct guard_stack {
-    uint32_t thread, depth;
-    uintptr_t callers[GUARD_CALLERS];
-};
 
 struct guard_place {
     uintptr_t block;    /* 0: there was none yet */
@@ -61,13 +55,6 @@ static void capture(struct guard_stack *stack) {
 
 /* These read a slot that another thread may be using meanwhile. */
 
-static void report_stack(const char *what, const struct guard_stack *of_slot) {
-    struct guard_stack stack;
-    snapshot(&stack, of_slot, sizeof stack);
-    text_line("hakmem: %s by thread %u:", what, (uint64_t)stack.thread);
-    report_calls(stack.callers, (unsigned)min_size(stack.depth, GUARD_CALLERS));
-}
-
 /* The slot at the address, and its place; NULL: there was no block yet. */
 static const struct guard_slot *see_slot(const void *address, struct guard_place *place) {
     const struct guard_slot *slot = slot_at(address);
@@ -77,33 +64,32 @@ static const struct guard_slot *see_slot(const void *address, struct guard_place
     return place->block != 0 ? slot : NULL;
 }
 
-void guard_report_stacks(const void *p) {
+bool guard_stack(const void *p, enum guard_event event, struct guard_stack *stack) {
     struct guard_place place;
     const struct guard_slot *slot = see_slot(p, &place);
-    if (slot == NULL)
-        return;
-    report_stack("allocated", &slot->allocated);
-    if (load_acquire(&slot->state) == GUARD_FREED)
-        report_stack("freed", &slot->freed);
+    if (slot == NULL || (event == GUARD_EVENT_FREED && load_acquire(&slot->state) != GUARD_FREED))
+        return false;
+    snapshot(stack, event == GUARD_EVENT_FREED ? &slot->freed : &slot->allocated, sizeof *stack);
+    stack->depth = (uint32_t)min_size(stack->depth, GUARD_CALLERS);
+    return true;
 }
 
-void guard_report(const void *address, const char *how, uintptr_t code) {
+bool guard_describe(struct text *line, const void *address, const char *how) {
     struct guard_place place;
     const struct guard_slot *slot = see_slot(address, &place);
     if (slot == NULL)
-        return;
+        return false;
     uintptr_t at = (uintptr_t)address, end = place.block + place.bytes;
     if (load_acquire(&slot->state) == GUARD_FREED && at >= place.begin && at < place.begin + place.pages_bytes)
-        text_line("hakmem: use after free of %x (%u-byte block), %s at byte %u", place.block, (uint64_t)place.bytes,
-                  how, (uint64_t)(at - place.block));
+        text_format(line, "hakmem: use after free of %x (%u-byte block), %s at byte %u", place.block,
+                    (uint64_t)place.bytes, how, (uint64_t)(at - place.block));
     else if (at >= end)
-        text_line("hakmem: overflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
-                  (uint64_t)(at - end + 1), how);
+        text_format(line, "hakmem: overflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
+                    (uint64_t)(at - end + 1), how);
     else
-        text_line("hakmem: underflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
-                  (uint64_t)(place.block - at), how);
-    report_here(code);
-    guard_report_stacks(address);
+        text_format(line, "hakmem: underflow of %x (%u-byte block) by %u bytes, %s", place.block, (uint64_t)place.bytes,
+                    (uint64_t)(place.block - at), how);
+    return true;
 }
 
 /* ---- the pool ---- */

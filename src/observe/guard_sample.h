@@ -12,6 +12,7 @@
 #ifndef HAK_GUARD_SAMPLE_H
 #define HAK_GUARD_SAMPLE_H
 
+#include "base/text.h"
 #include "heap.h"
 
 /* Returns a guarded block; NULL if the block cannot be guarded. */
@@ -19,10 +20,18 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment);
 /* Has the slot a live block? */
 bool guard_is_live(const struct slab *s);
 
-/* Reports a faulting access if the address is in the guard pool: prints what is known of the block on the standard
- * error. `how`: "read", "write" or "access"; `code`: the instruction. For signal handlers. */
-void guard_report(const void *address, const char *how, uintptr_t code);
-/* Prints who allocated and who freed the block at the address, if it is in the guard pool. */
-void guard_report_stacks(const void *p);
+/* ---- for reports, in signal handlers, too ---- */
+
+/* Describes a faulting access if the address is in the guard pool, as a failure's line. `how`: "read", "write" or "access". */
+bool guard_describe(struct text *line, const void *address, const char *how);
+
+enum { GUARD_CALLERS = 32 };
+struct guard_stack {
+    uint32_t thread, depth;
+    uintptr_t callers[GUARD_CALLERS];
+};
+enum guard_event { GUARD_EVENT_ALLOCATED, GUARD_EVENT_FREED };
+/* Who allocated or freed the block at the address. False: it is not in the guard pool, or was not freed. */
+bool guard_stack(const void *p, enum guard_event event, struct guard_stack *stack);
 
 #endif

@@ -16,6 +16,7 @@
 #define HAK_PROFILE_H
 
 #include "base/options.h"
+#include "base/text.h"
 
 enum {
     PROFILE_CALLERS = 64,
@@ -91,9 +92,7 @@ size_t profile_bytes(const void *p);
 
 /* ---- as a text (profile_file.c) ---- */
 
-/* Writes the profile to a file, in whose name %p stands for the process id. False: the file cannot be opened. */
-bool profile_write(const char *pattern);
-/* Writes it to the file that a TEXT option names, if any. Prints a line if that fails. */
-void profile_write_for(enum option o);
+/* Writes the profile to a file, named as text_open_output does, and says how large that is. False: the file cannot be opened. */
+bool profile_write(const char *pattern, enum output_name name, uint64_t number, const char *moment, uint64_t *bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* The heap profile as a text, for `hakmem flame`: PROFILE_FILE has one written at the program's end,
- * SOFT_LIMIT_PROFILE when that limit is passed.
+/* The heap profile as a text, for `hakmem flame`; dump.c says when it is written.
  *
- *  1. "hakmem profile 1", then lines of a word and a value: pid, interval (mean bytes between samples), dropped
+ *  1. "hakmem profile 1", then lines of a word and a value: pid, moment (why the file was written: "exit", "SIGTERM",
+ *     "soft limit", "signal", "interval", "growth", "peak", "call"), interval (mean bytes between samples), dropped
  *     (samples without a place), command.
  *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
@@ -54,17 +54,17 @@ static void put_code(struct text *t, uint64_t number, const struct python_code *
     text_string(t, "\n");
 }
 
-bool profile_write(const char *pattern) {
+bool profile_write(const char *pattern, enum output_name name, uint64_t number, const char *moment, uint64_t *bytes) {
     char *scratch = scratch_take();
-    int fd = scratch != NULL ? text_open_output(pattern) : -1;
+    int fd = scratch != NULL ? text_open_output(pattern, name, number) : -1;
     if (fd < 0) {
         if (scratch != NULL)
             scratch_give(scratch);
         return false;
     }
     struct text t = {scratch, SCRATCH_BYTES, 0, fd};
-    text_format(&t, "hakmem profile 1\npid %u\ninterval %u\ndropped %u\ncommand ", (uint64_t)os_process(),
-                load_relaxed(&hak_profile.wanted_bytes), load_relaxed(&hak_profile.dropped));
+    text_format(&t, "hakmem profile 1\npid %u\nmoment %s\ninterval %u\ndropped %u\ncommand ", (uint64_t)os_process(),
+                moment, load_relaxed(&hak_profile.wanted_bytes), load_relaxed(&hak_profile.dropped));
     text_flush(&t);
     os_copy_file(fd, "/proc/self/comm", scratch, SCRATCH_BYTES);
     struct profile_stack *stacks = load_acquire(&hak_profile.stacks);
@@ -78,13 +78,8 @@ bool profile_write(const char *pattern) {
     text_string(&t, "maps\n");
     text_flush(&t);
     os_copy_file(fd, "/proc/self/maps", scratch, SCRATCH_BYTES);
+    *bytes = os_written(fd);
     os_close(fd);
     scratch_give(scratch);
     return true;
-}
-
-void profile_write_for(enum option o) {
-    const char *pattern = option_text(o);
-    if (*pattern != '\0' && !profile_write(pattern))
-        text_line("hakmem: cannot write HAKMEM_%s=%s", option_name(o), pattern);
 }

@@ -35,7 +35,7 @@ static bool is_own(const char *name) {
         "alloc_calloc alloc_realloc realloc_else alloc_free_slow alloc_free_other alloc_delete_other "
         "alloc_delete_array_other alloc_free_sized_else alloc_delete_sized_else alloc_delete_array_sized_else "
         "alloc_delete_aligned alloc_usable alloc_expand lookup_for_free guard_free mid_free large_free huge_free "
-        "fail_finish report_failure report_here ";
+        "fail_finish error_explain report_here report_json_here ";
     static const char *const beginnings[] = {"hak_", "_Znw", "_Zna", "_Zdl", "_Zda"};
     for (unsigned i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(name, beginnings[i], 4) == 0)
@@ -65,53 +65,89 @@ static unsigned own_calls(struct room *room, const uintptr_t *callers, unsigned 
     return count;
 }
 
-/* ---- lines ---- */
+/* ---- calls ---- */
 
-static void report_call(struct room *room, uintptr_t address) {
+/* Where calls go: to a document, or in lines to the standard error. */
+struct output {
+    struct text *json; /* NULL: lines */
+    bool has_any;
+};
+
+static void put_line(struct room *room, const struct os_module *module, const char *path, uintptr_t address) {
     struct text line = {room->line, sizeof room->line, 0, 2};
-    struct os_module module;
+    bool named = room->symbol.name[0] != '\0';
     text_format(&line, "hakmem:   %x ", address);
-    if (os_find_module(address, &module)) {
-        bool named = find_name(room, &module, address);
-        const char *path = *module.path != '\0' ? module.path : os_program(room->program, sizeof room->program);
-        if (named)
-            text_format(&line, "%s+%x (", room->symbol.name, room->symbol.offset);
-        text_format(&line, "%s+%x", path, address - module.base);
-        if (named)
-            text_string(&line, ")");
-        else
-            symbol_put_build_id(&line, &module);
-    }
+    if (named)
+        text_format(&line, "%s+%x (", room->symbol.name, room->symbol.offset);
+    if (path != NULL)
+        text_format(&line, "%s+%x", path, address - module->base);
+    if (named)
+        text_string(&line, ")");
+    else if (path != NULL)
+        symbol_put_build_id(&line, " (build id ", module, ")");
     text_string(&line, "\n");
     text_flush(&line);
 }
 
-/* The addresses shown are in the calls, not behind them: there the next line of the source may begin. */
-static void report_from(struct room *room, const uintptr_t *callers, unsigned first, unsigned depth) {
-    for (unsigned i = first; i < depth; i++)
-        report_call(room, callers[i] - 1);
+static void put_json(struct text *t, struct room *room, const struct os_module *module, const char *path,
+                     uintptr_t address) {
+    text_format(t, "{\"address\":\"%x\"", address);
+    if (room->symbol.name[0] != '\0') {
+        text_string(t, ",\"function\":");
+        text_json_string(t, room->symbol.name);
+        text_format(t, ",\"function_offset\":\"%x\"", room->symbol.offset);
+    }
+    if (path != NULL) {
+        text_string(t, ",\"path\":");
+        text_json_string(t, path);
+        text_format(t, ",\"offset\":\"%x\"", address - module->base);
+        symbol_put_build_id(t, ",\"build_id\":\"", module, "\"");
+    }
+    text_string(t, "}");
+}
+
+static void put_call(struct room *room, struct output *output, uintptr_t address) {
+    struct os_module module;
+    const char *path = NULL;
+    room->symbol.name[0] = '\0';
+    if (os_find_module(address, &module)) {
+        find_name(room, &module, address);
+        path = *module.path != '\0' ? module.path : os_program(room->program, sizeof room->program);
+    }
+    if (output->json == NULL) {
+        put_line(room, &module, path, address);
+        return;
+    }
+    text_string(output->json, output->has_any ? ",\n" : "\n");
+    output->has_any = true;
+    put_json(output->json, room, &module, path, address);
+}
+
+/* The calls outside the library. `code`: where a signal interrupted the program; what the signal's handler called is left out.
+ * The addresses shown are in the calls, not behind them: there the next line of the source may begin. */
+static void put_calls(struct output *output, const uintptr_t *callers, unsigned depth, uintptr_t code) {
+    struct room *room = scratch_take();
+    if (room == NULL)
+        return;
+    unsigned at = code == 0 ? own_calls(room, callers, depth) : 0;
+    while (code != 0 && at < depth && callers[at++] != code)
+        ;
+    if (code != 0)
+        put_call(room, output, code);
+    for (; at < depth; at++)
+        put_call(room, output, callers[at] - 1);
+    scratch_give(room);
 }
 
 void report_calls(const uintptr_t *callers, unsigned depth) {
-    struct room *room = scratch_take();
-    if (room == NULL)
-        return;
-    report_from(room, callers, own_calls(room, callers, depth), depth);
-    scratch_give(room);
+    put_calls(&(struct output){NULL, false}, callers, depth, 0);
 }
 
-/* What led to an instruction; what the signal's handler called is left out. */
-static void report_interrupted(uintptr_t code, const uintptr_t *callers, unsigned depth) {
-    struct room *room = scratch_take();
-    unsigned first = 0;
-    while (first < depth && callers[first] != code)
-        first++;
-    if (room == NULL)
-        return;
-    report_call(room, code);
-    report_from(room, callers, first + 1, depth);
-    scratch_give(room);
+void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth) {
+    put_calls(&(struct output){t, false}, callers, depth, 0);
 }
+
+/* ---- here ---- */
 
 static const char *name_in(const char *path, char *buffer, size_t bytes) {
     if (os_read_file(path, buffer, bytes) == 0)
@@ -120,17 +156,28 @@ static const char *name_in(const char *path, char *buffer, size_t bytes) {
     return buffer;
 }
 
-void report_here(uintptr_t code) {
+static void put_here(struct output *output, uintptr_t code) {
     uintptr_t callers[REPORT_CALLERS];
+    put_calls(output, callers, stack_capture(callers, REPORT_CALLERS), code);
+}
+
+void report_here(uintptr_t code) {
     char process[32], thread[32];
     if (os_is_confined())
         return;
     text_line("hakmem:   in process %u (%s), thread %u (%s)", (uint64_t)os_process(),
               name_in("/proc/self/comm", process, sizeof process), (uint64_t)os_thread(),
               name_in("/proc/thread-self/comm", thread, sizeof thread));
-    unsigned depth = stack_capture(callers, REPORT_CALLERS);
-    if (code == 0)
-        report_calls(callers, depth);
-    else
-        report_interrupted(code, callers, depth);
+    put_here(&(struct output){NULL, false}, code);
+}
+
+void report_json_here(struct text *t, uintptr_t code) {
+    char process[32], thread[32];
+    text_format(t, "\"pid\":%u,\"process\":", (uint64_t)os_process());
+    text_json_string(t, name_in("/proc/self/comm", process, sizeof process));
+    text_format(t, ",\"thread\":%u,\"thread_name\":", (uint64_t)os_thread());
+    text_json_string(t, name_in("/proc/thread-self/comm", thread, sizeof thread));
+    text_string(t, ",\n\"calls\":[");
+    put_here(&(struct output){t, false}, code);
+    text_string(t, "]");
 }

@@ -4,7 +4,7 @@
 #ifndef HAK_REPORT_H
 #define HAK_REPORT_H
 
-#include "base/base.h"
+#include "base/text.h"
 
 enum { REPORT_CALLERS = 32 };
 
@@ -14,5 +14,11 @@ void report_here(uintptr_t code);
 /* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or, without
  * a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". */
 void report_calls(const uintptr_t *callers, unsigned depth);
+
+/* The same for a JSON document: members of an object, "pid", "process", "thread", "thread_name" and "calls"; and the elements of
+ * an array of calls, each with "address", and as far as they are known "function", "function_offset", "path", "offset" (as
+ * `hakmem symbolize` wants it) and "build_id". */
+void report_json_here(struct text *t, uintptr_t code);
+void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth);
 
 #endif

@@ -242,8 +242,10 @@ static void put_page_cost(struct text *t) {
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    text_format(t, "hakmem %s, process %u: %b resident in the heap\n", HAKMEM_VERSION, (uint64_t)os_process(),
-                (uint64_t)r->total);
+    char path[256];
+    const char *program = os_program(path, sizeof path), *slash = strrchr(program, '/');
+    text_format(t, "hakmem %s, process %u (%s): %b resident in the heap\n", HAKMEM_VERSION, (uint64_t)os_process(),
+                slash != NULL ? slash + 1 : program, (uint64_t)r->total);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
@@ -290,23 +292,13 @@ static void put_field(struct text *t, const char *name, int64_t value, bool last
                 last ? "" : ",");
 }
 
-static void put_json_string(struct text *t, const char *s) {
-    text_string(t, "\"");
-    for (; *s != '\0'; s++) {
-        if (*s == '"' || *s == '\\')
-            text_string(t, "\\");
-        text_put(t, (unsigned char)*s < 0x20 ? " " : s, 1);
-    }
-    text_string(t, "\"");
-}
-
 static void put_arenas(struct text *t) {
     struct arena_report arena;
     bool any = false;
     text_string(t, "\"arenas\":[");
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; any = true) {
         text_string(t, any ? ",{\"name\":" : "{\"name\":");
-        put_json_string(t, arena.name);
+        text_json_string(t, arena.name);
         text_string(t, ",");
         put_field(t, "used_bytes", (int64_t)arena.used_bytes, false);
         put_field(t, "peak_bytes", (int64_t)arena.peak_bytes, arena.limit_bytes == 0);
@@ -319,9 +311,11 @@ static void put_arenas(struct text *t) {
 
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
+    char path[256];
     region_extent(&begin, &end);
-    text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{",
-                HAKMEM_VERSION, (uint64_t)os_process(), begin, end);
+    text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"program\":", HAKMEM_VERSION, (uint64_t)os_process());
+    text_json_string(t, os_program(path, sizeof path));
+    text_format(t, ",\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_field(t, term_table[i].name, r->term[i], false);
     put_field(t, "total", r->total, true);
@@ -363,9 +357,19 @@ static void put_json(struct text *t, const struct heap_report *r) {
         char value[256];
         option_format((enum option)o, value, sizeof value);
         text_format(t, "%s\"%s\":", o == 0 ? "" : ",", option_name((enum option)o));
-        put_json_string(t, value);
+        text_json_string(t, value);
     }
     text_string(t, "}}\n");
+}
+
+void stats_put_json(struct text *t) {
+    struct heap_report *r = stats_begin();
+    if (r == NULL) {
+        text_string(t, "null");
+        return;
+    }
+    put_json(t, r);
+    stats_end(r);
 }
 
 size_t stats_json(char *buffer, size_t bytes) {
@@ -398,10 +402,12 @@ size_t stats_xml(struct heap_report *r) {
 
 static int stats_fd = -1; /* kept from the start: programs close the standard error */
 
-static void open_stats_file(void) {
-    stats_fd = text_open_output(option_text(OPT_STATS_FILE));
-    if (stats_fd < 0)
-        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", option_text(OPT_STATS_FILE));
+static int open_stats_file(enum output_name name, uint64_t number) {
+    const char *pattern = option_text(OPT_STATS_FILE);
+    int fd = *pattern != '\0' ? text_open_output(pattern, name, number) : -1;
+    if (*pattern != '\0' && fd < 0)
+        text_line("hakmem: cannot write HAKMEM_STATS_FILE=%s; using the standard error", pattern);
+    return fd;
 }
 
 void stats_init(void) {
@@ -410,23 +416,23 @@ void stats_init(void) {
     stats_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
 }
 
-void stats_at_exit(void) {
-    if (option(OPT_STATS) == STATS_OFF)
-        return;
-    if (option_text(OPT_STATS_FILE)[0] != '\0')
-        open_stats_file();
-    int fd = stats_fd >= 0 ? stats_fd : 2;
-    if (option(OPT_STATS) == STATS_TEXT) {
-        stats_print(fd);
-        return;
-    }
-    struct heap_report *r = stats_begin();
+uint64_t stats_write(enum output_name name, uint64_t number) {
+    struct heap_report *r = option(OPT_STATS) != STATS_OFF ? stats_begin() : NULL;
     if (r == NULL)
-        return;
+        return 0;
+    int file = open_stats_file(name, number);
+    int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
     struct text t = {r->text, sizeof r->text, 0, fd};
-    put_json(&t, r);
+    if (option(OPT_STATS) == STATS_TEXT)
+        put_report(&t, r);
+    else
+        put_json(&t, r);
     text_flush(&t);
     stats_end(r);
+    uint64_t bytes = file >= 0 ? os_written(file) : 0;
+    if (file >= 0)
+        os_close(file);
+    return bytes;
 }
 
 /* ---- by class ---- */

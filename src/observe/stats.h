@@ -6,6 +6,7 @@
 #ifndef HAK_STATS_H
 #define HAK_STATS_H
 
+#include "base/text.h"
 #include "pool.h"
 
 // clang-format off
@@ -59,11 +60,13 @@ void stats_end(struct heap_report *r);
 
 void stats_print(int fd);
 size_t stats_json(char *buffer, size_t bytes);
+void stats_put_json(struct text *t);     /* "null" without memory for a report */
 size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the length */
 
-/* Statistics at exit, if asked for: stats_init keeps a descriptor from the start, stats_at_exit writes. */
+/* Statistics as STATS and STATS_FILE want them: stats_init keeps a descriptor from the start; stats_write returns how large
+ * the file is, 0 if there is none. */
 void stats_init(void);
-void stats_at_exit(void);
+uint64_t stats_write(enum output_name name, uint64_t number);
 
 struct hak_class_use;
 /* As hak_class_uses. */

@@ -87,14 +87,15 @@ bool symbol_find(const struct os_module *module, uintptr_t address, struct symbo
     return symbol->name[0] != '\0';
 }
 
-HAK_STRAY void symbol_put_build_id(struct text *t, const struct os_module *module) {
+HAK_STRAY void symbol_put_build_id(struct text *t, const char *before, const struct os_module *module,
+                                   const char *after) {
     struct os_build_id id;
     if (!os_build_id(module, &id))
         return;
-    text_string(t, " (build id ");
+    text_string(t, before);
     for (size_t i = 0; i < id.count; i++) {
         char digits[2] = {"0123456789abcdef"[id.bytes[i] >> 4], "0123456789abcdef"[id.bytes[i] & 15]};
         text_put(t, digits, 2);
     }
-    text_string(t, ")");
+    text_string(t, after);
 }

@@ -16,7 +16,7 @@ struct symbol {
 /* The function that covers the address. False: no name is known. `room`: memory for a part of a symbol table, some KiB. */
 bool symbol_find(const struct os_module *module, uintptr_t address, struct symbol *symbol, void *room,
                  size_t room_bytes);
-/* " (build id 5a…)", if the module has one. */
-void symbol_put_build_id(struct text *t, const struct os_module *module);
+/* The build id in hexadecimal digits between the two texts, if the module has one. */
+void symbol_put_build_id(struct text *t, const char *before, const struct os_module *module, const char *after);
 
 #endif

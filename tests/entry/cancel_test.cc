@@ -73,6 +73,7 @@ void ask() {
     hak_option_set("CGROUP", "1");
     hak_profile_start(64 * kKiB);
     allocate();
+    hak_profile_dump("/dev/null");
     hak_profile_stop();
     hak_trim();
 }

@@ -246,6 +246,7 @@ void is_set() {
     hak_profile_start(4096);
     for (size_t i = 0; i < 1000; i++)
         blocks[i] = touched(malloc(mixed_size(i)));
+    hak_profile_dump("/dev/null");
     hak_profile_stop();
     for (size_t i = 0; i < 1000; i++)
         free(blocks[i]);
@@ -504,8 +505,8 @@ const std::vector<Scenario> &scenarios() {
          free,
          realloc},
         {"settings",
-         {"hak_option_get", "hak_option_set", "hak_profile_start", "hak_profile_stop", "hak_set_soft_limit_callback",
-          "hak_version", "mallopt"},
+         {"hak_option_get", "hak_option_set", "hak_profile_dump", "hak_profile_start", "hak_profile_stop",
+          "hak_set_soft_limit_callback", "hak_version", "mallopt"},
          is_set,
          malloc,
          free,
@@ -576,6 +577,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mode{"limits", {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
         Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
         Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
+        Mode{"dumps",
+             {"HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_FILE=/dev/null", "HAKMEM_DUMP_INTERVAL_MS=1",
+              "HAKMEM_STATS=json", "HAKMEM_STATS_FILE=/dev/null"}},
         Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}}, Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
         Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1"}},
         Mode{"warn_sampled",

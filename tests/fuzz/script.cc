@@ -211,7 +211,7 @@ Verdict run_once(const Surface &surface, const Script &script) {
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    Outcome outcome{status, "", read_whole(said)};
+    Outcome outcome{status, "", read_whole(said), 0};
     Verdict verdict;
     verdict.failed = status != 0;
     for (size_t i = 0; i < threads; i++)

@@ -299,9 +299,28 @@ long guarded() {
 }
 long samples_in_haste() { return samples(4096, 20000); }
 
+/* Files that are written while the heap grows to 8 MiB. */
+long dumps() {
+    char name[] = "/tmp/hakmem-live-XXXXXX";
+    std::filesystem::path place = mkdtemp(name), before = std::filesystem::current_path();
+    std::filesystem::current_path(place);
+    free_all(allocate(200, 40 * kKiB));
+    usleep(2000);
+    free_all(allocate(200, 40 * kKiB));
+    std::filesystem::current_path(before);
+    auto files = std::distance(std::filesystem::directory_iterator(place), {});
+    std::filesystem::remove_all(place);
+    return files;
+}
+
 /* ---- the probes ---- */
 
 const std::string kRetain = "HAKMEM_RETAIN_BYTES=1g";
+
+const std::vector<std::string> kDumps = {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=1000", "HAKMEM_PROFILE_RATE=0",
+                                         "HAKMEM_DUMP_PAUSE_MS=0"},
+                               kDumpsOnGrowth = {"HAKMEM_PROFILE_BYTES=1000", "HAKMEM_PROFILE_RATE=0",
+                                                 "HAKMEM_DUMP_GROWTH_BYTES=1m", "HAKMEM_DUMP_PAUSE_MS=0"};
 
 const std::vector<Probe> probes = {
     {"SS_CACHE_COUNT", "2", "10", 5, cached, {kRetain}},
@@ -326,6 +345,11 @@ const std::vector<Probe> probes = {
     {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
     {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
     {"GUARD_SAMPLE_BYTES", "0", "16k", 100, guarded, {}},
+    {"DUMP_INTERVAL_MS", "0", "1", 1, dumps, kDumps},
+    {"DUMP_GROWTH_BYTES", "0", "1m", 5, dumps, kDumps},
+    {"DUMP_PEAK", "0", "1", 1, dumps, kDumps},
+    {"DUMP_PAUSE_MS", "1000000", "0", 5, dumps, kDumpsOnGrowth},
+    {"DUMP_BYTES", "0", "1t", 5, dumps, kDumpsOnGrowth},
 };
 
 const Probe *probe_of(const std::string &option) {

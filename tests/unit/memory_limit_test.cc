@@ -561,9 +561,11 @@ TEST(SoftLimit, TheProfileIsWritten) {
     Outcome outcome = run_self(
         {"--soft"}, {"HAKMEM_SOFT_LIMIT=16m", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_SOFT_LIMIT_PROFILE=" + path});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+    path += "." + std::to_string(outcome.process) + ".1";
     std::ifstream file(path);
     std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     EXPECT_EQ(text.rfind("hakmem profile 1\n", 0), 0U) << text.substr(0, 200);
+    EXPECT_NE(text.find("\nmoment soft limit\n"), std::string::npos) << text.substr(0, 200);
     EXPECT_NE(text.find("\nstack "), std::string::npos) << text.substr(0, 200);
     EXPECT_NE(text.find("\nmaps\n"), std::string::npos);
     unlink(path.c_str());

@@ -312,6 +312,7 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
     auto statistics = [&](const std::string &file) {
         return run_self({"--print-option", "STATS"}, {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=" + file});
     };
+    auto dump = [&](const char *name) { return hak_profile_dump(path(name).c_str()); };
     auto holds = [&](const char *name) {
         std::ifstream file(path(name));
         return std::string(std::istreambuf_iterator<char>(file), {});
@@ -324,20 +325,22 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
     ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
     bool has_foreign = chown(path("foreign").c_str(), 12345, 12345) == 0; /* root can */
 
-    statistics(path("new"));
-    EXPECT_NE(holds("new").find("live"), std::string::npos);
+    std::string made_by = "new." + std::to_string(statistics(path("new")).process);
+    EXPECT_NE(holds(made_by.c_str()).find("live"), std::string::npos) << "a name of the process's own";
+    EXPECT_EQ(dump("new"), 0);
+    EXPECT_NE(holds("new").find("hakmem profile 1"), std::string::npos);
     struct stat made;
     ASSERT_EQ(stat(path("new").c_str(), &made), 0);
     EXPECT_EQ(made.st_mode & 0777, 0600u);
-    statistics(path("own"));
+    EXPECT_EQ(dump("own"), 0);
     EXPECT_EQ(holds("own").find("precious"), std::string::npos) << "a file of one's own is written again";
     EXPECT_LT(holds("own").size(), 100000u);
     for (const char *name : {"link", "again"})
-        statistics(path(name));
+        EXPECT_EQ(dump(name), EIO) << name;
     EXPECT_EQ(holds("target"), before);
     EXPECT_EQ(holds("twice"), before);
     if (has_foreign) {
-        statistics(path("foreign"));
+        EXPECT_EQ(dump("foreign"), EIO);
         EXPECT_EQ(holds("foreign"), before);
     }
     std::string read;

@@ -80,6 +80,7 @@ fn encode(profile: &Profile) -> proto::Profile {
     tables.string("");
     let mut comments = vec![format!("command: {}", profile.command), format!("pid: {}", profile.pid)];
     comments.extend(profile.at_exit.then(|| "at exit".to_string()));
+    comments.extend((!profile.moment.is_empty()).then(|| format!("moment: {}", profile.moment)));
     comments.extend(profile.notes.iter().map(|note| format!("note: {note}")));
     let mut out = proto::Profile {
         sample_type: TYPES.iter().map(|one| tables.value_type(one.name(), one.unit())).collect(),
@@ -195,6 +196,7 @@ fn decode(from: &proto::Profile) -> Result<Profile> {
         match comment.split_once(": ") {
             Some(("command", command)) => profile.command = command.to_string(),
             Some(("pid", pid)) => profile.pid = pid.parse().unwrap_or(0),
+            Some(("moment", moment)) => profile.moment = moment.to_string(),
             Some(("note", note)) => profile.notes.push(note.to_string()),
             _ => profile.at_exit |= comment == "at exit",
         }
@@ -277,6 +279,7 @@ mod tests {
             duration_ns: 6,
             interval: 524_288,
             at_exit: true,
+            moment: "exit".into(),
             notes: vec!["one: two".into()],
             modules: vec![Module { start: 4096, end: 8192, offset: 0, path: "/a/b".into(), build_id: "00ff".into() }],
             places: vec![

@@ -261,11 +261,13 @@ fn parse(text: &str) -> Result<Profile> {
     let rest = text.strip_prefix(HEADER).context("is of another version of HAKMEM")?;
     let (tables, maps) = rest.split_once("\nmaps\n").context("is cut short")?;
     let (mut sampled, mut command, mut pid) = (Sampled::default(), String::new(), 0);
+    let mut moment = "exit".to_string();
     for line in tables.lines() {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         let number = || value.parse::<u64>().with_context(|| format!("is damaged: {line}"));
         match key {
             "command" => command = value.to_string(),
+            "moment" => moment = value.to_string(),
             "pid" => pid = number()?,
             "interval" => sampled.interval = number()?,
             "dropped" => sampled.dropped = number()?,
@@ -284,7 +286,7 @@ fn parse(text: &str) -> Result<Profile> {
     sampled.areas = areas(maps.as_bytes())?;
     ensure!(!sampled.areas.is_empty(), "is cut short: it has no mappings");
     let profile = profile_of(sampled);
-    Ok(Profile { command, pid, at_exit: true, ..profile })
+    Ok(Profile { command, pid, at_exit: moment == "exit", moment, ..profile })
 }
 
 fn changed_since(module: &Module, time: SystemTime) -> bool {
@@ -353,6 +355,20 @@ mod tests {
         drop_unused(&mut profile);
         assert_eq!((profile.modules.len(), profile.places.len()), (1, 3));
         assert_eq!(profile.places[profile.stacks[0].places[0]].address, 0x1010);
+    }
+
+    /// Else a program that was looked at when it grew is said to leak all it holds.
+    #[test]
+    fn what_is_not_written_at_exit_is_no_leak() {
+        let said = |moment: &str| {
+            let text = TEXT.replace("pid 7\n", &format!("pid 7\nmoment {moment}\n"));
+            crate::profile::text::headline(&parse(&text).unwrap(), crate::profile::Metric::InuseSpace)
+        };
+        assert!(said("exit").contains("leaked"), "{}", said("exit"));
+        for moment in ["soft limit", "growth", "peak", "interval", "signal", "call", "SIGTERM", "a later version's"] {
+            assert!(said(moment).contains(" in use") && !said(moment).contains("leaked"), "{}", said(moment));
+        }
+        assert!(said("soft limit").contains("when the heap passed its soft limit"));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! sanitizers, and glibc's backtraces.
 //!
 //! The number is an address in the module's own symbol table. A build id behind it, "(build id 5a…)" or "(BuildId: 5a…)",
-//! must be that of the file; else a debug file that has it is taken.
+//! must be that of the file; else a debug file that has it is taken. What ON_ERROR=report wrote is shown as the lines that the
+//! program wrote to its standard error.
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
@@ -11,9 +12,10 @@ use super::Frame;
 use anyhow::{Context, Result};
 use hakmem_base::print;
 use hakmem_base::shown;
+use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,7 +53,7 @@ fn find(line: &str, mut from: usize) -> Option<Named<'_>> {
         let (Some(start), Ok(number)) = (start, u64::from_str_radix(&line[from..from + digits], 16)) else { continue };
         let mut end = from + digits;
         let mut build_id = String::new();
-        for word in [" (build id ", ") (BuildId: "] {
+        for word in [" (build id ", ") (build id ", ") (BuildId: "] {
             if let Some((id, _)) = line[end..].strip_prefix(word).and_then(|rest| rest.split_once(')')) {
                 build_id = id.to_ascii_lowercase();
                 end += word.len() + id.len() + 1;
@@ -109,6 +111,74 @@ impl Files<'_> {
     }
 }
 
+const REPORT: &[u8] = b"{\"hakmem_report\":";
+/// A report has all counters and options; no more of one is read.
+const REPORT_MAX: u64 = 16 << 20;
+
+#[derive(Deserialize)]
+struct Report {
+    error: String,
+    pid: u64,
+    process: String,
+    thread: u64,
+    thread_name: String,
+    calls: Vec<Call>,
+    allocated: Option<Event>,
+    freed: Option<Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    thread: u64,
+    calls: Vec<Call>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Call {
+    address: String,
+    function: String,
+    function_offset: String,
+    path: String,
+    offset: String,
+    build_id: String,
+}
+
+impl Call {
+    fn line(&self) -> String {
+        let Call { address, function, function_offset, path, offset, build_id } = self;
+        let name = if function.is_empty() { String::new() } else { format!(" {function}+{function_offset}") };
+        let id = if build_id.is_empty() { String::new() } else { format!(" (build id {build_id})") };
+        let place = match (path.as_str(), name.is_empty()) {
+            ("", _) => String::new(),
+            (path, true) => format!(" {path}+{offset}"),
+            (path, false) => format!(" ({path}+{offset})"),
+        };
+        format!("hakmem:   {address}{name}{place}{id}")
+    }
+}
+
+impl Report {
+    fn lines(&self) -> Vec<String> {
+        let Report { error, pid, process, thread, thread_name, .. } = self;
+        let mut lines = vec![format!("hakmem: {error}")];
+        lines.push(format!("hakmem:   in process {pid} ({process}), thread {thread} ({thread_name})"));
+        lines.extend(self.calls.iter().map(Call::line));
+        for (what, event) in [("allocated", &self.allocated), ("freed", &self.freed)] {
+            let Some(event) = event else { continue };
+            lines.push(format!("hakmem: {what} by thread {}:", event.thread));
+            lines.extend(event.calls.iter().map(Call::line));
+        }
+        lines
+    }
+}
+
+fn report(begin: &[u8], rest: &mut dyn Read) -> Result<Report> {
+    let mut bytes = begin.to_vec();
+    rest.take(REPORT_MAX).read_to_end(&mut bytes)?;
+    serde_json::from_str(&String::from_utf8_lossy(&bytes)).context("the report is damaged")
+}
+
 pub fn symbolize(options: &SymbolizeOptions) -> Result<ExitCode> {
     let mut text: Box<dyn BufRead> = match &options.file {
         Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| path.display().to_string())?)),
@@ -117,6 +187,14 @@ pub fn symbolize(options: &SymbolizeOptions) -> Result<ExitCode> {
     let mut files = Files { directories: &options.symbols.debug_directory, known: HashMap::new() };
     let mut line = Vec::new();
     while text.read_until(b'\n', &mut line)? > 0 {
+        if line.starts_with(REPORT) {
+            let report = report(&line, &mut text)?;
+            return report
+                .lines()
+                .iter()
+                .try_for_each(|one| print::text(&files.line(&shown::line(one))))
+                .map(|()| ExitCode::SUCCESS);
+        }
         let shown = String::from_utf8_lossy(&line);
         print::text(&files.line(shown.trim_end_matches(['\n', '\r'])))?;
         line.clear();
@@ -141,6 +219,31 @@ mod tests {
         }
         let two = "/a+0x1 /b+0x2";
         assert_eq!(find(two, find(two, 0).unwrap().end).unwrap().path, "/b");
+    }
+
+    /// Else a report that somebody sent ends the command, or none of it is shown.
+    #[test]
+    fn a_report_is_shown_as_its_lines() {
+        let text = r#"{"hakmem_report":1,"error":"double free of 0x10 (48-byte block)","pid":7,"process":"a","thread":8,
+            "thread_name":"b","calls":[{"address":"0x12","function":"f","function_offset":"0x1","path":"/a","offset":"0x2",
+            "build_id":"0a"},{"address":"0x13"}],"allocated":{"thread":9,"calls":[{"address":"0x14","path":"/c","offset":"0x4",
+            "build_id":"0b"}]},"freed":null,"statistics":{}}"#;
+        let (begin, mut rest) = text.as_bytes().split_at(30);
+        let lines = report(begin, &mut rest).unwrap().lines();
+        let wanted = [
+            "hakmem: double free of 0x10 (48-byte block)",
+            "hakmem:   in process 7 (a), thread 8 (b)",
+            "hakmem:   0x12 f+0x1 (/a+0x2) (build id 0a)",
+            "hakmem:   0x13",
+            "hakmem: allocated by thread 9:",
+            "hakmem:   0x14 /c+0x4 (build id 0b)",
+        ];
+        assert_eq!(lines, wanted);
+        hakmem_fuzz::mutations("a report", text.as_bytes(), 2000, |bytes| {
+            let mut files = Files { directories: &[], known: HashMap::new() };
+            let Ok(report) = report(bytes, &mut io::empty()) else { return };
+            report.lines().iter().for_each(|line| drop(files.line(line)));
+        });
     }
 
     /// Else a log that somebody sent ends the command.

@@ -97,9 +97,13 @@ fn held_metrics(metric: Metric) -> [Metric; 2] {
 pub fn headline(profile: &Profile, metric: Metric) -> String {
     let [space, objects] = held_metrics(metric);
     let (bytes, blocks) = (profile.total(space), profile.total(objects));
-    let state = match (space, profile.at_exit) {
+    let state = match (space, profile.moment.as_str()) {
         (Metric::PeakSpace, _) => "in use at the peak",
-        (_, true) => "leaked (in use at exit)",
+        _ if profile.at_exit => "leaked (in use at exit)",
+        (_, "soft limit") => "in use when the heap passed its soft limit",
+        (_, "growth") => "in use after the heap had grown",
+        (_, "peak") => "in use at a new peak",
+        (_, "SIGTERM") => "in use when SIGTERM ended the program",
         _ => "in use",
     };
     format!("{}: {} {state} in about {} blocks", profile.subject(), space.text(bytes), objects.text(blocks))

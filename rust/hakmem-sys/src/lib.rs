@@ -175,6 +175,8 @@ unsafe extern "C" {
     pub fn hak_profile_start(mean_bytes: usize) -> c_int;
     /// Stops sampling.
     pub fn hak_profile_stop();
+    /// Writes what was sampled to a file: 0, `EIO` or `ENOTSUP`.
+    pub fn hak_profile_dump(path: *const c_char) -> c_int;
     /// Returns the version of the library.
     pub fn hak_version() -> *const c_char;
     /// Returns 1 if a copy of the block by [`hak_malloc_dense`] would free memory, else 0.

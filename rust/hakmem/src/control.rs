@@ -19,6 +19,8 @@ pub enum Error {
     OnlyAtStart,
     /// There are no heap profiles in secure mode.
     SecureMode,
+    /// The file cannot be written.
+    File,
 }
 
 impl fmt::Display for Error {
@@ -27,6 +29,7 @@ impl fmt::Display for Error {
             Error::Invalid => "no such option or value",
             Error::OnlyAtStart => "the option is only read at the start",
             Error::SecureMode => "there are no heap profiles in secure mode",
+            Error::File => "the file cannot be written",
         })
     }
 }
@@ -211,6 +214,17 @@ pub fn start_profile(mean_bytes: usize) -> Result<(), Error> {
     match unsafe { hakmem_sys::hak_profile_start(mean_bytes) } {
         0 => Ok(()),
         _ => Err(Error::SecureMode),
+    }
+}
+
+/// Writes what was sampled so far to a file of this name, for `hakmem flame`. `%p` in the name becomes the process ID, and
+/// `%n` the number of the file among those that the process has written.
+pub fn dump_profile(path: &CStr) -> Result<(), Error> {
+    // SAFETY: the path is terminated.
+    match unsafe { hakmem_sys::hak_profile_dump(path.as_ptr()) } {
+        0 => Ok(()),
+        _ if option("SECURE").as_deref() == Some("1") => Err(Error::SecureMode),
+        _ => Err(Error::File),
     }
 }
 

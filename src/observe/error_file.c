@@ -1,0 +1,92 @@
+/* See error_file.h. */
+/* SPDX-License-Identifier: MIT */
+#include "observe/error_file.h"
+#include "base/fail.h"
+#include "base/options.h"
+#include "base/os.h"
+#include "base/scratch.h"
+#include "hakmem.h"
+#include "observe/guard_sample.h"
+#include "observe/report.h"
+#include "observe/stats.h"
+
+#include <string.h>
+
+static const char *const event_names[] = {[GUARD_EVENT_ALLOCATED] = "allocated", [GUARD_EVENT_FREED] = "freed"};
+enum { EVENTS = sizeof event_names / sizeof event_names[0] };
+
+static void say_who(const void *p) {
+    struct guard_stack stack;
+    for (unsigned event = 0; event < EVENTS; event++)
+        if (guard_stack(p, (enum guard_event)event, &stack)) {
+            text_line("hakmem: %s by thread %u:", event_names[event], (uint64_t)stack.thread);
+            report_calls(stack.callers, stack.depth);
+        }
+}
+
+static void put_who(struct text *t, const void *p) {
+    struct guard_stack stack;
+    for (unsigned event = 0; event < EVENTS; event++) {
+        text_format(t, ",\n\"%s\":", event_names[event]);
+        if (!guard_stack(p, (enum guard_event)event, &stack)) {
+            text_string(t, "null");
+            continue;
+        }
+        text_format(t, "{\"thread\":%u,\"calls\":[", (uint64_t)stack.thread);
+        report_json_calls(t, stack.callers, stack.depth);
+        text_string(t, "]}");
+    }
+}
+
+/* The statistics come last: should they fail in a damaged heap, the rest is written. */
+static void put_document(struct text *t, const char *line, const void *p, uintptr_t code) {
+    char program[256];
+    text_string(t, "{\"hakmem_report\":1,\"error\":");
+    text_json_string(t, line);
+    text_format(t, ",\"address\":\"%x\",\"version\":\"%s\",\n\"program\":", (uintptr_t)p, HAKMEM_VERSION);
+    text_json_string(t, os_program(program, sizeof program));
+    text_string(t, ",");
+    report_json_here(t, code);
+    put_who(t, p);
+    text_string(t, ",\n\"statistics\":");
+    text_flush(t);
+    stats_put_json(t);
+    text_string(t, "}\n");
+    text_flush(t);
+}
+
+static void error_write(const char *line, const void *p, uintptr_t code) {
+    const char *wanted = option_text(OPT_REPORT_FILE), *said = "hakmem: ";
+    char *scratch = !os_is_confined() ? scratch_take() : NULL;
+    if (scratch == NULL)
+        return;
+    TEXT_TO_FD(path, -1, 512);
+    text_output_name(&path, *wanted != '\0' ? wanted : "hakmem-report.%p.json", NAME_PROCESS, 1);
+    struct text t = {scratch, SCRATCH_BYTES, 0, os_open_output(path.buffer)};
+    if (t.fd >= 0) {
+        put_document(&t, line + (strncmp(line, said, strlen(said)) == 0 ? strlen(said) : 0), p, code);
+        os_close(t.fd);
+    }
+    text_line(t.fd >= 0 ? "hakmem: the report is in %s" : "hakmem: cannot write the report to %s", path.buffer);
+    scratch_give(scratch);
+}
+
+void error_explain(const char *line, const void *p) {
+    if (fail_ends_program())
+        report_here(0);
+    say_who(p);
+    if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
+        error_write(line, p, 0);
+}
+
+void error_explain_fault(const void *address, const char *access, uintptr_t code) {
+    TEXT_TO_FD(line, -1, 256);
+    if (!guard_describe(&line, address, access))
+        return;
+    line_buffer[min_size(line.length, sizeof line_buffer - 1)] = '\0';
+    text_line("%s", line_buffer);
+    report_here(code);
+    say_who(address);
+    if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
+        error_write(line_buffer, address, code);
+}

@@ -1,0 +1,179 @@
+/* Profiles and statistics of running programs: when they are written, how they are called, and what they say. Children run;
+ * what they leave in a directory is looked at. If it fails, somebody who waits for a leak to show has no file when it does. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "../support.h"
+
+namespace {
+
+/* A child's programs. Blocks of 100,000 bytes are all sampled at PROFILE_BYTES=1000. */
+constexpr size_t kBytes = 100000;
+
+std::vector<void *> hold(size_t bytes) {
+    std::vector<void *> blocks;
+    for (size_t had = 0; had < bytes; had += kBytes)
+        blocks.push_back(hak_malloc(kBytes));
+    return blocks;
+}
+
+const std::map<std::string, void (*)()> kPrograms = {
+    {"grow", [] { hold(20 * kMiB); }},
+    {"swing",
+     [] {
+         for (int i = 0; i < 3; i++)
+             for (void *block : hold(20 * kMiB))
+                 hak_free(block);
+     }},
+    {"slow",
+     [] {
+         for (int i = 0; i < 5; i++, std::this_thread::sleep_for(std::chrono::milliseconds(30)))
+             hold(kBytes);
+     }},
+    {"signalled",
+     [] {
+         hold(kMiB);
+         raise(SIGUSR1);
+         hold(kMiB);
+         raise(SIGUSR1);
+         _exit(0);
+     }},
+    {"terminated",
+     [] {
+         hold(kMiB);
+         raise(SIGTERM);
+     }},
+    {"handled",
+     [] {
+         hold(kMiB);
+         signal(SIGTERM, [](int) { _exit(7); });
+         raise(SIGTERM);
+     }},
+    {"forks",
+     [] {
+         hold(kMiB);
+         pid_t child = fork();
+         if (child != 0)
+             waitpid(child, nullptr, 0);
+     }},
+};
+
+class Dumps : public testing::Test {
+  protected:
+    void SetUp() override {
+        char pattern[] = "/tmp/hakmem-dumps-XXXXXX";
+        ASSERT_NE(mkdtemp(pattern), nullptr);
+        place_ = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(place_); }
+
+    Outcome run(const std::string &program, std::vector<std::string> environment, const std::string &name = "heap") {
+        environment.insert(environment.begin(),
+                           {"HAKMEM_PROFILE_FILE=" + place_ + "/" + name, "HAKMEM_PROFILE_BYTES=1000",
+                            "HAKMEM_PROFILE_RATE=0", "HAKMEM_DUMP_PAUSE_MS=0"});
+        Outcome outcome = run_self({"--program", program}, environment);
+        EXPECT_EQ(outcome.err, "") << outcome.describe();
+        return outcome;
+    }
+
+    /* The files' names, without the process's number, and the moments that they tell. */
+    std::map<std::string, std::string> left(const Outcome &by) const {
+        std::map<std::string, std::string> files;
+        for (auto &entry : std::filesystem::directory_iterator(place_)) {
+            std::string name = entry.path().filename(), number = "." + std::to_string(by.process), line, moment;
+            size_t at = name.find(number);
+            if (at != std::string::npos)
+                name.replace(at, number.size(), ".PID");
+            std::ifstream file(entry.path());
+            for (std::string text; std::getline(file, line);)
+                if (line.rfind("moment ", 0) == 0)
+                    moment = line.substr(7);
+            files[name] = moment;
+        }
+        return files;
+    }
+
+    std::string place_;
+};
+
+using Files = std::map<std::string, std::string>;
+
+TEST_F(Dumps, OnGrowth) {
+    Outcome grown = run("grow", {"HAKMEM_DUMP_GROWTH_BYTES=8m"});
+    EXPECT_EQ(left(grown), (Files{{"heap.PID.1", "growth"}, {"heap.PID.2", "growth"}, {"heap.PID", "exit"}}));
+}
+
+TEST_F(Dumps, OnGrowthAgainAfterAFall) {
+    Outcome swung = run("swing", {"HAKMEM_DUMP_GROWTH_BYTES=15m"}, "%n-%p");
+    EXPECT_EQ(left(swung).size(), 4U);
+}
+
+TEST_F(Dumps, OnANewPeakAlone) {
+    Files swung = left(run("swing", {"HAKMEM_DUMP_PEAK=1"})), grown = left(run("grow", {"HAKMEM_DUMP_PEAK=1"}));
+    EXPECT_GE(grown.size(), 8U);
+    EXPECT_EQ(swung["heap.PID.1"], "peak");
+    EXPECT_LE(swung.size(), 20U) << "the second and third time is no peak";
+}
+
+TEST_F(Dumps, AtIntervals) {
+    Files slow = left(run("slow", {"HAKMEM_DUMP_INTERVAL_MS=20"}));
+    EXPECT_GE(slow.size(), 3U);
+    EXPECT_EQ(slow["heap.PID.1"], "interval");
+}
+
+TEST_F(Dumps, NoMoreThanAllowed) {
+    Outcome bounded = run("grow", {"HAKMEM_DUMP_GROWTH_BYTES=1m", "HAKMEM_DUMP_BYTES=1"});
+    EXPECT_EQ(left(bounded), (Files{{"heap.PID.1", "growth"}, {"heap.PID", "exit"}}));
+    Files paused = left(run("grow", {"HAKMEM_DUMP_GROWTH_BYTES=1m", "HAKMEM_DUMP_PAUSE_MS=100000"}));
+    EXPECT_EQ(paused.count("heap.PID.1"), 1U);
+    EXPECT_EQ(paused.count("heap.PID.2"), 0U);
+}
+
+TEST_F(Dumps, OnASignal) {
+    Outcome signalled = run("signalled", {"HAKMEM_DUMP_SIGNAL=" + std::to_string(SIGUSR1), "HAKMEM_STATS=1",
+                                          "HAKMEM_STATS_FILE=" + place_ + "/stats"});
+    EXPECT_TRUE(signalled.exited(0)) << "the signal no longer ends the program";
+    EXPECT_EQ(left(signalled),
+              (Files{{"heap.PID.1", "signal"}, {"heap.PID.2", "signal"}, {"stats.PID.1", ""}, {"stats.PID.2", ""}}));
+}
+
+TEST_F(Dumps, OnSigtermIfTheProgramLeavesItAlone) {
+    Outcome terminated = run("terminated", {});
+    EXPECT_TRUE(terminated.killed(SIGTERM)) << terminated.describe();
+    EXPECT_EQ(left(terminated), (Files{{"heap.PID", "SIGTERM"}}));
+    Outcome handled = run("handled", {});
+    EXPECT_TRUE(handled.exited(7)) << "the program's own handler runs";
+    EXPECT_EQ(left(handled).count("heap.PID"), 0U);
+}
+
+TEST_F(Dumps, OfEachProcessByItself) {
+    Files forked = left(run("forks", {}));
+    EXPECT_EQ(forked.size(), 2U);
+    EXPECT_EQ(forked.count("heap.PID"), 1U);
+}
+
+TEST_F(Dumps, WhenTheProgramAsks) {
+    std::string path = place_ + "/own-%p";
+    EXPECT_EQ(hak_profile_dump(path.c_str()), 0);
+    EXPECT_TRUE(std::filesystem::exists(place_ + "/own-" + std::to_string(getpid())));
+    EXPECT_EQ(hak_profile_dump((place_ + "/absent/file").c_str()), EIO);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--program") == 0) {
+        kPrograms.at(argv[2])();
+        return 0;
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
