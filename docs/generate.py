@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 """Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; for the
-command, the old names of options; and the terms of the sum of RSS, into README.md and for the command."""
+command, the old names of options; the terms of the sum of RSS, into README.md and for the command; and into migrating.md the
+table of `COMMAND migrate --table`.
+
+    generate.py COMMAND"""
 # SPDX-License-Identifier: MIT
 import pathlib
 import re
+import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -118,9 +123,16 @@ def write_terms():
     (ROOT / "cli" / "src" / "heap" / "terms.rs").write_text("\n".join(lines) + "\n")
 
 
+def write_settings(command):
+    page = ROOT / "docs" / "migrating.md"
+    table = subprocess.check_output([command, "migrate", "--table"], text=True)
+    page.write_text(re.sub(r"^\| setting \|.*?\n(?=\n)", lambda _: table, page.read_text(), flags=re.MULTILINE | re.DOTALL))
+
+
 if __name__ == "__main__":
     write_options()
     write_old_names()
     write_counters()
     write_tunables()
     write_terms()
+    write_settings(sys.argv[1])

@@ -170,6 +170,7 @@ soak() {
   build_cli
   "$ROOT/tests/packages.sh" || status=1
   "$ROOT/tests/recipes.sh" || status=1
+  "$ROOT/tests/wheel.sh" '' "$ROOT/build/whole-wheel" || status=1 # cargo builds the command, as in `pip install .`
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
@@ -306,7 +307,8 @@ run_block() {
 # Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
 # pages are up to date.
 stage_docs() {
-  local blocks folders block file generated=(docs/{options,counters,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
+  local blocks folders block file
+  local generated=(docs/{options,counters,migrating,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
   python3 "$ROOT/tests/pages.py"
   need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library

@@ -47,85 +47,97 @@ enum Rule {
 use Rule::{Decay, File, Lacking, Needless, Number, Power, Switch, Words};
 
 struct Setting {
-    name: &'static str,
+    /// What they call it, and what else they call so or treat so; a variable has upper-case letters, jemalloc's settings do not.
+    names: &'static [&'static str],
+    /// A value of the first one.
     example: &'static str,
     rule: Rule,
     remark: &'static str,
 }
 
-const fn setting(name: &'static str, example: &'static str, rule: Rule, remark: &'static str) -> Setting {
-    Setting { name, example, rule, remark }
+const fn setting(names: &'static [&'static str], example: &'static str, rule: Rule, remark: &'static str) -> Setting {
+    Setting { names, example, rule, remark }
 }
 
 /// The variables that hold a list of jemalloc's settings.
 const LISTS: [&str; 3] = ["MALLOC_CONF", "_RJEM_MALLOC_CONF", "JE_MALLOC_CONF"];
 
 #[rustfmt::skip]
-const JEMALLOC: &[Setting] = &[
-    setting("stats_print", "true", Switch("STATS=1", ""), ""),
-    setting("dirty_decay_ms", "5000", Decay, "0 is PURGE=eager, -1 is PURGE=never"),
-    setting("muzzy_decay_ms", "5000", Needless, "memory goes back in one step"),
-    setting("background_thread", "true", Switch("PURGER=1", "PURGER=0"), "on by default"),
-    setting("max_background_threads", "4", Needless, "there is one thread, which sleeps when it has nothing to do"),
-    setting("narenas", "4", Needless, "threads share one pool without locks"),
-    setting("percpu_arena", "percpu", Needless, "threads share one pool without locks"),
-    setting("thp", "always", Words(&[("always", "HUGE_PAGES=always"), ("never", "HUGE_PAGES=never"), ("default", "")]), ""),
-    setting("metadata_thp", "auto", Needless, "the tables are small"),
-    setting("hpa", "true", Needless, "HUGE_PAGES=auto, the default, uses huge pages where they waste little"),
-    setting("tcache", "false", Switch("", "RING_BYTES=0"), "the lists of blocks up to 1 KiB stay"),
-    setting("tcache_max", "65536", Needless, "threads keep free blocks up to 1 MiB; RING_BYTES bounds all of them together"),
-    setting("lg_tcache_max", "16", Needless, "as tcache_max"),
-    setting("oversize_threshold", "8388608", Needless, "blocks above 1 MiB are never kept by a thread"),
-    setting("retain", "true", Needless, "addresses are always kept"),
-    setting("dss", "disabled", Needless, "HAKMEM never uses sbrk"),
-    setting("prof", "true", Switch("PROFILE=1", ""), ""),
-    setting("prof_active", "false", Needless, "without PROFILE=1, `hakmem profile start PID` starts sampling later"),
-    setting("lg_prof_sample", "19", Power("PROFILE_BYTES"), ""),
-    setting("prof_prefix", "heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
-    setting("prof_final", "true", Switch("PROFILE_FILE=hakmem.%p.heap", ""), ""),
-    setting("prof_leak", "true", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),
-    setting("prof_gdump", "true", Switch("DUMP_PEAK=1", ""), ""),
-    setting("lg_prof_interval", "30", Lacking, "DUMP_INTERVAL_MS and DUMP_GROWTH_BYTES write profiles by time and by growth"),
-    setting("junk", "free", Words(&[("free", "SECURE=1"), ("true", "SECURE=1"), ("alloc", "SECURE=1"), ("false", "")]),
-        "finds writes into freed blocks by zeroes instead of a pattern"),
-    setting("zero", "true", Lacking, "calloc clears"),
-    setting("xmalloc", "true", Lacking, "a failed malloc returns NULL"),
-    setting("abort", "true", Switch("", "ON_ERROR=warn"), "the default"),
-    setting("abort_conf", "true", Lacking, "a wrong option prints one line"),
-    setting("confirm_conf", "true", Lacking, "`hakmem options PID` prints the options of a running program"),
-];
-
-#[rustfmt::skip]
-const VARIABLES: &[Setting] = &[
-    setting("MIMALLOC_SHOW_STATS", "1", Switch("STATS=1", ""), ""),
-    setting("MIMALLOC_SHOW_ERRORS", "1", Needless, "errors always print a line"),
-    setting("MIMALLOC_VERBOSE", "1", Switch("STATS=1", ""), "HAKMEM_HELP=1 prints the options"),
-    setting("MIMALLOC_PURGE_DELAY", "100", Decay, "0 is PURGE=eager, -1 is PURGE=never"),
-    setting("MIMALLOC_RESET_DELAY", "100", Decay, "the old name of PURGE_DELAY"),
-    setting("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1", Switch("HUGE_PAGES=always", ""), ""),
-    setting("MIMALLOC_ALLOW_THP", "0", Switch("", "HUGE_PAGES=never"), ""),
-    setting("MIMALLOC_RESERVE_HUGE_OS_PAGES", "2", Lacking, "HUGE_PAGES=always uses transparent huge pages"),
-    setting("MIMALLOC_RESERVE_OS_MEMORY", "1g", Needless, "addresses are reserved at the start"),
-    setting("MIMALLOC_EAGER_COMMIT", "1", Needless, "pages become resident when they are first used"),
-    setting("MIMALLOC_ARENA_EAGER_COMMIT", "2", Needless, "pages become resident when they are first used"),
-    setting("MIMALLOC_PURGE_DECOMMITS", "1", Needless, "memory goes back in one step"),
-    setting("MIMALLOC_LIMIT_OS_ALLOC", "0", Lacking, "HARD_LIMIT bounds the heap"),
-    setting("MIMALLOC_USE_NUMA_NODES", "1", Needless, "memory lies where it is first used"),
-    setting("MIMALLOC_GUARDED_SAMPLE_RATE", "4000", Lacking, "GUARD_SAMPLE_BYTES counts bytes instead of blocks"),
-    setting("TCMALLOC_HEAP_LIMIT_MB", "512", Number("HARD_LIMIT", "m"), "malloc returns NULL above it"),
-    setting("TCMALLOC_AGGRESSIVE_DECOMMIT", "1", Switch("PURGE=eager", ""), ""),
-    setting("TCMALLOC_DISABLE_MEMORY_RELEASE", "1", Switch("PURGE=never", ""), ""),
-    setting("TCMALLOC_RELEASE_RATE", "0", Words(&[("0", "PURGE=never"), ("1", ""), ("10", "PURGE=eager")]),
+const TABLE: &[Setting] = &[
+    setting(&["stats_print"], "true", Switch("STATS=1", ""), ""),
+    setting(&["stats_print_opts", "stats_interval", "stats_interval_opts"], "Jmdabl", Lacking,
+        "`hakmem metrics` and `hakmem top` show the statistics of a running program"),
+    setting(&["dirty_decay_ms"], "5000", Decay, "0 is PURGE=eager, -1 is PURGE=never"),
+    setting(&["muzzy_decay_ms"], "5000", Needless, "memory goes back in one step"),
+    setting(&["background_thread"], "true", Switch("PURGER=1", "PURGER=0"), "on by default"),
+    setting(&["max_background_threads"], "4", Needless, "there is one thread, which sleeps when it has nothing to do"),
+    setting(&["narenas", "percpu_arena", "mutex_max_spin"], "4", Needless, "threads share one pool without locks"),
+    setting(&["thp"], "always", Words(&[("always", "HUGE_PAGES=always"), ("never", "HUGE_PAGES=never"), ("default", "")]), ""),
+    setting(&["metadata_thp"], "auto", Needless, "the tables are small"),
+    setting(&["hpa", "hpa_slab_max_alloc", "hpa_hugification_threshold", "hpa_hugify_delay_ms", "hpa_min_purge_interval_ms",
+        "hpa_dirty_mult", "hpa_sec_nshards", "hpa_sec_max_alloc", "hpa_sec_max_bytes"], "true", Needless,
+        "HUGE_PAGES=auto, the default, uses huge pages where they waste little"),
+    setting(&["tcache"], "false", Switch("", "RING_BYTES=0"), "the lists of blocks up to 1 KiB stay"),
+    setting(&["tcache_max", "lg_tcache_max", "tcache_nslots_small_min", "tcache_nslots_small_max", "tcache_nslots_large",
+        "lg_tcache_nslots_mul", "tcache_gc_incr_bytes", "tcache_gc_delay_bytes", "lg_tcache_flush_small_div",
+        "lg_tcache_flush_large_div"], "65536", Needless,
+        "threads keep free blocks up to 1 MiB; RING_BYTES bounds all of them together"),
+    setting(&["oversize_threshold"], "8388608", Needless, "blocks above 1 MiB are never kept by a thread"),
+    setting(&["retain"], "true", Needless, "addresses are always kept"),
+    setting(&["lg_extent_max_active_fit", "cache_oblivious", "trust_madvise"], "6", Needless, "there are no extents"),
+    setting(&["dss"], "disabled", Needless, "HAKMEM never uses sbrk"),
+    setting(&["prof"], "true", Switch("PROFILE=1", ""), ""),
+    setting(&["prof_active", "prof_thread_active_init"], "false", Needless,
+        "without PROFILE=1, `hakmem profile start PID` starts sampling later"),
+    setting(&["lg_prof_sample"], "19", Power("PROFILE_BYTES"), ""),
+    setting(&["prof_accum"], "true", Needless, "a profile has what was allocated and what is live"),
+    setting(&["prof_prefix"], "heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
+    setting(&["prof_final"], "true", Switch("PROFILE_FILE=hakmem.%p.heap", ""), ""),
+    setting(&["prof_leak", "prof_leak_error"], "true", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),
+    setting(&["prof_gdump"], "true", Switch("DUMP_PEAK=1", ""), ""),
+    setting(&["lg_prof_interval"], "30", Lacking, "DUMP_INTERVAL_MS and DUMP_GROWTH_BYTES write profiles by time and by growth"),
+    setting(&["junk"], "free", Words(&[("free", "SECURE=1"), ("true", "SECURE=1"), ("alloc", ""), ("false", "")]),
+        "finds writes into freed blocks by zeroes instead of a pattern; new blocks are not filled"),
+    setting(&["zero"], "true", Lacking, "calloc clears"),
+    setting(&["zero_realloc"], "free", Needless, "realloc to 0 bytes frees, as in glibc"),
+    setting(&["xmalloc", "experimental_infallible_new"], "true", Lacking, "a failed malloc returns NULL, a failed new throws"),
+    setting(&["abort"], "true", Lacking, "a warning never ends the program; an error in the heap does, unless ON_ERROR says otherwise"),
+    setting(&["abort_conf"], "true", Lacking, "a wrong option prints one line"),
+    setting(&["confirm_conf"], "true", Lacking, "`hakmem options PID` prints the options of a running program"),
+    setting(&["utrace"], "true", Lacking, "the probes otel_memory:alloc and otel_memory:free show samples"),
+    setting(&["MIMALLOC_SHOW_STATS", "MIMALLOC_VERBOSE"], "1", Switch("STATS=1", ""), "HAKMEM_HELP=1 prints the options"),
+    setting(&["MIMALLOC_SHOW_ERRORS", "MIMALLOC_MAX_ERRORS", "MIMALLOC_MAX_WARNINGS"], "1", Needless, "errors always print a line"),
+    setting(&["MIMALLOC_PURGE_DELAY", "MIMALLOC_RESET_DELAY"], "100", Decay, "0 is PURGE=eager, -1 is PURGE=never"),
+    setting(&["MIMALLOC_ALLOW_LARGE_OS_PAGES", "MIMALLOC_LARGE_OS_PAGES"], "1", Switch("HUGE_PAGES=always", ""), ""),
+    setting(&["MIMALLOC_ALLOW_THP"], "0", Switch("", "HUGE_PAGES=never"), ""),
+    setting(&["MIMALLOC_RESERVE_HUGE_OS_PAGES", "MIMALLOC_RESERVE_HUGE_OS_PAGES_AT"], "2", Lacking,
+        "HUGE_PAGES=always uses transparent huge pages"),
+    setting(&["MIMALLOC_RESERVE_OS_MEMORY", "MIMALLOC_ARENA_RESERVE"], "1g", Needless, "addresses are reserved at the start"),
+    setting(&["MIMALLOC_EAGER_COMMIT", "MIMALLOC_EAGER_COMMIT_DELAY", "MIMALLOC_ARENA_EAGER_COMMIT", "MIMALLOC_EAGER_REGION_COMMIT",
+        "MIMALLOC_PAGE_COMMIT_ON_DEMAND"], "1", Needless, "pages become resident when they are first used"),
+    setting(&["MIMALLOC_PURGE_DECOMMITS", "MIMALLOC_RESET_DECOMMITS"], "1", Needless, "memory goes back in one step"),
+    setting(&["MIMALLOC_ARENA_PURGE_MULT", "MIMALLOC_PURGE_EXTEND_DELAY", "MIMALLOC_MINIMAL_PURGE_SIZE", "MIMALLOC_ABANDONED_PAGE_PURGE"],
+        "10", Needless, "DECAY_MS is all there is to memory that goes back later"),
+    setting(&["MIMALLOC_MAX_SEGMENT_RECLAIM", "MIMALLOC_ABANDONED_RECLAIM_ON_FREE", "MIMALLOC_PAGE_RECLAIM_ON_FREE",
+        "MIMALLOC_GENERIC_COLLECT"], "10", Needless, "the slabs of threads that ended are found by whoever needs them"),
+    setting(&["MIMALLOC_DISALLOW_OS_ALLOC", "MIMALLOC_LIMIT_OS_ALLOC"], "0", Lacking, "HARD_LIMIT bounds the heap"),
+    setting(&["MIMALLOC_USE_NUMA_NODES"], "1", Needless, "memory lies where it is first used"),
+    setting(&["MIMALLOC_DESTROY_ON_EXIT"], "1", Needless, "memory ends with the process"),
+    setting(&["MIMALLOC_GUARDED_SAMPLE_RATE", "MIMALLOC_GUARDED_MIN", "MIMALLOC_GUARDED_MAX", "MIMALLOC_GUARDED_PRECISE"],
+        "4000", Lacking, "GUARD_SAMPLE_BYTES counts bytes instead of blocks"),
+    setting(&["TCMALLOC_HEAP_LIMIT_MB"], "512", Number("HARD_LIMIT", "m"), "malloc returns NULL above it"),
+    setting(&["TCMALLOC_AGGRESSIVE_DECOMMIT"], "1", Switch("PURGE=eager", ""), ""),
+    setting(&["TCMALLOC_DISABLE_MEMORY_RELEASE"], "1", Switch("PURGE=never", ""), ""),
+    setting(&["TCMALLOC_RELEASE_RATE"], "0", Words(&[("0", "PURGE=never"), ("1", ""), ("10", "PURGE=eager")]),
         "other rates need nothing: memory goes back by itself"),
-    setting("TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "33554432", Needless, "RING_BYTES bounds each thread"),
-    setting("TCMALLOC_SAMPLE_PARAMETER", "524288", Number("PROFILE_BYTES", ""), "PROFILE=1 or `hakmem profile` starts sampling"),
-    setting("TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD", "1073741824", Lacking, "SOFT_LIMIT reports the heap's growth"),
-    setting("TCMALLOC_MEMFS_MALLOC_PATH", "/mnt/huge", Lacking, "HUGE_PAGES=always uses transparent huge pages"),
-    setting("TCMALLOC_SKIP_MMAP", "1", Needless, "HAKMEM has no other source"),
-    setting("TCMALLOC_SKIP_SBRK", "1", Needless, "HAKMEM never uses sbrk"),
-    setting("HEAPPROFILE", "/tmp/heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
-    setting("HEAPCHECK", "normal", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),
-    setting("MALLOCSTATS", "1", Switch("STATS=1", ""), ""),
+    setting(&["TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "TCMALLOC_TRANSFER_NUM_OBJ"], "33554432", Needless, "RING_BYTES bounds each thread"),
+    setting(&["TCMALLOC_SAMPLE_PARAMETER"], "524288", Number("PROFILE_BYTES", ""), "PROFILE=1 or `hakmem profile` starts sampling"),
+    setting(&["TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD"], "1073741824", Lacking, "SOFT_LIMIT reports the heap's growth"),
+    setting(&["TCMALLOC_MEMFS_MALLOC_PATH", "TCMALLOC_MEMFS_LIMIT_MB"], "/mnt/huge", Lacking, "HUGE_PAGES=always uses transparent huge pages"),
+    setting(&["TCMALLOC_SKIP_MMAP", "TCMALLOC_SKIP_SBRK"], "1", Needless, "HAKMEM takes memory from mmap alone"),
+    setting(&["HEAPPROFILE"], "/tmp/heap", File("PROFILE_FILE", ".%p.heap"), "one file, at exit"),
+    setting(&["HEAPCHECK"], "normal", Lacking, "`hakmem flame` of the profile at exit shows what is still live"),
+    setting(&["MALLOCSTATS"], "1", Switch("STATS=1", ""), ""),
 ];
 
 /// What one setting becomes.
@@ -153,6 +165,10 @@ fn switch(value: &str) -> Result<bool> {
 }
 
 impl Setting {
+    fn is_variable(&self) -> bool {
+        self.names[0].starts_with(|c: char| c.is_ascii_uppercase())
+    }
+
     fn line(&self, value: &str) -> Result<Line> {
         let number = || value.parse::<i64>().context("expected a number");
         Ok(match self.rule {
@@ -193,9 +209,13 @@ impl Setting {
     }
 }
 
-/// The line of `name` in the table; `theirs` is the setting as its user wrote it.
-fn translate(table: &[Setting], name: &str, value: &str, theirs: &str) -> Result<Line> {
-    match table.iter().find(|setting| setting.name == name) {
+fn find(name: &str, is_variable: bool) -> Option<&'static Setting> {
+    TABLE.iter().find(|setting| setting.is_variable() == is_variable && setting.names.contains(&name))
+}
+
+/// The line of a setting; `theirs` is how its user wrote it.
+fn translate(setting: Option<&Setting>, value: &str, theirs: &str) -> Result<Line> {
+    match setting {
         Some(setting) => match setting.line(value).with_context(|| theirs.to_string())? {
             Line::Comment(why) => Ok(Line::Comment(format!("# {theirs}: {why}"))),
             line => Ok(line),
@@ -205,19 +225,19 @@ fn translate(table: &[Setting], name: &str, value: &str, theirs: &str) -> Result
 }
 
 fn is_ours(name: &str) -> bool {
-    LISTS.contains(&name) || VARIABLES.iter().any(|setting| setting.name == name)
+    LISTS.contains(&name) || find(name, true).is_some()
 }
 
 /// All settings of NAME=VALUE.
 fn translate_variable(text: &str) -> Result<Vec<Line>> {
     let (name, value) = text.split_once('=').with_context(|| format!("{text}: expected NAME=VALUE"))?;
     if !LISTS.contains(&name) {
-        return Ok(vec![translate(VARIABLES, name, value, text)?]);
+        return Ok(vec![translate(find(name, true), value, text)?]);
     }
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     let pairs = parts.map(|part| {
         let (key, value) = part.split_once(':').with_context(|| format!("{name}: {part}: expected NAME:VALUE"))?;
-        translate(JEMALLOC, key, value, part)
+        translate(find(key, false), value, part)
     });
     pairs.collect()
 }
@@ -257,15 +277,16 @@ fn migrated(settings: &[String]) -> Result<(String, bool)> {
 /// The table as Markdown.
 fn table() -> Result<String> {
     let mut text = String::from("| setting | HAKMEM | remark |\n|---|---|---|\n");
-    let all = JEMALLOC.iter().map(|one| (one, ':')).chain(VARIABLES.iter().map(|one| (one, '=')));
-    for (setting, mark) in all {
+    for setting in TABLE {
         let ours = match setting.line(setting.example)? {
             Line::Option(option) => format!("`{option}`"),
             _ if matches!(setting.rule, Lacking) => "none".into(),
             _ if matches!(setting.rule, Needless) => "nothing to set".into(),
             _ => "the default".into(),
         };
-        writeln!(text, "| `{}{mark}{}` | {ours} | {} |", setting.name, setting.example, setting.remark)?;
+        let mark = if setting.is_variable() { '=' } else { ':' };
+        let others: String = setting.names[1..].iter().map(|name| format!(", `{name}`")).collect();
+        writeln!(text, "| `{}{mark}{}`{others} | {ours} | {} |", setting.names[0], setting.example, setting.remark)?;
     }
     Ok(text)
 }
@@ -346,11 +367,30 @@ mod tests {
         );
     }
 
+    /// The calls on the page, too, are those of the header.
+    #[test]
+    fn the_calls_exist() {
+        let header = include_str!("../../include/hakmem.h");
+        let page = include_str!("../../docs/migrating.md");
+        let calls: Vec<_> = page.split('`').filter(|word| word.starts_with("hak_") && *word != "hak_options").collect();
+        assert!(calls.len() > 10);
+        for call in calls {
+            assert!(header.contains(&format!("{call}(")), "hakmem.h has no {call}");
+        }
+    }
+
+    #[test]
+    fn no_name_stands_twice() {
+        let names: Vec<_> = TABLE.iter().flat_map(|setting| setting.names).collect();
+        let unique: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(names.len(), unique.len());
+    }
+
     /// The library prints a line about each option that it does not know or whose value is out of range.
     #[test]
     fn the_options_exist() {
         let options = include_str!("../../src/base/options.h");
-        for setting in JEMALLOC.iter().chain(VARIABLES) {
+        for setting in TABLE {
             let mut values = vec![setting.example];
             match &setting.rule {
                 Switch(..) => values.extend(["0", "1"]),
