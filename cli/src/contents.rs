@@ -3,8 +3,9 @@
 //!  1. A first word that points into a mapped file is named by the symbol there: a vtable's is the class, and without a
 //!     symbol the class's type information in the program's memory has the name.
 //!  2. A first word that is the address of a live block, or of memory elsewhere, is a pointer.
-//!  3. Printable bytes are a text. Behind a small number (a count of references) a second word may name the type, as in
-//!     Python's objects.
+//!  3. Printable bytes are a text, also behind a short header, as strings have it that know their length.
+//!  4. Behind a small number (a count of references) a second word may name the type, as in Python's objects. Two words may
+//!     come before those: Python's collector links objects by them.
 // SPDX-License-Identifier: MIT
 
 use crate::heap::blocks::{Block, Blocks, Copied};
@@ -23,6 +24,9 @@ use std::path::{Path, PathBuf};
 const LOOKED_AT: u64 = 4096;
 /// The shortest text.
 const TEXT_MIN: usize = 4;
+/// What may come before a text, and how long it must be then.
+const HEADER_MAX: usize = 24;
+const TEXT_BEHIND_MIN: usize = 8;
 /// A count of references is below.
 const COUNT_MAX: u64 = 1 << 32;
 /// Kinds that are told apart; and how many blocks make a first word a kind.
@@ -44,6 +48,7 @@ enum Kind {
     Pointer(u64),
     PointerElsewhere,
     Text,
+    TextBehind,
     Zeroes,
     Word(u64),
     Other,
@@ -57,7 +62,7 @@ impl Kind {
             Kind::Type(_) => "type",
             Kind::Function(_) => "function",
             Kind::Pointer(_) | Kind::PointerElsewhere => "pointer",
-            Kind::Text => "text",
+            Kind::Text | Kind::TextBehind => "text",
             Kind::Zeroes => "zeroes",
             Kind::Word(_) => "word",
             Kind::Other => "other",
@@ -73,6 +78,7 @@ impl Kind {
             Kind::Pointer(bytes) => format!("begins with a pointer to a block of {}", say::bytes(*bytes as f64)),
             Kind::PointerElsewhere => "begins with a pointer to memory outside the heap".into(),
             Kind::Text => "text".into(),
+            Kind::TextBehind => "text behind a header".into(),
             Kind::Zeroes => "zeroes".into(),
             Kind::Word(word) => format!("begins with {word:#x}"),
             Kind::Other => "other contents".into(),
@@ -140,13 +146,20 @@ impl Tally {
 /// How much of the beginning is a text.
 fn text_at(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let is_shown = |letter: char| !letter.is_control() || letter.is_ascii_whitespace();
     let text = match std::str::from_utf8(&bytes[..end]) {
         Ok(text) => text,
         Err(error) if error.valid_up_to() + 4 > end => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?, // cut
         Err(_) => return None,
     };
-    let is_shown = |letter: char| !letter.is_control() || letter.is_ascii_whitespace();
     (text.len() >= TEXT_MIN && text.chars().all(is_shown)).then(|| text.chars().take(TEXT_SHOWN).collect())
+}
+
+/// A longer text behind a header.
+fn text_behind(bytes: &[u8]) -> Option<String> {
+    let at = (1..bytes.len().min(HEADER_MAX)).find(|&at| bytes[at] >= b' ')?;
+    let end = bytes[at..].iter().position(|&byte| byte == 0)?;
+    text_at(&bytes[at..at + end]).filter(|text| text.len() >= TEXT_BEHIND_MIN)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -249,21 +262,28 @@ impl Contents {
     }
 
     fn kind(&mut self, bytes: &[u8], blocks: &Blocks) -> (Kind, String) {
-        let (first, second) = (word(bytes, 0), word(bytes, 8));
+        let plain = |kind| (kind, String::new());
         if bytes.iter().all(|&byte| byte == 0) {
-            return (Kind::Zeroes, String::new());
+            return plain(Kind::Zeroes);
         }
+        if let Some(kind) = self.typed(bytes, 16).or_else(|| self.typed(bytes, 0)) {
+            return plain(kind);
+        }
+        let first = word(bytes, 0);
         let pointed = blocks.find(first).map(|block| Kind::Pointer(block.bytes));
         if let Some(kind) = pointed.or_else(|| self.names.kind(first)) {
-            return (kind, String::new());
+            return plain(kind);
         }
-        if let Some(text) = text_at(bytes) {
-            return (Kind::Text, text);
-        }
-        let typed = (1..COUNT_MAX).contains(&first).then(|| self.names.kind(second)).flatten();
-        match typed {
-            Some(Kind::Variable(name)) => (Kind::Type(name), String::new()),
-            _ => (Kind::Word(first), String::new()),
+        let text = text_at(bytes).map(|text| (Kind::Text, text));
+        text.or_else(|| Some((Kind::TextBehind, text_behind(bytes)?))).unwrap_or_else(|| plain(Kind::Word(first)))
+    }
+
+    /// A count at this place, and behind it a pointer to a type.
+    fn typed(&mut self, bytes: &[u8], at: usize) -> Option<Kind> {
+        let is_count = (1..COUNT_MAX).contains(&word(bytes, at));
+        match is_count.then(|| self.names.kind(word(bytes, at + 8)))?? {
+            Kind::Variable(name) if !name.contains("+0x") => Some(Kind::Type(name)),
+            _ => None,
         }
     }
 
@@ -298,5 +318,7 @@ mod tests {
         assert_eq!(text(&[1, 2, 3, 4, 5, 6, 7, 8]), None);
         assert_eq!(text(&[0x80; 16]), None);
         assert_eq!(text(b""), None);
+        assert_eq!(text_behind(b"\x09\x0a\x01user:1234\0\0").as_deref(), Some("user:1234"));
+        assert_eq!(text_behind(b"\x01\0\0\0\0\0\0\0ab\0"), None);
     }
 }
