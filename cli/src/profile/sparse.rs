@@ -229,14 +229,15 @@ fn text(sparse: &Sparse, top: usize, style: Style) -> String {
         let cells = [size(class.wasted), count(class.slabs), count(class.blocks), class.block_bytes.to_string()];
         (cells.to_vec(), String::new())
     };
-    let rows: Vec<_> = sparse.classes.iter().take(top).map(row).collect();
+    let rows: Vec<_> = sparse.classes.iter().filter(|class| class.wasted > 0).take(top).map(row).collect();
     let _ = write!(text, "\n{}", table(&["free", "slabs", "blocks in them", "blocks of"], &rows, style));
     let row = |kind: &Tally| {
         let example = kind.examples.first().cloned().unwrap_or_default();
         let wasted = kind.holds_bytes.unwrap_or(0);
         (vec![size(wasted), count(kind.blocks), kind.sizes(), example, kind.described()], String::new())
     };
-    let rows: Vec<_> = sparse.kinds.iter().take(top).map(row).collect();
+    let keeps = |kind: &&Tally| kind.holds_bytes > Some(0);
+    let rows: Vec<_> = sparse.kinds.iter().filter(keeps).take(top).map(row).collect();
     text += "\nWhat keeps them\n";
     text += &table(&["keeps free", "blocks", "of", "for example", "what"], &rows, style);
     let row = |one: &Holder| {
