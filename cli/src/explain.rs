@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::advice::{advice, Advice, Reach};
-use crate::heap::named::Named;
+use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::{Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
 use anyhow::{bail, Result};
 use clap::Args;
 use hakmem_base::preload;
 use hakmem_base::print;
-use hakmem_base::proc::Pid;
 use hakmem_base::shown;
 use hakmem_base::table::{self, count, size, Style};
 use serde::Serialize;
@@ -32,10 +31,10 @@ const CLASS_SHARE_MIN: i64 = 100;
 
 #[derive(Args)]
 pub struct Options {
-    /// A running process
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME",
-        value_parser = Named)]
-    pid: Option<Pid>,
+    /// A running process, or a core file
+    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME|CORE",
+        value_parser = NamedOrCore)]
+    subject: Option<Subject>,
     /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<String>,
@@ -58,8 +57,13 @@ struct Explanation<'a> {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
-    if let Some(pid) = options.pid {
-        let target = Target::attach(pid)?;
+    if let Some(subject) = &options.subject {
+        let target = Target::open(subject)?;
+        let pid = target.pid();
+        if target.core().is_some() {
+            let when = " by the core's pages that are not zero";
+            return show(target.summary()?, when, Reach::Ended, None, options.json);
+        }
         if !target.is_serving() {
             target.read_options()?; // it may just have ended
             bail!(

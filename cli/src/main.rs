@@ -1,13 +1,14 @@
 //! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `profile`, `flame`, `diff` and `leak` tell which code holds it: profile.rs. `metrics` is for
+//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell which code holds it: profile.rs. `metrics` is for
 //! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod contents;
 mod doctor;
 mod explain;
 mod heap;
@@ -24,6 +25,7 @@ mod purge;
 mod run;
 mod top;
 mod view;
+mod what;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -87,6 +89,8 @@ enum Subcommands {
     Diff(profile::DiffOptions),
     /// Watch a running program for a while, and say which lines of code let it grow and how fast
     Leak(profile::LeakOptions),
+    /// Say what the live blocks are by their contents: classes, texts, nodes; also those from before anybody looked
+    What(what::Options),
     /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
     Symbolize(profile::SymbolizeOptions),
 }
@@ -131,6 +135,7 @@ fn main() -> ExitCode {
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
         Subcommands::Leak(options) => profile::leak(&options),
+        Subcommands::What(options) => what::command(&options),
         Subcommands::Symbolize(options) => profile::symbolize(&options),
     };
     outcome.unwrap_or_else(|error| {

@@ -6,7 +6,9 @@
 //!    width still 32 cells: it shows what most of them are.
 // SPDX-License-Identifier: MIT
 
+use crate::heap::core::is_core;
 use crate::heap::model::*;
+use crate::heap::named::Subject;
 use crate::picture::{self, page, Kind};
 use anyhow::{Context, Result};
 use hakmem_base::files;
@@ -20,8 +22,8 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// A process that runs HAKMEM, or a file that `map --json` wrote
-    #[arg(value_name = "PID|FILE")]
+    /// A process that runs HAKMEM, a core file of one, or a file that `map --json` wrote
+    #[arg(value_name = "PID|NAME|CORE|FILE")]
     source: String,
     /// Write a self-contained web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
@@ -53,6 +55,9 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 fn read(source: &str) -> Result<Snapshot> {
     if let Some(pid) = crate::heap::named::process_or_file(source)? {
         return crate::heap::Target::attach(pid)?.snapshot();
+    }
+    if is_core(Path::new(source)) {
+        return crate::heap::Target::open(&Subject::Core(source.into()))?.snapshot();
     }
     let text = hakmem_base::files::read_text(Path::new(source)).with_context(|| format!("cannot read {source}"))?;
     serde_json::from_str(&text).with_context(|| format!("{source} is not what `hakmem map --json` writes"))

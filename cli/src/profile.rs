@@ -6,8 +6,8 @@
 //!  3. python.rs puts Python functions where the interpreter's calls are.
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, symbolize.rs
-//!     `symbolize`.
+//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs and sparse.rs for two of
+//!     its questions, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
@@ -16,13 +16,15 @@ mod command;
 mod flame;
 mod jit;
 mod leak;
+mod lost;
 pub mod page;
 mod pprof;
 mod python;
 pub mod read;
 mod sites;
+mod sparse;
 mod symbolize;
-mod symbols;
+pub mod symbols;
 pub mod text;
 mod tree;
 
@@ -30,7 +32,7 @@ use hakmem_base::shown;
 use serde::Serialize;
 use std::ops::AddAssign;
 
-pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions};
+pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions, Symbols};
 pub use leak::{leak, LeakOptions};
 pub use python::{is_word, number as code_number, Code, Codes};
 pub use read::{Sampled, SampledStack};

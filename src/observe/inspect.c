@@ -19,7 +19,7 @@
 F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, heaps) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
-F(slab, owner) F(slab, list) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
+F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
 F(slab, purged_pages) F(slab, purged_blocks) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
 F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \

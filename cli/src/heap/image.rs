@@ -4,7 +4,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::finding::Found;
-use super::remote::{Image, Remote};
+use super::remote::{areas, Area, Image, Remote};
+use anyhow::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
@@ -49,14 +50,15 @@ impl Image for Memory {
         true
     }
 
-    fn mappings(&self) -> String {
+    fn mappings(&self, _with_rss: bool) -> Result<Vec<Area>> {
         let area = |start: u64, bytes: u64, name: &str| {
             format!("{start:x}-{:x} rw-p 00000000 00:00 0 {name}\nRss: 64 kB\nAnonHugePages: 0 kB\n", start + bytes)
         };
-        area(0x40_0000, 0x1000, "[heap]")
+        let text = area(0x40_0000, 0x1000, "[heap]")
             + &area(HEAPS_AT, 4 << 20, "")
             + &area(BASE, SUPERSLABS << 21, "")
-            + &area(0x7ff0_0000_0000, 0x2000, "[stack]")
+            + &area(0x7ff0_0000_0000, 0x2000, "[stack]");
+        areas(text.as_bytes())
     }
 }
 

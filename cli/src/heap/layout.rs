@@ -171,11 +171,12 @@ const BYTE: RangeInclusive<u64> = 0..=255;
 facts! {
     /// What is needed of `struct slab` and its like.
     SlabFacts {
-        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, bytes = "slab.bytes" upto 8,
+        numbers: owner = "slab.owner" upto 8, list = "slab.list" upto 8, start = "slab.start" upto 8, bytes = "slab.bytes" upto 8,
             countdown = "slab.countdown" upto 4, block_bytes = "slab.block_bytes" upto 4, carved = "slab.carved" upto 4,
             blocks = "slab.blocks" upto 4, class_id = "slab.class_id" upto 4, kind = "slab.kind" upto 4,
             slots = "slab.slots" upto 4, place = "slab.place" upto 4, floor = "slab.floor" upto 4,
             inbox = "slab.inbox" upto 8, secure = "slab.secure" upto 8, purged_blocks = "slab.purged_blocks" upto 4,
+            purged_pages = "slab.purged_pages" upto 4,
             secure_large_state = "slab.secure_large_state" upto 4, lead_bytes = "slab.lead_bytes" upto 8,
             span_slots = "slab.span_slots" upto 8, secure_held = "secure_span.held" upto 4;
         arrays: state = "slab.state" of 1;

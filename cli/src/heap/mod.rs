@@ -8,13 +8,16 @@
 //!     tuned.rs does so with tunables.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
 //!  6. target.rs is what the commands see. It limits the time of each question (patience.rs). named.rs finds the process
-//!     that a PID or a name on the command line means.
+//!     that a PID or a name on the command line means, or the core file (core.rs), which is read as the process that it was.
+//!  7. blocks.rs tells live blocks one by one. reach.rs finds those that nothing points to, in a process that stopped.rs stops.
 //!
 //! The process runs on meanwhile, and may be hostile: every value may be torn, old or a lie. layout.rs checks the tables
 //! of facts, once; every walk is bounded, every index checked, and no table is read whole that the process sizes.
 // SPDX-License-Identifier: MIT
 
 pub mod advice;
+pub mod blocks;
+pub mod core;
 pub mod finding;
 #[cfg(test)]
 mod hostile;
@@ -24,6 +27,7 @@ pub mod layout;
 pub mod model;
 pub mod named;
 pub mod patience;
+pub mod reach;
 mod reader;
 pub mod remote;
 pub mod residency;
@@ -31,6 +35,7 @@ pub mod rest;
 pub mod samples;
 pub mod spans;
 pub mod steer;
+mod stopped;
 mod target;
 mod tuned;
 

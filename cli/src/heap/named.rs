@@ -9,7 +9,7 @@ use clap::error::{Error, ErrorKind};
 use hakmem_base::proc::{self, Pid};
 use hakmem_base::shown;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How many processes of one name an error lists, and how much of each one's command line.
@@ -27,6 +27,35 @@ impl TypedValueParser for Named {
 
     fn parse_ref(&self, _: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<Pid, Error> {
         process(&value.to_string_lossy()).map_err(|why| Error::raw(ErrorKind::ValueValidation, why))
+    }
+}
+
+/// What can be looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Subject {
+    Process(Pid),
+    Core(PathBuf),
+}
+
+impl Subject {
+    pub fn of(text: &str) -> anyhow::Result<Subject> {
+        match process_or_file(text)? {
+            Some(pid) => Ok(Subject::Process(pid)),
+            None => Ok(Subject::Core(text.into())),
+        }
+    }
+}
+
+/// The parser of an argument for a process or a core file.
+#[derive(Clone)]
+pub struct NamedOrCore;
+
+impl TypedValueParser for NamedOrCore {
+    type Value = Subject;
+
+    fn parse_ref(&self, _: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<Subject, Error> {
+        let subject = Subject::of(&value.to_string_lossy());
+        subject.map_err(|why| Error::raw(ErrorKind::ValueValidation, why.to_string()))
     }
 }
 

@@ -4,6 +4,7 @@
 //! changes meanwhile shifts bytes from one term to another; each page is counted once.
 // SPDX-License-Identifier: MIT
 
+use super::core::Core;
 use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
@@ -81,10 +82,20 @@ impl Reader {
         Reader::find(pid)
     }
 
+    /// Finds HAKMEM in a core file.
+    pub fn of_core(core: &'static Core) -> Result<Reader> {
+        let remote = Remote { pid: core.pid(), image: Some(core) };
+        let found = Reader::find_in(remote).ok().flatten();
+        found.ok_or_else(|| core.lacks()).with_context(|| core.path.display().to_string())
+    }
+
     fn find(pid: Pid) -> Result<Option<Reader>> {
-        let remote = Remote::open(pid)?;
+        Reader::find_in(Remote::open(pid)?)
+    }
+
+    fn find_in(remote: Remote) -> Result<Option<Reader>> {
         let areas = remote.mappings(false)?;
-        if let Some(area) = areas.iter().find(|area| area.access.starts_with('r')) {
+        if let Some(area) = areas.iter().find(|area| area.access.starts_with('r') && remote.image.is_none()) {
             remote.read(area.start, &mut [0])?; // may it be read at all?
         }
         let found = finding::find(&remote, &areas);
@@ -142,7 +153,7 @@ impl Reader {
     }
 
     /// Such that no address in it overflows.
-    fn region(&self) -> Result<Region> {
+    pub(super) fn region(&self) -> Result<Region> {
         let (places, facts, slab) = (&self.layout.places, &self.layout.region, &self.layout.slab);
         let bytes = self.remote.read_vec(places.region, facts.region_size as usize)?;
         let used = self.remote.read_vec(places.region_use, facts.use_size as usize)?;
@@ -175,7 +186,7 @@ impl Reader {
     }
 
     /// The pool's words, and whether the SuperSlab was advised to have a huge page.
-    fn words(&self, region: &Region) -> Result<Vec<(u64, bool)>> {
+    pub(super) fn words(&self, region: &Region) -> Result<Vec<(u64, bool)>> {
         let (facts, huge_none) = (&self.layout.region, self.layout.slab.huge_none);
         let rows = region.superslabs.div_ceil(SUPERSLABS_PER_ROW) as u64;
         let mut words = Vec::with_capacity(rows as usize * SUPERSLABS_PER_ROW);
@@ -284,7 +295,7 @@ impl Reader {
     }
 
     /// Where the table of secure mode's blocks is; empty without secure mode.
-    fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
+    pub(super) fn span_table(&self, superslabs: usize) -> Result<Range<u64>> {
         let begin = self.remote.number(self.layout.places.span_table)?;
         let row = self.layout.slab.secure_lines * self.layout.slab.secure_line;
         let row = row.next_multiple_of(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64);
@@ -356,7 +367,10 @@ impl Reader {
 
     fn process(&self, rss: u64) -> Result<Process> {
         let pid = self.remote.pid;
-        let about = proc::about(pid).with_context(|| format!("PID {pid} has just ended"))?;
+        let about = match self.remote.core() {
+            Some(core) => core.about(),
+            None => proc::about(pid).with_context(|| format!("PID {pid} has just ended"))?,
+        };
         Ok(Process {
             pid,
             command: about.command,
@@ -364,10 +378,10 @@ impl Reader {
             threads: about.threads,
             rss,
             rss_peak: about.rss_peak.max(rss),
-            minor_faults: proc::minor_faults(pid),
+            minor_faults: if self.remote.image.is_some() { 0 } else { proc::minor_faults(pid) },
             age_ms: about.age_ms,
             purger: self.has_purger()?,
-            asleep: proc::is_asleep(pid),
+            asleep: self.remote.image.is_some() || proc::is_asleep(pid),
         })
     }
 }

@@ -3,12 +3,13 @@
 //! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 // SPDX-License-Identifier: MIT
 
+use super::core::Core;
 use super::patience;
 use anyhow::{bail, ensure, Result};
 use hakmem_base::proc::{self, kilobytes, Pid};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Ranges in one call: the kernel's IOV_MAX.
 const PIECES_MAX: usize = 1024;
@@ -47,24 +48,61 @@ impl std::error::Error for Forbidden {}
 #[derive(Clone, Copy)]
 pub struct Remote {
     pub pid: Pid,
-    /// What a test has it read instead of a process.
-    #[cfg(test)]
+    /// What is read instead of a process.
     pub image: Option<&'static dyn Image>,
 }
 
-/// Memory and mappings of a process that is not there.
-#[cfg(test)]
+/// Memory and mappings of a process that is not there: a core file, or what a test made up.
 pub trait Image: Sync {
     fn read(&self, address: u64, bytes: &mut [u8]) -> bool;
-    fn mappings(&self) -> String;
+    fn mappings(&self, with_rss: bool) -> Result<Vec<Area>>;
+
+    /// Fills in what /proc/PID/pagemap would say of the pages from this one on. False: nobody knows.
+    fn pagemap(&self, _first: u64, _entries: &mut [u8]) -> bool {
+        false
+    }
+
+    fn core(&self) -> Option<&Core> {
+        None
+    }
+}
+
+/// What the kernel says of the pages of a process.
+pub enum Pagemap {
+    File(File),
+    Image(&'static dyn Image),
+}
+
+impl Pagemap {
+    pub const PRESENT: u64 = 1 << 63;
+    pub const SWAPPED: u64 = 1 << 62;
+    /// A file's page, or shared memory.
+    pub const OF_A_FILE: u64 = 1 << 61;
+    pub const ALONE: u64 = 1 << 56;
+
+    /// Eight bytes for each page from this one on. False: the kernel does not tell.
+    pub fn read(&self, first: u64, entries: &mut [u8]) -> bool {
+        match self {
+            Pagemap::File(file) => file.read_exact_at(entries, first.wrapping_mul(8)).is_ok(),
+            Pagemap::Image(image) => image.pagemap(first, entries),
+        }
+    }
 }
 
 impl Remote {
     pub fn of(pid: Pid) -> Remote {
-        Remote {
-            pid,
-            #[cfg(test)]
-            image: None,
+        Remote { pid, image: None }
+    }
+
+    pub fn core(&self) -> Option<&'static Core> {
+        self.image?.core()
+    }
+
+    /// None: the kernel lets nobody see it.
+    pub fn pagemap(&self) -> Option<Pagemap> {
+        match self.image {
+            Some(image) => Some(Pagemap::Image(image)),
+            None => File::open(format!("/proc/{}/pagemap", self.pid)).ok().map(Pagemap::File),
         }
     }
 
@@ -79,7 +117,15 @@ impl Remote {
     }
 
     pub fn has_ended(&self) -> bool {
-        proc::has_ended(self.pid)
+        self.image.is_none() && proc::has_ended(self.pid)
+    }
+
+    /// The name of the program.
+    pub fn program(&self) -> String {
+        match self.core() {
+            Some(core) => core.program().to_string(),
+            None => proc::name(self.pid),
+        }
     }
 
     fn ended(&self) -> anyhow::Error {
@@ -131,7 +177,6 @@ impl Remote {
     /// Ranges (address, bytes), one behind the other into `buffer`.
     pub fn read_pieces(&self, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
         patience::check(self.pid)?;
-        #[cfg(test)]
         if let Some(image) = self.image {
             return self.read_image(image, pieces, buffer);
         }
@@ -148,17 +193,17 @@ impl Remote {
         Ok(())
     }
 
-    #[cfg(test)]
     fn read_image(&self, image: &dyn Image, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
         for &(at, length) in pieces {
             let (now, later) = buffer.split_at_mut(length);
-            ensure!(image.read(at, now), "PID {}: nothing is at {at:#x}", self.pid);
+            ensure!(image.read(at, now), "PID {}: the memory at {at:#x} is missing", self.pid);
             buffer = later;
         }
         Ok(())
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.ensure_it_runs()?;
         let (local, remote) = (piece(bytes.as_ptr() as usize, bytes.len()), piece(address as usize, bytes.len()));
         // SAFETY: reads `bytes` only.
         let got = unsafe { libc::process_vm_writev(self.pid, &local, 1, &remote, 1, 0) };
@@ -173,6 +218,11 @@ impl Remote {
             return Ok(());
         }
         Err(self.failure(Error::from_raw_os_error(libc::EFAULT)))
+    }
+
+    fn ensure_it_runs(&self) -> Result<()> {
+        ensure!(self.image.is_none(), "PID {}: a core file cannot be changed", self.pid);
+        Ok(())
     }
 
     /// A text that ends with a NUL, or is cut.
@@ -193,9 +243,8 @@ impl Remote {
 
     /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page tables.
     pub fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
-        #[cfg(test)]
         if let Some(image) = self.image {
-            return areas(image.mappings().as_bytes());
+            return image.mappings(with_rss);
         }
         let file = if with_rss { "smaps" } else { "maps" };
         let file = File::open(format!("/proc/{}/{file}", self.pid)).map_err(|error| self.failure(error))?;

@@ -7,14 +7,10 @@
 // SPDX-License-Identifier: MIT
 
 use super::patience;
-use super::remote::Remote;
+use super::remote::{Pagemap, Remote};
 use anyhow::Result;
 use hakmem_base::proc;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
-const PRESENT: u64 = 1 << 63;
-const ALONE: u64 = 1 << 56;
 /// SuperSlabs read by one call.
 const CHUNK: usize = 64;
 
@@ -61,15 +57,9 @@ impl Residency {
             slot_bytes: wanted.superslab_bytes / wanted.superslab_slots as u64,
             slots: wanted.superslab_slots,
         };
-        let file = File::open(format!("/proc/{}/pagemap", remote.pid));
-        #[cfg(test)]
-        let file = file.and_then(|file| match remote.image {
-            Some(_) => Err(std::io::ErrorKind::NotFound.into()),
-            None => Ok(file),
-        });
-        let told = match file {
-            Ok(file) => all.read_pages(remote, &file, wanted)?,
-            Err(_) => false,
+        let told = match remote.pagemap() {
+            Some(pagemap) => all.read_pages(remote, &pagemap, wanted)?,
+            None => false,
         };
         if !told {
             all.guess_from(wanted);
@@ -78,14 +68,14 @@ impl Residency {
     }
 
     /// False: the kernel does not tell.
-    fn read_pages(&mut self, remote: &Remote, file: &File, wanted: &Wanted) -> Result<bool> {
+    fn read_pages(&mut self, remote: &Remote, pagemap: &Pagemap, wanted: &Wanted) -> Result<bool> {
         let pages = (wanted.superslab_bytes / self.page_bytes) as usize;
         let mut bytes = vec![0; CHUNK * pages * 8];
         let mut next = 0;
         while let Some(first) = (next..wanted.slots.len()).find(|&i| wanted.slots[i] != 0) {
             let run = wanted.slots[first..].iter().take(CHUNK).take_while(|&&slots| slots != 0).count();
-            let at = (wanted.base + first as u64 * wanted.superslab_bytes) / self.page_bytes * 8;
-            if file.read_exact_at(&mut bytes[..run * pages * 8], at).is_err() {
+            let page = (wanted.base + first as u64 * wanted.superslab_bytes) / self.page_bytes;
+            if !pagemap.read(page, &mut bytes[..run * pages * 8]) {
                 return Ok(false);
             }
             patience::check(remote.pid)?;
@@ -110,11 +100,11 @@ impl Residency {
         let mut any = false;
         for (i, entry) in entries.chunks_exact(8).enumerate() {
             let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
-            if entry & PRESENT != 0 {
+            if entry & Pagemap::PRESENT != 0 {
                 any = true;
                 pages.present[i / 64] |= 1 << (i % 64);
                 let slot = (i * self.slots / count).min(31);
-                *(if entry & ALONE != 0 { &mut pages.alone[slot] } else { &mut pages.shared[slot] }) += 1;
+                *(if entry & Pagemap::ALONE != 0 { &mut pages.alone[slot] } else { &mut pages.shared[slot] }) += 1;
             }
         }
         any.then_some(pages)

@@ -64,6 +64,9 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
 
 /// The stack pointers of threads that sleep in the kernel; the kernel does not tell those of others.
 fn stack_pointers(remote: &Remote) -> Vec<u64> {
+    if let Some(core) = remote.core() {
+        return core.stack_pointers.clone();
+    }
     let tasks = fs::read_dir(format!("/proc/{}/task", remote.pid)).into_iter().flatten().flatten();
     let pointer = |text: String| {
         let word = text.split_whitespace().rev().nth(1)?;

@@ -6,6 +6,7 @@ use super::reader::Reader;
 use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Records read by one call.
 const CHUNK: u64 = 256;
@@ -47,12 +48,16 @@ fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> Sampled
 /// A live sample: when its block was allocated, and where.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Birth {
+    pub address: u64,
+    /// Of the block that the request would get if it were not sampled.
+    pub block_bytes: u64,
     /// Its number in the table of stacks.
     pub stack: u64,
     /// By the library's clock (os_now_ms), which begins again after 49 days.
     pub birth_ms: u32,
-    /// What the sample stands for.
+    /// What the sample stands for; objects in parts of one.
     pub estimated_bytes: u64,
+    pub estimated_objects: u64,
 }
 
 /// Fewer live samples than this say nothing.
@@ -82,17 +87,23 @@ impl Reader {
 
     /// Calls `look` with the record of each live sample.
     fn each_live(&self, mut look: impl FnMut(&[u8])) -> Result<()> {
-        let facts = &self.layout.profile;
-        let (samples, levels) = (self.profile_number(facts.samples)?, self.profile_number(facts.levels_used)?);
-        if samples == 0 || levels == 0 {
+        let (facts, table) = (&self.layout.profile, self.samples_table()?);
+        if table.start == 0 {
             return Ok(());
         }
-        let count = facts.least_samples * ((1 << levels.min(16)) - 1);
-        self.each_record(samples, facts.sample_size, count.min(SAMPLES_MAX), |sample| {
+        self.each_record(table.start, facts.sample_size, (table.end - table.start) / facts.sample_size, |sample| {
             if facts.sample_address.of(sample) > 1 {
                 look(sample);
             }
         })
+    }
+
+    /// Where the table of live samples is: it has the addresses of blocks, and does not hold them.
+    pub fn samples_table(&self) -> Result<Range<u64>> {
+        let facts = &self.layout.profile;
+        let (samples, levels) = (self.profile_number(facts.samples)?, self.profile_number(facts.levels_used)?);
+        let count = facts.least_samples * ((1 << levels.min(16)) - 1);
+        Ok(samples..samples.saturating_add(count.min(SAMPLES_MAX) * facts.sample_size))
     }
 
     /// The live samples.
@@ -100,9 +111,12 @@ impl Reader {
         let (facts, mut births) = (&self.layout.profile, Vec::new());
         self.each_live(|sample| {
             births.push(Birth {
+                address: facts.sample_address.of(sample),
+                block_bytes: self.block_bytes_for(facts.sample_bytes.of(sample)),
                 stack: facts.sample_stack.of(sample),
                 birth_ms: facts.sample_birth.of(sample) as u32,
                 estimated_bytes: facts.sample_estimated.of(sample),
+                estimated_objects: facts.sample_objects.of(sample),
             });
         })?;
         Ok(births)

@@ -358,18 +358,6 @@ impl<'a> Census<'a> {
         (free + present(next, bytes / page)) as u64 * page
     }
 
-    /// What is known of each block of a slab; `known` is its part of the first line of its SuperSlab's row.
-    fn secure_states(&self, known: u64, blocks: u64) -> Option<Vec<u64>> {
-        let facts = self.facts;
-        let lines = blocks.div_ceil(SECURE_PART as u64 / 2).min(facts.secure_lines);
-        let at = |line| known.saturating_add((facts.secure_states + line) * facts.secure_line);
-        let pieces: Vec<_> = (0..lines).map(|line| (at(line), SECURE_PART)).collect();
-        let mut bytes = vec![0; pieces.len() * SECURE_PART];
-        self.remote.read_pieces(&pieces, &mut bytes).ok()?;
-        let states = bytes.chunks_exact(2).map(|state| u64::from(u16::from_le_bytes([state[0], state[1]])));
-        Some(states.take(blocks as usize).collect())
-    }
-
     fn secure_span(&mut self, record: &[u8]) -> Option<Span> {
         let facts = self.facts;
         let (block_bytes, blocks) = (facts.block_bytes.of(record), facts.blocks.of(record));
@@ -377,7 +365,7 @@ impl<'a> Census<'a> {
         let known = facts.secure.of(record);
         let head = self.remote.read_vec(known, SECURE_PART).ok()?;
         let (mut live_blocks, mut live) = (0, 0);
-        for state in self.secure_states(known, blocks)? {
+        for state in secure_states(self.remote, facts, known, blocks)? {
             if state != 0 && state & facts.state_freed == 0 {
                 live_blocks += 1;
                 live += room.saturating_sub((state & facts.state_slack).saturating_sub(1));
@@ -523,6 +511,17 @@ impl<'a> Census<'a> {
         classes.sort_by_key(|class| (class.tier as u8, class.block_bytes));
         (self.terms, classes, self.superslabs, self.shown)
     }
+}
+
+/// What is known of each block of a slab of secure mode; `known` is its part of the first line of its SuperSlab's row.
+pub fn secure_states(remote: &Remote, facts: &SlabFacts, known: u64, blocks: u64) -> Option<Vec<u64>> {
+    let lines = blocks.div_ceil(SECURE_PART as u64 / 2).min(facts.secure_lines);
+    let at = |line| known.saturating_add((facts.secure_states + line) * facts.secure_line);
+    let pieces: Vec<_> = (0..lines).map(|line| (at(line), SECURE_PART)).collect();
+    let mut bytes = vec![0; pieces.len() * SECURE_PART];
+    remote.read_pieces(&pieces, &mut bytes).ok()?;
+    let states = bytes.chunks_exact(2).map(|state| u64::from(u16::from_le_bytes([state[0], state[1]])));
+    Some(states.take(blocks as usize).collect())
 }
 
 fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {

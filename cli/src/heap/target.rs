@@ -1,9 +1,14 @@
 //! A process that runs HAKMEM, as the commands see it. Whatever it does, each question is answered within a time.
 // SPDX-License-Identifier: MIT
 
+use super::blocks::{Blocks, Copied};
+use super::core::{self, Core};
 use super::model::*;
+use super::named::Subject;
 use super::patience::{self, within};
+use super::reach::{self, Search};
 use super::reader::{Detail, Reader};
+use super::remote::Remote;
 use super::samples::Birth;
 use super::steer::Purged;
 use crate::profile::Sampled;
@@ -35,6 +40,21 @@ impl Target {
         Ok(Target { file: reader.file.clone(), reader: Arc::new(reader), allowed })
     }
 
+    /// Finds HAKMEM in the process, or in the core file.
+    pub fn open(subject: &Subject) -> Result<Target> {
+        Target::open_within(subject, patience::USUAL)
+    }
+
+    pub fn open_within(subject: &Subject, allowed: Duration) -> Result<Target> {
+        match subject {
+            Subject::Process(pid) => Target::attach_within(*pid, allowed),
+            Subject::Core(path) => {
+                let reader = Reader::of_core(core::open(path)?)?;
+                Ok(Target { file: reader.file.clone(), reader: Arc::new(reader), allowed })
+            }
+        }
+    }
+
     /// None: it does not run HAKMEM.
     pub fn attach_if(pid: Pid, allowed: Duration) -> Result<Option<Target>> {
         let reader = within(pid, allowed, move || Reader::attach_if(pid))?;
@@ -48,6 +68,15 @@ impl Target {
 
     pub fn pid(&self) -> Pid {
         self.reader.pid()
+    }
+
+    /// The core file that it is; None: a process.
+    pub fn core(&self) -> Option<&'static Core> {
+        self.reader.remote.core()
+    }
+
+    pub fn remote(&self) -> Remote {
+        self.reader.remote
     }
 
     /// The library's version.
@@ -126,6 +155,16 @@ impl Target {
     /// The live samples.
     pub fn births(&self) -> Result<Vec<Birth>> {
         self.ask(Reader::births)
+    }
+
+    /// The live blocks, as far as they can be told while the process runs on.
+    pub fn blocks(&self) -> Result<(Blocks, Copied)> {
+        self.ask(Reader::blocks)
+    }
+
+    /// The live blocks that nothing points to. The process stands still meanwhile.
+    pub fn unreachable(&self) -> Result<Search> {
+        self.ask(reach::search)
     }
 
     /// Bytes between two samples now, on average; 0: there are none.

@@ -10,12 +10,12 @@
 use super::command::{interval, Symbols};
 use super::text::{callers, named, share, table};
 use super::{read, sites, Frame, Profile, Sampled, SampledStack};
-use crate::heap::named::Named;
+use crate::heap::named::{NamedOrCore, Subject};
+use crate::heap::remote::Remote;
 use crate::heap::samples::Birth;
 use crate::heap::Target;
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 use hakmem_base::print;
-use hakmem_base::proc::Pid;
 use hakmem_base::say;
 use hakmem_base::signals;
 use hakmem_base::table::Style;
@@ -34,9 +34,16 @@ const BYTES: u64 = 64 << 10;
 
 #[derive(clap::Args)]
 pub struct LeakOptions {
-    /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
-    pid: Pid,
+    /// A process that runs HAKMEM; with --unreachable or --sparse also a core file of one
+    #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore)]
+    pub subject: Subject,
+    /// Stop the process for a moment, and say which blocks nothing in it points to any more
+    #[arg(long, conflicts_with_all = ["time", "bytes", "sparse"])]
+    unreachable: bool,
+    /// Say which lines hold blocks in slabs that are less full than this, in percent
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "25",
+        value_parser = clap::value_parser!(u64).range(1..=100), conflicts_with_all = ["time", "bytes"])]
+    sparse: Option<u64>,
     /// How long to look, as in 30s or 5m; Ctrl-C shows what is known so far
     #[arg(long = "for", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     time: Duration,
@@ -45,18 +52,27 @@ pub struct LeakOptions {
     bytes: Option<u64>,
     /// Maximum number of sites
     #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    pub top: usize,
     /// Print everything as JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     #[command(flatten)]
-    symbols: Symbols,
+    pub symbols: Symbols,
 }
 
 pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
+    if options.unreachable {
+        return super::lost::command(options);
+    }
+    if let Some(percent) = options.sparse {
+        return super::sparse::command(options, percent);
+    }
+    let Subject::Process(pid) = options.subject else {
+        bail!("a core file does not grow: --unreachable, or --sparse, can be asked of it");
+    };
     ensure!(options.time >= Duration::from_secs(1), "--for: less than a second shows nothing");
     let blocked = signals::block();
-    let target = Target::attach(options.pid)?;
+    let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
     let interval = options.bytes.unwrap_or(if before == 0 { BYTES } else { before });
     target.sample_every(interval)?;
@@ -65,7 +81,7 @@ pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
     drop(blocked);
     let watched = watched?;
     switched_back?;
-    let leak = judge(&watched, options, interval);
+    let leak = judge(target.remote(), &watched, options, interval);
     if options.json {
         print::json(&leak)?;
     } else {
@@ -97,7 +113,7 @@ struct Watched {
 }
 
 /// The clock of os_now_ms in the library.
-fn now_ms() -> u32 {
+pub fn now_ms() -> u32 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes `now` alone.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
@@ -266,10 +282,10 @@ impl Watched {
     }
 }
 
-fn judge(watched: &Watched, options: &LeakOptions, interval: u64) -> Leak {
+fn judge(remote: Remote, watched: &Watched, options: &LeakOptions, interval: u64) -> Leak {
     let last = &watched.readings[watched.readings.len() - 1];
     let numbers: Vec<u64> = last.sampled.stacks.iter().map(|stack| stack.number).collect();
-    let profile = read::stacks_of(options.pid, last.sampled.clone(), &options.symbols.debug_directory);
+    let profile = read::stacks_of(remote, last.sampled.clone(), &options.symbols.debug_directory);
     let (mut sites, mut doubtful_sites) = (Vec::new(), 0);
     for (frame, sum) in watched.by_site(&profile, &numbers) {
         let growth = watched.rate(sum.values.iter().map(|value| value[0]));

@@ -8,7 +8,7 @@
 
 use super::python::{self, Code, Codes};
 use super::{jit, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
-use crate::heap::remote::{areas, Area};
+use crate::heap::remote::{areas, Area, Remote};
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// For the names of one process: gigabytes of DWARF take minutes.
-const NAMING: Duration = Duration::from_secs(600);
+pub const NAMING: Duration = Duration::from_secs(600);
 /// From the writing of its profile to a program's end.
 const ENDING: Duration = Duration::from_secs(10);
 /// The largest file with a profile that is read.
@@ -58,8 +58,13 @@ pub struct SampledStack {
 
 // ---- from the tables to a profile ----
 
+/// From parts of one.
+pub fn objects(parts: u64) -> u64 {
+    parts.saturating_add(OBJECT / 2) / OBJECT
+}
+
 fn whole(totals: Totals) -> Totals {
-    Totals { objects: totals.objects.saturating_add(OBJECT / 2) / OBJECT, bytes: totals.bytes }
+    Totals { objects: objects(totals.objects), bytes: totals.bytes }
 }
 
 /// What was freed, divided as the samples are.
@@ -166,7 +171,11 @@ fn now_ns(time: SystemTime) -> i64 {
 // ---- from a process ----
 
 /// Where the file that is mapped there can be read: what was mapped, if this may be read; else what has its name now.
-fn file_in_process(pid: Pid, module: &Module) -> Option<PathBuf> {
+pub fn file_of(remote: &Remote, module: &Module) -> Option<PathBuf> {
+    if let Some(core) = remote.core() {
+        return core.has_file(&module.path).then(|| PathBuf::from(&module.path));
+    }
+    let pid = remote.pid;
     let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", module.start, module.end));
     let same = [PathBuf::from(format!("/proc/{pid}/root{}", module.path)), PathBuf::from(&module.path)];
     [mapped].into_iter().chain(same).find(|path| files::open_regular(path).is_ok())
@@ -182,35 +191,36 @@ fn code_files(pid: Pid, areas: &[Area]) -> Vec<PathBuf> {
 }
 
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
-    let mut profile = stacks_of(pid, Target::attach(pid)?.samples()?, directories);
+    let target = Target::attach(pid)?;
+    let mut profile = stacks_of(target.remote(), target.samples()?, directories);
     sites::join_equal(&mut profile);
     drop_unused(&mut profile);
     Ok(profile)
 }
 
 /// With names, and a stack for each that was sampled, in the same order.
-pub fn stacks_of(pid: Pid, sampled: Sampled, directories: &[PathBuf]) -> Profile {
-    let code_files = code_files(pid, &sampled.areas);
+pub fn stacks_of(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> Profile {
+    let code_files = if remote.core().is_some() { Vec::new() } else { code_files(remote.pid, &sampled.areas) };
     let mut profile = profile_of(sampled);
-    profile.pid = pid as u64;
-    profile.command = proc::name(pid);
+    profile.pid = remote.pid as u64;
+    profile.command = remote.program();
     profile.time_ns = now_ns(SystemTime::now());
-    let mut profile = named(profile, pid, directories, code_files);
+    let mut profile = named(profile, remote, directories, code_files);
     python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     profile
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
-fn named(profile: Profile, pid: Pid, directories: &[PathBuf], code_files: Vec<PathBuf>) -> Profile {
+fn named(profile: Profile, remote: Remote, directories: &[PathBuf], code_files: Vec<PathBuf>) -> Profile {
     let (mut unnamed, directories) = (profile.clone(), directories.to_vec());
     let work = move || {
         let mut profile = profile;
-        symbols::name(&mut profile, &|module| file_in_process(pid, module), &directories);
+        symbols::name(&mut profile, &|module| file_of(&remote, module), &directories);
         jit::name(&mut profile, &code_files);
         Ok(profile)
     };
-    patience::within(pid, NAMING, work).unwrap_or_else(|error| {
+    patience::within(remote.pid, NAMING, work).unwrap_or_else(|error| {
         unnamed.notes.push(format!("names are missing: {error}"));
         unnamed
     })

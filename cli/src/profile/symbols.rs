@@ -50,7 +50,7 @@ struct Symbol {
 pub struct Names {
     pub build_id: String,
     /// Offset in the file, bytes, and the address they are linked to.
-    segments: Vec<(u64, u64, u64)>,
+    segments: Segments,
     /// By address, none twice.
     symbols: Vec<Symbol>,
     dwarf: Option<Loader>,
@@ -110,9 +110,9 @@ fn shared_part(debug: &object::File, path: &Path, directories: &[PathBuf]) -> Op
     std::iter::once(beside).chain(by_id).find(|path| path.exists())
 }
 
-fn symbols(file: &object::File, symbols: &mut Vec<Symbol>) {
+fn symbols(file: &object::File, kinds: &[SymbolKind], symbols: &mut Vec<Symbol>) {
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        if symbol.kind() == SymbolKind::Text && symbol.is_definition() && symbol.address() > 0 {
+        if kinds.contains(&symbol.kind()) && symbol.is_definition() && symbol.address() > 0 {
             let name = symbol.name().unwrap_or_default().to_string();
             symbols.push(Symbol { start: symbol.address(), end: symbol.address().saturating_add(symbol.size()), name });
         }
@@ -132,43 +132,82 @@ fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
     symbols
 }
 
+type Segments = Vec<(u64, u64, u64)>;
+
+fn segments(file: &object::File) -> Segments {
+    file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect()
+}
+
+/// Where the offset of a file is linked to.
+fn linked(segments: &Segments, offset: u64) -> Option<u64> {
+    let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
+    segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
+}
+
+/// The symbol that covers the address.
+fn covering(symbols: &[Symbol], address: u64) -> Option<&str> {
+    let at = symbols.partition_point(|symbol| symbol.start <= address).checked_sub(1)?;
+    symbols.get(at).filter(|symbol| address < symbol.end).map(|symbol| symbol.name.as_str())
+}
+
+/// The functions and variables of one module, without lines.
+pub struct Variables {
+    segments: Segments,
+    symbols: Vec<Symbol>,
+}
+
+impl Variables {
+    /// As Names::open.
+    pub fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Variables> {
+        const KINDS: [SymbolKind; 2] = [SymbolKind::Data, SymbolKind::Text];
+        let bytes = files::read_regular(path, FILE_MAX).ok()?;
+        let file = object::File::parse(&*bytes).ok()?;
+        let mut all = Vec::new();
+        symbols(&file, &KINDS, &mut all);
+        if let Some((_, bytes)) = debug_file(&file, mapped, directories) {
+            symbols(&object::File::parse(&*bytes).ok()?, &KINDS, &mut all);
+        }
+        Some(Variables { segments: segments(&file), symbols: ordered(all) })
+    }
+
+    /// The symbol, as it is in the file, that covers this offset of it.
+    pub fn at_offset(&self, offset: u64) -> Option<&str> {
+        covering(&self.symbols, linked(&self.segments, offset)?)
+    }
+}
+
+pub fn demangled(name: &str) -> String {
+    demangle_auto(Cow::Borrowed(name), None).into_owned()
+}
+
 impl Names {
     /// `path` can be opened, `mapped` is its name in the process.
     pub fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
         let bytes = files::read_regular(path, FILE_MAX).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
-        let segments = file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect();
         let mut all = Vec::new();
-        symbols(&file, &mut all);
+        symbols(&file, &[SymbolKind::Text], &mut all);
         let mut dwarf = None;
         if has_dwarf(&file) {
             let shared = shared_part(&file, mapped, directories);
             dwarf = Loader::new_with_sup(path, shared).ok();
         } else if let Some((path, bytes)) = debug_file(&file, mapped, directories) {
             let debug = object::File::parse(&*bytes).ok()?;
-            symbols(&debug, &mut all);
+            symbols(&debug, &[SymbolKind::Text], &mut all);
             dwarf = Loader::new_with_sup(&path, shared_part(&debug, &path, directories)).ok();
         }
-        Some(Names { build_id: build_id(&file), segments, symbols: ordered(all), dwarf })
+        Some(Names { build_id: build_id(&file), segments: segments(&file), symbols: ordered(all), dwarf })
     }
 
     fn symbol(&self, address: u64) -> Option<String> {
-        let at = self.symbols.partition_point(|symbol| symbol.start <= address).checked_sub(1)?;
-        let symbol = self.symbols.get(at).filter(|symbol| address < symbol.end)?;
-        let name = demangle_auto(Cow::Borrowed(&symbol.name), None);
+        let name = demangled(covering(&self.symbols, address)?);
         // What a compiler made of it: " [clone .isra.0]".
         Some(name.split(" [clone ").next().unwrap_or(&name).to_string())
     }
 
     /// The functions at an offset of the file, the inmost first.
     fn frames(&self, offset: u64) -> Vec<Frame> {
-        let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
-        let Some(address) =
-            self.segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
-        else {
-            return Vec::new();
-        };
-        self.at(address)
+        linked(&self.segments, offset).map_or(Vec::new(), |address| self.at(address))
     }
 
     /// The functions at an address that they are linked to, the inmost first.

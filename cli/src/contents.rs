@@ -1,0 +1,324 @@
+//! What a block is, by what is in it: the class of a C++ object, a text, a node of a list, or the first word that blocks share.
+//!
+//!  1. A first word that points into a mapped file is named by the symbol there: a vtable's is the class, and without a
+//!     symbol the class's type information in the program's memory has the name.
+//!  2. A first word that is the address of a live block, or of memory elsewhere, is a pointer.
+//!  3. Printable bytes are a text, also behind a short header, as strings have it that know their length.
+//!  4. Behind a small number (a count of references) a second word may name the type, as in Python's objects. Two words may
+//!     come before those: Python's collector links objects by them.
+// SPDX-License-Identifier: MIT
+
+use crate::heap::blocks::{Block, Blocks, Copied};
+use crate::heap::remote::{Area, Remote};
+use crate::profile::read::file_of;
+use crate::profile::symbols::{demangled, Variables};
+use crate::profile::Module;
+use anyhow::Result;
+use hakmem_base::say;
+use hakmem_base::shown;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// How much of a block is looked at.
+const LOOKED_AT: u64 = 4096;
+/// The shortest text.
+const TEXT_MIN: usize = 4;
+/// What may come before a text, and how long it must be then.
+const HEADER_MAX: usize = 24;
+const TEXT_BEHIND_MIN: usize = 8;
+/// A count of references is below.
+const COUNT_MAX: u64 = 1 << 32;
+/// Kinds that are told apart; and how many blocks make a first word a kind.
+const KINDS_MAX: usize = 1 << 16;
+const PATTERN_MIN: u64 = 8;
+const EXAMPLES: usize = 3;
+/// Of a text that is shown.
+const TEXT_SHOWN: usize = 32;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Of a C++ class.
+    Object(String),
+    /// A variable that the first word points to, or the second one behind a count.
+    Variable(String),
+    Type(String),
+    Function(String),
+    /// To a block of so many bytes.
+    Pointer(u64),
+    PointerElsewhere,
+    Text,
+    TextBehind,
+    Zeroes,
+    Word(u64),
+    Other,
+}
+
+impl Kind {
+    fn category(&self) -> &'static str {
+        match self {
+            Kind::Object(_) => "object",
+            Kind::Variable(_) => "variable",
+            Kind::Type(_) => "type",
+            Kind::Function(_) => "function",
+            Kind::Pointer(_) | Kind::PointerElsewhere => "pointer",
+            Kind::Text | Kind::TextBehind => "text",
+            Kind::Zeroes => "zeroes",
+            Kind::Word(_) => "word",
+            Kind::Other => "other",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Kind::Object(name) => format!("object of class {name}"),
+            Kind::Variable(name) => format!("begins with a pointer to {name}"),
+            Kind::Type(name) => format!("count, then a pointer to {name}"),
+            Kind::Function(name) => format!("begins with a pointer to the function {name}"),
+            Kind::Pointer(bytes) => format!("begins with a pointer to a block of {}", say::bytes(*bytes as f64)),
+            Kind::PointerElsewhere => "begins with a pointer to memory outside the heap".into(),
+            Kind::Text => "text".into(),
+            Kind::TextBehind => "text behind a header".into(),
+            Kind::Zeroes => "zeroes".into(),
+            Kind::Word(word) => format!("begins with {word:#x}"),
+            Kind::Other => "other contents".into(),
+        }
+    }
+}
+
+/// Blocks of one kind.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Tally {
+    pub category: &'static str,
+    pub what: String,
+    pub blocks: u64,
+    pub bytes: u64,
+    /// What only they lead to, if that was looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds_bytes: Option<u64>,
+    /// Of the smallest and the largest block.
+    pub least_bytes: u64,
+    pub most_bytes: u64,
+    /// Addresses, in hexadecimal digits.
+    pub examples: Vec<String>,
+    /// What the first text begins with.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+impl Tally {
+    /// "48", or "16 B to 2 KiB".
+    pub fn sizes(&self) -> String {
+        match self.least_bytes == self.most_bytes {
+            true => say::bytes(self.least_bytes as f64),
+            false => format!("{} to {}", say::bytes(self.least_bytes as f64), say::bytes(self.most_bytes as f64)),
+        }
+    }
+
+    /// With the text that it begins with.
+    pub fn described(&self) -> String {
+        let text = if self.text.is_empty() { String::new() } else { format!(", as \"{}\"", self.text) };
+        shown::line(&(self.what.clone() + &text)).into_owned()
+    }
+
+    fn add(&mut self, block: &Block, holds_bytes: Option<u64>) {
+        self.holds_bytes = holds_bytes.map(|bytes| self.holds_bytes.unwrap_or(0) + bytes);
+        self.least_bytes = if self.blocks == 0 { block.bytes } else { self.least_bytes.min(block.bytes) };
+        self.most_bytes = self.most_bytes.max(block.bytes);
+        self.blocks += 1;
+        self.bytes += block.bytes;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(format!("{:#x}", block.address));
+        }
+    }
+
+    fn join(&mut self, other: Tally) {
+        self.least_bytes = if self.blocks == 0 { other.least_bytes } else { self.least_bytes.min(other.least_bytes) };
+        self.most_bytes = self.most_bytes.max(other.most_bytes);
+        self.blocks += other.blocks;
+        self.bytes += other.bytes;
+        self.holds_bytes = other.holds_bytes.map(|bytes| self.holds_bytes.unwrap_or(0) + bytes);
+        self.examples.extend(other.examples);
+        self.examples.truncate(EXAMPLES);
+    }
+}
+
+/// How much of the beginning is a text.
+fn text_at(bytes: &[u8]) -> Option<String> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let is_shown = |letter: char| !letter.is_control() || letter.is_ascii_whitespace();
+    let text = match std::str::from_utf8(&bytes[..end]) {
+        Ok(text) => text,
+        Err(error) if error.valid_up_to() + 4 > end => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?, // cut
+        Err(_) => return None,
+    };
+    (text.len() >= TEXT_MIN && text.chars().all(is_shown)).then(|| text.chars().take(TEXT_SHOWN).collect())
+}
+
+/// A longer text behind a header.
+fn text_behind(bytes: &[u8]) -> Option<String> {
+    let at = (1..bytes.len().min(HEADER_MAX)).find(|&at| bytes[at] >= b' ')?;
+    let end = bytes[at..].iter().position(|&byte| byte == 0)?;
+    text_at(&bytes[at..at + end]).filter(|text| text.len() >= TEXT_BEHIND_MIN)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+}
+
+/// The class, from what a demangler makes of its vtable or of its name's symbol: "{vtable(Node)}", "typeinfo name for Node".
+fn bare(shown: &str) -> String {
+    let inner = shown.trim_start_matches('{').split_once('(').and_then(|(_, rest)| rest.strip_suffix(")}"));
+    let name = inner.or_else(|| shown.split_once(" for ").map(|(_, name)| name));
+    name.unwrap_or(shown).to_string()
+}
+
+/// Names for addresses outside the heap.
+struct Names {
+    remote: Remote,
+    areas: Vec<Area>,
+    directories: Vec<PathBuf>,
+    modules: HashMap<String, Option<Variables>>,
+    known: HashMap<u64, Option<Kind>>,
+}
+
+impl Names {
+    fn area(&self, address: u64) -> Option<&Area> {
+        let at = self.areas.partition_point(|area| area.start <= address).checked_sub(1)?;
+        Some(&self.areas[at]).filter(|area| address < area.end && !area.access.starts_with("---"))
+    }
+
+    /// What a pointer to outside the heap leads to; None: nothing is there.
+    fn kind(&mut self, address: u64) -> Option<Kind> {
+        let area = self.area(address)?;
+        if area.inode == 0 {
+            return Some(Kind::PointerElsewhere);
+        }
+        if let Some(known) = self.known.get(&address) {
+            return known.clone();
+        }
+        let found = Some(self.in_file(area.clone(), address));
+        self.known.insert(address, found.clone());
+        found
+    }
+
+    fn in_file(&mut self, area: Area, address: u64) -> Kind {
+        let offset = address - area.start + area.offset;
+        let (start, end, path) = (area.start, area.end, area.name.trim_end_matches(" (deleted)").to_string());
+        let module = Module { start, end, offset: area.offset, path: path.clone(), build_id: String::new() };
+        let (remote, directories) = (self.remote, &self.directories);
+        let open = || Variables::open(&file_of(&remote, &module)?, Path::new(&module.path), directories);
+        let variables = self.modules.entry(path).or_insert_with(open);
+        let symbol = variables.as_ref().and_then(|variables| variables.at_offset(offset));
+        match symbol.map(|symbol| (symbol.starts_with("_ZTV"), demangled(symbol))) {
+            Some((true, name)) => Kind::Object(bare(&name)),
+            Some((false, name)) if area.access.contains('x') => Kind::Function(name),
+            Some((false, name)) => Kind::Variable(name),
+            None => match self.class_of_vtable(address) {
+                Some(name) => Kind::Object(name),
+                None => Kind::Variable(format!("{}+{offset:#x}", module.name())),
+            },
+        }
+    }
+
+    /// The word before a vtable's functions leads to the type information, whose second word leads to the name.
+    fn class_of_vtable(&self, address: u64) -> Option<String> {
+        let information = self.remote.number(address.checked_sub(8)?).ok()?;
+        let name = self.remote.number(information.checked_add(8)?).ok()?;
+        self.area(information).filter(|area| area.inode != 0)?;
+        self.area(name).filter(|area| area.inode != 0)?;
+        let name = self.remote.text(name).ok()?;
+        let mangled = format!("_ZTS{}", name.trim_start_matches('*'));
+        let shown = demangled(&mangled);
+        (shown != mangled).then(|| bare(&shown))
+    }
+}
+
+/// The kinds of some blocks, those with most bytes first.
+pub struct Contents {
+    names: Names,
+    /// By kind, and by size if sizes are to be told apart.
+    tallies: HashMap<(Kind, u64), Tally>,
+    by_size: bool,
+}
+
+impl Contents {
+    pub fn new(remote: Remote, directories: &[PathBuf], by_size: bool) -> Result<Contents> {
+        let (modules, known) = Default::default();
+        let areas = remote.mappings(false)?;
+        let names = Names { remote, areas, directories: directories.to_vec(), modules, known };
+        Ok(Contents { names, tallies: HashMap::new(), by_size })
+    }
+
+    pub fn add(&mut self, block: &Block, holds_bytes: Option<u64>, blocks: &Blocks, copied: &mut Copied) {
+        let mut bytes = Vec::with_capacity(block.bytes.min(LOOKED_AT) as usize);
+        copied.each_part(block.address, block.bytes.min(LOOKED_AT), |part| bytes.extend(part));
+        let (kind, text) = self.kind(&bytes, blocks);
+        let key = (kind, if self.by_size { block.bytes } else { 0 });
+        let is_new = !self.tallies.contains_key(&key);
+        let key = if is_new && self.tallies.len() > KINDS_MAX { (Kind::Other, 0) } else { key };
+        let tally = self.tallies.entry(key).or_insert_with(|| Tally { text, ..Tally::default() });
+        tally.add(block, holds_bytes);
+    }
+
+    fn kind(&mut self, bytes: &[u8], blocks: &Blocks) -> (Kind, String) {
+        let plain = |kind| (kind, String::new());
+        if bytes.iter().all(|&byte| byte == 0) {
+            return plain(Kind::Zeroes);
+        }
+        if let Some(kind) = self.typed(bytes, 16).or_else(|| self.typed(bytes, 0)) {
+            return plain(kind);
+        }
+        let first = word(bytes, 0);
+        let pointed = blocks.find(first).map(|block| Kind::Pointer(block.bytes));
+        if let Some(kind) = pointed.or_else(|| self.names.kind(first)) {
+            return plain(kind);
+        }
+        let text = text_at(bytes).map(|text| (Kind::Text, text));
+        text.or_else(|| Some((Kind::TextBehind, text_behind(bytes)?))).unwrap_or_else(|| plain(Kind::Word(first)))
+    }
+
+    /// A count at this place, and behind it a pointer to a type.
+    fn typed(&mut self, bytes: &[u8], at: usize) -> Option<Kind> {
+        let is_count = (1..COUNT_MAX).contains(&word(bytes, at));
+        match is_count.then(|| self.names.kind(word(bytes, at + 8)))?? {
+            Kind::Variable(name) if !name.contains("+0x") => Some(Kind::Type(name)),
+            _ => None,
+        }
+    }
+
+    pub fn tallies(self) -> Vec<Tally> {
+        let (mut all, mut other) = (Vec::new(), Tally::default());
+        for ((kind, _), tally) in self.tallies {
+            match kind {
+                Kind::Other => other.join(tally),
+                Kind::Word(_) if tally.blocks < PATTERN_MIN => other.join(tally),
+                kind => all.push(Tally { category: kind.category(), what: kind.text(), ..tally }),
+            }
+        }
+        if other.blocks > 0 {
+            all.push(Tally { category: Kind::Other.category(), what: Kind::Other.text(), ..other });
+        }
+        all.sort_by(|a, b| (b.bytes, b.blocks, &a.what).cmp(&(a.bytes, a.blocks, &b.what)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_told_from_numbers() {
+        let text = |bytes: &[u8]| text_at(bytes);
+        assert_eq!(text(b"GET /index.html\0\x01\x02").as_deref(), Some("GET /index.html"));
+        assert_eq!(text("Grüße\nund mehr\0".as_bytes()).as_deref(), Some("Grüße\nund mehr"));
+        assert_eq!(text(&"xyzé".as_bytes()[..4]).as_deref(), None, "three letters, and a cut one");
+        assert_eq!(text(b"abc\0"), None);
+        assert_eq!(text(&[1, 2, 3, 4, 5, 6, 7, 8]), None);
+        assert_eq!(text(&[0x80; 16]), None);
+        assert_eq!(text(b""), None);
+        assert_eq!(text_behind(b"\x09\x0a\x01user:1234\0\0").as_deref(), Some("user:1234"));
+        assert_eq!(text_behind(b"\x01\0\0\0\0\0\0\0ab\0"), None);
+    }
+}

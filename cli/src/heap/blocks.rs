@@ -1,0 +1,367 @@
+//! The live blocks of a heap, one by one, and what is in them.
+//!
+//!  1. Each span's record says how large its blocks are. Which are live, the states beside the record say, or, in a tiny slab,
+//!     the blocks themselves: the first word of a free one is a link, whose upper half is that of its slab's address xor the key.
+//!  2. Slots are copied when they are first needed, without pages that are not there: reading makes nothing resident.
+//!  3. A block has a number; an address anywhere in a live block leads to it by arithmetic.
+// SPDX-License-Identifier: MIT
+
+use super::layout::word;
+use super::model::Tier;
+use super::reader::Reader;
+use super::remote::{Pagemap, Remote};
+use super::spans::{secure_states, Region, SizeClass, SlabFacts};
+use anyhow::Result;
+use hakmem_base::proc::page_bytes;
+use std::ops::Range;
+
+/// SuperSlabs whose records are read by one call.
+const CHUNK: usize = 256;
+/// Of a tiny slab's pages as `purged_pages` counts them.
+const PURGED_PAGE: u64 = 4096;
+
+// ---- copies ----
+
+/// Copies of slots of the region.
+pub struct Copied {
+    remote: Remote,
+    pagemap: Option<Pagemap>,
+    base: u64,
+    slot_bytes: u64,
+    /// Empty: the slot is zero.
+    slots: Vec<Option<Box<[u8]>>>,
+    zero: Box<[u8]>,
+    held: u64,
+    most: u64,
+}
+
+/// Half of what this machine has left.
+fn spare_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = text.lines().find_map(|line| hakmem_base::proc::kilobytes(line, "MemAvailable"));
+    free.map_or(1 << 30, |bytes| bytes / 2)
+}
+
+/// The parts of a range whose pages pass, by their entries in pagemap, or all of it where the kernel does not tell.
+pub fn pages_where(pagemap: Option<&Pagemap>, range: Range<u64>, passes: impl Fn(u64) -> bool) -> Vec<Range<u64>> {
+    let page = page_bytes();
+    let pages = (range.end - range.start).div_ceil(page);
+    let mut entries = vec![0; pages as usize * 8];
+    if !pagemap.is_some_and(|pagemap| pagemap.read(range.start / page, &mut entries)) {
+        return vec![range];
+    }
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for (number, entry) in entries.chunks_exact(8).enumerate() {
+        if passes(word(entry, 0)) {
+            let at = range.start + number as u64 * page;
+            match found.last_mut().filter(|last| last.end == at) {
+                Some(last) => last.end = at + page,
+                None => found.push(at..at + page),
+            }
+        }
+    }
+    found
+}
+
+impl Copied {
+    fn new(remote: Remote, region: &Region, facts: &SlabFacts) -> Copied {
+        Copied {
+            remote,
+            pagemap: remote.pagemap(),
+            base: region.base,
+            slot_bytes: facts.slot_bytes,
+            slots: vec![None; region.superslabs * facts.superslab_slots as usize],
+            zero: vec![0; facts.slot_bytes as usize].into(),
+            held: 0,
+            most: spare_memory(),
+        }
+    }
+
+    fn read(&self, slot: usize) -> Box<[u8]> {
+        let start = self.base + slot as u64 * self.slot_bytes;
+        let is_there = |entry: u64| entry & (Pagemap::PRESENT | Pagemap::SWAPPED) != 0;
+        let parts = pages_where(self.pagemap.as_ref(), start..start + self.slot_bytes, is_there);
+        let mut bytes = if parts.is_empty() { Vec::new() } else { vec![0; self.slot_bytes as usize] };
+        for part in parts {
+            // What cannot be read stays zero.
+            let _ =
+                self.remote.read(part.start, &mut bytes[(part.start - start) as usize..(part.end - start) as usize]);
+        }
+        bytes.into()
+    }
+
+    /// The bytes of a slot.
+    pub fn slot(&mut self, slot: usize) -> &[u8] {
+        if self.slots[slot].is_none() {
+            if self.held > self.most {
+                self.slots.fill(None);
+                self.held = 0;
+            }
+            let bytes = self.read(slot);
+            self.held += bytes.len() as u64;
+            self.slots[slot] = Some(bytes);
+        }
+        self.slots[slot].as_deref().filter(|bytes| !bytes.is_empty()).unwrap_or(&self.zero)
+    }
+
+    /// Copies all slots of these blocks. False: there is no room for that.
+    pub fn copy_all(&mut self, blocks: &Blocks) -> bool {
+        for slot in blocks.slots() {
+            if self.slots[slot].is_none() && self.held + self.slot_bytes > self.most {
+                return false;
+            }
+            self.slot(slot);
+        }
+        true
+    }
+
+    /// Calls `look` with the bytes from this address on, slot by slot.
+    pub fn each_part(&mut self, address: u64, bytes: u64, mut look: impl FnMut(&[u8])) {
+        let (mut at, end) = (address - self.base, address - self.base + bytes);
+        while at < end {
+            let (slot, from) = (at / self.slot_bytes, at % self.slot_bytes);
+            let to = self.slot_bytes.min(from + end - at);
+            look(&self.slot(slot as usize)[from as usize..to as usize]);
+            at += to - from;
+        }
+    }
+}
+
+// ---- blocks ----
+
+#[derive(Debug, Clone, Default)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    pub fn of(count: usize) -> Bits {
+        Bits(vec![0; count.div_ceil(64)])
+    }
+
+    pub fn has(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 != 0
+    }
+
+    /// Was it not set before?
+    pub fn set(&mut self, at: usize) -> bool {
+        let before = self.has(at);
+        self.0[at / 64] |= 1 << (at % 64);
+        !before
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = self.0.iter().enumerate().filter(|(_, &word)| word != 0);
+        words.flat_map(|(at, &word)| (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit))
+    }
+}
+
+/// Neighbouring blocks of one size.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    tier: Tier,
+    /// Of block 0.
+    start: u64,
+    block_bytes: u64,
+    blocks: u64,
+    /// The number of its block 0.
+    first: usize,
+}
+
+/// A block, whose number is its place in the heap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Block {
+    pub number: usize,
+    pub address: u64,
+    pub bytes: u64,
+    pub tier: Tier,
+}
+
+#[derive(Debug, Default)]
+pub struct Blocks {
+    base: u64,
+    slot_bytes: u64,
+    spans: Vec<Span>,
+    /// The span that each slot is in, + 1.
+    of_slot: Vec<u32>,
+    live: Bits,
+    /// ACTIVE, and no span of blocks.
+    pub others: Vec<Range<u64>>,
+}
+
+impl Blocks {
+    /// How many numbers there are, of live and of free blocks.
+    pub fn count(&self) -> usize {
+        self.spans.last().map_or(0, |span| span.first + span.blocks as usize)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        self.of_slot.iter().enumerate().filter(|(_, &span)| span != 0).map(|(slot, _)| slot)
+    }
+
+    /// The live block that the address is in.
+    pub fn find(&self, address: u64) -> Option<Block> {
+        let slot = address.wrapping_sub(self.base) / self.slot_bytes.max(1);
+        let span = self.of_slot.get(slot as usize)?.checked_sub(1)?;
+        let span = &self.spans[span as usize];
+        let index = address.checked_sub(span.start)? / span.block_bytes;
+        let found = index < span.blocks && self.live.has(span.first + index as usize);
+        found.then(|| span.block(index))
+    }
+
+    pub fn block(&self, number: usize) -> Block {
+        let span = &self.spans[self.spans.partition_point(|span| span.first <= number) - 1];
+        span.block((number - span.first) as u64)
+    }
+
+    /// All that are live, by their addresses.
+    pub fn live(&self) -> impl Iterator<Item = Block> + '_ {
+        self.live.iter().map(|number| self.block(number))
+    }
+}
+
+impl Span {
+    fn block(&self, index: u64) -> Block {
+        let address = self.start + index * self.block_bytes;
+        Block { number: self.first + index as usize, address, bytes: self.block_bytes, tier: self.tier }
+    }
+}
+
+// ---- from the records ----
+
+struct Finder<'a> {
+    reader: &'a Reader,
+    facts: &'a SlabFacts,
+    region: Region,
+    copied: Copied,
+    blocks: Blocks,
+}
+
+impl Reader {
+    /// All live blocks.
+    pub fn blocks(&self) -> Result<(Blocks, Copied)> {
+        let (region, facts) = (self.region()?, &self.layout.slab);
+        let slots = region.superslabs * facts.superslab_slots as usize;
+        let blocks =
+            Blocks { base: region.base, slot_bytes: facts.slot_bytes, of_slot: vec![0; slots], ..Blocks::default() };
+        let copied = Copied::new(self.remote, &region, facts);
+        let words = self.words(&region)?;
+        let mut finder = Finder { reader: self, facts, region, copied, blocks };
+        finder.look_at(&words)?;
+        Ok((finder.blocks, finder.copied))
+    }
+}
+
+impl Finder<'_> {
+    fn look_at(&mut self, words: &[(u64, bool)]) -> Result<()> {
+        let (slots, bytes) = (self.facts.superslab_slots as usize, self.facts.slab_size as usize);
+        let mut next = 0; // what lies before belongs to a span
+        for first in (0..words.len()).step_by(CHUNK) {
+            let some = &words[first..words.len().min(first + CHUNK)];
+            let at = self.region.slabs + (first * slots * bytes) as u64;
+            let records = self.reader.remote.read_vec(at, some.len() * slots * bytes)?;
+            for (number, record) in records.chunks_exact(bytes).enumerate() {
+                let slot = first * slots + number;
+                if slot >= next && some[number / slots].0 >> (slot % slots) & 1 != 0 {
+                    next = slot + self.look_at_span(slot, record);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many slots it has.
+    fn look_at_span(&mut self, slot: usize, record: &[u8]) -> usize {
+        let facts = self.facts;
+        let start = self.region.base + slot as u64 * facts.slot_bytes;
+        let room = (self.blocks.of_slot.len() - slot) as u64 * facts.slot_bytes;
+        let (bytes, slots) = (facts.bytes.of(record).min(room), facts.slots.of(record));
+        let first = self.blocks.count();
+        let one = |tier, start| Span { tier, start, block_bytes: bytes, blocks: 1, first };
+        let class = |sizes: &[SizeClass]| sizes.get(facts.class_id.of(record) as usize).copied();
+        let class = |tier| {
+            class(&self.reader.sizes).map(|size| Span {
+                tier,
+                start,
+                block_bytes: size.block_bytes,
+                blocks: size.blocks,
+                first,
+            })
+        };
+        let kind = facts.kind.of(record) & !facts.kind_in_arena;
+        let (span, slots) = match kind {
+            kind if kind == facts.kind_tiny => (class(Tier::Tiny), 1),
+            kind if kind == facts.kind_mid => (class(Tier::Mid), slots),
+            kind if kind == facts.kind_large => (Some(one(Tier::Large, start)), slots),
+            kind if kind == facts.kind_huge => {
+                let whole = bytes.div_ceil(facts.superslab_bytes) * facts.superslab_slots;
+                (Some(one(Tier::Huge, start)), whole)
+            }
+            kind if kind == facts.kind_secure_small => {
+                let (start, block_bytes) = (facts.start.of(record), facts.block_bytes.of(record));
+                let blocks = facts.blocks.of(record);
+                (Some(Span { tier: Tier::Secure, start, block_bytes, blocks, first }), slots)
+            }
+            kind if kind == facts.kind_secure_large => {
+                let lead = facts.lead_bytes.of(record);
+                let slots = facts.span_slots.of(record).saturating_sub(lead / facts.slot_bytes);
+                (Some(one(Tier::Secure, start + lead % facts.slot_bytes)), slots)
+            }
+            _ => (None, 1),
+        };
+        let slots = slots.clamp(1, room / facts.slot_bytes);
+        let fits = |span: &Span| {
+            let bytes = span.block_bytes.saturating_mul(span.blocks);
+            span.block_bytes > 0
+                && span.start >= start
+                && span.start - start <= room.saturating_sub(bytes)
+                && bytes <= room
+        };
+        match span.filter(fits) {
+            Some(span) => self.add(slot, slots as usize, span, record),
+            None => self.blocks.others.push(start..start + slots * facts.slot_bytes),
+        }
+        slots as usize
+    }
+
+    fn add(&mut self, slot: usize, slots: usize, span: Span, record: &[u8]) {
+        let live: Vec<bool> = match span.tier {
+            Tier::Tiny => self.live_tiny(slot, &span, record),
+            Tier::Huge => vec![true],
+            Tier::Secure if self.facts.kind.of(record) == self.facts.kind_secure_small => {
+                self.live_secure(&span, record)
+            }
+            Tier::Secure => vec![self.is_live(self.facts.secure_large_state.of(record))],
+            _ => (0..span.blocks as usize).map(|i| self.is_live(self.facts.state.element(record, i, 1))).collect(),
+        };
+        let blocks = &mut self.blocks;
+        blocks.spans.push(span);
+        let number = blocks.spans.len() as u32;
+        blocks.of_slot[slot..slot + slots].fill(number);
+        blocks.live.0.resize(blocks.count().div_ceil(64), 0);
+        for (index, _) in live.iter().take(span.blocks as usize).enumerate().filter(|(_, &live)| live) {
+            blocks.live.set(span.first + index);
+        }
+    }
+
+    fn is_live(&self, state: u64) -> bool {
+        state & self.facts.block_state == self.facts.block_live
+    }
+
+    fn live_tiny(&mut self, slot: usize, span: &Span, record: &[u8]) -> Vec<bool> {
+        let facts = self.facts;
+        let (carved, purged) = (facts.carved.of(record).min(span.blocks), facts.purged_pages.of(record));
+        let mark = (span.start ^ self.region.key) >> 32;
+        let bytes = self.copied.slot(slot);
+        let is_live = |index: u64| {
+            let (from, to) = (index * span.block_bytes, (index + 1) * span.block_bytes);
+            let gone = (from / PURGED_PAGE..to.div_ceil(PURGED_PAGE)).any(|page| purged >> page.min(63) & 1 != 0);
+            !gone && word(bytes, from as usize) >> 32 != mark
+        };
+        (0..carved).map(is_live).collect()
+    }
+
+    fn live_secure(&self, span: &Span, record: &[u8]) -> Vec<bool> {
+        let facts = self.facts;
+        let states = secure_states(&self.reader.remote, facts, facts.secure.of(record), span.blocks);
+        states.unwrap_or_default().iter().map(|state| *state != 0 && state & facts.state_freed == 0).collect()
+    }
+}

@@ -1,0 +1,364 @@
+//! A core file, read as the process that it was.
+//!
+//!  1. Its segments are the memory, as far as the kernel or gcore wrote it. What they left out because a file has it (code,
+//!     constants) comes from that file, if it is still the one that was mapped.
+//!  2. NT_FILE names the mappings, NT_PRSTATUS and NT_FPREGSET have the registers, NT_PRPSINFO the name.
+//!  3. A page of zeroes counts as not resident: a core does not tell.
+// SPDX-License-Identifier: MIT
+
+use super::remote::{Area, Image, Pagemap};
+use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::proc::{page_bytes, About, Pid};
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::ReadCache;
+use object::LittleEndian;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+type Header = elf::FileHeader64<LittleEndian>;
+
+/// In pr_psargs of struct elf_prpsinfo; the process's number stands before.
+const PSARGS: std::ops::Range<usize> = 56..136;
+const PSINFO_PID: usize = 24;
+/// In struct elf_prstatus.
+const STATUS_PID: usize = 32;
+const STATUS_REGISTERS: usize = 112;
+/// Which of the registers is the stack pointer.
+const STACK_POINTER: usize = if cfg!(target_arch = "aarch64") { 31 } else { 19 };
+/// Mappings and threads that are believed.
+const ENTRIES_MAX: usize = 1 << 20;
+/// What is compared of a file to find out whether it is still the one that was mapped.
+const HEAD_BYTES: usize = 4096;
+
+/// Memory from `start` to `end`, the first of it in the core.
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    end: u64,
+    offset: u64,
+    in_core: u64,
+    access: String,
+}
+
+/// A file's part, mapped.
+#[derive(Debug)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    offset: u64,
+    path: String,
+    executable: bool,
+    /// None: it is gone, or another one by now.
+    file: Option<File>,
+}
+
+pub struct Core {
+    pub path: PathBuf,
+    file: File,
+    segments: Vec<Segment>,
+    files: Vec<Mapped>,
+    pid: Pid,
+    command: String,
+    /// Of each thread.
+    pub stack_pointers: Vec<u64>,
+    /// All registers of all threads, as words.
+    pub registers: Vec<u64>,
+}
+
+/// Does the file begin as a core does?
+pub fn is_core(path: &Path) -> bool {
+    let mut head = [0; 18];
+    let read = hakmem_base::files::open_regular(path).and_then(|file| file.read_exact_at(&mut head, 0));
+    read.is_ok() && head.starts_with(b"\x7fELF") && u16::from_le_bytes([head[16], head[17]]) == elf::ET_CORE
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).trim().to_string()
+}
+
+/// The entries of NT_FILE.
+fn mapped(note: &[u8]) -> Option<Vec<Mapped>> {
+    let mut numbers = words(note);
+    let (count, page) = (numbers.next()? as usize, numbers.next()?);
+    let names = note.get(16_usize.checked_add(count.min(ENTRIES_MAX).checked_mul(24)?)?..)?;
+    let mut names = names.split(|&byte| byte == 0).map(|name| String::from_utf8_lossy(name).into_owned());
+    let mut entry = || {
+        let (start, end, offset) = (numbers.next()?, numbers.next()?, numbers.next()?.checked_mul(page)?);
+        Some(Mapped { start, end, offset, path: names.next()?, executable: false, file: None })
+    };
+    Some((0..count.min(ENTRIES_MAX)).map_while(|_| entry()).collect())
+}
+
+impl Core {
+    pub fn open(path: &Path) -> Result<Core> {
+        let file = hakmem_base::files::open_regular(path)?;
+        let length = file.metadata()?.len();
+        let again = file.try_clone()?;
+        let cache = ReadCache::new(again);
+        let header = Header::parse(&cache).context("is no core file of a 64-bit program")?;
+        let endian = header.endian().context("is no core file of this kind of machine")?;
+        ensure!(header.e_type(endian) == elf::ET_CORE, "is no core file");
+        let headers = header.program_headers(endian, &cache).context("is damaged")?;
+        for header in headers {
+            let (offset, bytes) = header.file_range(endian);
+            let is_whole = offset.checked_add(bytes).is_some_and(|end| end <= length);
+            ensure!(is_whole, "is cut short: it has {length} bytes, and should have more (`ulimit -c`, a full disk)");
+        }
+        let (segments, files, stack_pointers, registers) = Default::default();
+        let mut core = Core {
+            path: path.to_path_buf(),
+            file,
+            segments,
+            files,
+            pid: 0,
+            command: String::new(),
+            stack_pointers,
+            registers,
+        };
+        for header in headers {
+            let (start, bytes) = (header.p_vaddr(endian), header.p_memsz(endian));
+            if header.p_type(endian) == elf::PT_LOAD {
+                let (offset, in_core) = header.file_range(endian);
+                let flag = |bit, letter| if header.p_flags(endian) & bit != 0 { letter } else { '-' };
+                let access = [flag(4, 'r'), flag(2, 'w'), flag(1, 'x'), 'p'].iter().collect();
+                let end = start.saturating_add(bytes.max(in_core));
+                core.segments.push(Segment { start, end, offset, in_core, access });
+            }
+            let Some(mut notes) = header.notes(endian, &cache).context("is damaged")? else { continue };
+            while let Some(note) = notes.next().context("is damaged")? {
+                core.take_note(note.n_type(endian), note.desc());
+            }
+        }
+        core.segments.sort_by_key(|segment| segment.start);
+        core.files.sort_by_key(|mapped| mapped.start);
+        ensure!(!core.segments.is_empty() && !core.stack_pointers.is_empty(), "has no memory, or no threads");
+        core.open_files();
+        Ok(core)
+    }
+
+    fn take_note(&mut self, kind: u32, note: &[u8]) {
+        match kind {
+            kind if kind == elf::NT_PRSTATUS => {
+                let registers = words(note.get(STATUS_REGISTERS..).unwrap_or_default());
+                let registers: Vec<u64> = registers.collect();
+                if self.pid == 0 {
+                    self.pid = pid(note, STATUS_PID);
+                }
+                self.stack_pointers.extend(registers.get(STACK_POINTER));
+                self.registers.extend(registers);
+            }
+            kind if kind == elf::NT_FPREGSET || kind == elf::NT_X86_XSTATE => self.registers.extend(words(note)),
+            kind if kind == elf::NT_PRPSINFO => {
+                self.pid = pid(note, PSINFO_PID);
+                self.command = text(note.get(PSARGS).unwrap_or_default());
+            }
+            kind if kind == elf::NT_FILE => self.files = mapped(note).unwrap_or_default(),
+            _ => {}
+        }
+    }
+
+    /// Those that are what was mapped: their beginning is the one in the core, or, without that, they are older than the core.
+    fn open_files(&mut self) {
+        let written = self.file.metadata().and_then(|data| data.modified());
+        let is_same = |path: &str, file: &File| {
+            let head = self.files.iter().find(|one| one.path == path && one.offset == 0);
+            let (mut then, mut now) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
+            if !head.is_some_and(|head| self.read_core(head.start, &mut then)) {
+                let changed = file.metadata().and_then(|data| data.modified());
+                return changed.is_ok_and(|changed| written.as_ref().is_ok_and(|&written| changed <= written));
+            }
+            file.read_exact_at(&mut now, 0).is_ok() && then == now
+        };
+        let open = |mapped: &Mapped| {
+            let file = hakmem_base::files::open_regular(Path::new(&mapped.path)).ok()?;
+            is_same(&mapped.path, &file).then_some(file)
+        };
+        let files: Vec<_> = self.files.iter().map(open).collect();
+        for (mapped, file) in self.files.iter_mut().zip(files) {
+            mapped.executable = file.as_ref().is_some_and(|file| is_executable(file, mapped.offset));
+            mapped.file = file;
+        }
+    }
+
+    /// The segment that has the address.
+    fn segment(&self, address: u64) -> Option<&Segment> {
+        let at = self.segments.partition_point(|segment| segment.start <= address).checked_sub(1)?;
+        Some(&self.segments[at]).filter(|segment| address < segment.end)
+    }
+
+    fn mapped(&self, address: u64) -> Option<&Mapped> {
+        let at = self.files.partition_point(|mapped| mapped.start <= address).checked_sub(1)?;
+        Some(&self.files[at]).filter(|mapped| address < mapped.end)
+    }
+
+    /// From the core's own memory, which may go on in the next segment.
+    fn read_core(&self, mut address: u64, mut bytes: &mut [u8]) -> bool {
+        while !bytes.is_empty() {
+            let Some(segment) = self.segment(address) else { return false };
+            let from = address - segment.start;
+            let most = segment.in_core.saturating_sub(from).min(bytes.len() as u64) as usize;
+            let (now, later) = bytes.split_at_mut(most);
+            if most == 0 || self.file.read_exact_at(now, segment.offset + from).is_err() {
+                return false;
+            }
+            (address, bytes) = (address + most as u64, later);
+        }
+        true
+    }
+
+    fn read_file(&self, address: u64, bytes: &mut [u8]) -> bool {
+        let Some(mapped) = self.mapped(address) else { return false };
+        let fits = bytes.len() as u64 <= mapped.end - address;
+        let at = address - mapped.start + mapped.offset;
+        fits && mapped.file.as_ref().is_some_and(|file| file.read_exact_at(bytes, at).is_ok())
+    }
+
+    /// What the core has of a segment, in pieces of whole pages, with their addresses.
+    fn each_page(&self, start: u64, bytes: u64, mut look: impl FnMut(u64, &[u8])) {
+        const PIECE: u64 = 1 << 20;
+        let page = page_bytes() as usize;
+        let mut piece = vec![0; PIECE as usize];
+        for at in (start..start + bytes).step_by(PIECE as usize) {
+            let piece = &mut piece[..PIECE.min(start + bytes - at) as usize];
+            if self.read_core(at, piece) {
+                (at..).step_by(page).zip(piece.chunks(page)).for_each(|(at, page)| look(at, page));
+            }
+        }
+    }
+
+    pub fn about(&self) -> About {
+        let threads = self.stack_pointers.len() as u64;
+        About { command: self.command.clone(), threads, rss_peak: 0, age_ms: 0 }
+    }
+
+    /// The name of its program.
+    pub fn program(&self) -> &str {
+        let path = self.command.split(' ').next().unwrap_or_default();
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// Is the file there that was mapped?
+    pub fn has_file(&self, path: &str) -> bool {
+        self.files.iter().any(|mapped| mapped.path == path && mapped.file.is_some())
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Why HAKMEM was not found, or cannot be read.
+    pub fn lacks(&self) -> anyhow::Error {
+        let lost = self.files.iter().find(|mapped| mapped.file.is_none() && mapped.path.contains("libhakmem"));
+        match lost {
+            Some(mapped) => anyhow::anyhow!(
+                "the core leaves out the constants of {}, and that file is gone or not the one that was mapped",
+                mapped.path
+            ),
+            None => anyhow::anyhow!(
+                "no HAKMEM is in it, or the core leaves out what describes its heap (bits 0 and 4 of coredump_filter, core(5))"
+            ),
+        }
+    }
+}
+
+/// Is the part of an ELF file that begins at `offset` mapped as code?
+fn is_executable(file: &File, offset: u64) -> bool {
+    let Ok(file) = file.try_clone() else { return false };
+    let cache = ReadCache::new(file);
+    let Ok(header) = Header::parse(&cache) else { return false };
+    let Ok(headers) = header.program_headers(LittleEndian, &cache) else { return false };
+    let is_code = |one: &&elf::ProgramHeader64<LittleEndian>| one.p_flags(LittleEndian) & elf::PF_X != 0;
+    let page = page_bytes();
+    let mut loaded = headers.iter().filter(|one| one.p_type(LittleEndian) == elf::PT_LOAD).filter(is_code);
+    loaded.any(|one| {
+        let (start, bytes) = one.file_range(LittleEndian);
+        (start / page * page..start.saturating_add(bytes)).contains(&offset)
+    })
+}
+
+fn pid(note: &[u8], at: usize) -> Pid {
+    note.get(at..at + 4).map_or(0, |bytes| Pid::from_le_bytes(bytes.try_into().unwrap_or_default()))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+impl Image for Core {
+    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.read_core(address, bytes) || self.read_file(address, bytes)
+    }
+
+    fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
+        let area = |segment: &Segment| {
+            let mapped = self.mapped(segment.start);
+            let mut area = Area {
+                start: segment.start,
+                end: segment.end,
+                access: segment.access.clone(),
+                offset: mapped.map_or(0, |mapped| mapped.offset + (segment.start - mapped.start)),
+                inode: u64::from(mapped.is_some()),
+                name: mapped.map_or(String::new(), |mapped| mapped.path.clone()),
+                ..Area::default()
+            };
+            if with_rss {
+                self.each_page(segment.start, segment.in_core, |_, page| {
+                    area.rss += if is_zero(page) { 0 } else { page.len() as u64 };
+                });
+            }
+            area
+        };
+        let mut areas: Vec<Area> = self.segments.iter().map(area).collect();
+        // gcore leaves segments out of which it writes nothing.
+        let is_missing = |mapped: &&Mapped| self.segment(mapped.start).is_none();
+        areas.extend(self.files.iter().filter(is_missing).map(|mapped| Area {
+            start: mapped.start,
+            end: mapped.end,
+            access: if mapped.executable { "r-xp" } else { "r--p" }.to_string(),
+            offset: mapped.offset,
+            inode: 1,
+            name: mapped.path.clone(),
+            ..Area::default()
+        }));
+        areas.sort_by_key(|area| area.start);
+        Ok(areas)
+    }
+
+    fn pagemap(&self, first: u64, entries: &mut [u8]) -> bool {
+        let page = page_bytes();
+        entries.fill(0);
+        let (start, end) = (first * page, (first + entries.len() as u64 / 8) * page);
+        let from = self.segments.partition_point(|segment| segment.end <= start);
+        for segment in self.segments[from..].iter().take_while(|segment| segment.start < end) {
+            let (from, to) = (segment.start.max(start), (segment.start + segment.in_core).min(end));
+            self.each_page(from, to.saturating_sub(from), |at, bytes| {
+                if !is_zero(bytes) {
+                    let entry = (at / page - first) as usize * 8;
+                    entries[entry..entry + 8].copy_from_slice(&(Pagemap::PRESENT | Pagemap::ALONE).to_le_bytes());
+                }
+            });
+        }
+        true
+    }
+
+    fn core(&self) -> Option<&Core> {
+        Some(self)
+    }
+}
+
+/// A core that stays open until the command ends.
+pub fn open(path: &Path) -> Result<&'static Core> {
+    let mut head = [0; 4];
+    let file = hakmem_base::files::open_regular(path).with_context(|| path.display().to_string())?;
+    if file.read_exact_at(&mut head, 0).is_ok() && head != *b"\x7fELF" {
+        bail!("{} is no core file; `coredumpctl dump PID -o FILE` writes one that the system keeps", path.display());
+    }
+    Ok(Box::leak(Box::new(Core::open(path).with_context(|| path.display().to_string())?)))
+}

@@ -1,0 +1,132 @@
+//! A process whose threads stand still, and their registers. They go on when this is dropped, or when this command ends.
+//!
+//! ptrace stops each thread without a signal that the program could see. A system call that waits is begun again by the
+//! kernel; those that cannot be (epoll_wait and a few more, signal(7)) return EINTR, as after any SIGSTOP and SIGCONT.
+// SPDX-License-Identifier: MIT
+
+use super::remote::Remote;
+use anyhow::{bail, Result};
+use hakmem_base::proc::Pid;
+use std::fs;
+use std::io::Error;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+/// General registers, and those of floating point, as PTRACE_GETREGSET numbers them.
+const SETS: [i64; 2] = [1, 2];
+/// Which of the first is the stack pointer.
+const STACK_POINTER: usize = if cfg!(target_arch = "aarch64") { 31 } else { 19 };
+const REGISTERS_MAX: usize = 128;
+/// A thread that waits for a disk stops when that answers.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+#[derive(Default)]
+pub struct Stopped {
+    threads: Vec<Pid>,
+    /// Of all threads, as words.
+    pub registers: Vec<u64>,
+    pub stack_pointers: Vec<u64>,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for &thread in &self.threads {
+            // SAFETY: no memory of ours is touched.
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, null_mut::<u8>(), null_mut::<u8>()) };
+        }
+    }
+}
+
+fn threads_of(pid: Pid) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The process that traces it already, with its name.
+fn tracer(pid: Pid) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+    (tracer > 0).then(|| format!("{} (process {tracer})", hakmem_base::proc::name(tracer)))
+}
+
+impl Stopped {
+    /// What a core file keeps of its threads; or all threads of the process, those included that begin meanwhile. The thread that
+    /// called this drops it, too: ptrace wants that.
+    pub fn stop(remote: &Remote) -> Result<Stopped> {
+        let mut stopped = Stopped::default();
+        if let Some(core) = remote.core() {
+            stopped.registers = core.registers.clone();
+            stopped.stack_pointers = core.stack_pointers.clone();
+        }
+        if remote.image.is_some() {
+            return Ok(stopped);
+        }
+        let begun = Instant::now();
+        loop {
+            let new: Vec<Pid> =
+                threads_of(remote.pid).into_iter().filter(|one| !stopped.threads.contains(one)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for &thread in &new {
+                stopped.seize(remote.pid, thread)?;
+            }
+            for thread in new {
+                stopped.wait(thread, begun)?;
+            }
+        }
+        for thread in stopped.threads.clone() {
+            stopped.read_registers(thread);
+        }
+        Ok(stopped)
+    }
+
+    fn seize(&mut self, pid: Pid, thread: Pid) -> Result<()> {
+        // SAFETY: no memory of ours is touched.
+        let got = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null_mut::<u8>(), null_mut::<u8>()) };
+        let error = Error::last_os_error();
+        if got == 0 {
+            self.threads.push(thread);
+            // SAFETY: likewise.
+            unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, null_mut::<u8>(), null_mut::<u8>()) };
+            return Ok(());
+        }
+        match (error.raw_os_error(), tracer(pid)) {
+            (Some(libc::ESRCH), _) => Ok(()), // the thread has ended
+            (_, Some(tracer)) => bail!("PID {pid} cannot be stopped: {tracer} traces it"),
+            _ => bail!("PID {pid} cannot be stopped: {error}"),
+        }
+    }
+
+    /// Until the thread stands still, or has ended.
+    fn wait(&mut self, thread: Pid, begun: Instant) -> Result<()> {
+        loop {
+            let mut status = 0;
+            // SAFETY: writes `status` alone.
+            match unsafe { libc::waitpid(thread, &mut status, libc::__WALL | libc::WNOHANG) } {
+                0 if begun.elapsed() > PATIENCE => bail!("thread {thread} does not stop: it waits in the kernel"),
+                0 => std::thread::sleep(LOOK_EVERY),
+                got if got == thread && libc::WIFSTOPPED(status) => return Ok(()),
+                _ => {
+                    self.threads.retain(|&one| one != thread);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn read_registers(&mut self, thread: Pid) {
+        for set in SETS {
+            let mut words = [0_u64; REGISTERS_MAX];
+            let mut piece = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(&words) };
+            // SAFETY: writes at most `piece`, which is `words`.
+            let got = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, thread, set, &mut piece) };
+            if got == 0 {
+                let words = &words[..piece.iov_len.min(size_of_val(&words)) / 8];
+                self.registers.extend(words);
+                self.stack_pointers.extend(words.get(STACK_POINTER).filter(|_| set == SETS[0]));
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `hakmem leak --unreachable`, `leak --sparse` and `what`, and what commands say of core files, on a program with planted
+//! faults (heap/lost.cc). HAKMEM_LIBRARY names libhakmem.so.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+#[path = "heap/kit.rs"]
+mod kit;
+
+use kit::*;
+
+/// Some words that functions left on a stack or in a register may hold a block.
+const HELD_BY_CHANCE: i64 = 3;
+
+/// The planted program, when all is planted; its directory is removed with the first.
+fn planted(library: &Path, environment: &[(&str, &str)]) -> (tempfile::TempDir, Program) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("lost");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/heap/lost.cc");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().expect("the tests need c++").success());
+    let mut command = Command::new(program);
+    let mut program = Program::start(command.env("LD_PRELOAD", library).envs(environment.iter().copied()));
+    program.tell("is all planted?");
+    (directory, program)
+}
+
+fn kind<'a>(found: &'a Value, what: &str) -> &'a Value {
+    let kinds = found["kinds"].as_array().unwrap();
+    kinds.iter().find(|kind| kind["what"] == what).unwrap_or_else(|| panic!("no {what} in {found:#}"))
+}
+
+fn near(found: &Value, planted: i64) {
+    let found = found.as_i64().unwrap();
+    assert!((planted - HELD_BY_CHANCE..=planted + HELD_BY_CHANCE).contains(&found), "{found}, planted {planted}");
+}
+
+/// What is planted, and nothing of what is kept.
+fn check_lost(found: &Value) {
+    near(&found["direct"]["objects"], 500 + 100 + 1);
+    near(&found["held"]["objects"], 2 * 500 + 100);
+    let nodes = kind(found, "object of class Node");
+    near(&nodes["blocks"], 500);
+    let leads_to = nodes["holds_bytes"].as_i64().unwrap();
+    assert!((490 * (96 + 208)..=500 * (96 + 208)).contains(&leads_to), "{nodes}");
+    near(&kind(found, "begins with a pointer to a block of 176 B")["blocks"], 100);
+}
+
+/// Else a leak that is over is never found: nothing grows any more, and nothing was sampled.
+#[test]
+fn blocks_that_nothing_points_to_are_found() {
+    let Some(library) = library() else { return };
+    let (_directory, mut program) = planted(&library, &[]);
+    let found = json(&["leak", "--unreachable", &program.pid(), "--json"]);
+    check_lost(&found);
+    assert_eq!((&found["sampled"], found["threads"].as_u64() >= Some(2)), (&Value::Bool(false), true), "{found}");
+    let said = text(&["leak", "--unreachable", &program.pid()]);
+    assert!(said.contains("it stood still for") && said.contains("HAKMEM_PROFILE=1"), "{said}");
+    program.tell("and now?"); // nothing of it is changed, and it goes on
+    let refused = refusal(&["leak", "--unreachable", &program.pid(), "--for", "5s"]);
+    assert!(refused.contains("cannot be used with"), "{refused}");
+}
+
+/// Else a lost block has no line.
+#[test]
+fn lost_blocks_that_were_sampled_have_lines() {
+    let Some(library) = library() else { return };
+    let (_directory, program) = planted(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "1k")]);
+    let found = json(&["leak", "--unreachable", &program.pid(), "--json"]);
+    let source = include_str!("heap/lost.cc");
+    let line = |mark: &str| source.lines().position(|line| line.ends_with(mark)).unwrap() as u64 + 1;
+    let bytes = |mark: &str, what: &str| {
+        let sites = found["sites"].as_array().unwrap().iter();
+        let here = sites
+            .filter(|site| site["line"] == line(mark) && site["function"].as_str().unwrap().contains("lose_nodes"));
+        here.map(|site| site[what]["bytes"].as_i64().unwrap()).sum::<i64>()
+    };
+    // 48,000 bytes from 48 samples: far beyond chance is half of that.
+    assert!(bytes("// HEAD", "direct") > 20_000 && bytes("// HEAD", "held") < 5_000, "{found:#}");
+    assert!(bytes("// SECOND", "held") > 20_000 && bytes("// SECOND", "direct") < 5_000, "{found:#}");
+    let said = text(&["leak", "--unreachable", &program.pid()]);
+    assert!(
+        said.contains(&format!("lose_nodes() at lost.cc:{}", line("// HEAD")))
+            || said.contains(&format!("lose_nodes at lost.cc:{}", line("// HEAD"))),
+        "{said}"
+    );
+}
+
+/// Else nobody knows what was there before the profile.
+#[test]
+fn blocks_are_told_by_their_contents() {
+    let Some(library) = library() else { return };
+    let (_directory, program) = planted(&library, &[]);
+    let found = json(&["what", &program.pid(), "--json"]);
+    assert_eq!(kind(&found, "object of class Node")["blocks"], 1000);
+    let texts = kind(&found, "text");
+    assert!(texts["blocks"].as_i64() >= Some(500), "{texts}");
+    let all = found["kinds"].as_array().unwrap();
+    let sum = |field: &str| all.iter().map(|kind| kind[field].as_i64().unwrap()).sum::<i64>();
+    assert_eq!((sum("blocks"), sum("bytes")), (found["blocks"].as_i64().unwrap(), found["bytes"].as_i64().unwrap()));
+    assert!(text(&["what", &program.pid()]).contains("object of class Node"));
+}
+
+/// Else the process must still be there to be understood.
+#[test]
+fn a_core_file_is_read_as_the_process_it_was() {
+    let Some(library) = library() else { return };
+    let (directory, program) = planted(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "16k")]);
+    let pid = program.pid();
+    let core = |name: &str| {
+        let path = directory.path().join(name);
+        let done = Command::new("gcore").arg("-o").arg(&path).arg(&pid).output().expect("the tests need gcore");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        directory.path().join(format!("{name}.{pid}")).to_str().unwrap().to_string()
+    };
+    let alive = (explain(&pid), json(&["what", &pid, "--json"]));
+    let core_file = core("core");
+    let (explained, what) = (explain(&core_file), json(&["what", &core_file, "--json"]));
+    for field in ["live", "thread_caches", "partly_used_slabs"] {
+        let (then, now) = (explained["heap"][field].as_i64().unwrap(), alive.0["heap"][field].as_i64().unwrap());
+        assert!((then - now).abs() <= 64 << 10, "{field}: {then} in the core, {now} alive");
+    }
+    assert_eq!(explained["process"]["threads"], alive.0["process"]["threads"]);
+    assert_eq!(kind(&what, "object of class Node"), kind(&alive.1, "object of class Node"));
+    let found = json(&["leak", "--unreachable", &core_file, "--json"]);
+    near(&found["held"]["objects"], 2 * 500 + 100);
+    assert!(found["sites"].to_string().contains("lost.cc"), "{found}");
+    assert!(text(&["map", &core_file]).contains("SuperSlabs"));
+    assert!(refusal(&["leak", &core_file]).contains("a core file does not grow"));
+    assert!(refusal(&["set", &core_file, "PURGE=eager"]).starts_with("hakmem: "));
+
+    std::fs::write(format!("/proc/{pid}/coredump_filter"), "0").unwrap();
+    let empty = core("empty");
+    assert!(refusal(&["explain", &empty]).contains("coredump_filter"), "{}", refusal(&["explain", &empty]));
+    let cut = directory.path().join("cut");
+    std::fs::write(&cut, &std::fs::read(&core_file).unwrap()[..1 << 20]).unwrap();
+    assert!(refusal(&["explain", cut.to_str().unwrap()]).contains("is cut short"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    assert!(refusal(&["what", source]).contains("is no core file"));
+}
