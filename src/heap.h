@@ -40,9 +40,9 @@ struct slab_lists {
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
-    uint32_t wanted;           /* the profile's wanted_bytes when this was last set up */
-    uint32_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
-    _Atomic double mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
+    uint64_t wanted;          /* the profile's word when this was last set up */
+    uint32_t guard_wanted;    /* the option GUARD_SAMPLE_BYTES then */
+    _Atomic float mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     struct sampler_class {
         _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
         uint32_t left;          /* blocks that may still be handed out before the one to be sampled */

@@ -7,19 +7,20 @@
 #define STAP_SDT_ARG_CONSTRAINT r
 #include "third_party/sys/sdt.h"
 
-/* Stored in the file, not in zeroed memory, because the kernel finds them by their offset in the file. */
-#define SEMAPHORE __attribute__((section(".probes"), used)) volatile unsigned short
-SEMAPHORE otel_memory_alloc_semaphore;
-SEMAPHORE otel_memory_free_semaphore;
+/* The semaphores as assembly names them: fields of struct profile, whose C names are no concern of sdt.h. */
+#define otel_memory_alloc_semaphore hak_profile + 4
+#define otel_memory_free_semaphore hak_profile + 6
+#undef _SDT_NOTE_SEMAPHORE_USE
+#define _SDT_NOTE_SEMAPHORE_USE(provider, name) /* NOLINT(bugprone-reserved-identifier): likewise */
 
-HAK_NOINLINE void probe_alloc_fire(const void *block, size_t bytes, size_t weight_bytes) {
+HAK_NOINLINE void probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
     register const void *first __asm__(ARGUMENT_1) = block;
     register size_t second __asm__(ARGUMENT_2) = bytes;
     register size_t third __asm__(ARGUMENT_3) = weight_bytes;
     STAP_PROBE3(otel_memory, alloc, first, second, third);
 }
 
-HAK_NOINLINE void probe_free_fire(const void *block) {
+HAK_NOINLINE void probe_free(const void *block) {
     register const void *first __asm__(ARGUMENT_1) = block;
     STAP_PROBE1(otel_memory, free, first);
 }

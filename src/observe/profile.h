@@ -58,10 +58,18 @@ struct profile_sample {
 };
 
 struct profile {
-    /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
-    _Atomic uint64_t wanted_bytes;
-    /* sample.c's: the last wanted_bytes, and GUARD_SAMPLE_BYTES, that it signalled to all heaps */
-    _Atomic uint64_t told_bytes, told_guard_bytes;
+    /* Who wants samples. A heap sees any change with one load of the word. */
+    union {
+        _Atomic uint64_t wanted;
+        struct {
+            /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
+            _Atomic uint32_t wanted_bytes;
+            /* tracers that listen to the probes. The kernel counts: these are the semaphores that probes.c describes */
+            volatile uint16_t alloc_tracers, free_tracers;
+        };
+    };
+    /* sample.c's: the last `wanted`, and GUARD_SAMPLE_BYTES, that it signalled to all heaps */
+    _Atomic uint64_t told, told_guard_bytes;
     _Atomic uint64_t dropped;                 /* samples that found no place */
     _Atomic uint64_t live_bytes, most_bytes;  /* estimated, in live samples: now, and at the mark */
     _Atomic uint64_t mark;                    /* its number. Pairs with kept_mark */
@@ -76,6 +84,8 @@ extern HAK_HIDDEN struct profile hak_profile;
 
 /* From each thread's next slow path on, a sample is taken every `bytes` on average; 0: none. */
 void profile_want(uint64_t bytes);
+/* Mean bytes between samples, as the profile wants them, or else a tracer of the probes; 0: nobody does. */
+uint32_t profile_interval(void);
 
 /* Adds a block that was allocated with this chance of being sampled. `callers` has room for PROFILE_CALLERS, too many
  * for a small stack. False: there was no place. */

@@ -171,13 +171,15 @@ static void begin_anew(struct heap *h) {
             h->current[c]->countdown += r->tiny[c].deferred;
         r->tiny[c].deferred = 0;
     }
-    r->wanted = (uint32_t)load_relaxed(&hak_profile.wanted_bytes);
-    r->profile_mean_bytes = (double)r->wanted * (double)((uint64_t)1 << r->stretch);
+    r->wanted =
+        load_relaxed(&hak_profile.wanted); /* first: if that changes meanwhile, the heap begins anew once more */
+    uint32_t interval = profile_interval();
+    r->profile_mean_bytes = (double)interval * (double)((uint64_t)1 << r->stretch);
     r->guard_wanted = (uint32_t)option(OPT_GUARD_SAMPLE_BYTES);
-    bool is_new = rmw_swap(&hak_profile.told_bytes, r->wanted) != r->wanted;
+    bool is_new = rmw_swap(&hak_profile.told, r->wanted) != r->wanted;
     is_new |= rmw_swap(&hak_profile.told_guard_bytes, r->guard_wanted) != r->guard_wanted;
     double often = 0;
-    if (r->wanted != 0)
+    if (interval != 0)
         often += 1 / r->profile_mean_bytes;
     if (r->guard_wanted != 0)
         often += 1 / (double)r->guard_wanted;
@@ -187,7 +189,7 @@ static void begin_anew(struct heap *h) {
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SAMPLING);
         return;
     }
-    store_relaxed(&r->mean_bytes, 1 / often);
+    store_relaxed(&r->mean_bytes, (float)(1 / often));
     if (r->random == 0)
         r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
     r->bytes_left = (int64_t)draw_bytes(r);
@@ -202,7 +204,7 @@ static void begin_anew(struct heap *h) {
 
 void sample_switch(uint64_t mean_bytes) {
     profile_want(mean_bytes);
-    rmw_swap(&hak_profile.told_bytes, mean_bytes);
+    rmw_swap(&hak_profile.told, load_relaxed(&hak_profile.wanted));
     if (mean_bytes != 0)
         tell_all();
 }

@@ -8,7 +8,7 @@
  *     left empty, and the next malloc of the class is sampled.
  *  2. Above: an exponential number of bytes. A flag makes all allocations miss the rings' hit path.
  *  3. Arrivals have no memory, so each class and heap may have its own count, and a draw may be replaced by a new one.
- *  4. At its next slow path each heap notices that hak_profile.wanted_bytes or GUARD_SAMPLE_BYTES has changed, and begins
+ *  4. At its next slow path each heap notices that hak_profile.wanted or GUARD_SAMPLE_BYTES has changed, and begins
  *     anew.
  *
  * A sampled tiny request gets a block of a mid class, whose state byte marks it, so its free is no hit, either. Except
@@ -30,7 +30,7 @@ HAK_INLINE bool sample_on(const struct heap *h) { return load_relaxed(&h->sample
 void sample_switch(uint64_t mean_bytes);
 /* Whether the heap's sampling is what the profile and GUARD_SAMPLE_BYTES want now. */
 HAK_INLINE bool sample_is_current(const struct heap *h) {
-    return load_relaxed(&hak_profile.wanted_bytes) == h->sample.wanted &&
+    return load_relaxed(&hak_profile.wanted) == h->sample.wanted &&
            option(OPT_GUARD_SAMPLE_BYTES) == h->sample.guard_wanted;
 }
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */

@@ -302,10 +302,14 @@ void inside_limits_refresh(void) { limits_refresh(); }
 uint64_t inside_limits_cgroup_bytes(void) { return limits_cgroup_bytes(); }
 int inside_limits_scarce(void) { return limits_poll_pressure(); }
 void inside_probe_alloc(const void *block, size_t bytes, size_t weight_bytes) {
-    probe_alloc(block, bytes, weight_bytes);
+    if (hak_profile.alloc_tracers != 0)
+        probe_alloc(block, bytes, weight_bytes);
 }
-void inside_probe_free(const void *block) { probe_free(block); }
-int inside_probe_alloc_wanted(void) { return probe_alloc_wanted(); }
+void inside_probe_free(const void *block) {
+    if (hak_profile.free_tracers != 0)
+        probe_free(block);
+}
+int inside_probe_alloc_wanted(void) { return hak_profile.alloc_tracers != 0; }
 
 int inside_page_cost_try_huge(void) { return page_cost_try_huge(); }
 void inside_page_cost_small(uint64_t ns) { page_cost_note_small(ns); }

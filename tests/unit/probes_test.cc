@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <gtest/gtest.h>
+#include <hakmem.h>
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -215,6 +216,35 @@ TEST(Probes, ATracerGetsTheArguments) {
         EXPECT_EQ(hits[1].place, tracer.place());
         EXPECT_EQ(hits[1].arguments[0], address);
     }
+    sigaction(SIGTRAP, &before, nullptr);
+}
+
+/* Else an attached bpftrace script sees nothing until somebody switches the profile on. */
+TEST(Probes, ATracerStartsSampling) {
+    File file("/proc/self/exe");
+    struct sigaction action = {}, before;
+    action.sa_sigaction = on_breakpoint;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGTRAP, &action, &before);
+    auto hits_of = [](size_t mebibytes) {
+        hit_count = 0;
+        for (size_t i = 0; i < mebibytes * 1024; i++) /* of two kinds */
+            hak_free(hidden(hak_malloc(i % 2 == 0 ? 48 : 1976)));
+        return hit_count;
+    };
+    EXPECT_EQ(hits_of(32), 0);
+    hak_option_set("PROFILE_RATE", "0");
+    {
+        Tracer tracer(file, "otel_memory:alloc");
+        EXPECT_GT(hits_of(256), 5)
+            << "of 65,536 frees of a size at least one is no hit of the free path; about 40 are expected";
+        hak_profile_start(64 << 10);
+        EXPECT_GT(hits_of(32), 200) << "a profile's own interval counts; 512 are expected";
+        hak_profile_stop();
+        EXPECT_GT(hits_of(256), 5) << "the tracer is still there";
+    }
+    hits_of(256); /* until the heap notices */
+    EXPECT_EQ(hits_of(32), 0) << "it has gone";
     sigaction(SIGTRAP, &before, nullptr);
 }
 
