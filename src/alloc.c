@@ -476,8 +476,11 @@ void *alloc_calloc(size_t n, size_t bytes) {
 /* ---- freeing ---- */
 
 HAK_NOINLINE void alloc_free_slow(void *p) {
-    if (p == NULL)
+    if (p == NULL) {
+        if (hak_heap->number != HEAP_NONE)
+            count(&hak_heap->pool.counters, COUNT_free_null);
         return;
+    }
     if (!region_has(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
     else if (lookup_for_free(p)) /* this heap's, with purged pages */

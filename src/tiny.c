@@ -38,6 +38,9 @@ static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block
 /* Hands out the first block of a list, which becomes the heap's. `blocks`: how many it has, or SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
+    ledger_add(&h->ledger[c].misses, 1);
+    if (how != COUNT_refill_from_slab) /* whose blocks were counted as they came */
+        ledger_add(&h->ledger[c].blocks, blocks);
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
     store_relaxed(&h->list[c], block_next(list));
     *block_word(list) = 0;
@@ -70,6 +73,7 @@ static uintptr_t cut_blocks(unsigned c, struct slab *s, unsigned *end) {
 
 static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = slab_carved(s), end;
+    slab_count_frees(h, c, s);
     slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
     uintptr_t list = cut_blocks(c, s, &end);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
@@ -271,7 +275,7 @@ HAK_COLD static void report_end(struct heap *h, unsigned c) {
     store_relaxed(&h->list[c], s != NULL ? slab_terminator(s) : 1);
 }
 
-uintptr_t tiny_refill(struct heap *h, unsigned c) {
+static uintptr_t refill(struct heap *h, unsigned c) {
     struct slab *current = h->current[c], *fresh = h->fresh[c];
     uintptr_t end = load_relaxed(&h->list[c]);
     bool sound = current != NULL ? end == slab_terminator(current) : (end & (SLOT_BYTES - 1)) == 1;
@@ -303,6 +307,15 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     if (h->current[c] != fresh)
         slab_make_current(h, fresh);
     return carve(h, c, fresh);
+}
+
+uintptr_t tiny_refill(struct heap *h, unsigned c) {
+    if (likely(!ledger_times()))
+        return refill(h, c);
+    uint64_t began = ledger_begin(&h->ledger[c]);
+    uintptr_t block = refill(h, c);
+    ledger_end(&h->ledger[c], began);
+    return block;
 }
 
 /* ---- dense allocations ---- */
@@ -462,6 +475,7 @@ static void tiny_empty(struct heap *h) {
             sample_take_back(h, c);
         for (uintptr_t block; !is_no_block(block = load_relaxed(&h->list[c]));) {
             store_relaxed(&h->list[c], block_next(block));
+            ledger_add(&h->ledger[c].blocks, (uint64_t)-1);
             struct slab *s = slab_of_block(block);
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);

@@ -70,6 +70,9 @@ struct tunable_range {
 };
 extern HAK_HIDDEN const struct tunable_range tunable_ranges[CLASS_TUNABLE_COUNT];
 
+/* The size of the blocks of a class, or in a ring. */
+size_t tuned_bytes(unsigned class_id);
+
 HAK_INLINE uint32_t tuned(enum tunable t) { return load_relaxed(&hak_tunables.word[t]); }
 HAK_INLINE uint32_t tuned_class(enum class_tunable t, unsigned class_id) {
     return load_relaxed(&hak_tunables.of_class[t][class_id]);
