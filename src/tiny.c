@@ -275,7 +275,7 @@ HAK_COLD static void report_end(struct heap *h, unsigned c) {
     store_relaxed(&h->list[c], s != NULL ? slab_terminator(s) : 1);
 }
 
-static uintptr_t refill(struct heap *h, unsigned c) {
+uintptr_t tiny_refill(struct heap *h, unsigned c) {
     struct slab *current = h->current[c], *fresh = h->fresh[c];
     uintptr_t end = load_relaxed(&h->list[c]);
     bool sound = current != NULL ? end == slab_terminator(current) : (end & (SLOT_BYTES - 1)) == 1;
@@ -307,15 +307,6 @@ static uintptr_t refill(struct heap *h, unsigned c) {
     if (h->current[c] != fresh)
         slab_make_current(h, fresh);
     return carve(h, c, fresh);
-}
-
-uintptr_t tiny_refill(struct heap *h, unsigned c) {
-    if (likely(!ledger_times()))
-        return refill(h, c);
-    uint64_t began = ledger_begin(&h->ledger[c]);
-    uintptr_t block = refill(h, c);
-    ledger_end(&h->ledger[c], began);
-    return block;
 }
 
 /* ---- dense allocations ---- */
