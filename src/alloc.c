@@ -323,7 +323,8 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
         return allocate_any(bytes);
     uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
-    ledger_end(&h->ledger[c], began);
+    if (unlikely(began != 0))
+        ledger_end(&h->ledger[c], began);
     if (has_chores(h))
         do_chores(h);
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);

@@ -75,7 +75,8 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     if (alignment <= SLOT_BYTES)
         ring_ran_empty(h, ring);
     void *p = take_span(h, bytes, alignment, zero);
-    ledger_end(row, began);
+    if (unlikely(began != 0))
+        ledger_end(row, began);
     return p;
 }
 

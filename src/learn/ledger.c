@@ -4,6 +4,11 @@
 
 struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 
+void ledger_end(struct ledger_row *row, uint64_t began) {
+    ledger_add(&row->timed, 1);
+    ledger_add(&row->ns, os_now_ns() - began);
+}
+
 static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
     rmw_add(to, load_relaxed(from));
     store_relaxed(from, 0);

@@ -37,12 +37,7 @@ HAK_INLINE bool ledger_times(void) { return option(OPT_LEARN) != LEARN_OFF; }
 HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
     return ledger_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 && !os_is_confined() ? os_now_ns() : 0;
 }
-/* The miss is over that began then. */
-HAK_INLINE void ledger_end(struct ledger_row *row, uint64_t began) {
-    if (unlikely(began != 0)) {
-        ledger_add(&row->timed, 1);
-        ledger_add(&row->ns, os_now_ns() - began);
-    }
-}
+/* The miss is over that began then, which is not 0. */
+HAK_COLD void ledger_end(struct ledger_row *row, uint64_t began);
 
 #endif
