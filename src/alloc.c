@@ -321,7 +321,10 @@ HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
     unsigned c = tiny_class_of(bytes);
     if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
         return allocate_any(bytes);
+    uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
+    if (unlikely(began != 0))
+        ledger_end(&h->ledger[c], began);
     if (has_chores(h))
         do_chores(h);
     return likely(block != 0) ? block_word(block) : allocate_any(bytes);
@@ -476,8 +479,11 @@ void *alloc_calloc(size_t n, size_t bytes) {
 /* ---- freeing ---- */
 
 HAK_NOINLINE void alloc_free_slow(void *p) {
-    if (p == NULL)
+    if (p == NULL) {
+        if (hak_heap->number != HEAP_NONE)
+            count(&hak_heap->pool.counters, COUNT_free_null);
         return;
+    }
     if (!region_has(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
     else if (lookup_for_free(p)) /* this heap's, with purged pages */

@@ -14,6 +14,7 @@
 #define HAK_HEAP_H
 
 #include "account.h"
+#include "learn/ledger.h"
 #include "observe/profile.h"
 #include "region.h"
 
@@ -85,7 +86,6 @@ struct heap {
     uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     _Atomic uint32_t outbox_blocks; /* in all entries */
-    struct slab_lists lent;         /* on loan to the heap; see slab.h */
     /* mid and large, and who is at the caches */
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
@@ -109,7 +109,9 @@ struct heap {
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */
     struct sampler sample;
-    uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
+    struct ledger_row ledger[TUNED_CLASSES]; /* lies in the page of `sample.tiny`, which tiny classes touch anyway */
+    struct slab_lists lent;                  /* on loan to the heap; see slab.h */
+    uint8_t loans_wait[TINY_CLASSES];        /* slabs of the class that are not borrowed yet, as others look for such */
     /* moving blocks */
     uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
     uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */

@@ -20,9 +20,13 @@ HAK_INLINE uintptr_t inbox_newest(const struct slab *s, uint64_t word) {
 }
 HAK_INLINE unsigned inbox_waiting(const struct slab *s) { return (unsigned)inbox_blocks(load_relaxed(&s->inbox)); }
 
-/* Puts a chain of `blocks` blocks into the inbox. Returns how many wait now. */
-uint64_t inbox_push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks);
-HAK_INLINE void inbox_push_one(struct slab *s, uintptr_t block) { inbox_push(s, block, block, 1); }
+/* Puts a chain of `blocks` blocks into the inbox. Returns how many wait now. *retries grows by the times that another thread was
+ * faster. */
+uint64_t inbox_push(struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks, uint64_t *retries);
+HAK_INLINE void inbox_push_one(struct slab *s, uintptr_t block) {
+    uint64_t ignored = 0;
+    inbox_push(s, block, block, 1, &ignored);
+}
 /* Takes all blocks: a chain that ends in the slab's terminator, or the terminator alone. *blocks: how many. */
 uintptr_t inbox_take(struct slab *s, unsigned *blocks);
 

@@ -41,18 +41,8 @@ static void large_give_back(struct heap *h, const struct ring_entry *entries, un
     }
 }
 
-static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    bytes = max_size(bytes, 1);
+static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     unsigned slots = large_slots_of(bytes);
-    *zero = false;
-    if (alignment <= SLOT_BYTES) {
-        struct ring_entry cached = ring_pop(h, ring_of_slots(slots));
-        if (cached.block != 0) {
-            large_set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
-            return ring_hand_out(cached, zero);
-        }
-        ring_ran_empty(h, ring_of_slots(slots));
-    }
     unsigned align = alignment <= SLOT_BYTES ? 1 : (unsigned)(alignment / SLOT_BYTES);
     size_t slot = pool_take(&h->pool, slots, align, 0, zero);
     if (slot == BITSET_NONE)
@@ -66,6 +56,28 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_LARGE));
     return slab_address(s);
+}
+
+static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bytes = max_size(bytes, 1);
+    unsigned ring = ring_of_slots(large_slots_of(bytes));
+    *zero = false;
+    if (alignment <= SLOT_BYTES) {
+        struct ring_entry cached = ring_pop(h, ring);
+        if (cached.block != 0) {
+            large_set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
+            return ring_hand_out(cached, zero);
+        }
+    }
+    struct ledger_row *row = &h->ledger[TINY_CLASSES + ring];
+    ledger_add(&row->misses, 1);
+    uint64_t began = ledger_begin(row);
+    if (alignment <= SLOT_BYTES)
+        ring_ran_empty(h, ring);
+    void *p = take_span(h, bytes, alignment, zero);
+    if (unlikely(began != 0))
+        ledger_end(row, began);
+    return p;
 }
 
 /* May the block at p be freed? If not, that is reported. */

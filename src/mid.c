@@ -131,6 +131,11 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     return 0;
 }
 
+static bool retry(struct heap *h) {
+    count(&h->pool.counters, COUNT_mid_retries);
+    return true;
+}
+
 /* Up to `max` free blocks of the slab, the lowest; 0 if there are none or it is not of this class. *left: there are more. */
 static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsigned max, bool *left) {
     uint64_t w = load_acquire(&s->free_blocks), taken;
@@ -141,7 +146,7 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
         taken = w;
         for (unsigned left_over = count_bits(w); left_over > max; left_over--)
             taken &= ~((uint64_t)1 << highest_bit(taken));
-    } while (!rmw_cas(&s->free_blocks, &w, w & ~taken));
+    } while (!rmw_cas(&s->free_blocks, &w, w & ~taken) && retry(h));
     /* holding blocks of it, we can tell: it has become another slab, or another arena's */
     if (PROVEN(take_class, slab_class(s) != c) || unlikely(!slab_is_for(&h->pool, s))) {
         mid_return_blocks(h, s, taken);
@@ -297,6 +302,7 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
     unsigned purged = 0;
     unsigned n = count_bits(taken);
     count_add(&h->pool.counters, COUNT_ring_refilled_blocks, n);
+    ledger_add(&h->ledger[slab_class(s)].blocks, n);
     HAK_ASSERT(ring->blocks + n <= ring->room);
     for (struct ring_entry *e = &ring->entry[ring->blocks + n]; taken != 0;
          taken &= taken - 1) { /* the lowest on top */
@@ -403,7 +409,11 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
         caches_leave(h);
         return ring_hand_out(e, zero);
     }
+    ledger_add(&h->ledger[c].misses, 1);
+    uint64_t began = ledger_begin(&h->ledger[c]);
     struct ring_entry e = mid_refill(h, ring, c);
+    if (unlikely(began != 0))
+        ledger_end(&h->ledger[c], began);
     caches_leave(h);
     return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }

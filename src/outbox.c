@@ -67,7 +67,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
      * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);
-    uint64_t waiting = inbox_push(s, first, last, blocks);
+    uint64_t retries = 0, waiting = inbox_push(s, first, last, blocks, &retries);
+    count_add(&h->pool.counters, COUNT_inbox_retries, retries);
     struct heap *owner = PROVEN(send_look, load_seq(&s->owner)); /* pairs with slab_let_go */
     if (owner == h)
         slab_drain_inbox(h, s);

@@ -23,7 +23,6 @@
 #define SCANS_MAX 64            /* SuperSlabs looked at for free pages at once, as the heap grows */
 #define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
-#define SHRUNK_SLOTS 16         /* 1 MiB: caches are not emptied for less */
 #define DECAY_MS 1000           /* between two searches for what has become old */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
@@ -335,7 +334,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
  * emptied? */
 static bool shrank(void) {
     size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
-    bool third = peak > active && peak - active >= max_size(peak / 3, SHRUNK_SLOTS);
+    bool third = peak > active && peak - active >= max_size(peak / 3, tuned(TUNE_shrunk_slots));
     if (active > peak || third)
         store_relaxed(&retain_state.shrink_peak, active);
     return third;

@@ -29,6 +29,7 @@ void ring_spill(struct heap *h, unsigned index, unsigned n) {
     struct ring *ring = h->ring[index];
     unsigned left = ring->blocks - n;
     count(&h->pool.counters, COUNT_ring_spills);
+    count_add(&h->pool.counters, COUNT_ring_spilled_blocks, n);
     ring->blocks = 0;
     atomic_signal_fence(memory_order_seq_cst);
     for (unsigned at = 0, piece; at < n; at += piece) {

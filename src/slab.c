@@ -113,6 +113,7 @@ static bool check_current(struct heap *h, struct slab *s) {
     if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))
         return false;
     if (size_classes[c].blocks > CHECK_BLOCKS_MAX) { /* it stays: the walk would be the slowest thing free ever does */
+        slab_count_frees(h, c, s);
         slab_check_after(h, s, CHECK_LATER_FREES);
         if (unlikely(sample_on(h)))
             sample_cut(h, c, SAMPLE_UNCOUNTED);
@@ -127,6 +128,7 @@ static bool check_current(struct heap *h, struct slab *s) {
         return true;
     }
     h->checks_left[c] = (uint8_t)(h->checks_left[c] - empty);
+    slab_count_frees(h, c, s);
     slab_check_after(h, s, out != 0 && out <= s->check_after / 2 ? out : out + tuned(TUNE_check_frees) * listed);
     if (unlikely(sample_on(h)))
         sample_cut(h, c, listed);
@@ -266,6 +268,7 @@ void slab_make_current(struct heap *h, struct slab *s) {
     s->free_to = &h->list[c];
     s->floor = 0;
     slab_check_after(h, s, out);
+    ledger_add(&h->ledger[c].blocks, listed);
     slab_enter(s, PLACE_CURRENT);
     atomic_signal_fence(memory_order_seq_cst); /* a child that a signal handler forks here can at worst lose blocks */
     store_relaxed(&h->list[c], list);
@@ -282,6 +285,8 @@ struct slab *slab_leave_current(struct heap *h, unsigned c) {
     /* Counted first: while nobody has it search_lists does not meet its blocks. */
     _Atomic uintptr_t list = load_relaxed(&h->list[c]);
     unsigned listed = load_relaxed(&list) != slab_terminator(s) ? links_count(s, &list) : 0;
+    ledger_add(&h->ledger[c].blocks, -(uint64_t)listed);
+    slab_count_frees(h, c, s);
     store_relaxed(&h->list[c], slab_terminator(s));
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     h->current[c] = NULL;

@@ -31,9 +31,10 @@ bool slab_free_chain(struct heap *h, struct slab *s, uintptr_t first, uint64_t b
 /* Frees the blocks in the slab's inbox. True: that emptied the slab, and it is gone. */
 bool slab_drain_inbox(struct heap *h, struct slab *s);
 /* Frees after which a full slab of the class is worth using again. */
-HAK_INLINE unsigned slab_reuse_frees(unsigned class_id) {
-    unsigned frees = tuned_class(TUNE_reuse_frees, class_id);
-    return frees == 0 ? size_classes[class_id].reuse_at : (unsigned)min_size(frees, size_classes[class_id].blocks / 2u);
+HAK_INLINE unsigned slab_reuse_frees(unsigned c) {
+    return tuned_class(TUNE_reuse_frees, c) == 0
+               ? size_classes[c].reuse_at
+               : (unsigned)min_size(tuned_class(TUNE_reuse_frees, c), size_classes[c].blocks / 2u);
 }
 /* The countdown came to zero. True: the slab was empty and is gone. */
 bool slab_countdown_ended(struct heap *h, struct slab *s);
@@ -46,6 +47,10 @@ void slab_make_current(struct heap *h, struct slab *s);
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
     h->sample.tiny[slab_class(s)].deferred = 0;
+}
+/* Of a current slab, before its countdown is set anew: its frees since then put blocks on the heap's list. */
+HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *s) {
+    ledger_add(&h->ledger[c].blocks, s->check_after - s->countdown - h->sample.tiny[c].deferred);
 }
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */

@@ -341,7 +341,7 @@ HAK_READS_WHOLE_WORDS static unsigned guess_offer(struct superslab *ss, unsigned
     return SUPERSLAB_SLOTS;
 }
 
-size_t superslab_take_offer(unsigned class_id) {
+size_t superslab_take_offer(struct client *c, unsigned class_id) {
     for (size_t at = 0;; at++) {
         at = bitset_find(&hak_region.sets, class_id, at);
         if (at == BITSET_NONE)
@@ -349,8 +349,10 @@ size_t superslab_take_offer(unsigned class_id) {
         struct superslab *ss = superslab_at(at);
         uint8_t offer = offer_tag(0, class_id), tag = offer;
         unsigned slot = superslab_arena(at) == 0 ? guess_offer(ss, class_id) : SUPERSLAB_SLOTS;
-        if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0))
+        if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0)) {
+            count(&c->counters, COUNT_offer_retries);
             slot = SUPERSLAB_SLOTS;
+        }
         if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
             bitset_remove(&hak_region.sets, class_id, at);
             slot = superslab_arena(at) == 0 ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;

@@ -12,6 +12,7 @@ void thread_empty_heap(struct heap *h) {
         if (kinds[i]->empty != NULL)
             kinds[i]->empty(h);
     rings_empty(h);
+    ledger_close(h->ledger);
     retain_settle(&h->pool);
 }
 

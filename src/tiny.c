@@ -38,6 +38,9 @@ static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block
 /* Hands out the first block of a list, which becomes the heap's. `blocks`: how many it has, or SAMPLE_UNCOUNTED. */
 static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsigned blocks, enum counter how) {
     count(&h->pool.counters, how);
+    ledger_add(&h->ledger[c].misses, 1);
+    if (how != COUNT_refill_from_slab) /* whose blocks were counted as they came */
+        ledger_add(&h->ledger[c].blocks, blocks);
     store_relaxed(&slab_of_block(list)->idle_passes, 0);
     store_relaxed(&h->list[c], block_next(list));
     *block_word(list) = 0;
@@ -70,6 +73,7 @@ static uintptr_t cut_blocks(unsigned c, struct slab *s, unsigned *end) {
 
 static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = slab_carved(s), end;
+    slab_count_frees(h, c, s);
     slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
     uintptr_t list = cut_blocks(c, s, &end);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
@@ -462,6 +466,7 @@ static void tiny_empty(struct heap *h) {
             sample_take_back(h, c);
         for (uintptr_t block; !is_no_block(block = load_relaxed(&h->list[c]));) {
             store_relaxed(&h->list[c], block_next(block));
+            ledger_add(&h->ledger[c].blocks, (uint64_t)-1);
             struct slab *s = slab_of_block(block);
             if (PROVEN(exit_owner, load_relaxed(&s->owner) == h))
                 slab_free(h, s, block);

@@ -107,7 +107,7 @@ static size_t arena_take_offer(struct arena *a, unsigned class_id) {
 }
 
 size_t space_take_offer(struct client *c, unsigned class_id) {
-    return likely(c->arena == 0) ? superslab_take_offer(class_id)
+    return likely(c->arena == 0) ? superslab_take_offer(c, class_id)
                                  : arena_take_offer(arena_numbered(c->arena), class_id);
 }
 

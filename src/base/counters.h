@@ -50,13 +50,18 @@ X(slabs_lent,               "slabs that a heap took on loan because it freed int
 X(slabs_recalled,           "of these, let go because the heap's thread slept or had held them for a second or two") \
 X(free_on_loan,             "frees of blocks in slabs on loan") \
 X(free_remote,              "frees of blocks in another heap's slab") \
+X(free_null,                "frees of NULL, which return at once") \
 X(outbox_batches,           "batches sent to inboxes") \
+X(inbox_retries,            "compare-and-swaps on inboxes that failed because another thread was faster") \
 X(inbox_batches,            "times an owner emptied an inbox") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
 X(ring_refills,             "refills of a ring of mid blocks") \
 X(ring_spills,              "times a full ring spilled blocks") \
 X(rings_emptied,            "times the rings of a thread were emptied because the thread did not use them, or because it was alone and its heap had shrunk by a third") \
 X(ring_refilled_blocks,     "blocks that refills put into rings") \
+X(ring_spilled_blocks,      "blocks that went from rings back to their slabs") \
+X(mid_retries,              "compare-and-swaps on the free blocks of mid slabs that failed because another thread was faster") \
+X(offer_retries,            "slabs on offer that another thread took first") \
 X(mid_retired,              "mid slabs given back because all their blocks were free") \
 X(large_spans,              "large blocks taken from the pool") \
 X(huge_runs,                "huge blocks allocated") \

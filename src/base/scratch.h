@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-#define SCRATCH_BYTES (8 * KIB)
+#define SCRATCH_BYTES (12 * KIB)
 
 void *scratch_take(void); /* SCRATCH_BYTES, not cleared; NULL: no memory */
 void scratch_give(void *scratch);

@@ -106,8 +106,8 @@ static int set_words(const char *name, size_t name_length, const char *value, si
 
 int tunable_set(const char *name, const char *value) { return set_words(name, strlen(name), value, strlen(value)); }
 
-static void put_class_bytes(struct text *t, unsigned class_id) {
-    text_number(t, class_id < CLASSES ? size_classes[class_id].block_bytes : (class_id - CLASSES) * SLOT_BYTES);
+size_t tuned_bytes(unsigned class_id) {
+    return class_id < CLASSES ? size_classes[class_id].block_bytes : (class_id - CLASSES) * SLOT_BYTES;
 }
 
 size_t tunable_get(const char *name, char *buffer, size_t bytes) {
@@ -120,9 +120,7 @@ size_t tunable_get(const char *name, char *buffer, size_t bytes) {
     for (unsigned i = 1; i < w.count; i++) {
         if (load_relaxed(&w.first[i]) == first)
             continue;
-        text_string(&t, ",");
-        put_class_bytes(&t, w.class_id + i);
-        text_format(&t, ":%u", (uint64_t)load_relaxed(&w.first[i]));
+        text_format(&t, ",%u:%u", (uint64_t)tuned_bytes(w.class_id + i), (uint64_t)load_relaxed(&w.first[i]));
     }
     if (bytes > 0)
         buffer[min_size(t.length, bytes - 1)] = '\0';

@@ -26,7 +26,7 @@ F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
-F(client, counters) \
+F(client, counters) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
@@ -40,7 +40,7 @@ F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(pr
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
 F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(ledger_row) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -82,6 +82,7 @@ static const struct inspect_place places[] = {
     {"live_options", live_options},
     {"option_texts", option_texts},
     {"option_mid_rings", option_mid_rings},
+    {"ledger_ended", hak_ledger_ended},
     {"tunable_table", tunable_table},
     {"tunables", &hak_tunables},
     {"tunable_ranges", tunable_ranges},

@@ -117,6 +117,27 @@ HAK_READS_PROGRAM_BYTES static size_t listed_blocks(uintptr_t block, size_t max)
     return blocks;
 }
 
+static void add_row(struct stats_row *row, const struct ledger_row *from) {
+    row->blocks += load_relaxed(&from->blocks);
+    row->misses += load_relaxed(&from->misses);
+    row->timed += load_relaxed(&from->timed);
+    row->ns += load_relaxed(&from->ns);
+}
+
+/* Frees into the heap's current slab that no slow path has counted yet. They are read while they change: what cannot be is
+ * left out. */
+static uint64_t uncounted_frees(const struct heap *h, unsigned c) {
+    struct slab *current, seen;
+    struct sampler_class sampled;
+    snapshot(&current, &h->current[c], sizeof current);
+    if (current == NULL)
+        return 0;
+    snapshot(&seen, current, sizeof seen);
+    snapshot(&sampled, &h->sample.tiny[c], sizeof sampled);
+    uint64_t left = (uint64_t)seen.countdown + sampled.deferred;
+    return left <= seen.check_after ? seen.check_after - left : 0;
+}
+
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
 static void add_heap(struct heap_report *r, const struct heap *h) {
@@ -133,7 +154,10 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
+        r->ledger[c].blocks += uncounted_frees(h, c) - blocks;
     }
+    for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
+        add_row(&r->ledger[c], &h->ledger[c]);
     for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;
         snapshot(&e, &h->outbox[i], sizeof e);
@@ -161,6 +185,8 @@ static void stats_collect(struct heap_report *r) {
     add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(r, h);
+    for (unsigned c = 0; c < TUNED_CLASSES; c++)
+        add_row(&r->ledger[c], &hak_ledger_ended[c]);
     struct region_range tables[3];
     for (unsigned i = region_tables(tables); i-- > 0;)
         r->metadata += (int64_t)resident_in(&r->pages, tables[i].begin, tables[i].bytes);
@@ -309,6 +335,63 @@ static void put_arenas(struct text *t) {
     text_string(t, "],");
 }
 
+static void put_misses(struct text *t, const struct stats_row *row) {
+    put_field(t, "misses", (int64_t)row->misses, row->timed == 0);
+    if (row->timed != 0)
+        put_field(t, "miss_ns", (int64_t)(row->ns / row->timed), true);
+    text_string(t, "}");
+}
+
+static void put_tiny_classes(struct text *t, const struct heap_report *r) {
+    bool any = false;
+    text_string(t, "\"tiny_classes\":[");
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        if (r->tiny_live[c] + r->tiny_free[c] + r->ledger[c].misses == 0)
+            continue;
+        text_string(t, any ? ",{" : "{");
+        any = true;
+        put_field(t, "block_bytes", size_classes[c].block_bytes, false);
+        put_field(t, "live_bytes", (int64_t)r->tiny_live[c], false);
+        put_field(t, "free_bytes", (int64_t)r->tiny_free[c], false);
+        put_field(t, "allocations", (int64_t)r->ledger[c].blocks, false);
+        put_misses(t, &r->ledger[c]);
+    }
+    text_string(t, "],");
+}
+
+/* Mid classes, then large blocks by slots. */
+static void put_rings(struct text *t, const struct heap_report *r) {
+    bool any = false;
+    text_string(t, "\"rings\":[");
+    for (unsigned c = TINY_CLASSES; c < TUNED_CLASSES; c++) {
+        if (r->ledger[c].misses == 0)
+            continue;
+        text_string(t, any ? ",{" : "{");
+        any = true;
+        put_field(t, "block_bytes", (int64_t)tuned_bytes(c), false);
+        put_field(t, "refilled_blocks", (int64_t)r->ledger[c].blocks, false);
+        put_misses(t, &r->ledger[c]);
+    }
+    text_string(t, "],");
+}
+
+/* Of tiny blocks. What is not live any more was freed; what no slow path saw, as a hit. */
+static void put_frees(struct text *t, const struct heap_report *r) {
+    uint64_t allocations = 0, live = 0, others = r->counters[COUNT_free_remote] + r->counters[COUNT_free_on_loan];
+    for (unsigned c = 0; c < TINY_CLASSES; c++) {
+        allocations += r->ledger[c].blocks;
+        live += r->tiny_live[c] / size_classes[c].block_bytes;
+    }
+    live = min_size(live, allocations);
+    text_string(t, "\"tiny\":{");
+    put_field(t, "allocations", (int64_t)allocations, false);
+    put_field(t, "allocations_per_superslab", (int64_t)(allocations / max_size(r->pool.superslabs_peak, 1)), false);
+    put_field(t, "frees_local", (int64_t)(allocations - live - min_size(others, allocations - live)), false);
+    put_field(t, "frees_remote", (int64_t)r->counters[COUNT_free_remote], false);
+    put_field(t, "frees_on_loan", (int64_t)r->counters[COUNT_free_on_loan], true);
+    text_string(t, "},");
+}
+
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     char path[256];
@@ -335,19 +418,9 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_field(t, "superslabs_peak", (int64_t)r->pool.superslabs_peak, false);
     put_field(t, "heaps", r->heaps, false);
     put_field(t, "heaps_in_use", r->heaps_in_use, false);
-    text_string(t, "\"tiny_classes\":[");
-    bool any = false;
-    for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        if (r->tiny_live[c] + r->tiny_free[c] == 0)
-            continue;
-        text_string(t, any ? ",{" : "{");
-        any = true;
-        put_field(t, "block_bytes", size_classes[c].block_bytes, false);
-        put_field(t, "live_bytes", (int64_t)r->tiny_live[c], false);
-        put_field(t, "free_bytes", (int64_t)r->tiny_free[c], true);
-        text_string(t, "}");
-    }
-    text_string(t, "],");
+    put_tiny_classes(t, r);
+    put_rings(t, r);
+    put_frees(t, r);
     put_arenas(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)

@@ -7,6 +7,7 @@
 #define HAK_STATS_H
 
 #include "base/text.h"
+#include "learn/ledger.h"
 #include "pool.h"
 
 // clang-format off
@@ -43,6 +44,9 @@ struct heap_report {
     int64_t retained; /* of those, the free ones: resident without being used */
     size_t empty_max; /* bytes of EMPTY slots that may stay; SIZE_MAX: any number */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
+    struct stats_row {
+        uint64_t blocks, misses, timed, ns; /* as in ledger.h; of tiny classes `blocks` are allocations */
+    } ledger[TUNED_CLASSES];
     struct superslab_totals pool;
     uint64_t counters[COUNTER_COUNT];
     unsigned heaps, heaps_in_use;

@@ -149,7 +149,7 @@ HAK_NOINLINE static bool secure_refill(struct heap *h, struct secure_cache *cach
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = superslab_take_offer(c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = superslab_take_offer(&h->pool, c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {

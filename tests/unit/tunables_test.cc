@@ -138,6 +138,7 @@ TEST(Tunables, HaveAnEffect) {
         GTEST_SKIP() << "other tiers";
     static std::vector<Blocks> kept;
     const std::vector<Effect> effects = {
+        {"shrunk_slots", 1000000, 16, "rings_emptied", [] { fill_rings(600, 8000); }}, /* before there is a purger */
         {"carve_bytes", 16384, 1024, "refill_by_carving", [] { kept.push_back(allocate(4000, 256)); }},
         {"reuse_frees", 512, 1, "refill_from_partial", [] { replace(20000, 64, 50000); }},
         {"kept_slabs", 8, 0, "slabs_let_go", [] { replace(1000, 1024, 20000); }},

@@ -135,6 +135,7 @@ impl Builder {
         self.place("start_options", count * 8);
         self.place("live_options", count * 8);
         self.place("option_texts", count * self.constant("OPTION_TEXT_BYTES"));
+        self.place("ledger_ended", self.constant("TUNED_CLASSES") * self.constant("sizeof ledger_row"));
         let (count, classes) = (self.constant("TUNABLE_COUNT"), self.constant("CLASS_TUNABLE_COUNT"));
         let at = self.place("tunable_table", (count + classes) * size);
         for i in 0..count + classes {

@@ -24,6 +24,7 @@ mod hostile;
 #[cfg(test)]
 mod image;
 pub mod layout;
+mod ledger;
 pub mod model;
 pub mod named;
 pub mod patience;

@@ -128,6 +128,12 @@ pub struct Class {
     /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
     #[serde(default)]
     pub movable: u64,
+    /// Since the process began. Only of tiny classes, and up to the threads' last slow paths.
+    #[serde(default)]
+    pub allocations: u64,
+    /// Of those, or of mid and large blocks, the ones that found no block in their thread's list or ring.
+    #[serde(default)]
+    pub misses: u64,
 }
 
 impl Class {
@@ -135,6 +141,11 @@ impl Class {
     pub fn percent_full(&self) -> u64 {
         let all = self.live_blocks + self.cached_blocks + self.free_blocks;
         (100 * self.live_blocks + all / 2).checked_div(all).unwrap_or(0)
+    }
+
+    /// What is the same class in another snapshot.
+    pub fn key(&self) -> (Tier, u64) {
+        (self.tier, self.block_bytes)
     }
 }
 

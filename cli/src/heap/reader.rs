@@ -6,6 +6,7 @@
 
 use super::core::Core;
 use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
+use super::ledger::Ledger;
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
@@ -329,9 +330,11 @@ impl Reader {
         };
         let residency = Residency::read(&self.remote, &wanted)?;
         let (mut numbers, mut counters) = (HashMap::new(), vec![0; self.counters.len()]);
+        let mut ledger = Ledger::read(self)?;
         self.each_heap(|address, heap| {
             numbers.insert(address, self.layout.heap.number.of(heap) as u32);
             self.add_counters(&mut counters, heap);
+            ledger.add(self.layout.heap.ledger.slice(heap));
             Ok(())
         })?;
         let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };
@@ -344,7 +347,8 @@ impl Reader {
             patience::check(self.pid())
         })?;
         threads.sort_by_key(|heap| heap.number);
-        let (mut terms, classes, superslabs, superslab_count) = census.into_parts();
+        let (mut terms, mut classes, superslabs, superslab_count) = census.into_parts();
+        classes.iter_mut().for_each(|class| ledger.enter(class));
         terms.metadata = metadata as i64;
         terms.total = terms.parts().iter().map(|term| term.bytes).sum();
         terms.mapped_rss = (data_rss + metadata) as i64;

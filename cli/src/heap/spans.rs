@@ -436,6 +436,8 @@ impl<'a> Census<'a> {
             partly_used_slabs: 0,
             free_pages: 0,
             movable: 0,
+            allocations: 0,
+            misses: 0,
         })
     }
 

@@ -34,7 +34,7 @@ impl Reader {
     }
 
     /// The block size that the class stands for: those of tiny and mid, then large blocks by slots.
-    fn class_bytes(&self, class: usize) -> u64 {
+    pub(super) fn class_bytes(&self, class: usize) -> u64 {
         match self.sizes.get(class) {
             Some(size) => size.block_bytes,
             None => (class - self.sizes.len()) as u64 * self.layout.slab.slot_bytes,

@@ -16,6 +16,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 use ratatui::Frame;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,8 @@ pub struct Screen {
     counts: Vec<Rate>,
     /// A second, as of the last two snapshots.
     speeds: Option<Vec<f64>>,
+    /// Allocations and misses of each class between the last two snapshots.
+    recent: HashMap<(Tier, u64), (u64, u64)>,
     sort: Sort,
     /// Lines of both tables that lie above their room.
     scrolled: usize,
@@ -91,6 +94,7 @@ impl Screen {
             parts: Vec::new(),
             counts: Vec::new(),
             speeds: None,
+            recent: HashMap::new(),
             sort: Sort::Live,
             scrolled: 0,
             room: Cell::new(0),
@@ -108,6 +112,7 @@ impl Screen {
             let speed = |(now, then): (&Rate, &Rate)| now.count.saturating_sub(then.count) as f64 * 1000.0 / ms as f64;
             self.speeds = Some(counts.iter().zip(&self.counts).map(speed).collect());
         }
+        self.recent = self.last.as_ref().map_or(HashMap::new(), |last| recent(&last.classes, &snapshot.classes));
         self.counts = counts;
         self.parts.push(picture::parts(&snapshot).iter().map(|part| part.bytes).collect());
         if self.parts.len() > SAMPLES_MAX {
@@ -294,17 +299,26 @@ impl Screen {
             let mut cells = vec![Kind::of_class(class).name(), say::number(class.slabs as f64)];
             cells.push(say::number(class.live_blocks as f64));
             cells.extend(sizes);
+            cells.extend(self.misses(class));
             Row::new(cells.into_iter().map(|cell| Line::from(cell).right_aligned()))
         };
-        let titles = ["class", "slabs", "blocks", "live", "free", "cached", "resident"];
+        let titles = ["class", "slabs", "blocks", "live", "free", "cached", "resident", "misses", "hits"];
         let title = |title: &str| match title == self.sort.title() {
             true => Line::from(format!("▼{title}")).right_aligned().bold(),
             false => Line::from(title.to_string()).right_aligned().dim(),
         };
-        let widths = [7, 7, 7, 9, 9, 9, 9].map(Constraint::Length);
+        let widths = [7, 7, 7, 9, 9, 9, 9, 7, 7].map(Constraint::Length);
         let (shown, name) = self.shown("classes", classes.len());
         let table = Table::new(classes[shown].iter().map(row), widths).header(Row::new(titles.map(title)));
         frame.render_widget(table.block(titled(&name)), area);
+    }
+
+    /// Since the last snapshot: misses, and of tiny classes the share of hits.
+    fn misses(&self, class: &Class) -> [String; 2] {
+        let Some(&(allocations, misses)) = self.recent.get(&class.key()) else { return ["–".into(), "–".into()] };
+        let hits = allocations.saturating_sub(misses) as f64 / allocations.max(1) as f64;
+        let hits = if allocations > 0 { format!("{:.1} %", 100.0 * hits) } else { "–".into() };
+        [say::number(misses as f64), hits]
     }
 
     fn draw_heaps(&self, frame: &mut Frame, area: Rect, snapshot: &Snapshot) {
@@ -337,6 +351,16 @@ impl Screen {
         }
         Line::from("q quit  p pause  s sort  ↑↓ scroll  P purge  t profile  h help").dim()
     }
+}
+
+fn recent(before: &[Class], now: &[Class]) -> HashMap<(Tier, u64), (u64, u64)> {
+    let before: HashMap<_, _> = before.iter().map(|class| (class.key(), class)).collect();
+    let since = |class: &Class| {
+        let before = before.get(&class.key())?;
+        let grown = |now: u64, then: u64| now.saturating_sub(then);
+        Some((class.key(), (grown(class.allocations, before.allocations), grown(class.misses, before.misses))))
+    };
+    now.iter().filter_map(since).collect()
 }
 
 fn titled(title: &str) -> Block<'_> {
@@ -376,7 +400,12 @@ mod tests {
         let mut screen = Screen::new(Duration::from_secs(1));
         // The second is 10 s older, with twice the counts.
         screen.add(snapshot(10));
-        screen.add(snapshot(20));
+        let mut later = snapshot(20);
+        later
+            .classes
+            .iter_mut()
+            .for_each(|class| (class.allocations, class.misses) = (2 * class.allocations, 2 * class.misses));
+        screen.add(later);
         screen
     }
 
@@ -412,6 +441,7 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");
         }
+        assert_eq!(words(&lines, "96")[11..14], ["5000", "99.5", "%"], "misses and hits of 10 s");
         assert_eq!(words(&lines, "24576")[..7], ["24576", "1", "60", "1.41", "MiB", "480", "KiB"]);
         assert!(text.contains('█'), "no chart");
     }

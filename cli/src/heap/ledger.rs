@@ -1,0 +1,51 @@
+//! The ledgers of a process's heaps (src/learn/ledger.h), summed up by class.
+// SPDX-License-Identifier: MIT
+
+use super::model::{Class, Tier};
+use super::reader::Reader;
+use anyhow::Result;
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    block_bytes: u64,
+    blocks: u64,
+    misses: u64,
+}
+
+pub struct Ledger<'a> {
+    reader: &'a Reader,
+    rows: Vec<Row>,
+}
+
+impl Ledger<'_> {
+    /// That of the threads that have ended.
+    pub fn read(reader: &Reader) -> Result<Ledger<'_>> {
+        let (facts, heap) = (&reader.layout.table, &reader.layout.heap);
+        let classes = facts.tuned_classes as usize;
+        let rows = (0..classes).map(|class| Row { block_bytes: reader.class_bytes(class), ..Row::default() });
+        let mut ledger = Ledger { reader, rows: rows.collect() };
+        ledger.add(&reader.remote.read_vec(reader.layout.places.ledger_ended, classes * heap.row_size as usize)?);
+        Ok(ledger)
+    }
+
+    /// Adds the rows of a heap.
+    pub fn add(&mut self, rows: &[u8]) {
+        let facts = &self.reader.layout.heap;
+        for (sum, row) in self.rows.iter_mut().zip(rows.chunks_exact(facts.row_size as usize)) {
+            sum.blocks = sum.blocks.wrapping_add(facts.row_blocks.of(row));
+            sum.misses = sum.misses.wrapping_add(facts.row_misses.of(row));
+        }
+    }
+
+    /// Enters the sums into the class. Large blocks of all sizes are one class.
+    pub fn enter(&self, class: &mut Class) {
+        let (small, large) = self.rows.split_at(self.reader.sizes.len().min(self.rows.len()));
+        let row = small.iter().find(|row| row.block_bytes == class.block_bytes);
+        match (class.tier, row) {
+            (Tier::Tiny, Some(row)) => (class.allocations, class.misses) = (row.blocks, row.misses),
+            (Tier::Mid, Some(row)) => class.misses = row.misses,
+            (Tier::Large, _) => class.misses = large.iter().fold(0, |sum, row| sum.wrapping_add(row.misses)),
+            _ => {}
+        }
+    }
+}

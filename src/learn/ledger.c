@@ -1,0 +1,26 @@
+/* See ledger.h. */
+/* SPDX-License-Identifier: MIT */
+#include "learn/ledger.h"
+
+struct ledger_row hak_ledger_ended[TUNED_CLASSES];
+
+void ledger_end(struct ledger_row *row, uint64_t began) {
+    ledger_add(&row->timed, 1);
+    ledger_add(&row->ns, os_now_ns() - began);
+}
+
+static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
+    rmw_add(to, load_relaxed(from));
+    store_relaxed(from, 0);
+}
+
+void ledger_close(struct ledger_row *rows) {
+    for (unsigned c = 0; c < TUNED_CLASSES; c++) {
+        if (load_relaxed(&rows[c].misses) == 0)
+            continue;
+        move(&hak_ledger_ended[c].blocks, &rows[c].blocks);
+        move(&hak_ledger_ended[c].misses, &rows[c].misses);
+        move(&hak_ledger_ended[c].timed, &rows[c].timed);
+        move(&hak_ledger_ended[c].ns, &rows[c].ns);
+    }
+}

@@ -1,0 +1,43 @@
+/* The ledger: what each class of a heap allocated, and how often that took a slow path. Written on slow paths alone, in every
+ * build.
+ *
+ *  1. Tiny: allocations are counted exactly, though no hit counts. Each block that enters the heap's list was counted by a slow
+ *     path: a refill knows how many it brings, and the current slab's countdown counts the frees that push onto the list. So
+ *     allocations are the blocks that entered, less those that left with their slab, less those listed now.
+ *  2. Mid and large: rings count nothing on hits. Only misses are known, and the blocks that refills of mid rings brought.
+ *  3. With LEARN=observe one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
+ *
+ * The heap's thread writes; any thread reads, and finds recent values. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_LEDGER_H
+#define HAK_LEDGER_H
+
+#include "learn/tunables.h"
+#include "base/os.h"
+
+enum { LEDGER_TIMED = 16 };
+
+/* Of a class; rings come behind the tiny classes, as in tunables.h. */
+struct ledger_row {
+    _Atomic uint64_t
+        blocks; /* tiny: that entered the heap's lists, less those that left them; mid: that refills brought */
+    _Atomic uint64_t misses;    /* allocations that found no block in the list or ring */
+    _Atomic uint64_t timed, ns; /* timed misses, one in LEDGER_TIMED, and what they took */
+};
+
+/* Those of threads that have ended, whose heaps' pages are gone. Read-modify-writes. */
+extern HAK_HIDDEN struct ledger_row hak_ledger_ended[TUNED_CLASSES];
+/* The thread ends: adds its rows to those and clears them. */
+void ledger_close(struct ledger_row *rows);
+
+HAK_INLINE void ledger_add(_Atomic uint64_t *n, uint64_t more) { store_relaxed(n, load_relaxed(n) + more); }
+
+HAK_INLINE bool ledger_times(void) { return option(OPT_LEARN) != LEARN_OFF; }
+/* A miss of the row begins. Returns the time, or 0: this miss is not timed. A sandbox may forbid the question. */
+HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
+    return ledger_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 && !os_is_confined() ? os_now_ns() : 0;
+}
+/* The miss is over that began then, which is not 0. */
+HAK_COLD void ledger_end(struct ledger_row *row, uint64_t began);
+
+#endif
