@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct Options {
     /// The process to check; without it, the machine and the library are checked
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]

@@ -33,7 +33,7 @@ const CLASS_SHARE_MIN: i64 = 100;
 pub struct Options {
     /// A running process, or a core file
     #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "PID|NAME|CORE",
-        value_parser = NamedOrCore)]
+        value_parser = NamedOrCore, allow_negative_numbers = true)]
     subject: Option<Subject>,
     /// Or a program to run under HAKMEM; its peak is explained, or its end if that is about as large
     #[arg(last = true, value_name = "PROGRAM")]

@@ -17,7 +17,7 @@ use std::process::{Child, ExitCode, Stdio};
 #[derive(Args)]
 pub struct Options {
     /// The process to read; without it, the options of a program started now are listed
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Option<Pid>,
     /// Print JSON
     #[arg(long)]
@@ -30,7 +30,7 @@ pub struct Options {
 #[derive(Args)]
 pub struct Set {
     /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Pid,
     /// NAME=VALUE, as in the environment, with or without HAKMEM_
     #[arg(value_name = "OPTION=VALUE", required = true)]

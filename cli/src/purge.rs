@@ -26,7 +26,7 @@ const WAIT_ASIDE: Duration = Duration::from_secs(2);
     remains; 2 the request failed.")]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Pid,
     /// How long to wait for the program, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]

@@ -29,7 +29,7 @@ use worker::{Answer, Question, Worker};
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Pid,
     /// Seconds between two updates
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named)]
+    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
     pid: Pid,
     /// Port on 127.0.0.1 [default: any free port]
     #[arg(long, default_value_t = 0, hide_default_value = true)]

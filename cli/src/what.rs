@@ -18,7 +18,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct Options {
     /// A process that runs HAKMEM, or a core file of one
-    #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore)]
+    #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore, allow_negative_numbers = true)]
     subject: Subject,
     /// Maximum number of kinds
     #[arg(long, value_name = "N", default_value_t = 25)]

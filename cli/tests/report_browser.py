@@ -531,6 +531,12 @@ class Report(unittest.TestCase):
         # What is ahead by less than the noise does not count: behind tcmalloc and snmalloc, level with rpmalloc.
         self.assertEqual(line(self.race({"tcmalloc": 0.8, "snmalloc": 0.9, "rpmalloc": 0.99})),
                          "Of 4 allocators, HAKMEM is 3rd in time and the leanest")
+        # Nor where the ratio to a peer is computed from two: it counts if it is beyond what the baseline shows against itself.
+        names = ["system", "hakmem", "jemalloc"]
+        for jemalloc, said in ((0.795, "level with the fastest"), (0.6, "2nd in time"), (1.2, "the fastest")):
+            one = workload("race", "", random.Random(5), names, baseline="system", metric=False,
+                           losses={"hakmem": 0.8, "jemalloc": jemalloc})
+            self.assertIn(f"HAKMEM is {said} and", line(comparison([one], names, baseline="system")))
 
     def test_the_text_stays_text(self):
         experiments = self.place / "experiments.md"

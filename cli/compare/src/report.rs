@@ -367,6 +367,12 @@ impl Comparison {
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
     }
+
+    /// What it resolves over all workloads.
+    pub fn whole_resolution(&self, measure: Measure) -> Option<f64> {
+        let again = self.standing_again.iter().find(|one| one.group.is_empty()).map(|one| measure.mean(one));
+        again.filter(Ratio::is_usable).map(|ratio| reach(&ratio)).or_else(|| self.resolution(measure))
+    }
 }
 
 impl Workload {

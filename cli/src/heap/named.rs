@@ -67,7 +67,10 @@ fn one_of(name: &str, pids: &[Pid]) -> String {
 }
 
 fn process(text: &str) -> Result<Pid, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+    if text.is_empty() {
+        return Err("the PID or name is empty".into());
+    }
+    if text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok().filter(|&pid| pid > 0).ok_or(format!("{text} is no PID: a PID is a number above 0"));
     }
     let mut pids = proc::named(text);
@@ -94,7 +97,8 @@ pub fn process_or_file(text: &str) -> anyhow::Result<Option<Pid>> {
         Ok(pid) if !is_file || proc::exists(pid) => Ok(Some(pid)),
         _ if is_file => Ok(None),
         Ok(pid) => Ok(Some(pid)),
-        Err(why) => Err(anyhow::anyhow!("{why}, and there is no such file")),
+        Err(why) if why.starts_with("no process is named") => Err(anyhow::anyhow!("{why}, and there is no such file")),
+        Err(why) => Err(anyhow::anyhow!("{why}")),
     }
 }
 
@@ -152,10 +156,11 @@ mod tests {
     #[test]
     fn numbers_are_pids() {
         assert_eq!((process("1"), process("007")), (Ok(1), Ok(7)));
-        for wrong in ["0", "99999999999"] {
+        for wrong in ["0", "99999999999", "-5"] {
             assert_eq!(process(wrong), Err(format!("{wrong} is no PID: a PID is a number above 0")));
         }
         assert_eq!(process("\x1b[1m"), Err(format!("no process is named {}", shown::line("\x1b[1m"))));
+        assert_eq!(process(""), Err("the PID or name is empty".into()));
         assert!(process_or_file("/dev/null").unwrap().is_none());
         assert!(process_or_file("no/such").unwrap_err().to_string().ends_with("and there is no such file"));
     }

@@ -28,7 +28,7 @@ enum Action {
     /// Start to sample new allocations
     Start {
         /// A process that runs HAKMEM
-        #[arg(value_name = "PID|NAME", value_parser = Named)]
+        #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
         pid: Pid,
         /// Mean number of bytes between two samples
         #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
@@ -37,7 +37,7 @@ enum Action {
     /// Stop sampling; the samples stay, and their frees are still recorded
     Stop {
         /// The process
-        #[arg(value_name = "PID|NAME", value_parser = Named)]
+        #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
         pid: Pid,
     },
     /// Write the profile so far

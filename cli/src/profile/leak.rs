@@ -35,7 +35,7 @@ const BYTES: u64 = 64 << 10;
 #[derive(clap::Args)]
 pub struct LeakOptions {
     /// A process that runs HAKMEM; with --unreachable or --sparse also a core file of one
-    #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore)]
+    #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore, allow_negative_numbers = true)]
     pub subject: Subject,
     /// Stop the process for a moment, and say which blocks nothing in it points to any more
     #[arg(long, conflicts_with_all = ["time", "bytes", "sparse"])]

@@ -39,22 +39,31 @@ struct Rank<'a> {
     /// The one to name beside it, and its ratio to this: the best of those that are better, else the next.
     other: &'a str,
     ratio: Ratio,
-    /// Whether the ratio was measured, not computed from two.
+    /// Whether the ratio was measured, not computed from two. One that was computed counts if it is beyond what the baseline shows
+    /// against itself.
     sure: bool,
 }
 
 fn rank<'a>(comparison: &'a Comparison, subject: &str, measure: Measure) -> Option<Rank<'a>> {
     let sure = subject == comparison.baseline;
     let own = comparison.mean("", subject, measure)?.2.median;
+    let resolution = comparison.whole_resolution(measure).unwrap_or(f64::INFINITY);
     let others = comparison.allocators.iter().filter(|one| one.name != subject).filter_map(|allocator| {
         let (_, _, ratio) = comparison.mean("", &allocator.name, measure)?;
         let median = ratio.median / own;
-        let ratio = if sure { ratio } else { Ratio { median, low: median, high: median, ..ratio } };
+        let verdict = match median {
+            _ if sure => ratio.verdict,
+            _ if median > resolution => Verdict::Worse,
+            _ if median * resolution < 1.0 => Verdict::Better,
+            _ => Verdict::Same,
+        };
+        let (low, high) = if sure { (ratio.low, ratio.high) } else { (median, median) };
+        let ratio = Ratio { median, low, high, verdict, ..ratio };
         ratio.is_usable().then_some((allocator.name.as_str(), ratio))
     });
     let mut others: Vec<(&str, Ratio)> = others.collect();
     others.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
-    let is_better = |ratio: &Ratio| if sure { ratio.verdict == Verdict::Better } else { ratio.median < 1.0 };
+    let is_better = |ratio: &Ratio| ratio.verdict == Verdict::Better;
     let place = 1 + others.iter().filter(|one| is_better(&one.1)).count();
     let &(other, ratio) = others.iter().find(|one| is_better(&one.1)).or(others.first())?;
     let leads = others.iter().all(|one| one.1.median >= 1.0);
@@ -63,7 +72,7 @@ fn rank<'a>(comparison: &'a Comparison, subject: &str, measure: Measure) -> Opti
 
 impl Rank<'_> {
     fn is_level(&self) -> bool {
-        self.sure && self.ratio.verdict == Verdict::Same
+        self.ratio.verdict == Verdict::Same
     }
 
     fn short(&self, best: &str, what: &str) -> String {
