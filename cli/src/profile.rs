@@ -6,8 +6,8 @@
 //!  3. python.rs puts Python functions where the interpreter's calls are.
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
-//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs and sparse.rs for two of
-//!     its questions, symbolize.rs `symbolize`.
+//!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and rates.rs for some
+//!     of its questions, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
@@ -20,6 +20,7 @@ mod lost;
 pub mod page;
 mod pprof;
 mod python;
+mod rates;
 pub mod read;
 mod sites;
 mod sparse;

@@ -3,6 +3,7 @@
 //! Where several have the name, those that run HAKMEM count. The error when several of them do lists all.
 // SPDX-License-Identifier: MIT
 
+use super::core::is_core;
 use super::Target;
 use clap::builder::TypedValueParser;
 use clap::error::{Error, ErrorKind};
@@ -39,10 +40,12 @@ pub enum Subject {
 
 impl Subject {
     pub fn of(text: &str) -> anyhow::Result<Subject> {
-        match process_or_file(text)? {
-            Some(pid) => Ok(Subject::Process(pid)),
-            None => Ok(Subject::Core(text.into())),
+        if let Some(pid) = process_or_file(text)? {
+            return Ok(Subject::Process(pid));
         }
+        let how = "`coredumpctl dump PID -o FILE` writes one that the system keeps";
+        anyhow::ensure!(is_core(Path::new(text)), "{text} is no core file, and no process has that name: {how}");
+        Ok(Subject::Core(text.into()))
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::command::{interval, Symbols};
 use super::text::{callers, named, share, table};
-use super::{read, sites, Frame, Profile, Sampled, SampledStack};
+use super::{rates, read, sites, Frame, Profile, Sampled, SampledStack};
 use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::remote::Remote;
 use crate::heap::samples::Birth;
@@ -38,8 +38,11 @@ pub struct LeakOptions {
     #[arg(value_name = "PID|NAME|CORE", value_parser = NamedOrCore, allow_negative_numbers = true)]
     pub subject: Subject,
     /// Stop the process for a moment, and say which blocks nothing in it points to any more
-    #[arg(long, conflicts_with_all = ["time", "bytes", "sparse"])]
+    #[arg(long, conflicts_with_all = ["time", "bytes", "sparse", "rates"])]
     unreachable: bool,
+    /// Watch it as without this, and say which lines allocate most a second, and how much of that is freed at once
+    #[arg(long, conflicts_with = "sparse")]
+    rates: bool,
     /// Say which lines hold blocks in slabs that are less full than this, in percent
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "25",
         value_parser = clap::value_parser!(u64).range(1..=100), conflicts_with_all = ["time", "bytes"])]
@@ -81,6 +84,14 @@ pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
     drop(blocked);
     let watched = watched?;
     switched_back?;
+    if options.rates {
+        let rates = rates::judge(target.remote(), &watched, options, interval);
+        match options.json {
+            true => print::json(&rates)?,
+            false => print::text(&rates::text(&rates, options.top, Style::of_stdout()))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let leak = judge(target.remote(), &watched, options, interval);
     if options.json {
         print::json(&leak)?;
@@ -93,12 +104,12 @@ pub fn leak(options: &LeakOptions) -> Result<ExitCode> {
 // ---- what is read ----
 
 /// The library's tables at one moment.
-struct Reading {
+pub struct Reading {
     at: Instant,
-    sampled: Sampled,
+    pub sampled: Sampled,
 }
 
-struct Watched {
+pub struct Watched {
     /// When sampling was on, when the measuring began and when it ended, by the clock of births.
     begun_ms: u32,
     measured_from_ms: u32,
@@ -106,7 +117,7 @@ struct Watched {
     /// When sampling had just begun.
     first: Sampled,
     /// The first of them when short-lived blocks had ended.
-    readings: Vec<Reading>,
+    pub readings: Vec<Reading>,
     births: Vec<Birth>,
     /// Bytes of all blocks at the first and the last reading.
     live: [i64; 2],
@@ -231,7 +242,7 @@ struct Sums {
 }
 
 /// Of each stack by its number.
-fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
+pub fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
     sampled.stacks.iter().map(|stack| (stack.number, value(stack))).collect()
 }
 
@@ -273,7 +284,7 @@ impl Watched {
     }
 
     /// Seconds since the first reading.
-    fn seconds(&self, reading: &Reading) -> f64 {
+    pub fn seconds(&self, reading: &Reading) -> f64 {
         reading.at.duration_since(self.readings[0].at).as_secs_f64()
     }
 

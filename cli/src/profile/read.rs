@@ -88,6 +88,12 @@ fn lifetimes(freed: Totals, samples: &[u64]) -> Vec<Lifetime> {
     found
 }
 
+/// How long the freed blocks of a stack had lived.
+pub fn lifetimes_of(stack: &SampledStack) -> Vec<Lifetime> {
+    let freed = stack.freed.objects.min(stack.allocated.objects);
+    lifetimes(whole(Totals { objects: freed, bytes: stack.freed.bytes }), &stack.lifetimes)
+}
+
 /// Files with code, and the kernel's page with functions.
 fn modules(areas: &[Area]) -> Vec<Module> {
     let has_code = |area: &&Area| area.access.contains('x') && (area.inode != 0 || area.name == "[vdso]");

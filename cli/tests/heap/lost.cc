@@ -1,4 +1,5 @@
 // Loses blocks, each kind a known number of times, keeps others, and then answers each line of its input by "done".
+// After the line "work" it allocates a block and frees it at once, again and again.
 //
 //   nodes    NODES heads of class Node, each of which holds a second Node and a text of 200 bytes
 //   circles  CIRCLES pairs of 176 bytes that hold each other
@@ -69,15 +70,24 @@ static void *work(void *) {
     return mine;
 }
 
+[[noreturn]] static void work_for_ever() {
+    for (;;) {
+        char *volatile gone = static_cast<char *>(malloc(3000)); // TEMPORARY
+        free(gone);
+        usleep(20);
+    }
+}
+
 int main() {
     pthread_t thread;
     pthread_barrier_init(&ready, nullptr, 2);
     pthread_create(&thread, nullptr, work, nullptr);
     pthread_barrier_wait(&ready);
-    char line[16];
+    char line[32];
     while (fgets(line, sizeof line, stdin) != nullptr) {
-        free(malloc(100)); // it still runs
         puts("done");
         fflush(stdout);
+        if (strcmp(line, "work\n") == 0)
+            work_for_ever();
     }
 }
