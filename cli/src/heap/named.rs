@@ -40,12 +40,13 @@ pub enum Subject {
 
 impl Subject {
     pub fn of(text: &str) -> anyhow::Result<Subject> {
-        if let Some(pid) = process_or_file(text)? {
-            return Ok(Subject::Process(pid));
+        if is_core(Path::new(text)) {
+            return Ok(process_or_file(text)?.map_or_else(|| Subject::Core(text.into()), Subject::Process));
         }
-        let how = "`coredumpctl dump PID -o FILE` writes one that the system keeps";
-        anyhow::ensure!(is_core(Path::new(text)), "{text} is no core file, and no process has that name: {how}");
-        Ok(Subject::Core(text.into()))
+        let how = "and the file is no core file: `coredumpctl dump PID -o FILE` writes one that the system keeps";
+        let is_file = Path::new(text).is_file();
+        let no_process = |why| if is_file { anyhow::anyhow!("{why}, {how}") } else { anyhow::anyhow!("{why}") };
+        process(text).map(Subject::Process).map_err(no_process)
     }
 }
 
@@ -164,6 +165,8 @@ mod tests {
         }
         assert_eq!(process("\x1b[1m"), Err(format!("no process is named {}", shown::line("\x1b[1m"))));
         assert_eq!(process(""), Err("the PID or name is empty".into()));
+        let why = Subject::of("Cargo.toml").unwrap_err().to_string(); // a script's name is often that of a file here
+        assert!(why.starts_with("no process is named Cargo.toml, and the file is no core file"), "{why}");
         assert!(process_or_file("/dev/null").unwrap().is_none());
         assert!(process_or_file("no/such").unwrap_err().to_string().ends_with("and there is no such file"));
     }
