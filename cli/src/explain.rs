@@ -120,6 +120,13 @@ fn show(mut snapshot: Snapshot, when: &str, reach: Reach, grows_by: Option<u64>,
     Ok(ExitCode::SUCCESS)
 }
 
+/// As `--json`, of a program that runs; without its growth, which takes time to see.
+pub fn json(mut snapshot: Snapshot) -> Result<String> {
+    let advice = advice(&snapshot, Reach::Runs);
+    snapshot.superslabs = Vec::new(); // `hakmem map` shows them
+    Ok(serde_json::to_string(&Explanation { snapshot: &snapshot, grows_by: None, advice })?)
+}
+
 fn grows(snapshot: &Snapshot, rate: u64) -> Advice {
     let pid = snapshot.process.pid;
     let text = format!(

@@ -1,4 +1,4 @@
-//! A web server for this machine's own browser: on 127.0.0.1 alone, one answer a connection.
+//! A web server for this machine alone: on 127.0.0.1 or a Unix socket, one answer a connection.
 //!
 //! 1. A request that names another host is refused, so that no page elsewhere reaches it by a name it points here.
 //! 2. So is one that a page of another origin makes, as far as the browser says so.
@@ -6,8 +6,11 @@
 // SPDX-License-Identifier: MIT
 
 use anyhow::{Context, Result};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,19 +63,19 @@ impl Request {
 pub struct Response {
     status: &'static str,
     kind: &'static str,
-    body: String,
+    body: Vec<u8>,
 }
 
 impl Response {
-    pub fn new(status: &'static str, kind: &'static str, body: impl Into<String>) -> Response {
+    pub fn new(status: &'static str, kind: &'static str, body: impl Into<Vec<u8>>) -> Response {
         Response { status, kind, body: body.into() }
     }
 
-    pub fn text(status: &'static str, body: impl Into<String>) -> Response {
+    pub fn text(status: &'static str, body: impl Into<Vec<u8>>) -> Response {
         Response::new(status, "text/plain; charset=utf-8", body)
     }
 
-    fn send(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+    fn send(&self, stream: &mut impl Stream) -> std::io::Result<()> {
         let Response { status, kind, body } = self;
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
@@ -81,8 +84,44 @@ impl Response {
             body.len()
         );
         stream.write_all(head.as_bytes())?;
-        stream.write_all(body.as_bytes())
+        stream.write_all(body)
     }
+}
+
+/// What both kinds of sockets can do.
+trait Stream: Read + Write {
+    fn patience(&self, reads: Duration, writes: Duration) -> std::io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn patience(&self, reads: Duration, writes: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(reads)).and_then(|()| self.set_write_timeout(Some(writes)))
+    }
+}
+
+impl Stream for UnixStream {
+    fn patience(&self, reads: Duration, writes: Duration) -> std::io::Result<()> {
+        self.set_read_timeout(Some(reads)).and_then(|()| self.set_write_timeout(Some(writes)))
+    }
+}
+
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// For this user alone. What is left there of a server that has ended is replaced.
+pub fn listen_unix(path: &Path) -> Result<Listener> {
+    let is_left = UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    if is_left && std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
+        let _ = std::fs::remove_file(path);
+    }
+    // SAFETY: it only sets the mask of this process, which has one thread.
+    let before = unsafe { libc::umask(0o177) };
+    let listener = UnixListener::bind(path);
+    // SAFETY: as above.
+    unsafe { libc::umask(before) };
+    Ok(Listener::Unix(listener.with_context(|| format!("cannot listen on {}", path.display()))?))
 }
 
 /// A port of 0 is any that is free.
@@ -92,40 +131,54 @@ pub fn listen(port: u16) -> Result<TcpListener> {
 
 /// Answers in threads of its own until the program ends.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Result<()> {
-    let port = listener.local_addr()?.port();
-    let answer = Arc::new(answer);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let answer = answer.clone();
-            // The thread that listens holds one.
-            if Arc::strong_count(&answer) <= CONNECTIONS_MAX + 1 {
-                std::thread::spawn(move || talk(stream, port, &*answer));
-            }
+    serve_at(Listener::Tcp(listener), answer)
+}
+
+pub fn serve_at(listener: Listener, answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Result<()> {
+    let answer: Arc<Answer> = Arc::new(answer);
+    match listener {
+        Listener::Tcp(listener) => {
+            let port = Some(listener.local_addr()?.port());
+            std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| accept(stream, port, &answer)));
         }
-    });
+        Listener::Unix(listener) => {
+            std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| accept(stream, None, &answer)));
+        }
+    }
     Ok(())
 }
 
-fn talk(mut stream: TcpStream, port: u16, answer: &(dyn Fn(&Request) -> Response + Send + Sync)) {
+type Answer = dyn Fn(&Request) -> Response + Send + Sync;
+
+fn accept(stream: impl Stream + Send + 'static, port: Option<u16>, answer: &Arc<Answer>) {
+    // The thread that listens holds one.
+    if Arc::strong_count(answer) <= CONNECTIONS_MAX {
+        let answer = answer.clone();
+        std::thread::spawn(move || talk(stream, port, &*answer));
+    }
+}
+
+/// `port`: None on a Unix socket, which no page of a browser reaches.
+fn talk(mut stream: impl Stream, port: Option<u16>, answer: &Answer) {
     let Some(head) = read_head(&mut stream) else { return };
     let response = match Request::parse(&head) {
         None => Response::text("400 Bad Request", "not a request\n"),
-        Some(request) => match request.refusal(port) {
+        Some(request) => match port.and_then(|port| request.refusal(port)) {
             Some(reason) => Response::text("403 Forbidden", format!("{reason}\n")),
             None => answer(&request),
         },
     };
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.patience(PATIENCE, PATIENCE);
     let _ = response.send(&mut stream);
 }
 
 /// Up to the empty line; None if it does not come.
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+fn read_head(stream: &mut impl Stream) -> Option<String> {
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let left = deadline.checked_duration_since(Instant::now())?;
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1)))).ok()?;
+        stream.patience(left.max(Duration::from_millis(1)), PATIENCE).ok()?;
         let mut bytes = [0; 1];
         if head.len() >= HEAD_BYTES_MAX || stream.read(&mut bytes).ok()? == 0 {
             return None;

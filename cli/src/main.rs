@@ -1,8 +1,9 @@
 //! The `hakmem` command. `compare` and `report` are the crate hakmem-compare, what all commands share is hakmem-base.
 //!
 //! `explain`, `options`, `set`, `purge` and `doctor` read and steer a running program: heap/mod.rs. `map`, `view` and
-//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell which code holds it: profile.rs. `metrics` is for
-//! Prometheus; `run` watches a program to its end: run.rs, over peak.rs.
+//! `top` show it: picture.rs. `what` says what the blocks are: contents.rs. `profile`, `flame`, `diff` and `leak` tell which code
+//! holds it: profile.rs. `metrics` and `serve` are for Prometheus and others that scrape; `run` watches a program to its end:
+//! run.rs, over peak.rs.
 // SPDX-License-Identifier: MIT
 
 // They panic when nobody reads: print.rs does not.
@@ -23,6 +24,7 @@ mod picture;
 mod profile;
 mod purge;
 mod run;
+mod serve;
 mod top;
 mod view;
 mod what;
@@ -57,6 +59,8 @@ enum Subcommands {
     Run(run::Options),
     /// Print heaps as Prometheus or OpenMetrics text, or serve them at an address
     Metrics(metrics::Options),
+    /// Serve metrics, heap profiles and explanations to Prometheus, Pyroscope and Parca
+    Serve(serve::Options),
     /// Print completions for a shell
     Completions(manual::CompletionOptions),
     /// Show the manual page, or write one for each command
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
         Subcommands::Tune(options) => tune::command(&options),
         Subcommands::Run(options) => run::command(&options),
         Subcommands::Metrics(options) => metrics::command(options),
+        Subcommands::Serve(options) => serve::command(&options),
         Subcommands::Completions(options) => manual::completions(&options, Command::command()),
         Subcommands::Man(options) => manual::pages(&options, Command::command()),
         Subcommands::Report(options) => report::command(&options),

@@ -28,10 +28,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Which processes to read.
 #[derive(Args)]
-pub struct Options {
+pub struct Processes {
     /// Processes to read
-    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present_any = ["all", "dashboard"])]
+    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present = "all")]
     pids: Vec<Pid>,
     /// All processes of this machine that run HAKMEM and can be read
     #[arg(long, conflicts_with = "pids")]
@@ -39,6 +40,12 @@ pub struct Options {
     /// Time limit for reading one process; slower processes are left out and counted as slow
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = budget)]
     budget: f64,
+}
+
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    processes: Processes,
     /// Serve /metrics at this address instead of printing once, until interrupted or until every PID has ended
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -46,7 +53,7 @@ pub struct Options {
     #[arg(long)]
     openmetrics: bool,
     /// Print a Grafana dashboard that shows these metrics
-    #[arg(long, conflicts_with_all = ["pids", "all", "listen"])]
+    #[arg(long, exclusive = true)]
     dashboard: bool,
 }
 
@@ -156,12 +163,34 @@ fn name_of(snapshot: &Snapshot) -> &str {
     name.rsplit('/').next().unwrap_or_default()
 }
 
+/// Where a process belongs, as far as its cgroup tells: the cgroup, the unit of systemd, the container.
+pub fn labels_of(pid: Pid) -> Vec<(&'static str, String)> {
+    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_or(Vec::new(), |text| labels_in(&text))
+}
+
+/// The innermost of each; what is not there has no label.
+fn labels_in(text: &str) -> Vec<(&'static str, String)> {
+    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let version_two = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let parts = || paths().flat_map(|path| path.rsplit('/'));
+    let unit = parts().find(|part| [".service", ".scope", ".mount", ".socket"].iter().any(|end| part.ends_with(end)));
+    // docker-ID.scope, cri-containerd-ID.scope, libpod-ID, or the number alone.
+    let hex = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = |part: &str| part.trim_end_matches(".scope").rsplit(['-', ':']).next().map(str::to_string);
+    let container = parts().filter_map(id).find(|part| hex(part));
+    let labels =
+        [("unit", unit.map(str::to_string)), ("container", container), ("cgroup", version_two.map(str::to_string))];
+    labels.into_iter().filter_map(|(key, value)| Some((key, value.filter(|value| value != "/")?))).collect()
+}
+
 /// The samples of one process in one family.
 fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
     let pid = s.process.pid.to_string();
     let who = [("pid", pid.as_str()), ("process", name_of(s))];
+    let labels = labels_of(s.process.pid);
     let with = |more: &[(&'static str, &str)]| {
         let mut all: Vec<(&str, String)> = who.iter().map(|&(key, value)| (key, value.to_string())).collect();
+        all.extend(labels.iter().filter(|(key, _)| *key != "cgroup" || family.name == INFO.name).cloned());
         all.extend(more.iter().map(|&(key, value)| (key, value.to_string())));
         all
     };
@@ -224,14 +253,14 @@ fn render(reading: &Reading, openmetrics: bool) -> String {
 }
 
 /// What is to be read, and how.
-struct Source {
+pub struct Source {
     /// Those named; empty: all there are.
     named: Vec<Watched>,
     readers: Readers<Option<Snapshot>>,
 }
 
 impl Source {
-    fn new(options: &Options) -> Result<Source> {
+    pub fn new(options: &Processes) -> Result<Source> {
         let named = options.pids.iter().map(|&pid| Watched::new(pid)).collect::<Result<_>>()?;
         let (all, budget) = (options.all, Duration::from_secs_f64(options.budget));
         let read = move |pid| {
@@ -239,6 +268,33 @@ impl Source {
             target.map(|target| target.summary()).transpose()
         };
         Ok(Source { named, readers: Readers::new(budget, read) })
+    }
+
+    /// Those named that run, or all there are.
+    pub fn pids(&self) -> Vec<Pid> {
+        let running = self.named.iter().filter(|process| !process.has_ended());
+        if self.named.is_empty() {
+            processes()
+        } else {
+            running.map(|process| process.pid).collect()
+        }
+    }
+
+    /// Those that run HAKMEM and can be read.
+    pub fn readable(&self) -> Vec<Pid> {
+        self.read().map_or(Vec::new(), |reading| reading.snapshots.iter().map(|one| one.process.pid).collect())
+    }
+
+    pub fn attach(&self, pid: Pid) -> Result<Target> {
+        Target::attach_within(pid, self.readers.budget())
+    }
+
+    /// Until all those named have ended.
+    pub fn wait(&self) {
+        self.named.iter().for_each(Watched::wait);
+        while self.named.is_empty() {
+            std::thread::park(); // until a signal ends it
+        }
     }
 
     /// Fails if it is one of those named that cannot be read, though it runs.
@@ -295,6 +351,11 @@ fn answer(source: &Source, openmetrics: bool, request: &Request) -> Response {
     if request.path.split('?').next() != Some("/metrics") {
         return Response::text("404 Not Found", "the metrics are at /metrics\n");
     }
+    page(source, openmetrics, request)
+}
+
+/// The metrics as the client wants them.
+pub fn page(source: &Source, openmetrics: bool, request: &Request) -> Response {
     let wants = request.header("accept").is_some_and(|value| value.contains("application/openmetrics-text"));
     match source.read() {
         Ok(reading) if wants || openmetrics => Response::new(
@@ -310,20 +371,15 @@ fn answer(source: &Source, openmetrics: bool, request: &Request) -> Response {
 fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
     let loopback = address.ip() == Ipv4Addr::LOCALHOST;
     ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control in front");
-    let source = Arc::new(Source::new(options)?);
-    if !options.all {
+    let source = Arc::new(Source::new(&options.processes)?);
+    if !options.processes.all {
         source.read()?; // report one that cannot be read at once
     }
     let listener = http::listen(address.port())?;
     print::line(&format!("http://{}/metrics", listener.local_addr()?))?;
     let (shared, openmetrics) = (source.clone(), options.openmetrics);
     http::serve(listener, move |request| answer(&shared, openmetrics, request))?;
-    source.named.iter().for_each(Watched::wait);
-    if options.all {
-        loop {
-            std::thread::park(); // until a signal ends it
-        }
-    }
+    source.wait();
     print::note("hakmem: no process is left to read");
     Ok(ExitCode::SUCCESS)
 }
@@ -336,13 +392,28 @@ pub fn command(options: Options) -> Result<ExitCode> {
     if let Some(address) = options.listen {
         return serve(&options, address);
     }
-    print::text(&render(&Source::new(&options)?.read()?, options.openmetrics))?;
+    print::text(&render(&Source::new(&options.processes)?.read()?, options.openmetrics))?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_labelled_with_where_it_belongs() {
+        let id = "0f".repeat(32);
+        let of = |text: &str| labels_in(text);
+        assert_eq!(of("0::/\n"), []);
+        assert_eq!(
+            of("0::/system.slice/nginx.service\n"),
+            [("unit", "nginx.service".into()), ("cgroup", "/system.slice/nginx.service".into())]
+        );
+        let docker = format!("/system.slice/docker-{id}.scope");
+        let expected = [("unit", format!("docker-{id}.scope")), ("container", id.clone()), ("cgroup", docker.clone())];
+        assert_eq!(of(&format!("0::{docker}\n")), expected);
+        assert_eq!(of(&format!("4:memory:/kubepods/pod1/{id}\n")), [("container", id)], "version 1");
+    }
 
     #[test]
     fn labels_are_escaped() {

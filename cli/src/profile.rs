@@ -18,7 +18,7 @@ mod jit;
 mod leak;
 mod lost;
 pub mod page;
-mod pprof;
+pub mod pprof;
 mod python;
 mod rates;
 pub mod read;

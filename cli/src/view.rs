@@ -10,11 +10,11 @@ use crate::heap::Target;
 use crate::http::{self, Request, Response};
 use crate::picture::page;
 use crate::purge;
+use crate::serve;
 use anyhow::{Context, Result};
 use hakmem_base::print;
 use hakmem_base::proc::{Pid, Watched};
 use hakmem_base::signals::{self, Event};
-use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let process = Watched::new(options.pid)?;
     target.snapshot()?;
     let (asked, told) = Default::default();
-    let view = Arc::new(View { target, process, secret: secret()?, asked, told });
+    let view = Arc::new(View { target, process, secret: serve::secret()?, asked, told });
     let listener = http::listen(options.port)?;
     let address = format!("http://{}/{}/", listener.local_addr()?, view.secret);
     let shared = view.clone();
@@ -65,12 +65,6 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     }
     view.wait();
     Ok(ExitCode::SUCCESS)
-}
-
-fn secret() -> Result<String> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl View {

@@ -129,6 +129,93 @@ fn metrics_are_served_on_loopback() {
     assert!(refusal(&["metrics", "--all", "--listen", "0.0.0.0:1"]).contains("127.0.0.1 only"));
 }
 
+// ---- serve ----
+
+/// A server, and what it printed first.
+fn serve(arguments: &[&str]) -> (Server, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    command.arg("serve").args(arguments).args(["--budget", "60"]).stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (server, line.trim().to_string())
+}
+
+fn ask(mut stream: impl Read + Write, request: &str) -> (String, Vec<u8>) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    (String::from_utf8_lossy(&answer[..end]).into_owned(), answer[end + 4..].to_vec())
+}
+
+/// Else fleets have metrics of their heaps, but no profiles; or others of the machine have them.
+#[test]
+fn profiles_are_served_to_those_with_the_token() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "1000")]);
+    program.tell("blocks 1 30000 400");
+    let pid = program.pid();
+    let (mut server, line) = serve(&[&pid]);
+    let (address, rest) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let token = rest.strip_suffix("/metrics").unwrap();
+    let get = |path: &str, headers: &str| {
+        ask(TcpStream::connect(address).unwrap(), &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
+    };
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    for (path, headers) in [("/metrics", ""), ("/metrics", "Authorization: Bearer x\r\n"), ("/x/debug/pprof/heap", "")]
+    {
+        assert!(get(path, headers).0.starts_with("HTTP/1.1 401 "), "{path} {headers}");
+    }
+    let metrics = String::from_utf8(get(&format!("/{token}/metrics"), "").1).unwrap();
+    assert!(metrics.contains("hakmem_process_resident_bytes{pid="), "{metrics}");
+    let explanation: serde_json::Value = serde_json::from_slice(&get("/explain.json", &bearer).1).unwrap();
+    assert_eq!(explanation["process"]["pid"].to_string(), pid);
+    assert!(explanation["advice"].is_array());
+    let targets: serde_json::Value = serde_json::from_slice(&get("/targets.json", &bearer).1).unwrap();
+    assert_eq!(
+        (&targets[0]["targets"][0], &targets[0]["labels"]["__param_pid"]),
+        (&address.into(), &pid.as_str().into())
+    );
+    // The profile is one for pprof, and for the command itself.
+    let file = directory().join("served.pb.gz");
+    let (head, profile) = get(&format!("/debug/pprof/heap?pid={pid}"), &bearer);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(profile[..2], [0x1f, 0x8b], "gzip");
+    fs::write(&file, profile).unwrap();
+    assert!(text(&["flame", file.to_str().unwrap()]).contains("in use in about"));
+    for (request, status) in [("/debug/pprof/heap?pid=1", "503"), ("/other", "404")] {
+        assert!(get(request, &bearer).0.starts_with(&format!("HTTP/1.1 {status} ")), "{request}");
+    }
+    let posted = ask(
+        TcpStream::connect(address).unwrap(),
+        &format!("POST /metrics HTTP/1.1\r\nHost: {address}\r\n{bearer}\r\n"),
+    );
+    assert!(posted.0.starts_with("HTTP/1.1 405 "), "it only reads");
+    drop(program);
+    assert_eq!(server.0.wait().unwrap().code(), Some(0), "nothing is left to be served");
+}
+
+#[test]
+fn a_socket_is_for_its_user_alone() {
+    use std::os::unix::net::UnixStream;
+    let Some(library) = library() else { return };
+    let program = Program::known(&library, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("hakmem.sock");
+    for _ in 0..2 {
+        // The second finds what the first has left.
+        let (_server, line) = serve(&[&program.pid(), "--socket", socket.to_str().unwrap()]);
+        assert_eq!(line, format!("unix:{}, /metrics", socket.display()));
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        let (head, _) = ask(UnixStream::connect(&socket).unwrap(), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let (head, body) = ask(UnixStream::connect(&socket).unwrap(), "GET /debug/pprof/heap HTTP/1.1\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 503 ") && String::from_utf8(body).unwrap().contains("hakmem profile start"));
+    }
+    assert!(refusal(&["serve", "--all", "--listen", "0.0.0.0:1"]).contains("127.0.0.1 only"));
+}
+
 // ---- run ----
 
 /// Else the user does not learn what the program's memory was, or its status is lost.
