@@ -3,8 +3,8 @@
 
  1. hakmem.c is every C file of CMakeLists.txt in that order; each header of ours stands where it is first included. System
     headers and hakmem.h stay includes.
- 2. Names that are static in several files get the file's name in front, by a macro around the file. Macros that a file
-    defines end with it.
+ 2. Names that several C files have for themselves (static ones, tags, enumerators) get the file's name in front, by a macro
+    around the file. Macros that a file defines end with it.
  3. libc.c, which defines malloc and free, is left out with -DHAKMEM_NO_OVERRIDE. The C++ operators are left out: those of the
     C++ library call malloc."""
 # SPDX-License-Identifier: MIT
@@ -33,6 +33,10 @@ OPENING = """\
 #define HAK_IN_PROGRAM 1
 """
 
+TAG = re.compile(r"^(?:struct|union|enum) (\w+) \{", re.MULTILINE)
+ENUM = re.compile(r"^enum (?:\w+ )?\{(.*?)\}", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
 
 def sources():
     text = (ROOT / "CMakeLists.txt").read_text()
@@ -40,9 +44,11 @@ def sources():
     return [ROOT / name for name in named if name.endswith(".c")] + [SRC / "libc.c"]
 
 
-def statics(text):
-    """The static names of a file; start.h's macro defines one of them."""
-    return {*STATIC.findall(text), *(["start_library_wanted"] if "START_LIBRARY_WANTED;" in text else [])}
+def own_names(text):
+    """The names that a file has for itself; start.h's macro defines one of them."""
+    enumerators = [name for body in ENUM.findall(COMMENT.sub("", text)) for name in re.findall(r"(?:^|,)\s*(\w+)", body)]
+    return {*STATIC.findall(text), *TAG.findall(text), *enumerators,
+            *(["start_library_wanted"] if "START_LIBRARY_WANTED;" in text else [])}
 
 
 class Amalgamation:
@@ -50,7 +56,7 @@ class Amalgamation:
         self.files, self.included, self.lines = files, set(), []
         users = collections.defaultdict(set)
         for file in files:
-            for name in statics(file.read_text()):
+            for name in own_names(file.read_text()):
                 users[name].add(file)
         self.shared = {name for name, where in users.items() if len(where) > 1}
 
@@ -72,7 +78,7 @@ class Amalgamation:
 
     def add_source(self, file):
         text = file.read_text()
-        own = sorted(self.shared & statics(text))
+        own = sorted(self.shared & own_names(text))
         self.lines += ["", f"/* ==== {file.relative_to(SRC)} ==== */"]
         self.lines += [f"#define {name} {file.stem}_c_{name}" for name in own]
         self.add(file)
