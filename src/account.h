@@ -39,8 +39,7 @@ struct client {
     bool emptied_by_moving : 1; /* slots, since the last settling: the program wants their memory back */
     bool is_lane : 1;           /* the arena is a lane of the process, which never ends (lane.h) */
     bool is_purger : 1;         /* what the purger settles is no sign of life */
-    bool
-        in_start : 1; /* the thread starts the purger: what libc allocates for that is not sampled, as the stack is deep */
+    bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
 };
 
