@@ -379,10 +379,6 @@ int os_open_memory(size_t bytes) {
         fd = (int)ask(SYS_memfd_create, (long)"hakmem", MFD_CLOSE_ON_EXEC | MFD_NEVER_EXEC, 0);
     if (fd < 0 && errno == EINVAL)
         fd = (int)ask(SYS_memfd_create, (long)"hakmem", MFD_CLOSE_ON_EXEC, 0);
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
-        os_close(fd);
-        fd = -1;
-    }
     errno = saved;
     return fd;
 }
