@@ -31,16 +31,16 @@ struct client {
     uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
     int32_t active_delta; /* slots taken, less slots given, since the last settling */
     int32_t empty_delta;  /* change of EMPTY slots since then */
-    uint32_t unused_taken;  /* UNUSED slots taken since then */
-    uint32_t scans;         /* SuperSlabs to look at for free pages, as the heap grows */
-    uint32_t arena;         /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
-    size_t grown_bytes;     /* growth inside slabs that does not make up a slot yet */
-    uint8_t chores;         /* enum chore */
-    bool emptied_by_moving; /* slots, since the last settling: the program wants their memory back */
-    bool is_lane;           /* the arena is a lane of the process, which never ends (lane.h) */
-    bool is_purger;         /* what the purger settles is no sign of life */
-    bool in_start; /* the thread starts the purger: what libc allocates for that is not sampled, as the stack is deep */
-    bool in_callback; /* the thread is in the program's callback: no other call begins */
+    uint32_t unused_taken;      /* UNUSED slots taken since then */
+    uint32_t scans;             /* SuperSlabs to look at for free pages, as the heap grows */
+    uint32_t arena;             /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
+    uint32_t grown_bytes;       /* growth inside slabs that does not make up a slot yet */
+    uint8_t chores;             /* enum chore */
+    bool emptied_by_moving : 1; /* slots, since the last settling: the program wants their memory back */
+    bool is_lane : 1;           /* the arena is a lane of the process, which never ends (lane.h) */
+    bool is_purger : 1;         /* what the purger settles is no sign of life */
+    bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
+    bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
 };
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums

@@ -14,6 +14,7 @@
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "lookup.h"
+#include "mesh/mesh.h"
 #include "mid.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -74,6 +75,7 @@ static size_t trim_slabs_of(struct heap *h) {
         if (kinds[i]->trim != NULL)
             pages += kinds[i]->trim(h, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
+    mesh_slabs(h, true);
     retain_settle(&h->pool);
     return pages;
 }

@@ -70,6 +70,11 @@ struct heap {
     _Atomic uintptr_t list[TINY_CLASSES + 1]; /* free blocks; an odd value: none. The last one is always empty */
     /* tiny_class_table: in reach without another address; see heap_watch_sites */
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1];
+    /* birth and end */
+    _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
+    _Atomic bool is_of_arena; /* it is an arena's, or about to be */
+    bool has_arenas;          /* its thread may hold heaps of arenas */
+    uint32_t number;          /* HEAP_NONE: not a thread's */
     /* tiny, slow path */
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
@@ -90,21 +95,16 @@ struct heap {
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
+    uint16_t ring_hand;           /* the ring to look at next */
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
-    uint32_t ring_hand;           /* the ring to look at next */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     struct ring *ring[RING_CLASSES];
     struct ring *rings; /* the same, newest first */
     /* pool, counters */
     struct client pool;
-    /* birth and end */
-    uint32_t number;          /* HEAP_NONE: not a thread's */
-    _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
-    _Atomic bool is_of_arena; /* it is an arena's, or about to be */
-    bool has_arenas;          /* its thread may hold heaps of arenas */
     /* what its threads allocated by site, see lane.h; NULL: nothing yet. It stays when a thread ends */
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */

@@ -28,7 +28,8 @@ X(KIND_LARGE,        kind_large) \
 X(KIND_HUGE,         kind_huge) \
 X(KIND_GUARD_PAGE,   kind_guard_page)    /* a slot of the guard pool, one block */ \
 X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
-X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */
+X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */ \
+X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */
 // clang-format on
 
 enum slab_kind {

@@ -31,7 +31,7 @@ bool lookup_for_free(void *p) {
     struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
-    else if (slab_tier(b.slab) != KIND_TINY || kind_tiny.is_free(&b, p))
+    else if ((slab_tier(b.slab) != KIND_TINY && slab_tier(b.slab) != KIND_MESHED) || kind_of(b.slab)->is_free(&b, p))
         fail_double_free(p, b.bytes, search_freer(thread_own(), b.slab, (uintptr_t)p));
     else
         return true;

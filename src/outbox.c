@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "outbox.h"
 #include "inbox.h"
+#include "kinds.h"
 #include "base/log.h"
+#include "mesh/meshed.h"
 #include "base/options.h"
 #include "learn/tunables.h"
 #include "presence.h"
@@ -52,6 +54,21 @@ static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
     return on_loan ? slab_reuse_frees(c) : size_classes[c].blocks * 3u / 4;
 }
 
+void outbox_drain_meshed(struct heap *h, struct slab *s) {
+    unsigned blocks;
+    uintptr_t list = inbox_take(s, &blocks);
+    if (is_terminator(list))
+        return;
+    if (load_acquire(&s->kind) == KIND_MESHED) { /* its blocks are in our hands, so it can't change any more */
+        meshed_free_chain(h, s, list, blocks);
+        return;
+    }
+    for (uintptr_t next; !is_terminator(list); list = next) { /* another slab by now */
+        next = block_next(list);
+        outbox_push(h, s, list);
+    }
+}
+
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
 enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW /* between caches_enter and caches_leave */ };
 
@@ -76,6 +93,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
         outbox_adopt(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
+    else if (owner == &heap_of_meshed)
+        outbox_drain_meshed(h, s);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
         superslab_offer_inbox(slot_of(s), c);
 }

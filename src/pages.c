@@ -186,6 +186,19 @@ size_t pages_trim_thin(struct slab *s) {
     return pages >= min ? trim(s, true, true) : 0;
 }
 
+HAK_NOINLINE unsigned pages_live(struct slab *s, uint64_t *live) {
+    struct slab_map map;
+    unsigned n = 0;
+    if (!map_list(s, &map))
+        return 0;
+    mark_pages(&map, slab_purged(s), size_classes[slab_class(s)].block_bytes, true);
+    for (unsigned i = 0; i < slab_carved(s); i += 64) {
+        live[i / 64] = ~map.free[i / 64] & low_bits((unsigned)min_size(slab_carved(s) - i, 64));
+        n += count_bits(live[i / 64]);
+    }
+    return n;
+}
+
 HAK_NOINLINE void pages_visit_live(struct slab *s, bool (*call)(void *block, size_t bytes, void *argument),
                                    void *argument) {
     struct slab_map map;

@@ -18,6 +18,9 @@ size_t pages_trim(struct slab *s, bool all);
 /* The same of a slab few of whose blocks are out: a first look costs little if each page has one. */
 size_t pages_trim_thin(struct slab *s);
 
+/* Sets bit i of `live` for each block i that is not in the slab's list, and not in a purged page. Of a slab that nobody uses
+ * meanwhile. Returns how many; `live` has a bit for each block, and is not cleared first. 0: also when the list is damaged. */
+unsigned pages_live(struct slab *s, uint64_t *live);
 /* Calls for each block of the slab that is not in its list and not in a purged page, until the call returns false. Of a slab that
  * nobody uses meanwhile. */
 void pages_visit_live(struct slab *s, bool (*call)(void *block, size_t bytes, void *argument), void *argument);

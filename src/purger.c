@@ -8,6 +8,7 @@
 #include "outbox.h"
 #include "presence.h"
 #include "observe/dump.h"
+#include "mesh/mesh.h"
 #include "purge.h"
 #include "retain.h"
 #include "ring.h"
@@ -82,6 +83,7 @@ static bool caches_hold_blocks(const struct heap *own) {
 }
 
 static void purger_trim(struct heap *h, bool all) {
+    mesh_slabs(h, all);
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
             count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
@@ -93,6 +95,8 @@ static void purger_scan(struct heap *h) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&purger_hand), trimmed = 0;
     for (; h->pool.scans > 0; h->pool.scans--) {
         at = at + 1 < superslabs ? at + 1 : 0;
+        if (at == 0)
+            mesh_slabs(h, false);
         size_t pages = 0;
         for (uint32_t slots = superslab_is_for(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
              slots &= slots - 1) {

@@ -99,9 +99,10 @@ struct slab {
             bool tail_resident;              /* what is not carved yet may be resident */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
-            uint32_t check_after; /* while current: what the countdown began with */
-            _Atomic uint32_t out; /* as its last owner left it, for those who free into it then: blocks out … */
-            _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
+            uint32_t check_after;    /* while current: what the countdown began with */
+            _Atomic uint32_t out;    /* as its last owner left it, for those who free into it then: blocks out … */
+            _Atomic uint32_t due;    /* … and how many of them have to come back until it is worth using; 0: it is */
+            _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
         };
         struct {                                /* guarded */
             _Atomic uint8_t secure_large_state; /* enum block_state: whoever makes it free goes on */

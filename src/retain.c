@@ -322,7 +322,7 @@ bool retain_misses_pages(void) {
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {
-    c->grown_bytes += bytes;
+    c->grown_bytes += (uint32_t)bytes;
     size_t slots = c->grown_bytes / SLOT_BYTES;
     if (slots == 0)
         return;

@@ -77,6 +77,8 @@ X(move_answered_true,       "of these, answered with yes") \
 X(dense_allocations,        "blocks allocated from dense slabs: moved, if the program frees the old ones") \
 X(dense_bytes,              "usable bytes of these") \
 X(dense_emptied_slots,      "slots of 64 KiB that came free because the last block was moved away") \
+X(mesh_merged_pages,        "pages that went back because slabs share pages (HAKMEM_MESH)") \
+X(mesh_split_pages,         "pages that such slabs no longer shared when their last block was freed, because the program had written to them") \
 X(heaps_born,               "heaps that a thread began to use") \
 X(heaps_ended,              "heaps whose thread ended") \
 X(afterlife_calls,          "calls by threads whose heap had already ended") \

@@ -299,6 +299,19 @@ long guarded() {
 }
 long samples_in_haste() { return samples(4096, 20000); }
 
+/* One block in 40 stays. */
+long merged_pages() {
+    std::vector<void *> all = allocate(20000, 64), rest;
+    for (size_t i = 0; i < all.size(); i++)
+        if (i * 2654435761 % 40 != 0)
+            rest.push_back(std::exchange(all[i], nullptr));
+    free_all(rest);
+    long before = counter("mesh_merged_pages");
+    hak_trim();
+    free_all(all);
+    return counter("mesh_merged_pages") - before;
+}
+
 /* Files that are written while the heap grows to 8 MiB. */
 long dumps() {
     char name[] = "/tmp/hakmem-live-XXXXXX";
@@ -331,6 +344,7 @@ const std::vector<Probe> probes = {
     {"RETAIN_PERCENT", "0", "100", 100, retained_beside_live_ones, {"HAKMEM_RETAIN_BYTES=0"}},
     {"DECAY_MS", "10", "100000000", 100, retained_long, {kRetain}},
     {"PURGER", "0", "1", 1, purgers, {}},
+    {"MESH", "0", "1", 20, merged_pages, {}},
     {"POPULATE", "0", "1", 1, populate_calls, {}},
     {"DRAIN", "0", "1", 3, drains, {}},
     {"DRAIN_INTERVAL", "1000000", "100", 20, drains, {}},

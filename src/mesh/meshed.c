@@ -1,0 +1,235 @@
+/* See meshed.h. */
+/* SPDX-License-Identifier: MIT */
+#include "mesh/meshed.h"
+#include "base/fail.h"
+#include "base/os.h"
+#include "inbox.h"
+#include "kinds.h"
+#include "pool.h"
+#include "search.h"
+
+#define MESHED_MAX 32768     /* slabs, 2 GiB */
+#define MAPPINGS_SHARE 4     /* of the process's mappings may be ours */
+#define MAPPINGS_LEAST 65530 /* that a process may have, if the kernel does not tell */
+#define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back */
+
+struct meshed {
+    _Atomic uint32_t blocks;                      /* live ones, or ENDING; of the free bits of `map` one runs behind */
+    uint16_t mappings;                            /* to files; constant while the slab lives */
+    _Atomic uint64_t map[MESHED_BLOCKS_MAX / 64]; /* bit i: block i is live */
+};
+
+struct heap heap_of_meshed;
+
+static struct {
+    _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
+    _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
+    _Atomic uint32_t mappings, mappings_max; /* of merged pages; 0: not asked yet */
+} meshes;
+
+/* ---- the table ---- */
+
+static struct meshed *table(void) {
+    struct meshed *known = load_acquire(&meshes.table);
+    if (known != NULL)
+        return known;
+    size_t bytes = round_up(MESHED_MAX * sizeof(struct meshed), os_page_bytes());
+    struct meshed *made = os_map(OS_RESERVE, NULL, bytes);
+    if (made != NULL && os_commit(made, bytes) && rmw_cas(&meshes.table, &known, made))
+        return made;
+    if (made != NULL)
+        os_unmap(made, bytes);
+    return known;
+}
+
+static struct meshed *meshed_of(const struct slab *s) { return load_acquire(&meshes.table) + load_relaxed(&s->meshed); }
+
+bool meshed_reserve(struct slab *s) {
+    if (table() == NULL)
+        return false;
+    for (unsigned i = 0; i < MESHED_MAX / 64; i++)
+        for (uint64_t taken; (taken = load_relaxed(&meshes.taken[i])) != UINT64_MAX;) {
+            uint64_t bit = ~taken & (taken + 1);
+            if (rmw_or(&meshes.taken[i], bit) & bit)
+                continue;
+            store_relaxed(&s->meshed, i * 64 + lowest_bit(bit));
+            return true;
+        }
+    return false;
+}
+
+void meshed_cancel(struct slab *s) {
+    uint32_t index = load_relaxed(&s->meshed);
+    rmw_and(&meshes.taken[index / 64], ~((uint64_t)1 << index % 64));
+}
+
+static uint32_t mappings_max(void) {
+    uint32_t known = load_relaxed(&meshes.mappings_max);
+    char text[32];
+    if (known != 0)
+        return known;
+    uint64_t most = 0;
+    if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) != 0)
+        for (const char *c = text; *c >= '0' && *c <= '9'; c++)
+            most = min_size(most * 10 + (uint64_t)(*c - '0'), UINT32_MAX);
+    known = (uint32_t)(most != 0 ? most : MAPPINGS_LEAST) / MAPPINGS_SHARE + 1;
+    store_relaxed(&meshes.mappings_max, known);
+    return known;
+}
+
+bool meshed_add_mapping(void) {
+    if (rmw_add(&meshes.mappings, 1) < mappings_max())
+        return true;
+    meshed_drop_mappings(1);
+    return false;
+}
+
+void meshed_drop_mappings(unsigned n) { rmw_add(&meshes.mappings, -n); }
+
+/* ---- the end ---- */
+
+/* Fresh memory has no advice. What the kernel was told of its neighbours says it anew: mappings that differ do not join. */
+static bool put_fresh_memory(size_t slot) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    void *at = slot_address(slot);
+    if (os_map(OS_FRESH, at, SLOT_BYTES) != at)
+        return false;
+    if (superslab < REGION_FOLIOS_FROM || load_relaxed(&hak_region_use.folios) == FOLIOS_REFUSED ||
+        load_relaxed(&superslab_at(superslab)->huge) == HUGE_SPLIT)
+        os_advise(OS_NO_HUGE, at, SLOT_BYTES);
+    return true;
+}
+
+/* How many of the slab's pages are private: the program wrote to them since. 0 where the kernel does not tell. */
+static unsigned split_pages(const struct slab *s) {
+    enum { IN_FILE = 61, IS_SWAPPED = 62, IS_PRESENT = 63 };
+    uint64_t page[MESH_PAGES];
+    unsigned split = 0;
+    int fd = os_is_confined() ? -1 : os_open_input("/proc/self/pagemap");
+    size_t place = (size_t)(uintptr_t)slab_address(s) / MESH_PAGE_BYTES * sizeof *page;
+    if (fd >= 0 && os_read_at(fd, page, sizeof page, place) == sizeof page)
+        for (unsigned i = 0; i < MESH_PAGES; i++)
+            split += ((page[i] >> IS_PRESENT | page[i] >> IS_SWAPPED) & ~(page[i] >> IN_FILE) & 1) != 0;
+    if (fd >= 0)
+        os_close(fd);
+    return split;
+}
+
+void meshed_retry(struct heap *h, struct slab *s) {
+    struct meshed *m = meshed_of(s);
+    uint32_t none = 0;
+    size_t slot = slot_of(s);
+    unsigned c = slab_class(s);
+    if (!rmw_cas(&m->blocks, &none, ENDING)) /* pairs with itself: what others cleared is cleared */
+        return;
+    unsigned split = split_pages(s);
+    if (!put_fresh_memory(slot)) {
+        store_release(&m->blocks, 0);
+        return;
+    }
+    count_add(&h->pool.counters, COUNT_mesh_split_pages, split);
+    meshed_drop_mappings(m->mappings);
+    store_relaxed(&s->kind, KIND_FREE);
+    store_release(&s->owner, OWNER_POOL);
+    meshed_cancel(s);
+    pool_give(&h->pool, slot, 1, c + 1, false);
+}
+
+/* So many bits were cleared. */
+static void came_back(struct heap *h, struct slab *s, uint32_t blocks) {
+    if (rmw_add(&meshed_of(s)->blocks, -blocks) == blocks)
+        meshed_retry(h, s);
+}
+
+/* ---- freeing ---- */
+
+/* False: the block was free. */
+static bool clear_bit(struct slab *s, unsigned block) {
+    uint64_t bit = (uint64_t)1 << block % 64;
+    return rmw_and(&meshed_of(s)->map[block / 64], ~bit) & bit;
+}
+
+static void meshed_find(struct block *b, const void *p) {
+    const struct size_class *c = &size_classes[slab_class(b->slab)];
+    unsigned index = block_index(b->slab->divisor, (uint16_t)(uintptr_t)p);
+    b->bytes = c->block_bytes;
+    if (index < c->blocks)
+        b->why = NULL;
+}
+
+static bool meshed_is_free(const struct block *b, const void *p) {
+    unsigned index = block_index(b->slab->divisor, (uint16_t)(uintptr_t)p);
+    return !(load_relaxed(&meshed_of(b->slab)->map[index / 64]) >> index % 64 & 1);
+}
+
+static void meshed_free(struct heap *h, struct slab *s, void *p) {
+    struct block b = {s, 0, "inside a block"};
+    load_acquire(&s->kind); /* pairs with meshed_close: the map is there */
+    meshed_find(&b, p);
+    if (b.why != NULL)
+        fail_bad_pointer("free", p, b.why, b.bytes);
+    else if (!clear_bit(s, block_index(s->divisor, (uint16_t)(uintptr_t)p)))
+        fail_double_free(p, b.bytes, search_only_freer());
+    else
+        came_back(h, s, 1);
+}
+
+/* What is in our hands keeps the slab alive. */
+void meshed_free_chain(struct heap *h, struct slab *s, uintptr_t block, unsigned blocks) {
+    uint32_t back = 0;
+    for (unsigned left = blocks; left > 0; left--) {
+        unsigned index = block_index(s->divisor, (uint16_t)block);
+        if (!is_in_slab(block, (uintptr_t)slab_address(s)) || index >= size_classes[slab_class(s)].blocks) {
+            fail_overwritten_link(slab_address(s), size_classes[slab_class(s)].block_bytes);
+            break; /* the rest is lost */
+        }
+        uintptr_t next = block_next(block);
+        if (clear_bit(s, index))
+            back++;
+        else
+            fail_double_free(block_word(block), size_classes[slab_class(s)].block_bytes, FREER_UNKNOWN);
+        block = next;
+    }
+    if (back != 0)
+        came_back(h, s, back);
+}
+
+/* ---- the beginning ---- */
+
+void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks, unsigned mappings) {
+    struct meshed *m = meshed_of(s);
+    for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
+        store_relaxed(&m->map[i], live[i]);
+    store_relaxed(&m->blocks, blocks + 1); /* until meshed_closed: whoever frees meanwhile must not end the slab */
+    m->mappings = (uint16_t)mappings;
+    store_relaxed(&s->list, slab_terminator(s));
+    store_relaxed(&s->purged_pages, 0);
+    store_relaxed(&s->hit_blocks, 0);
+    store_relaxed(&s->place, 0);
+    store_release(&s->kind, KIND_MESHED);
+    store_seq(&s->owner, &heap_of_meshed); /* pairs with send in outbox.c */
+}
+
+void meshed_closed(struct heap *h, struct slab *s) { came_back(h, s, 1); }
+
+/* ---- the row ---- */
+
+/* Its pages are shared, so what they hold beside live blocks is not counted. */
+static void meshed_count(const struct slab *s, struct span_use *use) {
+    unsigned c = slab_class(s);
+    use->slots = 1;
+    use->is_in_pool = c >= TINY_CLASSES; /* it is another kind's by now */
+    if (use->is_in_pool)
+        return;
+    use->tiny_class = c;
+    use->out_bytes =
+        min_size(load_relaxed(&meshed_of(s)->blocks), size_classes[c].blocks) * size_classes[c].block_bytes;
+}
+
+const struct kind kind_meshed = {
+    .name = "a meshed slab",
+    .free = meshed_free,
+    .find = meshed_find,
+    .is_free = meshed_is_free,
+    .count = meshed_count,
+};

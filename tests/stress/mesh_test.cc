@@ -1,0 +1,310 @@
+/* Meshing (HAKMEM_MESH): slabs share pages. If it fails, a program that switched it on loses writes, or reads another block's
+ * bytes, or does not get the memory that it was promised. */
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <hakmem.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "../heap_stats.h"
+#include "../support.h"
+
+namespace {
+
+/* Blocks of one size, one in `share` of those that were made. Each begins with a number of its own and ends with it. */
+class Sparse {
+  public:
+    Sparse(size_t size, size_t made, size_t share, uint64_t seed = 1) : size_(size) {
+        Random random(seed);
+        std::vector<uint32_t *> all(made);
+        for (auto &block : all)
+            block = static_cast<uint32_t *>(hak_malloc(size));
+        for (auto *block : all)
+            if (random.below(share) == 0)
+                blocks_.push_back(block);
+            else
+                hak_free(block);
+        for (size_t i = 0; i < blocks_.size(); i++)
+            write(i, static_cast<uint32_t>(i));
+    }
+    ~Sparse() { free_from(0); }
+    void write(size_t i, uint32_t number) {
+        for (size_t word = 0; word < size_ / sizeof number; word++)
+            blocks_[i][word] = number + static_cast<uint32_t>(word);
+    }
+    bool has(size_t i, uint32_t number) const {
+        for (size_t word = 0; word < size_ / sizeof number; word++)
+            if (blocks_[i][word] != number + static_cast<uint32_t>(word))
+                return false;
+        return true;
+    }
+    bool all_have_theirs() const {
+        for (size_t i = 0; i < blocks_.size(); i++)
+            if (!has(i, static_cast<uint32_t>(i)))
+                return false;
+        return true;
+    }
+    void free_from(size_t first) {
+        for (size_t i = first; i < blocks_.size(); i++)
+            hak_free(blocks_[i]);
+        blocks_.resize(std::min(first, blocks_.size()));
+    }
+    void *take_last() {
+        void *block = blocks_.back();
+        blocks_.pop_back();
+        return block;
+    }
+    size_t count() const { return blocks_.size(); }
+    void *block(size_t i) const { return blocks_[i]; }
+
+  private:
+    size_t size_;
+    std::vector<uint32_t *> blocks_;
+};
+
+size_t pss_bytes() {
+    char text[4096];
+    int fd = open("/proc/self/smaps_rollup", O_RDONLY);
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "\nPss:");
+    return line != nullptr ? strtoul(line + 5, nullptr, 10) * 1024 : 0;
+}
+
+/* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */
+bool can_hold_writes() {
+    long fd = syscall(SYS_userfaultfd, O_CLOEXEC | 1);
+    if (fd >= 0)
+        close(static_cast<int>(fd));
+    return fd >= 0;
+}
+
+class Mesh : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (getpagesize() != 4096)
+            GTEST_SKIP() << "pages are not of 4 KiB";
+        ASSERT_EQ(hak_option_set("MESH", "1"), 0);
+        merged_ = counter("mesh_merged_pages");
+    }
+    void TearDown() override { hak_option_set("MESH", "0"); }
+    long merged() const { return counter("mesh_merged_pages") - merged_; }
+    /* After it no thread but this one has run. */
+    bool merges() const { return merged() > 0 || !can_hold_writes(); }
+
+  private:
+    long merged_ = 0;
+};
+
+class MeshSizes : public Mesh, public testing::WithParamInterface<size_t> {};
+INSTANTIATE_TEST_SUITE_P(All, MeshSizes, testing::Values(16, 48, 64, 200, 1000));
+
+TEST_P(MeshSizes, BlocksKeepWhatTheyHoldAndPagesGoBack) {
+    size_t size = GetParam();
+    {
+        Sparse blocks(size, 12 * kMiB / size, 30);
+        hak_option_set("MESH", "0");
+        hak_trim();
+        size_t before = pss_bytes();
+        hak_option_set("MESH", "1");
+        hak_trim();
+        ASSERT_TRUE(blocks.all_have_theirs());
+        ASSERT_TRUE(merges());
+        if (merged() > 0)
+            EXPECT_LT(pss_bytes() + static_cast<size_t>(merged()) * 4096 / 2, before) << "after all was read";
+        for (size_t i = 0; i < blocks.count(); i++)
+            blocks.write(i, static_cast<uint32_t>(i));
+        ASSERT_TRUE(blocks.all_have_theirs()) << "written, one after the other";
+        for (size_t i = 0; i < blocks.count(); i++)
+            EXPECT_EQ(hak_usable_size(blocks.block(i)), hak_good_size(size));
+        blocks.free_from(blocks.count() / 2);
+        hak_trim();
+        ASSERT_TRUE(blocks.all_have_theirs());
+    }
+    hak_trim();
+    EXPECT_EQ(heap_stats()["rss_bytes"]["empty_slots"].number, 0);
+    Sparse again(size, 12 * kMiB / size, 1); /* zeroed memory that is no more a file's */
+    EXPECT_TRUE(again.all_have_theirs());
+}
+
+TEST_F(Mesh, NothingIsMergedUnlessItIsAskedFor) {
+    hak_option_set("MESH", "0");
+    Sparse blocks(64, 100000, 50);
+    hak_trim();
+    EXPECT_EQ(merged(), 0);
+}
+
+TEST_F(Mesh, SlotsComeBackZeroed) {
+    {
+        Sparse blocks(64, 100000, 50);
+        hak_trim();
+        ASSERT_TRUE(merges());
+    }
+    hak_trim();
+    for (int i = 0; i < 200; i++) {
+        auto *bytes = static_cast<char *>(hak_calloc(1, 60000));
+        for (size_t at = 0; at < 60000; at++)
+            ASSERT_EQ(bytes[at], 0);
+    }
+}
+
+TEST_F(Mesh, ReallocCopiesAMeshedBlock) {
+    Sparse blocks(64, 100000, 50);
+    hak_trim();
+    ASSERT_TRUE(merges());
+    auto number = static_cast<uint32_t>(blocks.count() - 1);
+    auto *longer = static_cast<uint32_t *>(hak_realloc(blocks.take_last(), 1000));
+    for (uint32_t word = 0; word < 16; word++)
+        EXPECT_EQ(longer[word], number + word);
+    hak_free(longer);
+    EXPECT_TRUE(blocks.all_have_theirs());
+}
+
+/* Each of its writes is in the block when the thread reads it next, whatever page is behind the address. */
+void write_until(const std::atomic<bool> &stop, Sparse &blocks, std::atomic<unsigned> &lost) {
+    std::vector<uint32_t> number(blocks.count());
+    Random random(3);
+    while (!stop) {
+        size_t i = random.below(blocks.count());
+        lost += number[i] != 0 && !blocks.has(i, number[i]);
+        blocks.write(i, number[i] = static_cast<uint32_t>(random.next() | 1));
+    }
+}
+
+TEST_F(Mesh, NoWriteOfAnotherThreadIsLost) {
+    for (int round = 0; round < times(10); round++) {
+        Sparse first(64, 40000, 50, static_cast<uint64_t>(round)), second(48, 40000, 50, static_cast<uint64_t>(round));
+        std::atomic<bool> stop{false};
+        std::atomic<unsigned> lost{0};
+        std::thread one([&] { write_until(stop, first, lost); }), two([&] { write_until(stop, second, lost); });
+        Sparse more(64, 40000, 50, static_cast<uint64_t>(round) + 77);
+        hak_trim();
+        stop = true;
+        one.join(), two.join();
+        EXPECT_EQ(lost, 0u);
+        EXPECT_TRUE(more.all_have_theirs());
+    }
+    EXPECT_TRUE(merges());
+}
+
+/* Threads allocate and free what they have and what others had while passes run, and each block's number is right at its end. */
+TEST_F(Mesh, ThreadsFreeWhilePassesRun) {
+    std::vector<std::atomic<uint32_t *>> places(20000);
+    std::atomic<unsigned> wrong{0}, ended{0};
+    auto work = [&](uint64_t seed) {
+        Random random(seed);
+        for (int burst = 0; burst < times(100); burst++)
+            for (int i = 0; i < 20000; i++) {
+                size_t place = random.below(places.size());
+                uint32_t *block = nullptr;
+                if (random.below(burst % 8 == 0 ? 2 : 30) == 0) {
+                    size_t size = 16 + 16 * random.below(8);
+                    block = static_cast<uint32_t *>(hak_malloc(size));
+                    block[0] = static_cast<uint32_t>(place), block[3] = ~static_cast<uint32_t>(place);
+                }
+                block = places[place].exchange(block);
+                wrong += block != nullptr && (block[0] != place || block[3] != ~static_cast<uint32_t>(place));
+                hak_free(block);
+            }
+        ended++;
+    };
+    std::vector<std::thread> threads;
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        threads.emplace_back(work, seed);
+    while (ended < threads.size())
+        hak_trim();
+    for (auto &thread : threads)
+        thread.join();
+    for (auto &place : places)
+        hak_free(place.exchange(nullptr));
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_TRUE(merges());
+}
+
+TEST_F(Mesh, AChildKeepsWhatItHas) {
+    auto blocks = std::make_unique<Sparse>(64, 100000, 50);
+    hak_trim();
+    ASSERT_TRUE(merges());
+    int freed[2];
+    ASSERT_EQ(pipe(freed), 0);
+    fflush(nullptr);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        bool right = read(freed[0], &byte, 1) == 1 && blocks->all_have_theirs();
+        for (size_t i = 0; i < blocks->count(); i += 2)
+            blocks->write(i, 1);
+        for (size_t i = 0; i < blocks->count(); i++)
+            right &= blocks->has(i, i % 2 == 0 ? 1 : static_cast<uint32_t>(i));
+        Sparse own(64, 50000, 50);
+        hak_trim();
+        _exit(right && own.all_have_theirs() ? 0 : 1);
+    }
+    size_t half = blocks->count() / 2;
+    blocks->free_from(half);
+    EXPECT_EQ(write(freed[1], "", 1), 1);
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(blocks->all_have_theirs()) << "after the child wrote to its own";
+    close(freed[0]), close(freed[1]);
+}
+
+/* Neither a signal ends the program nor is anything lost. */
+TEST_F(Mesh, FilesMayBeForbidden) {
+    rlimit before{}, none{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    none.rlim_max = before.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &none);
+    Sparse blocks(64, 50000, 50);
+    hak_trim();
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(merged(), 0);
+    EXPECT_TRUE(blocks.all_have_theirs());
+    getrlimit(RLIMIT_NOFILE, &before);
+    none.rlim_cur = 3, none.rlim_max = before.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &none);
+    hak_trim();
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(merged(), 0);
+    EXPECT_TRUE(blocks.all_have_theirs());
+}
+
+TEST_F(Mesh, CountsWhatTheProgramHasSplit) {
+    Sparse blocks(64, 100000, 50);
+    long split = counter("mesh_split_pages");
+    hak_trim();
+    ASSERT_TRUE(merges());
+    if (merged() == 0)
+        GTEST_SKIP();
+    for (size_t i = 0; i < blocks.count(); i++)
+        blocks.write(i, 7);
+    blocks.free_from(0);
+    EXPECT_GT(counter("mesh_split_pages") - split, merged() / 2);
+}
+
+using MeshDeathTest = Mesh;
+
+TEST_F(MeshDeathTest, BadFreesAreReported) {
+    Sparse blocks(64, 100000, 50);
+    hak_trim();
+    if (merged() == 0)
+        GTEST_SKIP();
+    char *block = hidden(static_cast<char *>(blocks.take_last()));
+    EXPECT_DEATH(hak_free(block + 16), "hakmem: invalid free of 0x.* \\(inside a 64-byte block\\)");
+    hak_free(block);
+    EXPECT_DEATH(hak_free(block), "hakmem: double free of 0x.* \\(64-byte block");
+    EXPECT_DEATH(hak_usable_size(block), "hakmem: invalid pointer 0x.* in hak_usable_size");
+}
+
+} // namespace
