@@ -15,7 +15,7 @@ extern char PyThreadState_GetFrame[] HAK_WEAK;  /* since 3.9 */
 extern char PyCode_Type[] HAK_WEAK;
 
 /* Where what is found, in bytes from the beginning. */
-struct layout {
+struct python_layout {
     uint8_t minor;
     uint8_t thread_id, frame;        /* of a thread's state */
     uint8_t by_way;                  /* 0: `frame` is the innermost frame; else 1 + where that is in what it leads to */
@@ -27,7 +27,7 @@ struct layout {
     uint8_t unit;
     uint8_t narrow, wide; /* of a string: its characters, if they are ASCII, and else */
 };
-static const struct layout layouts[] = {
+static const struct python_layout layouts[] = {
     {.minor = 9,
      .thread_id = 176,
      .frame = 24,
@@ -103,10 +103,10 @@ enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame of no code, where C call
 enum { OBJECT_TYPE = 8, OBJECT_LENGTH = 16, STRING_STATE = 32, BYTES_DATA = 32 };
 enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* as far as they are read */
 enum { STRING_ASCII = 0x40, STRING_COMPACT = 0x20, STRING_KIND_SHIFT = 2, STRING_KIND = 7 };
-enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, PROBES = 32, PAGE_SHIFT = 12 };
+enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, CODE_PROBES = 32, READ_SHIFT = 12 };
 
 /* NULL: there is no interpreter, or one that we do not know. */
-static const struct layout *layout_here(void) {
+static const struct python_layout *layout_here(void) {
     unsigned minor = &Py_Version != NULL              ? (Py_Version >> 16) & 255
                      : PyIter_Send != NULL            ? 10
                      : PyThreadState_GetFrame != NULL ? 9
@@ -123,8 +123,8 @@ static const struct layout *layout_here(void) {
 
 /* Asks the kernel unless the place is on the page that was asked for last (0: none was). */
 static bool reach(uintptr_t *page, uintptr_t at, size_t bytes) {
-    uintptr_t last = (at + bytes - 1) >> PAGE_SHIFT;
-    if (*page != 0 && at >> PAGE_SHIFT == *page && last == *page)
+    uintptr_t last = (at + bytes - 1) >> READ_SHIFT;
+    if (*page != 0 && at >> READ_SHIFT == *page && last == *page)
         return true;
     if (at % sizeof at != 0 || !os_readable_now(at, bytes))
         return false;
@@ -146,7 +146,7 @@ struct string {
 };
 
 /* Empty if the string is none that we know. */
-static struct string string_at(const struct layout *l, uintptr_t object, size_t most) {
+static struct string string_at(const struct python_layout *l, uintptr_t object, size_t most) {
     uintptr_t page = 0;
     struct string none = {0}, s;
     if (!reach(&page, object, STRING_BYTES))
@@ -186,7 +186,7 @@ static size_t string_copy(char *to, struct string s) {
 }
 
 /* Copies what the command needs. Nothing, if there is no room left. */
-static void learn(struct python_code *known, const struct layout *l, uintptr_t code) {
+static void learn(struct python_code *known, const struct python_layout *l, uintptr_t code) {
     uintptr_t page = 0, bytes = word_at(code + l->lines);
     struct string name = string_at(l, word_at(code + l->name), NAME_MAX_LENGTH);
     struct string file = string_at(l, word_at(code + l->file), FILE_MAX_LENGTH);
@@ -212,11 +212,11 @@ static void learn(struct python_code *known, const struct layout *l, uintptr_t c
 }
 
 /* The number of a code; PYTHON_CODES: no room. Another code at the same address has other objects, so another hash. */
-static uint32_t number_of(const struct layout *l, uintptr_t code) {
+static uint32_t number_of(const struct python_layout *l, uintptr_t code) {
     uint64_t hash = mix_bits(code ^ number_at(code + l->first_line));
     hash = mix_bits(hash + word_at(code + l->name));
     hash = mix_bits(hash + word_at(code + l->lines)) | 1;
-    for (unsigned i = 0; i < PROBES; i++) {
+    for (unsigned i = 0; i < CODE_PROBES; i++) {
         uint32_t number = (uint32_t)((hash >> 1) + i) % PYTHON_CODES;
         struct python_code *place = &load_relaxed(&hak_python.codes)[number];
         uint64_t found = load_relaxed(&place->hash);
@@ -233,18 +233,18 @@ static uint32_t number_of(const struct layout *l, uintptr_t code) {
 /* ---- frames ---- */
 
 /* Which instruction of its code a frame has reached. */
-static uint32_t reached(const struct layout *l, uintptr_t frame, uintptr_t code) {
+static uint32_t reached(const struct python_layout *l, uintptr_t frame, uintptr_t code) {
     intptr_t bytes = l->instructions != 0 ? (intptr_t)(word_at(frame + l->reached) - (code + l->instructions))
                                           : (intptr_t)(int32_t)number_at(frame + l->reached) * l->unit;
     return bytes >= 0 && bytes / INSTRUCTION_BYTES <= INT32_MAX ? (uint32_t)(bytes / INSTRUCTION_BYTES) : 0;
 }
 
-static bool is_entry(const struct layout *l, uintptr_t frame) {
+static bool is_entry(const struct python_layout *l, uintptr_t frame) {
     return l->instructions == 0 || (l->is_entry != 0 && byte_at(frame + l->is_entry));
 }
 
 /* The innermost frame of this thread; 0: it is none of the interpreter's. */
-static uintptr_t innermost(const struct layout *l) {
+static uintptr_t innermost(const struct python_layout *l) {
     uintptr_t page = 0, state = (uintptr_t)PyGILState_GetThisThreadState();
     if (state == 0 || !reach(&page, state, l->thread_id + sizeof state) ||
         word_at(state + l->thread_id) != (uintptr_t)pthread_self())
@@ -256,7 +256,7 @@ static uintptr_t innermost(const struct layout *l) {
 }
 
 unsigned python_capture(uintptr_t *words, unsigned max) {
-    const struct layout *l = PyGILState_GetThisThreadState != NULL ? layout_here() : NULL;
+    const struct python_layout *l = PyGILState_GetThisThreadState != NULL ? layout_here() : NULL;
     if (l == NULL)
         return 0;
     uintptr_t frame_page = 0, code_page = 0, frame = innermost(l);
