@@ -14,105 +14,49 @@ extern char PyIter_Send[] HAK_WEAK;             /* since 3.10 */
 extern char PyThreadState_GetFrame[] HAK_WEAK;  /* since 3.9 */
 extern char PyCode_Type[] HAK_WEAK;
 
-/* Where what is found, in bytes from the beginning. */
+/* Offsets in bytes. */
 struct python_layout {
     uint8_t minor;
-    uint8_t thread_id, frame;        /* of a thread's state */
-    uint8_t by_way;                  /* 0: `frame` is the innermost frame; else 1 + where that is in what it leads to */
-    uint8_t code, previous, reached; /* of a frame */
-    uint8_t is_entry;                /* of a frame, a flag; 0: has none */
-    uint8_t owner;                   /* of a frame, a byte; 0: has none */
+    uint8_t thread_id, frame; /* of a thread's state */
+    uint8_t by_way;           /* 0: `frame` is the innermost frame; else it leads to what has that at by_way - 1 */
+    uint8_t code, previous, reached;       /* of a frame */
+    uint8_t is_entry, owner;               /* of a frame, bytes; 0: it has none */
     uint8_t name, file, lines, first_line; /* of a code */
-    uint8_t instructions; /* of a code: `reached` points into them; 0: it is a number of `unit` bytes */
+    uint8_t instructions; /* of a code: `reached` points into them; 0: `reached` is a number of `unit` bytes */
     uint8_t unit;
     uint8_t narrow, wide; /* of a string: its characters, if they are ASCII, and else */
 };
+// clang-format off
 static const struct python_layout layouts[] = {
-    {.minor = 9,
-     .thread_id = 176,
-     .frame = 24,
-     .code = 32,
-     .previous = 24,
-     .reached = 104,
-     .name = 112,
-     .file = 104,
-     .lines = 120,
-     .first_line = 40,
-     .unit = 1,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 10,
-     .thread_id = 176,
-     .frame = 24,
-     .code = 32,
-     .previous = 24,
-     .reached = 96,
-     .name = 112,
-     .file = 104,
-     .lines = 120,
-     .first_line = 40,
-     .unit = 2,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 11,
-     .thread_id = 152,
-     .frame = 56,
-     .by_way = 1 + 8,
-     .code = 32,
-     .previous = 48,
-     .reached = 56,
-     .is_entry = 68,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 72,
-     .instructions = 184,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 12,
-     .thread_id = 136,
-     .frame = 56,
-     .by_way = 1 + 0,
-     .code = 0,
-     .previous = 8,
-     .reached = 56,
-     .owner = 70,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 68,
-     .instructions = 192,
-     .narrow = 40,
-     .wide = 56},
-    {.minor = 13,
-     .thread_id = 152,
-     .frame = 72,
-     .code = 0,
-     .previous = 8,
-     .reached = 56,
-     .owner = 70,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 68,
-     .instructions = 200,
-     .narrow = 40,
-     .wide = 56},
+    /*    thread      by               reached        name      lines      instructions
+     *  minor  frame  way   code prev.      entry owner    file       first     unit narrow wide */
+    { 9, 176,  24,    0,     32,  24, 104,    0,    0, 112, 104, 120,  40,   0,   1,  48,  72},
+    {10, 176,  24,    0,     32,  24,  96,    0,    0, 112, 104, 120,  40,   0,   2,  48,  72},
+    {11, 152,  56, 1 + 8,    32,  48,  56,   68,    0, 128, 112, 136,  72, 184,   0,  48,  72},
+    {12, 136,  56, 1 + 0,     0,   8,  56,    0,   70, 128, 112, 136,  68, 192,   0,  40,  56},
+    {13, 152,  72,    0,      0,   8,  56,    0,   70, 128, 112, 136,  68, 200,   0,  40,  56},
 };
+// clang-format on
 enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame of no code, where C called */
 enum { OBJECT_TYPE = 8, OBJECT_LENGTH = 16, STRING_STATE = 32, BYTES_DATA = 32 };
 enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* as far as they are read */
 enum { STRING_ASCII = 0x40, STRING_COMPACT = 0x20, STRING_KIND_SHIFT = 2, STRING_KIND = 7 };
 enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, CODE_PROBES = 32, READ_SHIFT = 12 };
 
-/* NULL: there is no interpreter, or one that we do not know. */
+/* Of the interpreter's version, 3.x; 0: there is none, or another one. */
+static unsigned minor_version(void) {
+    if (PyGILState_GetThisThreadState == NULL)
+        return 0;
+    if (&Py_Version != NULL)
+        return Py_Version >> 24 == 3 ? Py_Version >> 16 & 255 : 0;
+    if (PyIter_Send != NULL)
+        return 10;
+    return PyThreadState_GetFrame != NULL ? 9 : 0;
+}
+
+/* NULL: there is no interpreter, or none that we know. */
 static const struct python_layout *layout_here(void) {
-    unsigned minor = &Py_Version != NULL              ? (Py_Version >> 16) & 255
-                     : PyIter_Send != NULL            ? 10
-                     : PyThreadState_GetFrame != NULL ? 9
-                                                      : 0;
-    if (&Py_Version != NULL && Py_Version >> 24 != 3)
-        return NULL;
+    unsigned minor = minor_version();
     for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].minor == minor)
             return &layouts[i];
@@ -256,7 +200,7 @@ static uintptr_t innermost(const struct python_layout *l) {
 }
 
 unsigned python_capture(uintptr_t *words, unsigned max) {
-    const struct python_layout *l = PyGILState_GetThisThreadState != NULL ? layout_here() : NULL;
+    const struct python_layout *l = layout_here();
     if (l == NULL)
         return 0;
     uintptr_t frame_page = 0, code_page = 0, frame = innermost(l);
