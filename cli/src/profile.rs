@@ -16,7 +16,11 @@ mod command;
 mod flame;
 mod jit;
 mod leak;
+<<<<<<< HEAD
 mod lost;
+=======
+mod missing;
+>>>>>>> frames
 pub mod page;
 pub mod pprof;
 mod python;
@@ -219,6 +223,8 @@ pub struct Profile {
     pub moment: String,
     /// What the reader should know: samples that were lost, files that could not be read.
     pub notes: Vec<String>,
+    /// How to get what is lacking on this machine now; no file has that.
+    pub advice: Vec<String>,
     pub modules: Vec<Module>,
     pub places: Vec<Place>,
     pub stacks: Vec<Stack>,
@@ -265,6 +271,11 @@ impl Profile {
             frames.extend(place.frames.iter().map(|frame| (frame.clone(), place.module)));
         }
         frames
+    }
+
+    /// What the reader should know, a sentence without its end each.
+    pub fn remarks(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(&self.advice)
     }
 
     /// "python3 (process 12)"

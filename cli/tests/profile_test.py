@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 from report_browser import Browser
@@ -324,6 +325,19 @@ class Profiles(unittest.TestCase):
         # Names may come later, from a debug file on another day; or at once.
         self.assertIn(f"Cache::leak at planted.cc:{line_of('LEAK')}",
                       self.run_tool("flame", path, "--debug-directory", debug))
+        # Or from a server, by debuginfod's tool.
+        self.assertRegex(self.run_tool("flame", path, "--debug-directory", none),
+                         r"\nNote: stripped has no debug information: install debuginfod and set DEBUGINFOD_URLS=")
+        tool = none / "debuginfod-find"
+        tool.write_text(f'#!/bin/sh\ntest "$*" = "debuginfo {identity}" && echo "{apart}"\n')
+        tool.chmod(0o755)
+        servers = {"PATH": f"{none}:{os.environ['PATH']}", "DEBUGINFOD_URLS": "http://localhost:1"}
+        with unittest.mock.patch.dict(os.environ, servers):
+            text = self.run_tool("flame", path, "--debug-directory", none)
+            self.assertIn(f"Cache::leak at planted.cc:{line_of('LEAK')}", text)
+            tool.write_text("#!/bin/sh\nexit 1\n")
+            text = self.run_tool("flame", path, "--debug-directory", none)
+            self.assertIn("debuginfod-find gets none from DEBUGINFOD_URLS", text)
         _, frame = functions(debug, stripped)
         self.assertEqual((frame[0], frame[2]), ("Cache::leak(unsigned long, int)", line_of("LEAK")))
         # A debug file that does not belong to it is not taken.
@@ -378,7 +392,7 @@ for line in sys.stdin:
         table = "create table t(x); select 'ready';\n"
         rows = """with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)
             insert into t select randomblob(500) from n; select 'done';\n"""
-        programs = {"python3": (["/usr/bin/python3", "-c", work], "", "\n", "Py"),
+        programs = {"python3": (["/usr/bin/python3", "-c", work], "", "\n", "<module>"),
                     "sqlite3": (["sqlite3", ":memory:"], table, rows, "sqlite3")}
         for name, (command, greeting, request, part) in programs.items():
             if not shutil.which(command[0]):
@@ -566,11 +580,12 @@ for line in sys.stdin:
             environment = {**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": str(INTERVAL), "HAKMEM_PROFILE_RATE": "0", "LC_ALL": "C.UTF-8",
                            "HAKMEM_PROFILE_FILE": str(self.place / name), **options}
             return subprocess.Popen([python, script, "2000"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        running = [start(python, f"python-{at}.txt") for at, python in enumerate(pythons)]
-        running.append(start(pythons[0], "python-off.txt", HAKMEM_PROFILE_PYTHON="0"))
+        running = [start(python, f"python-{at}-%p.txt") for at, python in enumerate(pythons)]
+        running.append(start(pythons[0], "python-off-%p.txt", HAKMEM_PROFILE_PYTHON="0"))
         self.assertEqual([process.wait(60) for process in running], [0] * len(running))
-        for at, python in enumerate(pythons):
-            found = json.loads(self.run_tool("flame", self.place / f"python-{at}.txt", "--json", "--metric", "alloc_space"))
+        for at, (python, process) in enumerate(zip(pythons, running)):
+            written = self.place / f"python-{at}-{process.pid}.txt"
+            found = json.loads(self.run_tool("flame", written, "--json", "--metric", "alloc_space"))
             sites = {site["line"]: site for site in found["sites"] if site["file"] == script}
             for mark, function, allocated, block in [("LEAK", "request", 2000 * 3000, 3000), ("PARTS", "größe", 40 * 4000, 4000),
                                                      ("CALLED BACK", "weigh", 500 * 2250, 2250)]:
@@ -581,10 +596,11 @@ for line in sys.stdin:
             callers = [frame["function"] for frame in sites[lines["CALLED BACK"]]["callers"]]
             self.assertEqual([name for name in callers if name in ("serve", "<module>")], ["serve", "<module>"], python)
             folded = self.place / "python.folded"
-            self.run_tool("flame", self.place / f"python-{at}.txt", "-o", folded, "--metric", "alloc_space")
+            self.run_tool("flame", written, "-o", folded, "--metric", "alloc_space")
             self.assertRegex(folded.read_text(), r"(?m);<module>;serve;(Service\.)?request;[^;]", "what C does is below")
             self.assertNotIn(";_PyEval_EvalFrameDefault;", folded.read_text())
-        self.assertNotIn("leaking.py", self.run_tool("flame", self.place / "python-off.txt", "--metric", "alloc_space"))
+        written = self.place / f"python-off-{running[-1].pid}.txt"
+        self.assertNotIn("leaking.py", self.run_tool("flame", written, "--metric", "alloc_space"))
 
     def test_a_leak_of_python_is_named_while_it_runs(self):
         """Else whoever runs a service in Python must restart it with another tool."""

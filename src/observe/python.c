@@ -14,105 +14,49 @@ extern char PyIter_Send[] HAK_WEAK;             /* since 3.10 */
 extern char PyThreadState_GetFrame[] HAK_WEAK;  /* since 3.9 */
 extern char PyCode_Type[] HAK_WEAK;
 
-/* Where what is found, in bytes from the beginning. */
-struct layout {
+/* Offsets in bytes. */
+struct python_layout {
     uint8_t minor;
-    uint8_t thread_id, frame;        /* of a thread's state */
-    uint8_t by_way;                  /* 0: `frame` is the innermost frame; else 1 + where that is in what it leads to */
-    uint8_t code, previous, reached; /* of a frame */
-    uint8_t is_entry;                /* of a frame, a flag; 0: has none */
-    uint8_t owner;                   /* of a frame, a byte; 0: has none */
+    uint8_t thread_id, frame; /* of a thread's state */
+    uint8_t by_way;           /* 0: `frame` is the innermost frame; else it leads to what has that at by_way - 1 */
+    uint8_t code, previous, reached;       /* of a frame */
+    uint8_t is_entry, owner;               /* of a frame, bytes; 0: it has none */
     uint8_t name, file, lines, first_line; /* of a code */
-    uint8_t instructions; /* of a code: `reached` points into them; 0: it is a number of `unit` bytes */
+    uint8_t instructions; /* of a code: `reached` points into them; 0: `reached` is a number of `unit` bytes */
     uint8_t unit;
     uint8_t narrow, wide; /* of a string: its characters, if they are ASCII, and else */
 };
-static const struct layout layouts[] = {
-    {.minor = 9,
-     .thread_id = 176,
-     .frame = 24,
-     .code = 32,
-     .previous = 24,
-     .reached = 104,
-     .name = 112,
-     .file = 104,
-     .lines = 120,
-     .first_line = 40,
-     .unit = 1,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 10,
-     .thread_id = 176,
-     .frame = 24,
-     .code = 32,
-     .previous = 24,
-     .reached = 96,
-     .name = 112,
-     .file = 104,
-     .lines = 120,
-     .first_line = 40,
-     .unit = 2,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 11,
-     .thread_id = 152,
-     .frame = 56,
-     .by_way = 1 + 8,
-     .code = 32,
-     .previous = 48,
-     .reached = 56,
-     .is_entry = 68,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 72,
-     .instructions = 184,
-     .narrow = 48,
-     .wide = 72},
-    {.minor = 12,
-     .thread_id = 136,
-     .frame = 56,
-     .by_way = 1 + 0,
-     .code = 0,
-     .previous = 8,
-     .reached = 56,
-     .owner = 70,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 68,
-     .instructions = 192,
-     .narrow = 40,
-     .wide = 56},
-    {.minor = 13,
-     .thread_id = 152,
-     .frame = 72,
-     .code = 0,
-     .previous = 8,
-     .reached = 56,
-     .owner = 70,
-     .name = 128,
-     .file = 112,
-     .lines = 136,
-     .first_line = 68,
-     .instructions = 200,
-     .narrow = 40,
-     .wide = 56},
+// clang-format off
+static const struct python_layout layouts[] = {
+    /*    thread      by               reached        name      lines      instructions
+     *  minor  frame  way   code prev.      entry owner    file       first     unit narrow wide */
+    { 9, 176,  24,    0,     32,  24, 104,    0,    0, 112, 104, 120,  40,   0,   1,  48,  72},
+    {10, 176,  24,    0,     32,  24,  96,    0,    0, 112, 104, 120,  40,   0,   2,  48,  72},
+    {11, 152,  56, 1 + 8,    32,  48,  56,   68,    0, 128, 112, 136,  72, 184,   0,  48,  72},
+    {12, 136,  56, 1 + 0,     0,   8,  56,    0,   70, 128, 112, 136,  68, 192,   0,  40,  56},
+    {13, 152,  72,    0,      0,   8,  56,    0,   70, 128, 112, 136,  68, 200,   0,  40,  56},
 };
+// clang-format on
 enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame of no code, where C called */
 enum { OBJECT_TYPE = 8, OBJECT_LENGTH = 16, STRING_STATE = 32, BYTES_DATA = 32 };
 enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* as far as they are read */
 enum { STRING_ASCII = 0x40, STRING_COMPACT = 0x20, STRING_KIND_SHIFT = 2, STRING_KIND = 7 };
-enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, PROBES = 32, PAGE_SHIFT = 12 };
+enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, CODE_PROBES = 32, READ_SHIFT = 12 };
 
-/* NULL: there is no interpreter, or one that we do not know. */
-static const struct layout *layout_here(void) {
-    unsigned minor = &Py_Version != NULL              ? (Py_Version >> 16) & 255
-                     : PyIter_Send != NULL            ? 10
-                     : PyThreadState_GetFrame != NULL ? 9
-                                                      : 0;
-    if (&Py_Version != NULL && Py_Version >> 24 != 3)
-        return NULL;
+/* Of the interpreter's version, 3.x; 0: there is none, or another one. */
+static unsigned minor_version(void) {
+    if (PyGILState_GetThisThreadState == NULL)
+        return 0;
+    if (&Py_Version != NULL)
+        return Py_Version >> 24 == 3 ? Py_Version >> 16 & 255 : 0;
+    if (PyIter_Send != NULL)
+        return 10;
+    return PyThreadState_GetFrame != NULL ? 9 : 0;
+}
+
+/* NULL: there is no interpreter, or none that we know. */
+static const struct python_layout *layout_here(void) {
+    unsigned minor = minor_version();
     for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].minor == minor)
             return &layouts[i];
@@ -123,8 +67,8 @@ static const struct layout *layout_here(void) {
 
 /* Asks the kernel unless the place is on the page that was asked for last (0: none was). */
 static bool reach(uintptr_t *page, uintptr_t at, size_t bytes) {
-    uintptr_t last = (at + bytes - 1) >> PAGE_SHIFT;
-    if (*page != 0 && at >> PAGE_SHIFT == *page && last == *page)
+    uintptr_t last = (at + bytes - 1) >> READ_SHIFT;
+    if (*page != 0 && at >> READ_SHIFT == *page && last == *page)
         return true;
     if (at % sizeof at != 0 || !os_readable_now(at, bytes))
         return false;
@@ -146,7 +90,7 @@ struct string {
 };
 
 /* Empty if the string is none that we know. */
-static struct string string_at(const struct layout *l, uintptr_t object, size_t most) {
+static struct string string_at(const struct python_layout *l, uintptr_t object, size_t most) {
     uintptr_t page = 0;
     struct string none = {0}, s;
     if (!reach(&page, object, STRING_BYTES))
@@ -186,7 +130,7 @@ static size_t string_copy(char *to, struct string s) {
 }
 
 /* Copies what the command needs. Nothing, if there is no room left. */
-static void learn(struct python_code *known, const struct layout *l, uintptr_t code) {
+static void learn(struct python_code *known, const struct python_layout *l, uintptr_t code) {
     uintptr_t page = 0, bytes = word_at(code + l->lines);
     struct string name = string_at(l, word_at(code + l->name), NAME_MAX_LENGTH);
     struct string file = string_at(l, word_at(code + l->file), FILE_MAX_LENGTH);
@@ -212,11 +156,11 @@ static void learn(struct python_code *known, const struct layout *l, uintptr_t c
 }
 
 /* The number of a code; PYTHON_CODES: no room. Another code at the same address has other objects, so another hash. */
-static uint32_t number_of(const struct layout *l, uintptr_t code) {
+static uint32_t number_of(const struct python_layout *l, uintptr_t code) {
     uint64_t hash = mix_bits(code ^ number_at(code + l->first_line));
     hash = mix_bits(hash + word_at(code + l->name));
     hash = mix_bits(hash + word_at(code + l->lines)) | 1;
-    for (unsigned i = 0; i < PROBES; i++) {
+    for (unsigned i = 0; i < CODE_PROBES; i++) {
         uint32_t number = (uint32_t)((hash >> 1) + i) % PYTHON_CODES;
         struct python_code *place = &load_relaxed(&hak_python.codes)[number];
         uint64_t found = load_relaxed(&place->hash);
@@ -233,18 +177,18 @@ static uint32_t number_of(const struct layout *l, uintptr_t code) {
 /* ---- frames ---- */
 
 /* Which instruction of its code a frame has reached. */
-static uint32_t reached(const struct layout *l, uintptr_t frame, uintptr_t code) {
+static uint32_t reached(const struct python_layout *l, uintptr_t frame, uintptr_t code) {
     intptr_t bytes = l->instructions != 0 ? (intptr_t)(word_at(frame + l->reached) - (code + l->instructions))
                                           : (intptr_t)(int32_t)number_at(frame + l->reached) * l->unit;
     return bytes >= 0 && bytes / INSTRUCTION_BYTES <= INT32_MAX ? (uint32_t)(bytes / INSTRUCTION_BYTES) : 0;
 }
 
-static bool is_entry(const struct layout *l, uintptr_t frame) {
+static bool is_entry(const struct python_layout *l, uintptr_t frame) {
     return l->instructions == 0 || (l->is_entry != 0 && byte_at(frame + l->is_entry));
 }
 
 /* The innermost frame of this thread; 0: it is none of the interpreter's. */
-static uintptr_t innermost(const struct layout *l) {
+static uintptr_t innermost(const struct python_layout *l) {
     uintptr_t page = 0, state = (uintptr_t)PyGILState_GetThisThreadState();
     if (state == 0 || !reach(&page, state, l->thread_id + sizeof state) ||
         word_at(state + l->thread_id) != (uintptr_t)pthread_self())
@@ -256,7 +200,7 @@ static uintptr_t innermost(const struct layout *l) {
 }
 
 unsigned python_capture(uintptr_t *words, unsigned max) {
-    const struct layout *l = PyGILState_GetThisThreadState != NULL ? layout_here() : NULL;
+    const struct python_layout *l = layout_here();
     if (l == NULL)
         return 0;
     uintptr_t frame_page = 0, code_page = 0, frame = innermost(l);

@@ -14,7 +14,7 @@
 
 #include "observe/cfi.h"
 
-enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12, FRAME_BYTES_MAX = 1 << 20 };
+enum { CACHE_ENTRIES = 1024, PAGE_SHIFT = 12, POINTER_FAR_BYTES = 1 << 20 };
 
 struct frame {
     uintptr_t code; /* where it continues */
@@ -151,7 +151,7 @@ HAK_STRAY static bool follows_call(uintptr_t code) {
  * stack pointer lies an address that follows a call. */
 HAK_NOINLINE static bool step_by_pointer(struct frame *f) {
     uintptr_t at = f->registers[REGISTER_FRAME], pointer, code;
-    if (at - f->registers[REGISTER_STACK] > FRAME_BYTES_MAX || !cfi_load(at, &pointer) ||
+    if (at - f->registers[REGISTER_STACK] > POINTER_FAR_BYTES || !cfi_load(at, &pointer) ||
         !cfi_load(at + sizeof pointer, &code) || !follows_call(code_address(code)))
         return false;
     f->registers[REGISTER_FRAME] = pointer;

@@ -317,7 +317,7 @@ fn judge(remote: Remote, watched: &Watched, options: &LeakOptions, interval: u64
         interval,
         live_before: watched.live[0],
         live_after: watched.live[1],
-        notes: profile.notes,
+        notes: profile.remarks().cloned().collect(),
         sites,
         doubtful_sites,
     }

@@ -233,7 +233,7 @@ fn lifetimes(profile: &Profile) -> Markup {
 
 pub fn profile(profile: &Profile, metric: Metric) -> String {
     let mut lead = vec![remark(profile) + "."];
-    lead.extend(profile.notes.iter().map(|note| format!("{note}.")));
+    lead.extend(profile.remarks().map(|note| format!("{note}.")));
     let body = html! { (flame(profile, metric)) (sites_table(profile, metric)) (lifetimes(profile)) };
     page(&headline(profile, metric), &format!("Heap profile · {}", date(profile.time_ns)), &lead, body)
 }

@@ -7,8 +7,13 @@
 // SPDX-License-Identifier: MIT
 
 use super::python::{self, Code, Codes};
-use super::{jit, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+<<<<<<< HEAD
+use super::{jit, missing, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
 use crate::heap::remote::{areas, Area, Remote};
+=======
+use super::{jit, missing, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+use crate::heap::remote::{areas, Area};
+>>>>>>> frames
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
@@ -214,6 +219,7 @@ pub fn stacks_of(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> P
     let mut profile = named(profile, remote, directories, code_files);
     python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
+    missing::advise(&mut profile);
     profile
 }
 
@@ -316,6 +322,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
         symbols::name(&mut profile, &is_there, directories);
+        missing::advise(&mut profile);
         return Ok(profile);
     }
     let text = String::from_utf8_lossy(&bytes);
@@ -331,6 +338,7 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     sites::cut_allocator(&mut profile);
     sites::join_equal(&mut profile);
     drop_unused(&mut profile);
+    missing::advise(&mut profile);
     let changed = profile.modules.iter().filter(|module| changed_since(module, written));
     let notes: Vec<_> =
         changed.map(|one| format!("{} has changed since, so its names are not known", one.path)).collect();

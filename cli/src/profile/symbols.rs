@@ -2,7 +2,7 @@
 //!
 //! 1. A module's file is taken if its build id is the one that was mapped.
 //! 2. Its debug file: DIRECTORY/.build-id/xx/yyy.debug, or the one named by .gnu_debuglink beside it, in .debug, or below
-//!    DIRECTORY; itself, if it was not stripped.
+//!    DIRECTORY; itself, if it was not stripped; or what `debuginfod-find` fetches, if DEBUGINFOD_URLS names servers.
 //! 3. DWARF gives functions, inlined ones too, with file and line; else the symbol that covers the address gives the function.
 //!    An address that no symbol covers stays without a name, rather than get that of a neighbour.
 // SPDX-License-Identifier: MIT
@@ -13,7 +13,10 @@ use hakmem_base::files;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+/// Where servers with debug files are, as all tools know it.
+pub const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
 /// The largest file with symbols that is read.
 const FILE_MAX: u64 = 2 << 30;
 
@@ -100,6 +103,21 @@ fn debug_file(file: &object::File, path: &Path, directories: &[PathBuf]) -> Opti
     };
     let mut found = places.filter_map(|place| read(place.join(&name)));
     found.find(|(bytes, _)| fits_sum(bytes)).map(|(bytes, path)| (path, bytes))
+}
+
+pub fn debuginfod_is_on() -> bool {
+    std::env::var_os(DEBUGINFOD).is_some_and(|servers| !servers.is_empty())
+}
+
+/// The debug file that the servers have, which debuginfod's own tool fetches once and keeps.
+fn fetched(file: &object::File) -> Option<(PathBuf, Vec<u8>)> {
+    let id = Some(build_id(file)).filter(|id| !id.is_empty() && debuginfod_is_on())?;
+    let mut find = Command::new("debuginfod-find");
+    let found = find.args(["debuginfo", &id]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let path = text_path(found.stdout.trim_ascii());
+    let bytes = files::read_regular(&path, FILE_MAX).ok()?;
+    let fits = object::File::parse(&*bytes).is_ok_and(|debug| build_id(&debug) == id);
+    fits.then_some((path, bytes))
 }
 
 /// What several debug files have in common is in a further one (dwz).
@@ -191,7 +209,7 @@ impl Names {
         if has_dwarf(&file) {
             let shared = shared_part(&file, mapped, directories);
             dwarf = Loader::new_with_sup(path, shared).ok();
-        } else if let Some((path, bytes)) = debug_file(&file, mapped, directories) {
+        } else if let Some((path, bytes)) = debug_file(&file, mapped, directories).or_else(|| fetched(&file)) {
             let debug = object::File::parse(&*bytes).ok()?;
             symbols(&debug, &[SymbolKind::Text], &mut all);
             dwarf = Loader::new_with_sup(&path, shared_part(&debug, &path, directories)).ok();

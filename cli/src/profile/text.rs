@@ -160,7 +160,7 @@ pub fn callers(callers: &[Frame]) -> String {
 }
 
 fn notes(profile: &Profile) -> String {
-    profile.notes.iter().map(|note| format!("Note: {}.\n", shown::line(note))).collect()
+    profile.remarks().map(|note| format!("Note: {}.\n", shown::line(note))).collect()
 }
 
 pub fn text(profile: &Profile, metric: Metric, top: usize, style: Style) -> String {
