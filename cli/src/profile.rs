@@ -16,11 +16,8 @@ mod command;
 mod flame;
 mod jit;
 mod leak;
-<<<<<<< HEAD
 mod lost;
-=======
 mod missing;
->>>>>>> frames
 pub mod page;
 pub mod pprof;
 mod python;

@@ -7,13 +7,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::python::{self, Code, Codes};
-<<<<<<< HEAD
 use super::{jit, missing, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
 use crate::heap::remote::{areas, Area, Remote};
-=======
-use super::{jit, missing, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
-use crate::heap::remote::{areas, Area};
->>>>>>> frames
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
