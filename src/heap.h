@@ -85,12 +85,10 @@ struct heap {
     uint32_t releases;        /* slabs given back: some are verified */
     uint32_t undrained_frees; /* remote frees since the outbox was drained */
     uint32_t bulk_frees;      /* the same since the last refill of a list */
-    uint8_t slabs_of_class[TINY_CLASSES];        /* started so far, up to 255: how hot the class is */
-    uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
-    uint8_t checks_left[TINY_CLASSES];           /* of these */
-    uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
+    uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
     struct outbox_entry outbox[OUTBOX_ENTRIES];
     _Atomic uint32_t outbox_blocks; /* in all entries */
+    struct slab_lists lent;         /* on loan to the heap; see slab.h */
     /* mid and large, and who is at the caches */
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
@@ -109,9 +107,11 @@ struct heap {
     _Atomic(struct site_count *) sites;
     struct heap *next; /* every heap there ever was, newest first; constant */
     struct sampler sample;
-    struct ledger_row ledger[TUNED_CLASSES]; /* lies in the page of `sample.tiny`, which tiny classes touch anyway */
-    struct slab_lists lent;                  /* on loan to the heap; see slab.h */
+    uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
+    uint8_t checks_left[TINY_CLASSES];           /* of these */
+    uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
     uint8_t loans_wait[TINY_CLASSES];        /* slabs of the class that are not borrowed yet, as others look for such */
+    struct ledger_row ledger[TUNED_CLASSES]; /* lies in the page of `sample.tiny`, which tiny classes touch anyway */
     /* moving blocks */
     uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
     uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */

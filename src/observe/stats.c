@@ -337,8 +337,10 @@ static void put_arenas(struct text *t) {
 
 static void put_misses(struct text *t, const struct stats_row *row) {
     put_field(t, "misses", (int64_t)row->misses, row->timed == 0);
-    if (row->timed != 0)
+    if (row->timed != 0) {
+        put_field(t, "timed_misses", (int64_t)row->timed, false);
         put_field(t, "miss_ns", (int64_t)(row->ns / row->timed), true);
+    }
     text_string(t, "}");
 }
 

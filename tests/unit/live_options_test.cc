@@ -278,6 +278,20 @@ long scarcity() {
 /* ---- statistics and samples ---- */
 
 /* Bytes of statistics that a program writes at its end, if it sets the option as this one did. */
+/* Misses that were timed meanwhile. */
+long timed_misses() {
+    auto timed = [] {
+        Json stats = heap_stats();
+        double sum = 0;
+        for (auto &one : stats["tiny_classes"].items)
+            sum += one.has("timed_misses") ? one["timed_misses"].number : 0;
+        return static_cast<long>(sum);
+    };
+    long before = timed();
+    free_all(allocate(5000, 256));
+    return timed() - before;
+}
+
 long statistics() { return static_cast<long>(run_self({"--end", way, get("STATS")}, {"HAKMEM_STATS=0"}).err.size()); }
 
 long samples(size_t mean_bytes, size_t count) {
@@ -356,6 +370,7 @@ const std::vector<Probe> probes = {
     {"CGROUP", "0", "1", 1, cgroup_limits, {}},
     {"PRESSURE", "0", "10", 1, scarcity, {}},
     {"STATS", "0", "1", 100, statistics, {}},
+    {"LEARN", "0", "observe", 5, timed_misses, {}},
     {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
     {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
     {"GUARD_SAMPLE_BYTES", "0", "16k", 100, guarded, {}},
