@@ -159,7 +159,7 @@ static int write_merged(const struct mesh_pass *p) {
 
 /* The kernel took the page away and could not map the file. If there is no memory either, the blocks are lost. */
 static void restore(const struct mesh_pass *p, char *at) {
-    if (os_map(OS_FRESH, at, MESH_PAGE_BYTES) == at)
+    if (os_map(OS_AT, at, MESH_PAGE_BYTES) == at)
         memcpy(at, p->merged, MESH_PAGE_BYTES);
 }
 

@@ -179,17 +179,31 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 static int fault_of(long number) {
     switch (number) {
     case SYS_membarrier: return FAULT_membarrier;
-    case SYS_openat: return FAULT_open;
+    case SYS_openat:
+    case SYS_userfaultfd:
+    case SYS_memfd_create: return FAULT_open;
     case SYS_read: return FAULT_read;
-    case SYS_write: return FAULT_write;
-    case SYS_fcntl: return FAULT_fcntl;
+    case SYS_write:
+    case SYS_pwrite64: return FAULT_write;
+    case SYS_fcntl:
+    case SYS_ioctl: return FAULT_fcntl;
     case SYS_futex: return FAULT_futex;
     default: return -1; /* other calls have no plan of their own */
     }
 }
 
-static long gate_syscall(long number, long a, long b, long c, long d, long e) {
+/* As many arguments as a call can have, as in libc's: those that were not passed are not used. */
+static long gate_syscall(long number, ...) {
+    va_list arguments;
+    va_start(arguments, number);
+    long a = va_arg(arguments, long), b = va_arg(arguments, long), c = va_arg(arguments, long),
+         d = va_arg(arguments, long), e = va_arg(arguments, long), f = va_arg(arguments, long);
+    va_end(arguments);
     int call = fault_of(number);
+    if (number == SYS_mmap) {
+        void *got = gate_mmap((void *)a, (size_t)b, (int)c, (int)d, (int)e, f); /* NOLINT: an address */
+        return got == MAP_FAILED ? -1 : (long)got;
+    }
     if (number == SYS_munmap)
         return gate_munmap((void *)a, (size_t)b); /* NOLINT: an address */
     if (number == 440 /* process_madvise */ && fails(FAULT_madvise))
@@ -203,7 +217,7 @@ static long gate_syscall(long number, long a, long b, long c, long d, long e) {
     }
     if (call >= 0 && fails((enum fault_call)call)) {
         if (call == FAULT_write && plan.part != FAULT_NONE_DONE)
-            return syscall(number, a, b, (c + 1) / 2);
+            return syscall(number, a, b, (c + 1) / 2, d);
         return failed();
     }
     if (number == SYS_futex && b == 128) { /* FUTEX_WAIT_PRIVATE: waits while the word is `c` */
@@ -215,7 +229,7 @@ static long gate_syscall(long number, long a, long b, long c, long d, long e) {
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         return sched_yield();
     }
-    return syscall(number, a, b, c, d, e, 0);
+    return syscall(number, a, b, c, d, e, f);
 }
 
 static int gate_getrlimit(int which, struct rlimit *limit) {
@@ -291,7 +305,8 @@ void fault_secure(void) { set_start_option(OPT_SECURE, 1); }
 static size_t span_slots(size_t slot) {
     const struct slab *s = slab_of_slot(slot);
     switch ((enum slab_kind)slab_kind(s)) {
-    case KIND_TINY: return 1;
+    case KIND_TINY:
+    case KIND_MESHED: return 1;
     case KIND_MID:
     case KIND_LARGE: return s->slots;
     case KIND_HUGE: return huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;

@@ -368,6 +368,41 @@ void purger(Actor &a) {
     pthread_barrier_destroy(&barrier);
 }
 
+/* Slabs of few blocks share pages, some of which are written to, some freed, and some are merged with others later. */
+void mesh(Actor &actor) {
+    hak_option_set("MESH", "1");
+    for (size_t round = 0; round < program_length; round++) {
+        for (size_t size : {500, 1000}) {
+            for (size_t i = 0; i < 256 * kKiB / size; i++)
+                actor.add(size);
+            actor.drop_some(93);
+        }
+        hak_trim();
+        actor.check_all();
+        actor.drop_some(50);
+        for (size_t i = 0; i < actor.count(); i += 2)
+            actor.resize(i, actor.size_of(i) - 8);
+        hak_trim();
+    }
+}
+
+/* The same while another thread could write there. */
+void mesh_beside_a_thread(Actor &actor) {
+    pthread_barrier_t barrier;
+    pthread_t thread;
+    pthread_barrier_init(&barrier, nullptr, 2);
+    auto wait = [](void *with) -> void * {
+        pthread_barrier_wait(static_cast<pthread_barrier_t *>(with));
+        return nullptr;
+    };
+    if (pthread_create(&thread, nullptr, wait, &barrier) != 0)
+        give_up("no thread");
+    mesh(actor);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, nullptr);
+    pthread_barrier_destroy(&barrier);
+}
+
 } // namespace
 
 const std::vector<Program> kPrograms = {
@@ -384,4 +419,6 @@ const std::vector<Program> kPrograms = {
     {"threads", threads, EAGER | WINDOW, 3, false},
     {"start_up", start_up, AUTO | WINDOW, 3, false},
     {"purger", purger, AUTO, 3, true},
+    {"mesh", mesh, AUTO, 1, false},
+    {"mesh_beside_a_thread", mesh_beside_a_thread, AUTO, 1, false},
 };
