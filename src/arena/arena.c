@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena.h"
 #include "arena/arena_space.h"
+#include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"
 #include "base/options.h"
@@ -23,7 +24,14 @@ struct arena *arena_checked(uintptr_t handle, const char *call) {
 
 /* ---- making ---- */
 
-uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
+static void set_name(struct arena *a, const char *name) {
+    memset(a->name, 0, sizeof a->name);
+    if (name != NULL)
+        memcpy(a->name, name, min_size(strlen(name), sizeof a->name - 1));
+}
+
+/* In the process's SuperSlabs, or in memory of the caller's. */
+static uintptr_t make(const hak_arena_options *options, bool is_lane, bool brings, void *memory, size_t bytes) {
     static const hak_arena_options none;
     const hak_arena_options *o = options != NULL ? options : &none;
     if (option(OPT_SECURE)) {
@@ -35,14 +43,23 @@ uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
         errno = ENOMEM;
         return 0;
     }
-    memset(a->name, 0, sizeof a->name);
-    if (o->name != NULL)
-        memcpy(a->name, o->name, min_size(strlen(o->name), sizeof a->name - 1));
+    a->brought = brings ? brought_make(a, memory, bytes) : NULL;
+    if (brings && a->brought == NULL) {
+        arena_put(a);
+        return 0;
+    }
+    set_name(a, o->name);
     a->is_lane = is_lane;
-    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED;
+    a->slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
+    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / a->slot_bytes : ARENA_UNLIMITED;
     a->over_limit = o->over_limit;
     a->argument = o->argument;
     return arena_open(a);
+}
+
+uintptr_t arena_make(const hak_arena_options *options, bool is_lane) { return make(options, is_lane, false, NULL, 0); }
+uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options) {
+    return make(options, false, true, memory, bytes);
 }
 
 /* ---- ending ---- */
@@ -150,12 +167,7 @@ static void end_heaps(struct arena *a) {
     }
 }
 
-bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
-    struct arena *a = arena_of(handle);
-    if (a == NULL || !arena_close(a, handle)) {
-        fail_bad_arena(call, handle);
-        return false;
-    }
+static void end_in_region(struct arena *a, bool keep_blocks) {
     struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife; /* that only counts for this call */
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         if (keep_blocks)
@@ -164,25 +176,43 @@ bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
     }
     end_superslabs(own, a, keep_blocks);
     end_heaps(a);
-    arena_put(a);
     retain_settle(&own->pool);
     thread_leave(h);
+}
+
+bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
+    struct arena *a = arena_of(handle);
+    if (a == NULL || !arena_close(a, handle)) {
+        fail_bad_arena(call, handle);
+        return false;
+    }
+    if (a->brought != NULL)
+        brought_end(a, keep_blocks);
+    else
+        end_in_region(a, keep_blocks);
+    arena_put(a);
     return true;
 }
 
 /* ---- figures ---- */
 
 uintptr_t arena_of_block(const void *block) {
-    uint32_t number = region_has(block) ? superslab_arena(region_offset(block) / SUPERSLAB_BYTES) : 0;
+    if (!region_has(block)) {
+        const struct slab *record = brought_record(block);
+        const struct arena *a = record != NULL ? brought_arena(record) : NULL;
+        return a != NULL ? load_relaxed(&a->handle) : 0;
+    }
+    uint32_t number = superslab_arena(region_offset(block) / SUPERSLAB_BYTES);
     return number != 0 ? load_relaxed(&arena_numbered(number)->handle) : 0;
 }
 
 void arena_measure(const struct arena *a, hak_arena_stats *stats) {
     *stats = (hak_arena_stats){
-        .used_bytes = load_relaxed(&a->slots) * SLOT_BYTES,
-        .peak_bytes = load_relaxed(&a->peak_slots) * SLOT_BYTES,
-        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * SLOT_BYTES : 0,
-        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
+        .used_bytes = load_relaxed(&a->slots) * a->slot_bytes,
+        .peak_bytes = load_relaxed(&a->peak_slots) * a->slot_bytes,
+        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * a->slot_bytes : 0,
+        .reserved_bytes = a->brought != NULL ? brought_pieces(a->brought) * BROUGHT_PIECE_BYTES
+                                             : load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
         .refusals = load_relaxed(&a->refusals),
     };
     for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
@@ -223,6 +253,8 @@ static void visit_slab(struct slab *s, struct visit *v) {
 
 int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     struct visit v = {visit, argument, 0};
+    if (a->brought != NULL)
+        brought_visit(a->brought, call_visitor, &v);
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
         thread_empty_heap(of); /* so that what is free is in its slab */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))

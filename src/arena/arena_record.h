@@ -15,6 +15,7 @@
 #include "classes.h"
 
 struct heap;
+struct brought;   /* brought.h */
 struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing */
 
 enum {
@@ -31,8 +32,10 @@ struct arena {
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
     /* Constant while the arena lives. */
     char name[ARENA_NAME_BYTES];
-    bool is_lane;                                                             /* the process's own, see lane.h */
-    size_t limit_slots;                                                       /* ARENA_UNLIMITED: no limit */
+    bool is_lane;            /* the process's own, see lane.h */
+    struct brought *brought; /* the memory that it was given; NULL: it has SuperSlabs */
+    size_t slot_bytes;  /* SLOT_BYTES; in memory that was brought, of a piece, which counts as a slot does elsewhere */
+    size_t limit_slots; /* ARENA_UNLIMITED: no limit */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
     /* Any thread. The counts are exact after each change; the others are hints, relaxed. */
