@@ -49,6 +49,17 @@ struct arena {
     _Atomic bool filled_inbox[TINY_CLASSES]; /* one of the class may have a well-filled inbox */
 };
 
+enum { ARENAS_IN_CHUNK = 64, ARENA_CHUNKS = (ARENAS_MAX + 1) / ARENAS_IN_CHUNK };
+
+/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records with a count
+ * of its changes in the upper half, so that a record that left and came back is noticed. */
+struct arena_table {
+    _Atomic(struct arena *) chunk[ARENA_CHUNKS];
+    _Atomic uint32_t made; /* the highest number handed out so far */
+    _Atomic uint64_t unused;
+};
+extern HAK_HIDDEN struct arena_table hak_arenas;
+
 /* The number in a handle. */
 HAK_INLINE uint32_t arena_number(uintptr_t handle) { return (uint32_t)(handle >> ARENA_ENTRY_SHIFT) & ARENAS_MAX; }
 /* The record of an arena that lives; NULL if the handle is not that of one. */
