@@ -107,6 +107,10 @@ struct kind {
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 
+    /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found when the
+     * SuperSlab was the process's, so the slab must stay. Else nobody finds anything there any more. NULL: nobody does. */
+    bool (*drop)(struct slab *s);
+
     /* ---- moving blocks with the program's help (observe/defrag.h) ---- */
 
     /* Fills in *fill for the slab whose record `s` is, or is a part of. False: its blocks are not to move, because somebody

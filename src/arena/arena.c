@@ -69,34 +69,25 @@ static void enter_sets(size_t superslab, uint64_t word) {
     superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
 }
 
-/* Becomes the owner of a tiny slab. False: a thread outside has adopted it, to look for free pages; it found the slab when the
- * SuperSlab was the process's, and lets go of it in a moment. */
-static bool claim_tiny(struct slab *s) {
-    struct heap *owner = load_acquire(&s->owner);
-    if (owner == OWNER_NONE)
-        return rmw_cas(&s->owner, &owner, OWNER_POOL); /* pairs with slab_adopt */
-    if (!heap_is_of_arena(owner))
-        return false;
-    store_relaxed(&s->owner, OWNER_POOL);
-    return true;
+/* The slab stays, and is the process's, unless the thread that is at it has just made the slot free. */
+static void leave_slab(struct slab *s, unsigned slots) {
+    for (unsigned i = 0; i < slots; i++) {
+        uint8_t kind = slab_kind(s + i);
+        if (kind >= KIND_IN_ARENA)
+            rmw_cas(&s[i].kind, &kind, (uint8_t)slab_tier(s + i));
+    }
 }
 
-/* Makes the slab at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, the process's, with its blocks
+/* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its blocks
  * out. */
 static unsigned drop_slab(struct slab *s) {
-    unsigned tier = slab_tier(s), slots = 1;
-    if (tier == KIND_TINY) {
-        if (!claim_tiny(s)) {
-            store_relaxed(&s->kind, KIND_TINY);
-            return 0;
-        }
-        store_relaxed(&s->inbox, 0);
-    } else if (tier == KIND_MID) {
-        store_relaxed(&s->free_blocks, 0);
-    } else if (tier == KIND_LARGE) {
-        slots = s->slots;
+    unsigned tier = slab_tier(s), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
+    if (kind_of(s)->drop != NULL && !kind_of(s)->drop(s)) {
+        leave_slab(s, slots);
+        return 0;
     }
-    store_relaxed(&s->kind, KIND_FREE);
+    for (unsigned i = 0; i < slots; i++)
+        store_relaxed(&s[i].kind, KIND_FREE);
     return slots;
 }
 
