@@ -135,7 +135,8 @@ HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *
  * Any thread may use any arena at any time; each thread has its own lists of free blocks in each arena it uses. A handle
  * that is no arena's is bad input: one line, then abort(), or EINVAL under ON_ERROR=warn and ignore.
  *
- * Blocks of arenas are not in the heap profile and not put between guard pages. In secure mode there are no arenas. */
+ * Blocks of arenas are in the heap profile (not those in memory of the caller's), and not put between guard pages. In secure mode
+ * there are no arenas. */
 
 typedef struct hak_arena hak_arena;
 

@@ -162,11 +162,14 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
  * was the process's, and did not know of the arena. */
 static bool mid_drop(struct slab *s) {
     uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
-    for (; out != 0; out &= out - 1)
+    for (; out != 0; out &= out - 1) {
+        block_unsample(&s->state[lowest_bit(out)],
+                       (void *)block_at(s, lowest_bit(out))); /* NOLINT: slabs are addresses */
         if (PROVEN(held_mid, block_state(s, lowest_bit(out)) == BLOCK_FREE)) {
             rmw_or(&s->free_blocks, free);
             return false;
         }
+    }
     return true;
 }
 
