@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
 #include "arena/arena_heap.h"
+#include "arena/brought.h"
 #include "arena/lane.h"
 #include "arena/policy.h"
 #include "block.h"
@@ -227,7 +228,15 @@ HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, b
     return p;
 }
 
+static void *allocate_brought(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
+    void *p = bytes <= PTRDIFF_MAX && alignment <= PTRDIFF_MAX ? brought_malloc(a, bytes, alignment) : NULL;
+    *zero = false;
+    return p != NULL ? p : no_memory(NULL);
+}
+
 static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *zero) {
+    if (unlikely(a->brought != NULL))
+        return allocate_brought(a, bytes, alignment, zero);
     struct heap *h = bytes <= PTRDIFF_MAX && alignment <= PTRDIFF_MAX ? thread_enter() : NULL;
     struct heap *of = h != NULL ? arena_heap(h, a) : NULL;
     void *p = of != NULL ? allocate_from(of, bytes, alignment, zero, false) : no_memory(h);
@@ -486,7 +495,10 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
             count(&hak_heap->pool.counters, COUNT_free_null);
         return;
     }
-    if (!region_has(p))
+    struct slab *brought = region_has(p) ? NULL : brought_record(p);
+    if (brought != NULL)
+        alloc_free_other(brought, p);
+    else if (!region_has(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
     else if (lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
@@ -689,6 +701,11 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
 /* Does a block stay where it is? What it wastes then is about what a new block would lose by rounding up. */
 HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) { return bytes <= had_bytes && bytes >= had_bytes / 2; }
 
+/* Of a block that is an arena's, or in memory that was one's: NULL then. */
+static struct arena *arena_near(const struct slab *s) {
+    return slab_kind(s) == KIND_BROUGHT ? brought_arena(s) : arena_of_slab(s);
+}
+
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
     if (p == NULL)
         return alloc_malloc(bytes, alloc_slow);
@@ -709,8 +726,8 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
         return moved;
     int error = errno;
     bool zero;
-    moved = likely(slab_kind(b.slab) < KIND_IN_ARENA) ? alloc_malloc(bytes, alloc_slow)
-                                                      : alloc_in_arena(arena_of_slab(b.slab), bytes, 1, &zero);
+    struct arena *a = likely(slab_kind(b.slab) < KIND_BROUGHT) ? NULL : arena_near(b.slab);
+    moved = likely(a == NULL) ? alloc_malloc(bytes, alloc_slow) : alloc_in_arena(a, bytes, 1, &zero);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
         if (moved != NULL)

@@ -39,5 +39,10 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     store_relaxed(state, BLOCK_LIVE);
     return true;
 }
+/* The arena of a large or huge block ends. */
+static inline bool block_drop_only(struct slab *s) {
+    block_unsample(&s->state[0], slab_address(s));
+    return true;
+}
 
 #endif

@@ -243,5 +243,6 @@ const struct kind kind_huge = {
     .find = huge_find,
     .is_free = huge_is_free,
     .state = block_only_state,
+    .drop = block_drop_only,
     .count = huge_count,
 };

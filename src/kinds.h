@@ -29,7 +29,8 @@ X(KIND_HUGE,         kind_huge) \
 X(KIND_GUARD_PAGE,   kind_guard_page)    /* a slot of the guard pool, one block */ \
 X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
 X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */ \
-X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */
+X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */ \
+X(KIND_BROUGHT,      kind_brought)       /* no slot's: the memory that the program gave an arena has a record of its own */
 // clang-format on
 
 enum slab_kind {
@@ -37,7 +38,7 @@ enum slab_kind {
     KINDS(NUMBER)
 #undef NUMBER
         KIND_COUNT,
-    KIND_IN_ARENA = 16,
+    KIND_IN_ARENA = 16, /* from KIND_BROUGHT on a block may be an arena's */
 };
 
 /* What a kind knows of an address. */
@@ -105,6 +106,10 @@ struct kind {
     size_t (*trim)(struct heap *h, bool all);
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
+
+    /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found when the
+     * SuperSlab was the process's, so the slab must stay. Else nobody finds anything there any more. NULL: nobody does. */
+    bool (*drop)(struct slab *s);
 
     /* ---- moving blocks with the program's help (observe/defrag.h) ---- */
 

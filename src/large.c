@@ -166,5 +166,6 @@ const struct kind kind_large = {
     .is_free = large_is_free,
     .state = block_only_state,
     .give_back = large_give_back,
+    .drop = block_drop_only,
     .count = large_count,
 };

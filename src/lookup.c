@@ -1,6 +1,7 @@
 /* See lookup.h. */
 /* SPDX-License-Identifier: MIT */
 #include "lookup.h"
+#include "arena/brought.h"
 #include "base/fail.h"
 #include "search.h"
 #include "thread.h"
@@ -8,9 +9,9 @@
 /* Does not tell whether the block is free. */
 static struct block lookup_find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
-    if (!region_has(p))
+    b.slab = region_has(p) ? slab_at_offset(region_offset(p)) : brought_record(p);
+    if (b.slab == NULL)
         return b;
-    b.slab = slab_at_offset(region_offset(p));
     b.why = "inside a block";
     kind_of(b.slab)->find(&b, p);
     return b;

@@ -158,6 +158,21 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
     return taken;
 }
 
+/* A block whose state is free, but that is not in the free set, is held by a thread that trims: it found the slab when the SuperSlab
+ * was the process's, and did not know of the arena. */
+static bool mid_drop(struct slab *s) {
+    uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
+    for (; out != 0; out &= out - 1) {
+        block_unsample(&s->state[lowest_bit(out)],
+                       (void *)block_at(s, lowest_bit(out))); /* NOLINT: slabs are addresses */
+        if (PROVEN(held_mid, block_state(s, lowest_bit(out)) == BLOCK_FREE)) {
+            rmw_or(&s->free_blocks, free);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- whole free pages ---- */
 
 /* Of these free blocks, those that may be resident. */
@@ -630,6 +645,7 @@ const struct kind kind_mid = {
     .give_back = mid_give_back,
     .trim = mid_trim,
     .trim_slab = mid_trim_slab,
+    .drop = mid_drop,
     .fill = mid_fill,
     .live = mid_live,
     .is_live = mid_is_live,

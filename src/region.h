@@ -159,7 +159,8 @@ struct superslab {
     bool has_guards;                             /* secure mode: constant while cut into its spans */
     _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
-    char unused[23];
+    _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
+    char unused[22];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

@@ -37,13 +37,27 @@ static uint32_t sets_of(uint32_t arena, uint64_t w) {
 
 /* ---- sets ---- */
 
+static bool is_cached(size_t superslab) {
+    return word_is_cached(load_seq(&superslab_at(superslab)->word)) && superslab_arena(superslab) == 0;
+}
+
+/* Whoever changes the truth sets the mark and then reads the truth again, as with hints: the last one leaves the right mark. The
+ * count is that of the marks. */
+static void count_cached(size_t superslab) {
+    bool is;
+    do {
+        is = is_cached(superslab);
+        if (rmw_swap(&superslab_at(superslab)->is_counted, is) != is)
+            account_count_cached(is ? 1 : -1);
+    } while (PROVEN(count_look, is_cached(superslab) != is));
+}
+
 /* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of the two adds
- * the SuperSlab to the sets it belongs to then. If an arena ends between a purger's claim of a wholly empty SuperSlab and the
- * look here, one cached SuperSlab too few is counted. */
+ * the SuperSlab to the sets it belongs to then. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
     uint32_t arena = superslab_arena(superslab);
     if (word_is_cached(before) != word_is_cached(after) && likely(arena == 0))
-        account_count_cached(word_is_cached(after) ? 1 : -1);
+        count_cached(superslab);
     for (uint32_t news = sets_of(arena, after) & ~sets_of(arena, before); news != 0; news &= news - 1)
         bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
 }

@@ -530,6 +530,17 @@ static size_t tiny_trim(struct heap *h, bool all) {
     return trimmed;
 }
 
+/* The end of an arena takes the slab from whatever heap of the arena has it. */
+static bool tiny_drop(struct slab *s) {
+    struct heap *owner = load_acquire(&s->owner);
+    if (owner == OWNER_NONE ? !rmw_cas(&s->owner, &owner, OWNER_POOL)
+                            : !heap_is_of_arena(owner)) /* pairs with slab_adopt */
+        return false;
+    store_relaxed(&s->owner, OWNER_POOL);
+    store_relaxed(&s->inbox, 0);
+    return true;
+}
+
 /* ---- looking up ---- */
 
 static void tiny_find(struct block *b, const void *p) {
@@ -685,6 +696,7 @@ const struct kind kind_tiny = {
     .release = tiny_release,
     .trim = tiny_trim,
     .trim_slab = tiny_trim_slab,
+    .drop = tiny_drop,
     .fill = tiny_fill,
     .live = tiny_live,
     .is_live = tiny_is_live,

@@ -3,8 +3,9 @@
 
 use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::named::{NamedOrCore, Subject};
-use crate::heap::{Class, Snapshot, Target, Tier};
+use crate::heap::{Arena, Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
+use crate::picture;
 use anyhow::{bail, Result};
 use clap::Args;
 use hakmem_base::preload;
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How many mappings outside the heap are named one by one.
 const REST_NAMED: usize = 5;
+/// How many arenas, the largest.
+const ARENAS_SHOWN: usize = 10;
 /// How often a program is looked at again to see whether it grows, and how long after the last look: an answer is still
 /// there at once, and a leak of 1 MiB/s is seen.
 const LOOKS: u32 = 3;
@@ -143,6 +146,15 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident", "by moving"];
         let _ = write!(text, "\n{}", table::plain(titles, &classes, style));
     }
+    let arenas = arena_rows(snapshot);
+    if !arenas.is_empty() {
+        let titles = ["arena", "live", "in use", "at most", "limit", "resident"];
+        let _ = write!(text, "\n{}", table::plain(titles, &arenas, style));
+        let more = snapshot.arenas.len() - arenas.len();
+        if more > 0 {
+            let _ = writeln!(text, "{} more arenas: --json has all.", count(more as u64));
+        }
+    }
     text.push('\n');
     match advice {
         [] => text.push_str("Nothing is wrong: all resident memory is in use.\n"),
@@ -217,6 +229,20 @@ fn class_name(class: &Class) -> String {
         Tier::Huge => "huge (above 1 MiB)".to_string(),
         _ => class.block_bytes.to_string(),
     }
+}
+
+fn arena_rows(snapshot: &Snapshot) -> Vec<[String; 6]> {
+    let row = |arena: &Arena| {
+        [
+            picture::arena_name(arena),
+            size(arena.live),
+            size(arena.used),
+            size(arena.peak),
+            arena.limit.map_or("–".to_string(), size),
+            size(arena.resident),
+        ]
+    };
+    snapshot.arenas.iter().take(ARENAS_SHOWN).map(row).collect()
 }
 
 fn class_rows(snapshot: &Snapshot) -> Vec<[String; 9]> {

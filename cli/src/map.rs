@@ -107,6 +107,9 @@ fn cells(row: &[SuperSlab]) -> Vec<Cell> {
 
 // ---- text ----
 
+/// Arenas below the map, and runs of SuperSlabs of each.
+const ARENAS_SHOWN: usize = 10;
+const RUNS_SHOWN: usize = 4;
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxy";
 const FILLS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -213,7 +216,44 @@ fn text(snapshot: &Snapshot, style: Style, rows: usize) -> String {
         let row: Vec<String> = row.map(|group| group_text(group, &legend, digits)).collect();
         let _ = writeln!(text, "{}", row.join("  ").trim_end());
     }
-    text + "\n" + &legend.lines(width)
+    text + "\n" + &legend.lines(width) + &arenas_text(snapshot, width)
+}
+
+/// The SuperSlabs of an arena by their numbers, which begin the rows.
+fn arenas_text(snapshot: &Snapshot, width: usize) -> String {
+    let name = |arena: &Arena| {
+        let of = |one: &&SuperSlab| one.arena == arena.number;
+        let numbers: Vec<u64> = snapshot.superslabs.iter().filter(of).map(|one| one.number).collect();
+        let used = say::bytes(arena.used as f64);
+        let text = format!("arena {}: {used} in use{}", picture::arena_name(arena), superslabs_text(&numbers));
+        let cut: String = text.chars().take(width).collect();
+        let columns = cut.chars().count();
+        (cut, columns)
+    };
+    let named = snapshot.arenas.iter().take(ARENAS_SHOWN).map(name);
+    if snapshot.arenas.is_empty() {
+        String::new()
+    } else {
+        wrap(named, width)
+    }
+}
+
+/// ", SuperSlabs 3–5, 8": runs, the first ones.
+fn superslabs_text(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let texts: Vec<String> = runs
+        .clone()
+        .take(RUNS_SHOWN)
+        .map(|run| match run {
+            [one] => one.to_string(),
+            _ => format!("{}–{}", run[0], run[run.len() - 1]),
+        })
+        .collect();
+    let more = if runs.count() > RUNS_SHOWN { ", …" } else { "" };
+    match texts[..] {
+        [] => String::new(),
+        _ => format!(", SuperSlabs {}{more}", texts.join(", ")),
+    }
 }
 
 fn group_text(group: &[SuperSlab], legend: &Legend, digits: usize) -> String {

@@ -14,7 +14,7 @@ mod readers;
 use crate::heap::named::Named;
 use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
-use crate::heap::{Snapshot, Target};
+use crate::heap::{Arena, Snapshot, Target};
 use crate::http::{self, Request, Response};
 use anyhow::{ensure, Result};
 use clap::Args;
@@ -108,13 +108,21 @@ const CLASS: Family = Family {
 const SUPERSLABS: Family = Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
 const HEAPS: Family =
     Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread uses them." };
+const ARENAS: Family = Family {
+    name: "hakmem_arena_bytes",
+    kind: Kind::Gauge,
+    help: "Bytes of the arenas of a name: live, in use, resident, and their limits if all have one.",
+};
 const EVENTS: Family = Family {
     name: "hakmem_events",
     kind: Kind::Counter,
     help: "Events on slow paths since the process began; docs/counters.md describes each.",
 };
-const FAMILIES: [&Family; 10] =
-    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &EVENTS];
+const FAMILIES: [&Family; 11] =
+    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &ARENAS, &EVENTS];
+
+/// More names would be as many series.
+const ARENA_NAMES_MAX: usize = 100;
 
 #[derive(Default)]
 struct Reading {
@@ -217,6 +225,21 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
             let used = s.heaps.iter().filter(|heap| heap.in_use).count();
             put(&[("state", "in_use")], used as i128);
             put(&[("state", "idle")], (s.heaps.len() - used) as i128);
+        }
+        "hakmem_arena_bytes" => {
+            let mut names: Vec<&str> = s.arenas.iter().map(|arena| arena.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names.into_iter().take(ARENA_NAMES_MAX) {
+                let all = || s.arenas.iter().filter(|arena| arena.name == name);
+                let sum = |of: fn(&Arena) -> u64| all().map(of).fold(0, u64::saturating_add);
+                let limit =
+                    all().map(|arena| arena.limit).try_fold(0u64, |sum, limit| Some(sum.saturating_add(limit?)));
+                put(&[("arena", name), ("state", "live")], sum(|arena| arena.live).into());
+                put(&[("arena", name), ("state", "in_use")], sum(|arena| arena.used).into());
+                put(&[("arena", name), ("state", "resident")], sum(|arena| arena.resident).into());
+                limit.into_iter().for_each(|limit| put(&[("arena", name), ("state", "limit")], limit.into()));
+            }
         }
         "hakmem_events" => s.counters.iter().for_each(|c| put(&[("event", &c.name)], c.value.into())),
         _ => {}

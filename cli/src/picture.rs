@@ -17,6 +17,13 @@ use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// As the program named it, or its number; it may be in memory that is not the heap's.
+pub fn arena_name(arena: &Arena) -> String {
+    let name =
+        if arena.name.is_empty() { arena.number.to_string() } else { format!("\"{}\"", shown::line(&arena.name)) };
+    name + if arena.brought { " (not in the heap)" } else { "" }
+}
+
 /// A term of the RSS.
 #[derive(Clone, Serialize)]
 pub struct Part {
@@ -285,7 +292,13 @@ pub mod tests {
             slots.extend((0..4).map(|back| Slot { back, ..slot(State::Active, Some(Tier::Large), 262_144, 1, 1) }));
             slots.extend((0..5).map(|_| slot(State::Empty, None, 0, 0, 0)));
             slots.extend((0..4).map(|_| slot(State::Unused, None, 0, 0, 0)));
-            SuperSlab { number, address: 0x1000_0000 + (number << 21), huge_page: number % 5 == 4, slots }
+            SuperSlab {
+                number,
+                address: 0x1000_0000 + (number << 21),
+                huge_page: number % 5 == 4,
+                arena: u32::from(number % 4 == 2),
+                slots,
+            }
         };
         let count = superslabs as i64;
         let names =
@@ -341,6 +354,30 @@ pub mod tests {
                 })
                 .collect(),
             counters: names.iter().enumerate().map(counter).collect(),
+            arenas: vec![
+                Arena {
+                    number: 1,
+                    name: "requests\x1b".into(),
+                    brought: false,
+                    live: 3 << 20,
+                    used: 4 << 20,
+                    peak: 5 << 20,
+                    limit: Some(64 << 20),
+                    resident: 7 << 19,
+                    superslabs: 2,
+                },
+                Arena {
+                    number: 2,
+                    name: "".into(),
+                    brought: true,
+                    live: 8 << 10,
+                    used: 8 << 10,
+                    peak: 9 << 10,
+                    limit: None,
+                    resident: 0,
+                    superslabs: 0,
+                },
+            ],
             options: Vec::new(),
             rounding_waste: None,
         }

@@ -79,6 +79,31 @@ fn a_known_heap_is_explained_exactly() {
     assert!(stacks["rss"].as_i64().unwrap() >= 4 * 4096, "{stacks}");
 }
 
+/// Else whoever gives each request an arena does not see which of them takes the memory.
+#[test]
+fn arenas_are_named_everywhere() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[]);
+    program.tell("arenas 20000 500");
+    let explanation = explain(&program.pid());
+    adds_up(&explanation, 0);
+    let arenas = explanation["arenas"].as_array().unwrap();
+    let number = |arena: usize, field: &str| arenas[arena][field].as_i64().unwrap();
+    assert_eq!([&arenas[0]["name"], &arenas[1]["name"]], ["requests", "own"], "{arenas:?}");
+    assert!(near(number(0, "live"), 10000 * 512, 0), "{arenas:?}");
+    assert!(number(0, "used") >= 20000 * 512 / 64 * 63 && number(0, "used") <= number(0, "peak"), "{arenas:?}");
+    assert!(near(number(0, "resident"), number(0, "used"), 2 * MIB), "{arenas:?}");
+    assert_eq!((number(0, "limit"), number(1, "used")), (64 * MIB, 10 << 10), "{arenas:?}");
+    let printed = text(&["explain", &program.pid()]);
+    assert!(printed.contains("\"requests\"") && printed.contains("\"own\" (not in the heap)"), "{printed}");
+    let map = text(&["map", &program.pid()]);
+    assert!(map.contains("arena \"requests\": ") && map.contains(" in use, SuperSlabs "), "{map}");
+    let metrics = text(&["metrics", &program.pid()]);
+    assert!(metrics.contains("arena=\"requests\",state=\"live\"} 5120000"), "{metrics}");
+    let top = text(&["top", "--once", "--interval", "0.1", &program.pid()]);
+    assert!(top.contains("\"requests\""), "{top}");
+}
+
 /// Else the user of the commonest programs has no answer.
 #[test]
 fn real_programs_are_explained() {

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena.h"
 #include "arena/arena_space.h"
+#include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"
 #include "base/options.h"
@@ -23,7 +24,14 @@ struct arena *arena_checked(uintptr_t handle, const char *call) {
 
 /* ---- making ---- */
 
-uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
+static void set_name(struct arena *a, const char *name) {
+    memset(a->name, 0, sizeof a->name);
+    if (name != NULL)
+        memcpy(a->name, name, min_size(strlen(name), sizeof a->name - 1));
+}
+
+/* In the process's SuperSlabs, or in memory of the caller's. */
+static uintptr_t make(const hak_arena_options *options, bool is_lane, bool brings, void *memory, size_t bytes) {
     static const hak_arena_options none;
     const hak_arena_options *o = options != NULL ? options : &none;
     if (option(OPT_SECURE)) {
@@ -35,14 +43,23 @@ uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
         errno = ENOMEM;
         return 0;
     }
-    memset(a->name, 0, sizeof a->name);
-    if (o->name != NULL)
-        memcpy(a->name, o->name, min_size(strlen(o->name), sizeof a->name - 1));
+    a->brought = brings ? brought_make(a, memory, bytes) : NULL;
+    if (brings && a->brought == NULL) {
+        arena_put(a);
+        return 0;
+    }
+    set_name(a, o->name);
     a->is_lane = is_lane;
-    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED;
+    a->slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
+    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / a->slot_bytes : ARENA_UNLIMITED;
     a->over_limit = o->over_limit;
     a->argument = o->argument;
     return arena_open(a);
+}
+
+uintptr_t arena_make(const hak_arena_options *options, bool is_lane) { return make(options, is_lane, false, NULL, 0); }
+uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options) {
+    return make(options, false, true, memory, bytes);
 }
 
 /* ---- ending ---- */
@@ -52,34 +69,25 @@ static void enter_sets(size_t superslab, uint64_t word) {
     superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
 }
 
-/* Becomes the owner of a tiny slab. False: a thread outside has adopted it, to look for free pages; it found the slab when the
- * SuperSlab was the process's, and lets go of it in a moment. */
-static bool claim_tiny(struct slab *s) {
-    struct heap *owner = load_acquire(&s->owner);
-    if (owner == OWNER_NONE)
-        return rmw_cas(&s->owner, &owner, OWNER_POOL); /* pairs with slab_adopt */
-    if (!heap_is_of_arena(owner))
-        return false;
-    store_relaxed(&s->owner, OWNER_POOL);
-    return true;
+/* The slab stays, and is the process's, unless the thread that is at it has just made the slot free. */
+static void leave_slab(struct slab *s, unsigned slots) {
+    for (unsigned i = 0; i < slots; i++) {
+        uint8_t kind = slab_kind(s + i);
+        if (kind >= KIND_IN_ARENA)
+            rmw_cas(&s[i].kind, &kind, (uint8_t)slab_tier(s + i));
+    }
 }
 
-/* Makes the slab at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, the process's, with its blocks
+/* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its blocks
  * out. */
 static unsigned drop_slab(struct slab *s) {
-    unsigned tier = slab_tier(s), slots = 1;
-    if (tier == KIND_TINY) {
-        if (!claim_tiny(s)) {
-            store_relaxed(&s->kind, KIND_TINY);
-            return 0;
-        }
-        store_relaxed(&s->inbox, 0);
-    } else if (tier == KIND_MID) {
-        store_relaxed(&s->free_blocks, 0);
-    } else if (tier == KIND_LARGE) {
-        slots = s->slots;
+    unsigned tier = slab_tier(s), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
+    if (kind_of(s)->drop != NULL && !kind_of(s)->drop(s)) {
+        leave_slab(s, slots);
+        return 0;
     }
-    store_relaxed(&s->kind, KIND_FREE);
+    for (unsigned i = 0; i < slots; i++)
+        store_relaxed(&s[i].kind, KIND_FREE);
     return slots;
 }
 
@@ -150,12 +158,7 @@ static void end_heaps(struct arena *a) {
     }
 }
 
-bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
-    struct arena *a = arena_of(handle);
-    if (a == NULL || !arena_close(a, handle)) {
-        fail_bad_arena(call, handle);
-        return false;
-    }
+static void end_in_region(struct arena *a, bool keep_blocks) {
     struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife; /* that only counts for this call */
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         if (keep_blocks)
@@ -164,25 +167,43 @@ bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
     }
     end_superslabs(own, a, keep_blocks);
     end_heaps(a);
-    arena_put(a);
     retain_settle(&own->pool);
     thread_leave(h);
+}
+
+bool arena_end(uintptr_t handle, bool keep_blocks, const char *call) {
+    struct arena *a = arena_of(handle);
+    if (a == NULL || !arena_close(a, handle)) {
+        fail_bad_arena(call, handle);
+        return false;
+    }
+    if (a->brought != NULL)
+        brought_end(a, keep_blocks);
+    else
+        end_in_region(a, keep_blocks);
+    arena_put(a);
     return true;
 }
 
 /* ---- figures ---- */
 
 uintptr_t arena_of_block(const void *block) {
-    uint32_t number = region_has(block) ? superslab_arena(region_offset(block) / SUPERSLAB_BYTES) : 0;
+    if (!region_has(block)) {
+        const struct slab *record = brought_record(block);
+        const struct arena *a = record != NULL ? brought_arena(record) : NULL;
+        return a != NULL ? load_relaxed(&a->handle) : 0;
+    }
+    uint32_t number = superslab_arena(region_offset(block) / SUPERSLAB_BYTES);
     return number != 0 ? load_relaxed(&arena_numbered(number)->handle) : 0;
 }
 
 void arena_measure(const struct arena *a, hak_arena_stats *stats) {
     *stats = (hak_arena_stats){
-        .used_bytes = load_relaxed(&a->slots) * SLOT_BYTES,
-        .peak_bytes = load_relaxed(&a->peak_slots) * SLOT_BYTES,
-        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * SLOT_BYTES : 0,
-        .reserved_bytes = load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
+        .used_bytes = load_relaxed(&a->slots) * a->slot_bytes,
+        .peak_bytes = load_relaxed(&a->peak_slots) * a->slot_bytes,
+        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * a->slot_bytes : 0,
+        .reserved_bytes = a->brought != NULL ? brought_pieces(a->brought) * BROUGHT_PIECE_BYTES
+                                             : load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
         .refusals = load_relaxed(&a->refusals),
     };
     for (const struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
@@ -223,6 +244,8 @@ static void visit_slab(struct slab *s, struct visit *v) {
 
 int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     struct visit v = {visit, argument, 0};
+    if (a->brought != NULL)
+        brought_visit(a->brought, call_visitor, &v);
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
         thread_empty_heap(of); /* so that what is free is in its slab */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))

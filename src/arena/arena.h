@@ -14,8 +14,9 @@
 #include "arena/arena_record.h"
 #include "hakmem.h"
 
-/* 0: no memory, or too many arenas. `is_lane`: it never ends (lane.h). */
+/* 0: no memory, or too many arenas; in memory of the caller's, or bad memory. errno says which. `is_lane`: it never ends (lane.h). */
 uintptr_t arena_make(const hak_arena_options *options, bool is_lane);
+uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *options);
 /* Whether there was such an arena; if not, that is reported. */
 bool arena_end(uintptr_t handle, bool keep_blocks, const char *call);
 /* The record of the arena; NULL: there is none, which is reported. */

@@ -18,6 +18,10 @@ hak_arena *hak_arena_new(const hak_arena_options *options) {
     return (hak_arena *)arena_make(options, false); /* NOLINT: a handle is no address */
 }
 
+hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_arena_options *options) {
+    return (hak_arena *)arena_make_in(memory, bytes, options); /* NOLINT: a handle is no address */
+}
+
 void hak_arena_destroy(hak_arena *arena) {
     if (arena != NULL)
         arena_end((uintptr_t)arena, false, "hak_arena_destroy");

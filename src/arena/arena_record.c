@@ -5,21 +5,13 @@
 
 #include <string.h>
 
-#define CHUNK_ARENAS 64
-#define CHUNKS ((ARENAS_MAX + 1) / CHUNK_ARENAS)
 #define NUMBER_BITS 16
 
 _Static_assert(ARENAS_MAX < 1 << NUMBER_BITS, "a handle has room for the number");
 
-/* Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records with a count of its
- * changes in the upper half, so that a record that left and came back is noticed. */
-static struct {
-    _Atomic(struct arena *) chunk[CHUNKS];
-    _Atomic uint32_t made;
-    _Atomic uint64_t unused;
-} arenas;
+struct arena_table hak_arenas;
 
-static size_t chunk_bytes(void) { return round_up(CHUNK_ARENAS * sizeof(struct arena), os_page_bytes()); }
+static size_t chunk_bytes(void) { return round_up(ARENAS_IN_CHUNK * sizeof(struct arena), os_page_bytes()); }
 
 static struct arena *make_chunk(_Atomic(struct arena *) *place) {
     struct arena *chunk = os_map(OS_RESERVE, NULL, chunk_bytes()), *none = NULL;
@@ -31,39 +23,39 @@ static struct arena *make_chunk(_Atomic(struct arena *) *place) {
     return none; /* another thread's, if it was faster */
 }
 
-uint32_t arenas_made(void) { return load_acquire(&arenas.made); }
+uint32_t arenas_made(void) { return load_acquire(&hak_arenas.made); }
 
 struct arena *arena_numbered(uint32_t number) {
-    return &load_acquire(&arenas.chunk[number / CHUNK_ARENAS])[number % CHUNK_ARENAS];
+    return &load_acquire(&hak_arenas.chunk[number / ARENAS_IN_CHUNK])[number % ARENAS_IN_CHUNK];
 }
 
 struct arena *arena_of(uintptr_t handle) {
     uint32_t number = arena_number(handle);
-    if (number == 0 || load_acquire(&arenas.chunk[number / CHUNK_ARENAS]) == NULL)
+    if (number == 0 || load_acquire(&hak_arenas.chunk[number / ARENAS_IN_CHUNK]) == NULL)
         return NULL;
     struct arena *a = arena_numbered(number);
     return load_acquire(&a->handle) == handle ? a : NULL; /* pairs with arena_open */
 }
 
 static struct arena *take_unused(void) {
-    uint64_t top = load_acquire(&arenas.unused), next;
+    uint64_t top = load_acquire(&hak_arenas.unused), next;
     do {
         if ((uint32_t)top == 0)
             return NULL;
         next = ((top >> 32) + 1) << 32 | load_relaxed(&arena_numbered((uint32_t)top)->next_unused);
-    } while (!rmw_cas(&arenas.unused, &top, next)); /* pairs with arena_put */
+    } while (!rmw_cas(&hak_arenas.unused, &top, next)); /* pairs with arena_put */
     return arena_numbered((uint32_t)top);
 }
 
 static struct arena *make_record(void) {
-    uint32_t made = load_relaxed(&arenas.made);
+    uint32_t made = load_relaxed(&hak_arenas.made);
     do {
         if (made == ARENAS_MAX)
             return NULL;
-        _Atomic(struct arena *) *place = &arenas.chunk[(made + 1) / CHUNK_ARENAS];
+        _Atomic(struct arena *) *place = &hak_arenas.chunk[(made + 1) / ARENAS_IN_CHUNK];
         if (load_acquire(place) == NULL && make_chunk(place) == NULL)
             return NULL;
-    } while (!rmw_cas(&arenas.made, &made, made + 1));
+    } while (!rmw_cas(&hak_arenas.made, &made, made + 1));
     struct arena *a = arena_numbered(made + 1);
     a->number = made + 1;
     return a;
@@ -95,10 +87,10 @@ void arena_put(struct arena *a) {
         store_relaxed(&a->offered[c], false);
     for (unsigned c = 0; c < TINY_CLASSES; c++)
         store_relaxed(&a->filled_inbox[c], false);
-    uint64_t top = load_relaxed(&arenas.unused);
+    uint64_t top = load_relaxed(&hak_arenas.unused);
     do
         store_relaxed(&a->next_unused, (uint32_t)top);
-    while (!rmw_cas(&arenas.unused, &top, ((top >> 32) + 1) << 32 | a->number)); /* pairs with take_unused */
+    while (!rmw_cas(&hak_arenas.unused, &top, ((top >> 32) + 1) << 32 | a->number)); /* pairs with take_unused */
 }
 
 /* ---- limits ---- */
@@ -117,4 +109,9 @@ bool arena_admit(struct arena *a, size_t slots) {
     return true;
 }
 
-void arena_uncount(struct arena *a, size_t slots) { rmw_add(&a->slots, -slots); }
+/* A thread outside that was late gives slots of an arena that has ended: they are not counted any more. */
+void arena_uncount(struct arena *a, size_t slots) {
+    size_t have = load_relaxed(&a->slots);
+    while (!rmw_cas(&a->slots, &have, have - min_size(slots, have)))
+        ;
+}

@@ -15,6 +15,7 @@
 #include "classes.h"
 
 struct heap;
+struct brought;   /* brought.h */
 struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing */
 
 enum {
@@ -31,8 +32,10 @@ struct arena {
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
     /* Constant while the arena lives. */
     char name[ARENA_NAME_BYTES];
-    bool is_lane;                                                             /* the process's own, see lane.h */
-    size_t limit_slots;                                                       /* ARENA_UNLIMITED: no limit */
+    bool is_lane;            /* the process's own, see lane.h */
+    struct brought *brought; /* the memory that it was given; NULL: it has SuperSlabs */
+    size_t slot_bytes;  /* SLOT_BYTES; in memory that was brought, of a piece, which counts as a slot does elsewhere */
+    size_t limit_slots; /* ARENA_UNLIMITED: no limit */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
     /* Any thread. The counts are exact after each change; the others are hints, relaxed. */
@@ -45,6 +48,17 @@ struct arena {
     _Atomic bool offered[CLASSES];           /* a slab of the class may be on offer */
     _Atomic bool filled_inbox[TINY_CLASSES]; /* one of the class may have a well-filled inbox */
 };
+
+enum { ARENAS_IN_CHUNK = 64, ARENA_CHUNKS = (ARENAS_MAX + 1) / ARENAS_IN_CHUNK };
+
+/* All records. Any thread. A chunk is published by compare-and-swap and never changes. `unused` is a stack of records with a count
+ * of its changes in the upper half, so that a record that left and came back is noticed. */
+struct arena_table {
+    _Atomic(struct arena *) chunk[ARENA_CHUNKS];
+    _Atomic uint32_t made; /* the highest number handed out so far */
+    _Atomic uint64_t unused;
+};
+extern HAK_HIDDEN struct arena_table hak_arenas;
 
 /* The number in a handle. */
 HAK_INLINE uint32_t arena_number(uintptr_t handle) { return (uint32_t)(handle >> ARENA_ENTRY_SHIFT) & ARENAS_MAX; }

@@ -1,6 +1,7 @@
 /* The tables that inspect.h describes. */
 /* SPDX-License-Identifier: MIT */
 #include "observe/inspect.h"
+#include "arena/arena_record.h"
 #include "block.h"
 #include "hakmem.h"
 #include "kinds.h"
@@ -22,11 +23,13 @@ F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
 F(slab, purged_pages) F(slab, purged_blocks) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
-F(superslab, word) F(superslab, changed_ms) F(superslab, huge) \
+F(superslab, word) F(superslab, changed_ms) F(superslab, huge) F(superslab, arena) \
+F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) F(arena, brought) F(arena, slot_bytes) F(arena, limit_slots) \
+F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
 F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.slabs) F(heap, outbox) F(heap, outbox_blocks) F(heap, ring) \
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
-F(client, counters) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
+F(client, counters) F(client, arena) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
 F(ring, blocks) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
@@ -40,7 +43,7 @@ F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(pr
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
 F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(heap) S(ledger_row) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -52,7 +55,7 @@ C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
-C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PYTHON_CODES)
+C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PYTHON_CODES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},
@@ -88,6 +91,7 @@ static const struct inspect_place places[] = {
     {"tunable_ranges", tunable_ranges},
     {"profile", &hak_profile},
     {"python", &hak_python},
+    {"arenas", &hak_arenas},
     {"span_table", &span_table_made},
 };
 // clang-format on

@@ -35,8 +35,7 @@ HAK_INLINE bool sample_is_current(const struct heap *h) {
 }
 /* Whether slow paths have something to do here: sampling is on, or has been switched. */
 HAK_INLINE bool sample_wanted(const struct heap *h) {
-    return (!sample_is_current(h) || load_relaxed(&h->caches_flags) & CACHES_SAMPLING) &&
-           (h->pool.arena == 0 || h->pool.is_lane); /* an arena's end would have to find the samples */
+    return !sample_is_current(h) || load_relaxed(&h->caches_flags) & CACHES_SAMPLING;
 }
 /* sample_due counts an allocation of `bytes` and tells whether it is sampled. tiny_class: TINY_CLASSES if not tiny. */
 struct sample {

@@ -229,9 +229,9 @@ static uint32_t next_arena(uint32_t number, struct arena_report *report) {
         if (handle == 0)
             continue;
         snapshot(report->name, a->name, sizeof report->name);
-        size_t limit = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * SLOT_BYTES : 0;
-        report->used_bytes = load_relaxed(&a->slots) * SLOT_BYTES;
-        report->peak_bytes = load_relaxed(&a->peak_slots) * SLOT_BYTES;
+        size_t limit = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * a->slot_bytes : 0;
+        report->used_bytes = load_relaxed(&a->slots) * a->slot_bytes;
+        report->peak_bytes = load_relaxed(&a->peak_slots) * a->slot_bytes;
         report->limit_bytes = limit;
         if (load_acquire(&a->handle) == handle) /* else it has ended meanwhile */
             return number + 1;

@@ -35,6 +35,7 @@ thread_local long now_at;
 }
 
 constexpr unsigned kChildAlarmSeconds = 120;
+constexpr size_t kBroughtBytes = 2 * kMiB;
 
 } // namespace
 
@@ -116,6 +117,13 @@ Machine::Machine(const Surface &surface, World &world, unsigned number, size_t p
     : surface_(surface), standard_(surface.posix_memalign != nullptr), world_(world), blocks_(places),
       tag_(number << 24) {}
 
+Machine::~Machine() {
+    hak_arena_destroy(arena_);
+    hak_arena_destroy(brought_);
+    if (memory_ != nullptr)
+        munmap(memory_, kBroughtBytes);
+}
+
 bool Machine::run(const Step &step) {
     now = step;
     now_at = steps++;
@@ -135,7 +143,7 @@ bool Machine::run(const Step &step) {
     case CALL_fill: do_fill(step); break;
     case CALL_expand: do_expand(step); break;
     case CALL_give:
-        if (at(step.place) != nullptr)
+        if (at(step.place) != nullptr && hak_arena_of(at(step.place)->at) == nullptr)
             world_.put(remove(step.place));
         break;
     case CALL_receive: {
@@ -158,6 +166,7 @@ bool Machine::run(const Step &step) {
     case CALL_elsewhere: do_elsewhere(step); break;
     case CALL_fork: do_fork(); break;
     case CALL_damage: do_damage(step); break;
+    case CALL_arena: do_arena(step); break;
     default: return false; /* CALL_end */
     }
     return true;
@@ -193,6 +202,8 @@ size_t Machine::allowed(size_t size) const { return bytes_ + size <= most_bytes 
 
 /* Enters a new block at a free place. */
 void Machine::put(size_t place, void *block, size_t size, size_t alignment) {
+    if (in_arena_)
+        hak_arena_set_default(nullptr, nullptr);
     if (careless)
         return put_unchecked(place, block, size, alignment);
     if (block == nullptr)
@@ -291,6 +302,7 @@ void Machine::do_malloc(const Step &step) {
     void *block;
     if (at(step.place) != nullptr)
         release(remove(step.place), step.flavour / 16);
+    use_arena();
     switch (step.flavour % (standard_ ? 8 : 4)) {
     case 0: block = hak_malloc(size); break;
     case 1:
@@ -315,6 +327,7 @@ void Machine::do_calloc(const Step &step) {
     size_t count = 1 + step.flavour % 5, size = allowed(step.size * count) / count;
     if (at(step.place) != nullptr)
         release(remove(step.place), 0);
+    use_arena();
     void *block = step.flavour >= 128 ? hak_calloc(count, size) : surface_.calloc(count, size);
     size_t dirty = block != nullptr ? first_dirty(block, count * size) : 0;
     if (dirty != (block != nullptr ? count * size : 0) && !careless)
@@ -327,6 +340,7 @@ void Machine::do_aligned(const Step &step) {
     void *block = nullptr;
     if (at(step.place) != nullptr)
         release(remove(step.place), step.flavour % 3);
+    use_arena();
     // clang-format off
     switch (step.flavour % (standard_ ? 8 : 1)) {
     case 0: block = hak_aligned_alloc(alignment, size); break;
@@ -367,6 +381,13 @@ void Machine::do_realloc(const Step &step) {
     if (to == 0) {
         if (moved != nullptr && !careless)
             broken("realloc(p, 0) is not NULL");
+        return;
+    }
+    if (moved == nullptr && brought_ != nullptr && hak_arena_of(block.at) == brought_) { /* full: the block stays */
+        if (!careless)
+            world_.born(block, surface_.usable_size(block.at));
+        blocks_[step.place % blocks_.size()] = block;
+        bytes_ += block.size;
         return;
     }
     if (moved == nullptr && !careless)
@@ -516,6 +537,54 @@ void Machine::do_elsewhere(const Step &step) {
                 put(place, surface_.alloc(step.size % 65536), step.size % 65536, 0);
         }
     }).join();
+}
+
+/* Until the next put: the test's own blocks are not to be in the arena. */
+void Machine::use_arena() {
+    if (in_arena_ && hak_arena_set_default(arena_, nullptr) != 0)
+        broken("no default arena");
+}
+
+/* What is in the arena dies with it, or is the process's from now on. */
+void Machine::end_arena(bool keep_blocks) {
+    for (size_t place = 0; place < blocks_.size() && !keep_blocks; place++)
+        if (at(place) != nullptr && hak_arena_of(at(place)->at) == arena_) {
+            Block block = remove(place);
+            if (!careless)
+                world_.dies(block);
+        }
+    in_arena_ = false;
+    (keep_blocks ? hak_arena_release : hak_arena_destroy)(arena_);
+    arena_ = nullptr;
+}
+
+/* The steps that follow allocate in an arena, or no longer; a block is made in either arena; the arena ends. */
+void Machine::do_arena(const Step &step) {
+    if (memory_ == nullptr) {
+        void *memory = mmap(nullptr, kBroughtBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            broken("no memory for an arena");
+        memory_ = static_cast<char *>(memory);
+        brought_ = hak_arena_new_in(memory_, kBroughtBytes, nullptr);
+    }
+    if (arena_ == nullptr)
+        arena_ = hak_arena_new(nullptr);
+    if (arena_ == nullptr || brought_ == nullptr)
+        return; /* secure mode */
+    unsigned flavour = step.flavour % 16;
+    if (flavour < 4)
+        in_arena_ = flavour < 2;
+    else if (flavour < 6)
+        end_arena(flavour == 4);
+    else {
+        size_t size = allowed(step.size), alignment = step.flavour < 128 ? 0 : size_t{8} << step.flavour / 16;
+        if (at(step.place) != nullptr)
+            release(remove(step.place), step.flavour / 16);
+        hak_arena *in = flavour < 12 ? brought_ : arena_;
+        void *block = alignment != 0 ? hak_arena_aligned_alloc(in, alignment, size) : hak_arena_malloc(in, size);
+        if (block != nullptr || in == arena_)
+            put(step.place, block, size, alignment);
+    }
 }
 
 /* The child finds all blocks intact, and can free and allocate. */

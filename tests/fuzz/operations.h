@@ -17,11 +17,13 @@
 #include <string>
 #include <vector>
 
+#include <hakmem.h>
+
 #include "../surface.h"
 
 // clang-format off
 #define CALLS(X) X(malloc) X(calloc) X(aligned) X(realloc) X(free) X(check) X(fill) X(expand) X(give) X(receive) \
-    X(impossible) X(illegal) X(trim) X(stats) X(option) X(elsewhere) X(fork) X(end) X(damage)
+    X(impossible) X(illegal) X(trim) X(stats) X(option) X(elsewhere) X(fork) X(end) X(damage) X(arena)
 // clang-format on
 enum Call : uint8_t {
 #define CALL_ENUM(name) CALL_##name,
@@ -76,6 +78,9 @@ class World {
 class Machine {
   public:
     Machine(const Surface &surface, World &world, unsigned number = 0, size_t places = 16384);
+    Machine(const Machine &) = delete;
+    Machine &operator=(const Machine &) = delete;
+    ~Machine();
     /* Returns false if the thread that runs this machine is to end, and another is to go on. */
     bool run(const Step &step);
     void free_all();
@@ -114,6 +119,9 @@ class Machine {
     void do_elsewhere(const Step &step);
     void do_fork();
     void do_damage(const Step &step);
+    void do_arena(const Step &step);
+    void use_arena();
+    void end_arena(bool keep_blocks);
 
     const Surface &surface_;
     const bool standard_; /* operator new and the rest belong to the allocator, too */
@@ -121,6 +129,10 @@ class Machine {
     std::vector<Block> blocks_;        /* by place */
     std::vector<Block> freed_{kFreed}; /* the most recent ones, for damage */
     size_t freed_next_ = 0, bytes_ = 0;
+    hak_arena *arena_ = nullptr;   /* its blocks are this machine's alone */
+    hak_arena *brought_ = nullptr; /* likewise, in memory of the machine's */
+    char *memory_ = nullptr;
+    bool in_arena_ = false; /* steps that allocate do so in arena_, by default */
     uint32_t tag_;
 };
 

@@ -25,10 +25,10 @@ struct Share {
     unsigned weight;
 };
 constexpr Share kShares[] = {
-    {CALL_calloc, 1200},   {CALL_aligned, 1000}, {CALL_realloc, 1800}, {CALL_check, 800},
-    {CALL_fill, 500},      {CALL_expand, 300},   {CALL_give, 500},     {CALL_receive, 500},
-    {CALL_impossible, 40}, {CALL_illegal, 10},   {CALL_trim, 4},       {CALL_stats, 1},
-    {CALL_option, 8},      {CALL_elsewhere, 6},  {CALL_end, 4},        {CALL_fork, 1},
+    {CALL_calloc, 1200}, {CALL_aligned, 1000}, {CALL_realloc, 1800}, {CALL_check, 800},     {CALL_fill, 500},
+    {CALL_expand, 300},  {CALL_give, 500},     {CALL_receive, 500},  {CALL_impossible, 40}, {CALL_illegal, 10},
+    {CALL_trim, 4},      {CALL_stats, 1},      {CALL_option, 8},     {CALL_elsewhere, 6},   {CALL_end, 4},
+    {CALL_fork, 1},      {CALL_arena, 40},
 };
 
 /* Generates the steps of one thread. */

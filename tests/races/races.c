@@ -42,7 +42,11 @@ X(guard) \
 X(guard_again) \
 X(spans) \
 X(offer) \
-X(half_listed)
+X(half_listed) \
+X(arena_mid) \
+X(arena_tiny) \
+X(arena_cached) \
+X(arena_exit)
 // clang-format on
 
 #define X(name) extern const struct race name##_race;

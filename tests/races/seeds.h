@@ -70,7 +70,9 @@ X(guard_freed,   relaxed, guard_again) \
 X(let_go_held,   twice,   spans) \
 X(let_go_held,   relaxed, spans) \
 X(offer_class,   no,      offer) \
-X(unlist_first,  no,      half_listed)
+X(unlist_first,  no,      half_listed) \
+X(held_mid,      no,      arena_mid) \
+X(count_look,    no,      arena_cached)
 
 // clang-format on
 

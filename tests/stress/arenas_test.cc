@@ -143,4 +143,91 @@ TEST(Arenas, EndWhileThreadsComeAndGo) {
     EXPECT_GT(ends, 10);
 }
 
+/* The callback runs in whichever thread meets the limit, and frees what another thread allocated. */
+struct Limited {
+    std::array<std::atomic<Block *>, 4000> blocks = {};
+    std::atomic<size_t> calls{0};
+    static int over_limit(hak_arena *, size_t, void *argument) {
+        auto *self = static_cast<Limited *>(argument);
+        size_t from = self->calls.fetch_add(1) * 97;
+        bool freed = false;
+        for (size_t i = 0; i < 400; i++)
+            if (Block *block = self->blocks[(from + i) % self->blocks.size()].exchange(nullptr)) {
+                check_and_free(block);
+                freed = true;
+            }
+        return freed;
+    }
+};
+
+TEST(Arenas, ALimitHoldsAmongThreads) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "there are no arenas in secure mode";
+    constexpr size_t kLimit = 8 * kMiB;
+    static Limited limited;
+    std::vector<char> memory(kLimit);
+    hak_arena_options options = {"limited", kLimit, Limited::over_limit, &limited};
+    for (bool brought : {false, true}) {
+        hak_arena *arena = brought ? hak_arena_new_in(memory.data(), memory.size(), &options) : hak_arena_new(&options);
+        limited.calls = 0;
+        std::atomic<size_t> refused{0};
+        std::vector<std::thread> threads;
+        for (uint64_t i = 0; i < 4; i++)
+            threads.emplace_back([&, i] {
+                Random random(i);
+                for (int round = 0; round < times(6000); round++) {
+                    size_t size = sizeof(Block) + random.log_size(16);
+                    void *block = hak_arena_malloc(arena, size);
+                    refused += block == nullptr;
+                    if (block != nullptr)
+                        check_and_free(
+                            limited.blocks[random.below(limited.blocks.size())].exchange(filled(block, size, random)));
+                }
+            });
+        for (auto &thread : threads)
+            thread.join();
+        hak_arena_stats stats = {};
+        hak_arena_get_stats(arena, &stats);
+        EXPECT_LE(stats.peak_bytes, kLimit);
+        EXPECT_GT(limited.calls, 0u);
+        EXPECT_LT(refused, static_cast<size_t>(times(6000)));
+        for (auto &block : limited.blocks)
+            check_and_free(block.exchange(nullptr));
+        hak_arena_destroy(arena);
+    }
+}
+
+/* fork, while other threads are in calls on arenas: the child may allocate in each, and end it. */
+TEST(Arenas, AChildHasThemAll) {
+    if (in_secure_mode() || kShorter != 1)
+        GTEST_SKIP() << "no arenas in secure mode; no forks of threads under a sanitizer";
+    std::array<Place, 24> places;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 3; i++)
+        threads.emplace_back([&, i] {
+            for (Random random(i); !stop;)
+                places[random.below(places.size())].use(random);
+        });
+    for (int i = 0; i < times(15); i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (auto &place : places) {
+                memset(hak_arena_malloc(place.arena, 100), 1, 100);
+                memset(hak_arena_malloc(place.arena, 20000), 1, 20000);
+                hak_arena_destroy(place.arena);
+            }
+            _exit(hak_arena_new(nullptr) != nullptr ? 0 : 1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        ASSERT_EQ(status, 0);
+    }
+    stop = true;
+    for (auto &thread : threads)
+        thread.join();
+    for (auto &place : places)
+        hak_arena_destroy(place.arena);
+}
+
 } // namespace

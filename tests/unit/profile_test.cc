@@ -269,6 +269,47 @@ TEST(Profile, BlocksThatAnotherThreadFrees) {
         kRuns / 2);
 }
 
+TEST(Profile, BlocksOfArenas) {
+    hak_arena *arena = hak_arena_new(nullptr);
+    expect_unbiased(
+        4096,
+        [&](Books &books, Random &random) {
+            hak_arena_set_default(arena, nullptr);
+            for (int i = 0; i < 3000; i++) {
+                if (books.count() > 300)
+                    books.free(books.any(random));
+                books.alloc(1 + random.log_size(random.below(50) == 0 ? 18 : 11));
+            }
+            hak_arena_set_default(nullptr, nullptr);
+        },
+        kRuns / 2);
+    hak_arena_destroy(arena);
+}
+
+/* Else a leak is reported that is none; and the next block at the address is taken for a sample. */
+TEST(Profile, AnArenaTakesItsSamplesAlong) {
+    ASSERT_EQ(hak_profile_start(1024), 0);
+    for (int run = 0; run < 20; run++) {
+        hak_arena *arena = hak_arena_new(nullptr);
+        std::vector<void *> blocks;
+        for (size_t size : {16, 100, 1000, 3000, 60000, 100000, 3 << 20})
+            for (int i = 0; i < 100 && (i < 2 || size < 100000); i++)
+                blocks.push_back(hak_arena_malloc(arena, size));
+        EXPECT_GT(inside_profile_live(), 20u);
+        if (run % 2 == 0) {
+            hak_arena_destroy(arena);
+        } else {
+            hak_arena_release(arena);
+            EXPECT_GT(inside_profile_live(), 20u) << "the blocks live on";
+            for (void *block : blocks)
+                hak_free(block);
+        }
+        EXPECT_EQ(inside_profile_live(), 0u);
+        EXPECT_EQ(totals().live().bytes, 0);
+    }
+    hak_profile_stop();
+}
+
 /* A program sees the same of a block whether it was sampled or not. */
 TEST(Profile, SampledBlocksBehaveLikeOthers) {
     ASSERT_EQ(hak_option_set("PROFILE_RATE", "0"), 0);

@@ -219,6 +219,15 @@ impl Builder {
         }
         let used = self.place("region_use", self.constant("sizeof region_use"));
         self.set(used, "region_use.superslabs", SUPERSLABS);
+        let arenas = self.place("arenas", self.constant("sizeof arena_table"));
+        let size = self.constant("sizeof arena");
+        let chunk = self.place("chunk", self.constant("ARENAS_IN_CHUNK") * size);
+        self.set(arenas, "arena_table.made", 2);
+        self.set(arenas, "arena_table.chunk", chunk);
+        for (field, value) in [("arena.handle", 1), ("arena.slot_bytes", 65536), ("arena.slots", 3)] {
+            self.set(chunk + size, field, value);
+        }
+        self.set(ROWS_AT, "superslab.arena", 1);
         self.place("fork_page", 8);
         self.place("span_table", 8);
         let version = self.place("version", 8);

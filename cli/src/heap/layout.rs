@@ -62,7 +62,7 @@ impl Field {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
@@ -215,10 +215,22 @@ facts! {
         numbers: base = "region.base" upto 8, window = "region.window" upto 4, slabs = "region.slabs" upto 8,
             key = "region.key" upto 8, rows = "region.rows" upto 8, heaps = "region.heaps" upto 8,
             superslabs_max = "region.superslabs_max" upto 8, superslabs = "region_use.superslabs" upto 8,
-            word = "superslab.word" upto 8, huge = "superslab.huge" upto 4;
+            word = "superslab.word" upto 8, huge = "superslab.huge" upto 4, arena = "superslab.arena" upto 4;
         arrays: ;
         constants: region_size = "sizeof region" in 1..=STRUCT_MAX, use_size = "sizeof region_use" in 1..=STRUCT_MAX,
             superslab_size = "sizeof superslab" in 1..=1024, row_size = "sizeof superslab_row" in 1..=STRUCT_MAX;
+    }
+}
+
+facts! {
+    /// What is needed of `struct arena` (src/arena/arena_record.h).
+    ArenaFacts {
+        numbers: made = "arena_table.made" upto 4, handle = "arena.handle" upto 8, brought = "arena.brought" upto 8,
+            slot_bytes = "arena.slot_bytes" upto 8, limit_slots = "arena.limit_slots" upto 8, slots = "arena.slots" upto 8,
+            peak_slots = "arena.peak_slots" upto 8, superslabs = "arena.superslabs" upto 8, of_heap = "client.arena" upto 4;
+        arrays: chunk = "arena_table.chunk" of 8, name = "arena.name" of 1;
+        constants: table_size = "sizeof arena_table" in 1..=STRUCT_MAX, arena_size = "sizeof arena" in 1..=4096,
+            in_chunk = "ARENAS_IN_CHUNK" in 1..=4096, chunks = "ARENA_CHUNKS" in 1..=4096;
     }
 }
 
@@ -285,7 +297,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings ledger_ended tunable_table tunables tunable_ranges profile python span_table
+    option_texts option_mid_rings ledger_ended tunable_table tunables tunable_ranges profile python span_table arenas
 }
 
 #[derive(Debug)]
@@ -296,6 +308,7 @@ pub struct Layout {
     pub slab: SlabFacts,
     pub heap: HeapFacts,
     pub region: RegionFacts,
+    pub arena: ArenaFacts,
     pub table: TableFacts,
     pub profile: ProfileFacts,
 }
@@ -346,6 +359,7 @@ impl Layout {
             slab: SlabFacts::of(told)?,
             heap: HeapFacts::of(told)?,
             region: RegionFacts::of(told)?,
+            arena: ArenaFacts::of(told)?,
             table: TableFacts::of(told)?,
             profile: ProfileFacts::of(told)?,
         };
@@ -367,6 +381,8 @@ impl Layout {
             ("client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
             ("ring.blocks", heap.ring_blocks.end().max(heap.ring_block_kib.end()) <= 4096),
             ("sizeof superslab_row", region.row_size >= SUPERSLABS_PER_ROW as u64 * region.superslab_size),
+            ("client.arena", heap.pool.at as u64 + self.arena.of_heap.end() <= heap.heap_size),
+            ("arena_table.chunk", self.arena.chunk.bytes as u64 >= self.arena.chunks * 8),
             ("profile_stack.callers", profile.callers.bytes as u64 >= profile.callers_most * 8),
             ("profile_stack.lifetimes", profile.lifetimes.bytes as u64 >= profile.lifetimes_count * 4),
         ];

@@ -23,6 +23,9 @@ pub struct Snapshot {
     #[serde(default)]
     pub superslab_count: u64,
     pub heaps: Vec<ThreadHeap>,
+    /// Those that live, the largest first.
+    #[serde(default)]
+    pub arenas: Vec<Arena>,
     pub counters: Vec<Counter>,
     pub options: Vec<OptionValue>,
     /// Sampled allocations, if profiling is or was on.
@@ -155,6 +158,9 @@ pub struct SuperSlab {
     pub number: u64,
     pub address: u64,
     pub huge_page: bool,
+    /// Number of the arena that has it; 0: the process.
+    #[serde(default)]
+    pub arena: u32,
     pub slots: Vec<Slot>,
 }
 
@@ -190,6 +196,24 @@ pub struct ThreadHeap {
     pub cached: u64,
     /// Partly used ones that it owns or has on loan.
     pub owned_slabs: u32,
+}
+
+/// A heap that the program made (`hak_arena_new`). Its bytes are part of the terms, but in memory that the program brought.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Arena {
+    pub number: u32,
+    /// As the program named it, perhaps empty.
+    pub name: String,
+    /// Is it in memory that the program brought? Then nothing is known of its blocks, and `live` is `used`, `resident` 0.
+    pub brought: bool,
+    /// Blocks that the program holds.
+    pub live: u64,
+    /// Slots in use, most of them so far, and how many there may be.
+    pub used: u64,
+    pub peak: u64,
+    pub limit: Option<u64>,
+    pub resident: u64,
+    pub superslabs: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

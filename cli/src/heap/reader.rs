@@ -5,12 +5,12 @@
 // SPDX-License-Identifier: MIT
 
 use super::core::Core;
-use super::layout::{word, Layout, SUPERSLABS_PER_ROW};
+use super::layout::{text, word, Layout, SUPERSLABS_PER_ROW};
 use super::ledger::Ledger;
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
-use super::spans::{Census, Region, SizeClass};
+use super::spans::{Census, Region, Share, SizeClass};
 use super::{finding, patience, rest, steer};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::proc::{self, Pid};
@@ -188,6 +188,11 @@ impl Reader {
 
     /// The pool's words, and whether the SuperSlab was advised to have a huge page.
     pub(super) fn words(&self, region: &Region) -> Result<Vec<(u64, bool)>> {
+        Ok(self.words_and_arenas(region)?.into_iter().map(|(word, _)| word).collect())
+    }
+
+    /// The same, with the number of the arena that has the SuperSlab.
+    fn words_and_arenas(&self, region: &Region) -> Result<Vec<((u64, bool), u32)>> {
         let (facts, huge_none) = (&self.layout.region, self.layout.slab.huge_none);
         let rows = region.superslabs.div_ceil(SUPERSLABS_PER_ROW) as u64;
         let mut words = Vec::with_capacity(rows as usize * SUPERSLABS_PER_ROW);
@@ -196,11 +201,55 @@ impl Reader {
             let bytes = self.remote.read_vec(region.rows + first * facts.row_size, bytes as usize)?;
             for row in bytes.chunks_exact(facts.row_size as usize) {
                 let superslabs = row.chunks_exact(facts.superslab_size as usize).take(SUPERSLABS_PER_ROW);
-                words.extend(superslabs.map(|one| (facts.word.of(one), facts.huge.of(one) != huge_none)));
+                let word = |one| ((facts.word.of(one), facts.huge.of(one) != huge_none), facts.arena.of(one) as u32);
+                words.extend(superslabs.map(word));
             }
         }
         words.truncate(region.superslabs);
         Ok(words)
+    }
+
+    // ---- arenas ----
+
+    /// Those that live. One that ends meanwhile may be among them.
+    fn arenas(&self, shares: &HashMap<u32, Share>) -> Result<Vec<Arena>> {
+        let facts = &self.layout.arena;
+        let table = self.remote.read_vec(self.layout.places.arenas, facts.table_size as usize)?;
+        let size = facts.arena_size as usize;
+        let chunks = (facts.made.of(&table) / facts.in_chunk + 1).min(facts.chunks) as usize;
+        let mut arenas = Vec::new();
+        for chunk in 0..chunks {
+            let at = facts.chunk.element(&table, chunk, 8);
+            if at == 0 {
+                continue;
+            }
+            let records = self.remote.read_vec(at, facts.in_chunk as usize * size)?;
+            let numbers = chunk as u32 * facts.in_chunk as u32..;
+            let living = numbers.zip(records.chunks_exact(size)).filter(|(_, record)| facts.handle.of(record) != 0);
+            arenas.extend(living.map(|(number, record)| self.arena(number, record, shares)));
+        }
+        arenas.sort_by_key(|arena| std::cmp::Reverse(arena.used));
+        Ok(arenas)
+    }
+
+    fn arena(&self, number: u32, record: &[u8], shares: &HashMap<u32, Share>) -> Arena {
+        let facts = &self.layout.arena;
+        let bytes = |slots: u64| slots.saturating_mul(facts.slot_bytes.of(record));
+        let (brought, used) = (facts.brought.of(record) != 0, bytes(facts.slots.of(record)));
+        let of_brought = Share { live: used, resident: 0 };
+        let share = if brought { of_brought } else { shares.get(&number).copied().unwrap_or_default() };
+        let limit = Some(facts.limit_slots.of(record)).filter(|&slots| slots != u64::MAX);
+        Arena {
+            number,
+            name: text(facts.name.slice(record)),
+            brought,
+            live: share.live,
+            used,
+            peak: bytes(facts.peak_slots.of(record)),
+            limit: limit.map(bytes),
+            resident: share.resident,
+            superslabs: facts.superslabs.of(record),
+        }
     }
 
     // ---- heaps ----
@@ -221,12 +270,16 @@ impl Reader {
     /// Moves what is in the heap's lists and outbox from live to cached; says how much it holds.
     fn count_heap(&self, census: &mut Census, heap: &[u8]) -> ThreadHeap {
         let facts = &self.layout.heap;
+        let arena = word(heap, facts.pool.at + self.layout.arena.of_heap.at) as u32;
         let mut cached = 0;
         let mut cache = |census: &mut Census, class_id: usize, blocks: u64| {
             let size = self.sizes[class_id];
             let blocks = blocks.min(size.blocks);
             census.move_to_cache(class_id, blocks);
             cached += blocks * size.block_bytes;
+            if let Some(share) = census.arenas.get_mut(&arena) {
+                share.live = share.live.saturating_sub(blocks * size.block_bytes);
+            }
         };
         for class_id in 0..self.layout.slab.tiny_classes as usize {
             let first = facts.list.element(heap, class_id, 8);
@@ -307,7 +360,7 @@ impl Reader {
 
     pub fn snapshot(&self, detail: Detail) -> Result<Snapshot> {
         let (region, facts) = (self.region()?, &self.layout.slab);
-        let words = self.words(&region)?;
+        let (words, arena_of): (Vec<_>, Vec<_>) = self.words_and_arenas(&region)?.into_iter().unzip();
         let areas = self.remote.mappings(true)?;
         let (begin, end) = (region.heaps, region.base + region.superslabs_max * facts.superslab_bytes);
         let spans = self.span_table(region.superslabs)?;
@@ -339,7 +392,7 @@ impl Reader {
         })?;
         let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };
         let census = Census::new(&self.remote, facts, &self.sizes, region, &residency, &words, &numbers);
-        let mut census = census.with_picture(picture);
+        let mut census = census.with_picture(picture).with_arenas(&arena_of);
         census.count_slots()?;
         let mut threads = Vec::new();
         self.each_heap(|_, heap| {
@@ -347,6 +400,7 @@ impl Reader {
             patience::check(self.pid())
         })?;
         threads.sort_by_key(|heap| heap.number);
+        let arenas = self.arenas(&census.arenas)?;
         let (mut terms, mut classes, superslabs, superslab_count) = census.into_parts();
         classes.iter_mut().for_each(|class| ledger.enter(class));
         terms.metadata = metadata as i64;
@@ -364,6 +418,7 @@ impl Reader {
             superslab_count,
             counters: self.named_counters(&counters),
             heaps: threads,
+            arenas,
             options: self.read_options()?,
             rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),
         })

@@ -53,6 +53,10 @@ pub struct Census<'a> {
     pub words: &'a [(u64, bool)],
     /// Numbers of heaps by address.
     pub heap_numbers: &'a HashMap<u64, u32>,
+    /// The arena of each SuperSlab; 0 or nothing: the process.
+    arena_of: &'a [u32],
+    /// By number.
+    pub arenas: HashMap<u32, Share>,
     pub terms: Terms,
     /// The picture, of the first SuperSlabs that are not hidden; `shown` counts them.
     superslabs: Vec<SuperSlab>,
@@ -66,6 +70,13 @@ pub struct Census<'a> {
     lists: HashMap<usize, Vec<(usize, u64)>>,
     /// Slabs whose blocks could move, by tier and class number.
     sparse: HashMap<(Tier, usize), Vec<Fill>>,
+}
+
+/// What an arena has of the heap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    pub live: u64,
+    pub resident: u64,
 }
 
 /// How full a slab is.
@@ -125,7 +136,7 @@ impl<'a> Census<'a> {
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
         let (superslabs_most, shown, last) = (0, 0, None);
-        let (terms, superslabs, classes, lists, sparse) = Default::default();
+        let (terms, superslabs, classes, lists, sparse, arenas) = Default::default();
         Census {
             remote,
             facts,
@@ -134,6 +145,8 @@ impl<'a> Census<'a> {
             residency,
             words,
             heap_numbers,
+            arena_of: &[],
+            arenas,
             terms,
             superslabs,
             superslabs_most,
@@ -148,6 +161,23 @@ impl<'a> Census<'a> {
     /// Keeps the slots of this many SuperSlabs.
     pub fn with_picture(self, superslabs_most: usize) -> Census<'a> {
         Census { superslabs_most, ..self }
+    }
+
+    /// Counts what is in arenas, too.
+    pub fn with_arenas(self, arena_of: &'a [u32]) -> Census<'a> {
+        Census { arena_of, ..self }
+    }
+
+    fn arena_of_slot(&self, slot: usize) -> u32 {
+        self.arena_of.get(slot / self.facts.superslab_slots as usize).copied().unwrap_or(0)
+    }
+
+    fn count_in_arena(&mut self, slot: usize, live: u64, resident: u64) {
+        let number = self.arena_of_slot(slot);
+        if number != 0 {
+            let share = self.arenas.entry(number).or_default();
+            (share.live, share.resident) = (share.live.saturating_add(live), share.resident.saturating_add(resident));
+        }
     }
 
     /// Looks at every slot.
@@ -185,7 +215,7 @@ impl<'a> Census<'a> {
     /// Keeps the slot for the picture.
     fn show(&mut self, number: usize, slot: Slot) {
         let slots = self.facts.superslab_slots as usize;
-        let superslab = number / slots;
+        let (superslab, arena) = (number / slots, self.arena_of_slot(number));
         if self.last != Some(superslab) {
             (self.last, self.shown) = (Some(superslab), self.shown + 1);
             if self.superslabs.len() < self.superslabs_most {
@@ -193,6 +223,7 @@ impl<'a> Census<'a> {
                     number: superslab as u64,
                     address: self.region.base + superslab as u64 * self.facts.superslab_bytes,
                     huge_page: self.words[superslab].1,
+                    arena,
                     slots: Vec::with_capacity(slots),
                 });
             }
@@ -206,6 +237,7 @@ impl<'a> Census<'a> {
         let slots = self.facts.superslab_slots as usize;
         let empty = self.words[number / slots].0 >> (32 + number % slots) & 1 != 0;
         let resident = self.residency.slot(number);
+        self.count_in_arena(number, 0, resident);
         *(if empty { &mut self.terms.empty_slots } else { &mut self.terms.huge_rounding }) += resident as i64;
         let state = if empty { State::Empty } else { State::Unused };
         self.show(
@@ -228,6 +260,7 @@ impl<'a> Census<'a> {
         }
         let residents: Vec<u64> = (0..slots).map(|i| self.residency.slot(first + i)).collect();
         let resident: u64 = residents.iter().sum();
+        self.count_in_arena(first, span.as_ref().map_or(0, |span| span.live), resident);
         match &span {
             Some(span) => self.split(span, resident),
             None => self.terms.empty_slots += resident as i64, // on its way from or to the pool

@@ -277,6 +277,12 @@ impl Screen {
         self.room.set(usize::from(area.height.saturating_sub(2)));
         self.draw_classes(frame, classes, snapshot);
         if beside {
+            let lines = (snapshot.arenas.len() as u16 + 2).min(heaps.height / 2);
+            let height = if snapshot.arenas.is_empty() || lines < 3 { 0 } else { lines };
+            let [arenas, heaps] = Layout::vertical([Constraint::Length(height), Constraint::Min(0)]).areas(heaps);
+            if height > 0 {
+                draw_arenas(frame, arenas, &snapshot.arenas);
+            }
             self.draw_heaps(frame, heaps, snapshot);
         }
     }
@@ -366,6 +372,22 @@ fn recent(before: &[Class], now: &[Class]) -> HashMap<(Tier, u64), (u64, u64)> {
 fn titled(title: &str) -> Block<'_> {
     let title = Line::from(format!("{title} ")).bold();
     Block::new().borders(ratatui::widgets::Borders::TOP).border_style(Style::new().dim()).title(title)
+}
+
+/// The largest.
+fn draw_arenas(frame: &mut Frame, area: Rect, arenas: &[Arena]) {
+    let right = |text: String| Line::from(text).right_aligned();
+    let row = |arena: &Arena| {
+        let [live, used] = [arena.live, arena.used].map(|bytes| right(say::bytes(bytes as f64)));
+        Row::new([picture::arena_name(arena).into(), live, used])
+    };
+    let room = usize::from(area.height.saturating_sub(2));
+    let titles = [Line::from("arena"), right("live".into()), right("in use".into())].map(Line::dim);
+    let widths = [Constraint::Min(0), Constraint::Length(9), Constraint::Length(9)];
+    let table = Table::new(arenas.iter().take(room).map(row), widths).header(Row::new(titles)).column_spacing(1);
+    let name =
+        if arenas.len() > room { format!("arenas 1–{room} of {}", arenas.len()) } else { "arenas".to_string() };
+    frame.render_widget(table.block(titled(&name)), area);
 }
 
 fn draw_help(frame: &mut Frame, area: Rect, parts: &[Part]) {

@@ -5,6 +5,7 @@
  *   free COUNT BYTES             allocates, writes, frees all
  *   touch BYTES                  one block of which nothing is written
  *   churn THREADS                threads that replace blocks for ever
+ *   arenas COUNT BYTES           an arena "requests" with so many blocks, half of them freed, and one in memory of its own
  *   work                         leaves the fast path of malloc in many classes
  *   fork                         a child that waits for ever; prints its number before "done" */
 #include <pthread.h>
@@ -73,6 +74,30 @@ static void spread(size_t count, size_t bytes, size_t keep) {
         free(held);
 }
 
+struct arena_options {
+    const char *name;
+    size_t limit_bytes;
+    int (*over_limit)(void *arena, size_t size, void *argument);
+    void *argument;
+};
+/* Those of the library that is preloaded. */
+extern void *hak_arena_new(const struct arena_options *options) __attribute__((weak));
+extern void *hak_arena_new_in(void *memory, size_t bytes, const struct arena_options *options) __attribute__((weak));
+extern void *hak_arena_malloc(void *arena, size_t bytes) __attribute__((weak));
+
+static void arenas(size_t count, size_t bytes) {
+    static char memory[1 << 20];
+    struct arena_options requests = {"requests", 64 << 20, NULL, NULL}, own = {"own", 0, NULL, NULL};
+    void *arena = hak_arena_new(&requests), *other = hak_arena_new_in(memory, sizeof memory, &own);
+    void **held = allocate(count * sizeof *held);
+    for (size_t i = 0; i < count; i++)
+        memset(held[i] = hak_arena_malloc(arena, bytes), 1, bytes);
+    for (size_t i = 0; i < count; i += 2)
+        free(held[i]);
+    free(held);
+    memset(hak_arena_malloc(other, 10000), 1, 10000);
+}
+
 static void work(void) {
     static void *held[64][64];
     for (size_t round = 0; round < 2; round++)
@@ -96,6 +121,8 @@ static void do_line(const char *line) {
         abort();
     else if (strcmp(word, "churn") == 0)
         start(number[0], churn);
+    else if (strcmp(word, "arenas") == 0)
+        arenas(number[0], number[1]);
     else if (strcmp(word, "work") == 0)
         work();
     else if (strcmp(word, "fork") == 0) {

@@ -143,6 +143,8 @@ unsafe extern "C" {
     pub fn hak_set_soft_limit_callback(call: Option<SoftLimitCallback>, argument: *mut c_void);
     /// Makes an arena; null: no memory, or secure mode.
     pub fn hak_arena_new(options: *const hak_arena_options) -> *mut hak_arena;
+    /// Makes an arena in memory of the caller's; null: bad memory, or too many such arenas, or secure mode.
+    pub fn hak_arena_new_in(memory: *mut c_void, bytes: usize, options: *const hak_arena_options) -> *mut hak_arena;
     /// Frees all blocks of the arena at once, and ends it.
     pub fn hak_arena_destroy(arena: *mut hak_arena);
     /// Ends the arena and hands its blocks over to the process's heap.

@@ -1,0 +1,130 @@
+/* The end of an arena, and threads that it does not know of. */
+/* SPDX-License-Identifier: MIT */
+#include "kit.h"
+#include "arena/arena.h"
+#include "arena/arena_heap.h"
+#include "arena/arena_space.h"
+#include "purge.h"
+
+static uintptr_t handle;
+static struct heap *of; /* heap 1's in the arena */
+static struct slab *slab;
+static void *block[16];
+
+/* Heap 2 ends the arena, in which heap 1 has allocated `out` blocks of `bytes` and freed the others of the slab. */
+static void arena_setup(size_t bytes, unsigned blocks, unsigned out) {
+    kit_setup();
+    handle = arena_make(NULL, false);
+    of = arena_heap(kit_heap[1], arena_checked(handle, ""));
+    of->ring_top = HEAP_BYTES; /* no rings */
+    race_label(of, HEAP_BYTES, "arena's heap");
+    const struct kind *kind = bytes > TINY_BYTES_MAX ? &kind_mid : &kind_tiny;
+    for (unsigned i = 0; i < blocks; i++) {
+        bool zero;
+        block[i] = kind->malloc(of, bytes, 1, &zero);
+        *(uint64_t *)block[i] = 1;
+    }
+    slab = slab_at_offset((uintptr_t)block[0] - hak_region.base);
+    for (unsigned i = out; i < blocks; i++)
+        kind->free(of, slab, block[i]);
+    race_label(slab, sizeof *slab, "slab");
+    hak_heap = kit_heap[2];
+}
+static void arena_ends(void) { arena_end(handle, false, ""); }
+
+static bool is_active(const struct slab *s) {
+    uint64_t word = load_relaxed(&superslab_at(slot_of(s) / SUPERSLAB_SLOTS)->word);
+    return word_active(word) >> slot_of(s) % SUPERSLAB_SLOTS & 1;
+}
+static void ended_check(void) {
+    size_t superslab = slot_of(slab) / SUPERSLAB_SLOTS;
+    race_expect(superslab_arena(superslab) == 0 && (slab_kind(slab) != KIND_FREE) == is_active(slab));
+    race_expect(load_relaxed(&of->arena) == 0 && !load_relaxed(&of->in_use) && load_relaxed(&of->holder) == NULL);
+    kit_check_hints(superslab);
+}
+
+/* ---- arena_mid: a thread that found the slab when it was the process's trims it ---- */
+
+static void arena_mid_setup(void) {
+    arena_setup(16 * KIB, 2, 1);
+    store_relaxed(&slab->idle_passes, 1);
+}
+static void arena_mid_0(void) { kind_mid.trim_slab(kit_heap[3], slab); }
+static void arena_mid_check(void) {
+    ended_check();
+    race_expect(slab_kind(slab) == KIND_MID || load_relaxed(&slab->free_blocks) == 0);
+    race_saw(slab_kind(slab) == KIND_MID);
+}
+const struct race arena_mid_race = {"arena_mid",
+                                    "pages of a block in use are purged after an arena has ended",
+                                    arena_mid_setup,
+                                    {arena_mid_0, arena_ends},
+                                    arena_mid_check,
+                                    2,
+                                    NULL};
+
+/* ---- arena_tiny: the same with a tiny slab that nobody owns ---- */
+
+static void arena_tiny_setup(void) {
+    arena_setup(KIB, 16, 2);
+    thread_empty_heap(of);
+    store_relaxed(&slab->idle_passes, 1);
+    race_expect(load_relaxed(&slab->owner) == OWNER_NONE);
+}
+static void arena_tiny_0(void) { kind_tiny.trim_slab(kit_heap[3], slab); }
+static void arena_tiny_check(void) {
+    ended_check();
+    race_expect(slab_kind(slab) == KIND_TINY ? load_relaxed(&slab->owner) == OWNER_NONE
+                                             : load_relaxed(&slab->owner) == OWNER_POOL);
+    race_saw(slab_kind(slab) == KIND_TINY);
+}
+const struct race arena_tiny_race = {"arena_tiny",
+                                     "a thread owns a slab of an arena that has ended",
+                                     arena_tiny_setup,
+                                     {arena_tiny_0, arena_ends},
+                                     arena_tiny_check,
+                                     2,
+                                     NULL};
+
+/* ---- arena_cached: the purger is at a wholly EMPTY SuperSlab of the arena ---- */
+
+static void arena_cached_setup(void) { arena_setup(16 * KIB, 1, 0); }
+static void arena_cached_0(void) { purge_empty(&kit_heap[3]->pool, 0); }
+static void arena_cached_check(void) {
+    size_t superslab = slot_of(slab) / SUPERSLAB_SLOTS;
+    ended_check();
+    bool is_cached = word_is_cached(load_relaxed(&superslab_at(superslab)->word));
+    race_expect(load_relaxed(&hak_account.cached_superslabs) == is_cached);
+    race_saw(is_cached);
+}
+const struct race arena_cached_race = {"arena_cached",
+                                       "SuperSlabs stay resident that the cache's bounds would give back",
+                                       arena_cached_setup,
+                                       {arena_cached_0, arena_ends},
+                                       arena_cached_check,
+                                       2,
+                                       NULL};
+
+/* ---- arena_exit: a thread that has a heap there ends ---- */
+
+static struct heap *next;
+
+static void arena_exit_setup(void) { arena_setup(16 * KIB, 2, 1); }
+static void arena_exit_0(void) { heap_leave_arenas(kit_heap[1]); }
+static void arena_exit_1(void) {
+    arena_ends();
+    next = heap_take_for_arena();
+    store_relaxed(&next->holder, kit_heap[2]);
+}
+static void arena_exit_check(void) {
+    race_expect(!kit_heap[1]->has_arenas && load_relaxed(&next->holder) == kit_heap[2]);
+    race_expect(next != of || load_relaxed(&of->arena) == 0);
+    race_saw(0);
+}
+const struct race arena_exit_race = {"arena_exit",
+                                     "a heap of an arena serves two threads",
+                                     arena_exit_setup,
+                                     {arena_exit_0, arena_exit_1},
+                                     arena_exit_check,
+                                     1,
+                                     NULL};
