@@ -87,6 +87,8 @@ enum Subcommands {
     Diff(profile::DiffOptions),
     /// Watch a running program for a while, and say which lines of code let it grow and how fast
     Leak(profile::LeakOptions),
+    /// Run a program or watch one, and write a policy file with the call sites whose blocks live long
+    Learn(profile::LearnOptions),
     /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
     Symbolize(profile::SymbolizeOptions),
 }
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         Subcommands::Flame(options) => profile::flame(&options),
         Subcommands::Diff(options) => profile::diff(&options),
         Subcommands::Leak(options) => profile::leak(&options),
+        Subcommands::Learn(options) => profile::learn(&options),
         Subcommands::Symbolize(options) => profile::symbolize(&options),
     };
     outcome.unwrap_or_else(|error| {

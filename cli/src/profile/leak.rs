@@ -97,7 +97,7 @@ struct Watched {
 }
 
 /// The clock of os_now_ms in the library.
-fn now_ms() -> u32 {
+pub fn now_ms() -> u32 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes `now` alone.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };

@@ -160,15 +160,15 @@ impl Names {
         Some(name.split(" [clone ").next().unwrap_or(&name).to_string())
     }
 
+    /// The address that an offset of the file is linked to.
+    pub fn linked(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
+        self.segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
+    }
+
     /// The functions at an offset of the file, the inmost first.
     fn frames(&self, offset: u64) -> Vec<Frame> {
-        let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
-        let Some(address) =
-            self.segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
-        else {
-            return Vec::new();
-        };
-        self.at(address)
+        self.linked(offset).map_or(Vec::new(), |address| self.at(address))
     }
 
     /// The functions at an address that they are linked to, the inmost first.
