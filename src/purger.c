@@ -1,6 +1,7 @@
 /* See purger.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
+#include "arena/arena_space.h"
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
@@ -94,7 +95,7 @@ static void purger_scan(struct heap *h) {
     for (; h->pool.scans > 0; h->pool.scans--) {
         at = at + 1 < superslabs ? at + 1 : 0;
         size_t pages = 0;
-        for (uint32_t slots = superslab_is_for(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
+        for (uint32_t slots = space_may_trim(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
              slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
             size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;

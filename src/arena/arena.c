@@ -38,7 +38,7 @@ uintptr_t arena_make(const hak_arena_options *options, bool is_lane) {
     memset(a->name, 0, sizeof a->name);
     if (o->name != NULL)
         memcpy(a->name, o->name, min_size(strlen(o->name), sizeof a->name - 1));
-    a->is_lane = is_lane;
+    store_relaxed(&a->is_lane, is_lane);
     a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / SLOT_BYTES : ARENA_UNLIMITED;
     a->over_limit = o->over_limit;
     a->argument = o->argument;

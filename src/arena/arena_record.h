@@ -31,7 +31,7 @@ struct arena {
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
     /* Constant while the arena lives. */
     char name[ARENA_NAME_BYTES];
-    bool is_lane;                                                             /* the process's own, see lane.h */
+    _Atomic bool is_lane;                                                     /* the process's own, see lane.h */
     size_t limit_slots;                                                       /* ARENA_UNLIMITED: no limit */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
