@@ -124,16 +124,15 @@ static void add_row(struct stats_row *row, const struct ledger_row *from) {
     row->ns += load_relaxed(&from->ns);
 }
 
-/* Frees into the heap's current slab that no slow path has counted yet. They are read while they change: what cannot be is
+/* Frees into a heap's current slab, or NULL, that no slow path has counted yet. They are read while they change: what cannot be is
  * left out. */
-static uint64_t uncounted_frees(const struct heap *h, unsigned c) {
-    struct slab *current, seen;
+static uint64_t uncounted_frees(const struct slab *current, const struct sampler_class *sampler) {
+    struct slab seen;
     struct sampler_class sampled;
-    snapshot(&current, &h->current[c], sizeof current);
     if (current == NULL)
         return 0;
     snapshot(&seen, current, sizeof seen);
-    snapshot(&sampled, &h->sample.tiny[c], sizeof sampled);
+    snapshot(&sampled, sampler, sizeof sampled);
     uint64_t left = (uint64_t)seen.countdown + sampled.deferred;
     return left <= seen.check_after ? seen.check_after - left : 0;
 }
@@ -145,6 +144,8 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
     r->heaps_in_use += load_relaxed(&h->in_use);
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+    struct slab *current[TINY_CLASSES];
+    snapshot(current, h->current, sizeof current);
     bool samples = sample_on(h); /* else its pages are left untouched */
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         size_t bytes = size_classes[c].block_bytes;
@@ -154,7 +155,7 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
-        r->ledger[c].blocks += uncounted_frees(h, c) - blocks;
+        r->ledger[c].blocks += uncounted_frees(current[c], &h->sample.tiny[c]) - blocks;
     }
     for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
         add_row(&r->ledger[c], &h->ledger[c]);
