@@ -54,7 +54,7 @@ static unsigned inbox_is_filled_from(unsigned c, const struct heap *owner) {
     return on_loan ? slab_reuse_frees(c) : size_classes[c].blocks * 3u / 4;
 }
 
-void outbox_drain_meshed(struct heap *h, struct slab *s) {
+static void drain_meshed(struct heap *h, struct slab *s) {
     unsigned blocks;
     uintptr_t list = inbox_take(s, &blocks);
     if (is_terminator(list))
@@ -67,6 +67,12 @@ void outbox_drain_meshed(struct heap *h, struct slab *s) {
         next = block_next(list);
         outbox_push(h, s, list);
     }
+}
+
+void outbox_after_close(struct heap *h, struct slab *s) {
+    if (PROVEN(mesh_look, load_seq(&s->inbox) != 0)) /* pairs with send */
+        drain_meshed(h, s);
+    meshed_closed(h, s);
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
@@ -93,8 +99,8 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
         outbox_adopt(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
-    else if (owner == &heap_of_meshed)
-        outbox_drain_meshed(h, s);
+    else if (PROVEN(mesh_send, owner == &heap_of_meshed))
+        drain_meshed(h, s);
     else if (owner != OWNER_POOL && waiting >= inbox_is_filled_from(c, owner))
         superslab_offer_inbox(slot_of(s), c);
 }

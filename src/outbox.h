@@ -27,7 +27,7 @@ bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block);
 void outbox_flush(struct heap *h);
 /* The same of another thread's heap, between caches_freeze and caches_thaw. */
 void outbox_send(struct heap *h, struct heap *from);
-/* Frees what is in the inbox of a slab that is meshed, or was a moment ago. */
-void outbox_drain_meshed(struct heap *h, struct slab *s);
+/* After meshed_close: frees what is in the inbox, and lets the slab end. */
+void outbox_after_close(struct heap *h, struct slab *s);
 
 #endif

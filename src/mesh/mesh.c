@@ -213,9 +213,7 @@ static void close_slab(struct mesh_pass *p, struct held *held) {
     }
     purge_split_huge_page(slot_of(s) / SUPERSLAB_SLOTS);
     meshed_close(s, held->live, held->blocks, count_bits(held->merged));
-    if (load_seq(&s->inbox) != 0) /* pairs with send in outbox.c */
-        outbox_drain_meshed(p->heap, s);
-    meshed_closed(p->heap, s);
+    outbox_after_close(p->heap, s);
 }
 
 /* Takes pages out of the group that belong to slabs that would gain too little. */

@@ -42,7 +42,10 @@ static struct meshed *table(void) {
     return known;
 }
 
-static struct meshed *meshed_of(const struct slab *s) { return load_acquire(&meshes.table) + load_relaxed(&s->meshed); }
+static struct meshed *meshed_of(const struct slab *s) {
+    PROVEN(mesh_kind, load_acquire(&s->kind)); /* pairs with meshed_close: what it wrote is there */
+    return load_acquire(&meshes.table) + load_relaxed(&s->meshed);
+}
 
 bool meshed_reserve(struct slab *s) {
     if (table() == NULL)
@@ -164,7 +167,6 @@ static bool meshed_is_free(const struct block *b, const void *p) {
 
 static void meshed_free(struct heap *h, struct slab *s, void *p) {
     struct block b = {s, 0, "inside a block"};
-    load_acquire(&s->kind); /* pairs with meshed_close: the map is there */
     meshed_find(&b, p);
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
@@ -207,7 +209,7 @@ void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], u
     store_relaxed(&s->hit_blocks, 0);
     store_relaxed(&s->place, 0);
     store_release(&s->kind, KIND_MESHED);
-    store_seq(&s->owner, &heap_of_meshed); /* pairs with send in outbox.c */
+    PROVEN(mesh_close, store_seq(&s->owner, &heap_of_meshed)); /* pairs with send in outbox.c */
 }
 
 void meshed_closed(struct heap *h, struct slab *s) { came_back(h, s, 1); }

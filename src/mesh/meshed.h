@@ -30,8 +30,8 @@ void meshed_drop_mappings(unsigned n);
 bool meshed_reserve(struct slab *s);
 void meshed_cancel(struct slab *s); /* it was not closed after all */
 /* Closes the slab: `blocks` of it are live, block i if bit i of `live` is set. The links of its free blocks
- * may be gone; `mappings` are counted already. The caller looks at the inbox afterwards, and then calls
- * meshed_closed. */
+ * may be gone; `mappings` are counted already. The caller
+ * looks at the inbox afterwards, and then calls meshed_closed (outbox_after_close). */
 void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks, unsigned mappings);
 void meshed_closed(struct heap *h, struct slab *s);
 

@@ -36,6 +36,8 @@ X(home) \
 X(lend) \
 X(loan) \
 X(loan_end) \
+X(moving) \
+X(meshed) \
 X(birth) \
 X(borrow) \
 X(guard) \

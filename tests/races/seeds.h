@@ -57,6 +57,11 @@ X(gather_enter,  yes,     outbox) \
 X(home_enter,    yes,     home) \
 X(loan_enter,    yes,     loan) \
 X(borrow,        split,   lend) \
+X(mesh_close,    release, meshed) \
+X(mesh_close,    late,    meshed) \
+X(mesh_look,     no,      meshed) \
+X(mesh_kind,     relaxed, meshed) \
+X(mesh_send,     no,      meshed) \
 X(take_idle,     split,   birth) \
 X(put_idle,      late,    birth) \
 X(newest,        relaxed, birth) \

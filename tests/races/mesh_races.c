@@ -1,0 +1,79 @@
+/* Slabs whose blocks are to move, or whose pages are shared, against frees by other threads. */
+/* SPDX-License-Identifier: MIT */
+#include "kit.h"
+#include "mesh/meshed.h"
+
+static struct slab *slab;
+static uintptr_t block[KIT_BLOCKS];
+static void *got; /* by a dense allocation */
+static bool moved;
+
+/* ---- moving: the cursor lists a block of a slab without owner, which moves, while another is freed and a third comes ---- */
+
+static void moving_setup(void) {
+    kit_setup();
+    slab = kit_full_slab(kit_heap[0], block);
+    for (unsigned i = 4; i < KIT_BLOCKS; i++)
+        kit_free(kit_heap[1], block[i]);
+    slab_let_go(kit_heap[1], slab);
+    kit_heap[2]->undrained_frees = 0, kit_heap[2]->adoptions_left = 0;
+    outbox_free(kit_heap[2], slab, block[1]);
+    race_expect(load_relaxed(&slab->owner) == OWNER_NONE && load_relaxed(&kit_heap[2]->outbox_blocks) == 1);
+}
+static void moving_0(void) {
+    uint64_t live[LIVE_WORDS] = {0};
+    kind_tiny.live(kit_heap[1], slab, KIT_CLASS, live);
+    unsigned index = (unsigned)(block[0] - (uintptr_t)slab_address(slab)) / 1024;
+    race_expect((live[index / 64] & ~low_bits(KIT_BLOCKS)) == 0);
+    moved = live[index / 64] >> index % 64 & 1 && kind_tiny.is_live(kit_heap[1], slab, KIT_CLASS, index);
+    if (moved)
+        kind_tiny.free_dense(kit_heap[1], slab, block_word(block[0]));
+}
+static void moving_1(void) { outbox_flush(kit_heap[2]); }
+static void moving_2(void) {
+    bool zero;
+    got = kind_tiny.malloc_dense(kit_heap[3], 1024, 1, &zero);
+}
+static void moving_check(void) {
+    bool here = got != NULL && kit_slab_of((uintptr_t)got) == slab;
+    kit_account(slab, 3u - moved + here);
+    race_saw(moved);
+}
+const struct race moving_race = {"moving",     "a block that moves is lost, or handed out twice",
+                                 moving_setup, {moving_0, moving_1, moving_2},
+                                 moving_check, 2,
+                                 NULL};
+
+/* ---- meshed: a pass closes a slab; one thread took it for a tiny one, another sees what it is ---- */
+
+static void meshed_setup(void) {
+    kit_setup();
+    slab = kit_full_slab(kit_heap[0], block);
+    for (unsigned i = 2; i < KIT_BLOCKS; i++)
+        kit_free(kit_heap[1], block[i]);
+    kit_heap[2]->undrained_frees = 0;
+    outbox_free(kit_heap[2], slab, block[0]);
+    race_expect(load_relaxed(&kit_heap[2]->outbox_blocks) == 1 && meshed_reserve(slab));
+    race_expect(meshed_add_mapping());
+}
+static void meshed_0(void) {
+    uint64_t live[MESHED_BLOCKS_MAX / 64] = {0};
+    for (unsigned i = 0; i < 2; i++)
+        live[0] |= (uint64_t)1 << (block[i] - (uintptr_t)slab_address(slab)) / 1024;
+    slab_unlist(kit_heap[1], slab);
+    meshed_close(slab, live, 2, 1);
+    outbox_after_close(kit_heap[1], slab);
+}
+static void meshed_1(void) { outbox_flush(kit_heap[2]); }
+static void meshed_2(void) {
+    kinds[slab_kind(slab)]->free(kit_heap[3], slab, block_word(block[1]));
+    outbox_flush(kit_heap[3]);
+}
+static void meshed_check(void) {
+    race_expect(load_relaxed(&slab->owner) == OWNER_POOL && slab_kind(slab) == KIND_FREE);
+    kit_account(slab, 0);
+}
+const struct race meshed_race = {"meshed",     "a slab that shared pages is never given back, or twice",
+                                 meshed_setup, {meshed_0, meshed_1, meshed_2},
+                                 meshed_check, 0,
+                                 NULL};
