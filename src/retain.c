@@ -45,9 +45,7 @@ static struct retain_state {
     } swing;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
-    _Atomic size_t shrink_peak; /* most slots in use since the heap last shrank by a third, for shrank … */
-    _Atomic uint32_t shrank_ms; /* … when that was … */
-    _Atomic uint32_t shrinks;   /* … and how often in a row, each within a second of the one before */
+    _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
     _Atomic bool advising;
@@ -332,21 +330,14 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         retain_request_scans(c, slots);
 }
 
-/* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since it last did? A heap that
- * does so again and again swings, and its caches are not emptied: what they hold is bounded, and wanted back at once. Rounds of
- * 600 blocks of 8,000 bytes, allocated and freed, take 200 instructions a pair instead of 315. */
-static bool shrank(uint32_t now) {
+/* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
+ * emptied? */
+static bool shrank(void) {
     size_t active = account_active_slots(), peak = load_relaxed(&retain_state.shrink_peak);
     bool third = peak > active && peak - active >= max_size(peak / 3, tuned(TUNE_shrunk_slots));
     if (active > peak || third)
         store_relaxed(&retain_state.shrink_peak, active);
-    if (!third)
-        return false;
-    bool again = os_age_ms(now, load_relaxed(&retain_state.shrank_ms)) < tuned(TUNE_regret_ms);
-    uint32_t shrinks = again ? load_relaxed(&retain_state.shrinks) : 0;
-    store_relaxed(&retain_state.shrank_ms, now);
-    store_relaxed(&retain_state.shrinks, (uint32_t)min_size(shrinks + 1u, UINT32_MAX));
-    return shrinks < tuned(TUNE_regrets);
+    return third;
 }
 
 void retain_settle(struct client *c) {
@@ -376,7 +367,7 @@ void retain_settle(struct client *c) {
         purge_empty(c, bound - bound / 4);
     if (account_cached_superslabs() > purge_cache_max())
         purge_bound_cache(c, now);
-    if (!purger && shrank(now))
+    if (!purger && shrank())
         c->chores |= CHORE_RINGS;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
