@@ -58,7 +58,7 @@ fn rank<'a>(comparison: &'a Comparison, subject: &str, measure: Measure) -> Opti
             _ => Verdict::Same,
         };
         let (low, high) = if sure { (ratio.low, ratio.high) } else { (median, median) };
-        let ratio = Ratio { median, low, high, verdict, ..ratio };
+        let ratio = Ratio { median, low, high, verdict };
         ratio.is_usable().then_some((allocator.name.as_str(), ratio))
     });
     let mut others: Vec<(&str, Ratio)> = others.collect();
