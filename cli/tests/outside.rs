@@ -68,6 +68,36 @@ fn blocks_that_nothing_points_to_are_found() {
     assert!(refused.contains("cannot be used with"), "{refused}");
 }
 
+/// Else whoever looks for leaks damages the program: a signal on its way when the threads are stopped would be gone.
+#[test]
+fn no_signal_is_lost_while_the_program_stands_still() {
+    let Some(library) = library() else { return };
+    let (_directory, mut program) = planted(&library, &[]);
+    let pid = program.child.id() as libc::pid_t;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
+                // SAFETY: a signal to a child of ours. It is queued, or refused while the queue is full.
+                sent += i32::from(unsafe { libc::sigqueue(pid, libc::SIGRTMIN(), value) } == 0);
+            }
+            sent
+        });
+        let looks: Vec<_> = (0..5).map(|_| hakmem(&["leak", "--unreachable", &pid.to_string()])).collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for look in looks {
+            assert!(look.status.success(), "{}", String::from_utf8_lossy(&look.stderr));
+        }
+        sender.join().unwrap()
+    });
+    let mut got = || program.ask("signals", "done")[0].parse::<i32>().unwrap();
+    // Another thread may still be about to count its last one.
+    let all = (0..2000).find(|_| got() == sent);
+    assert!(sent > 100 && all.is_some(), "{} of {sent}", got());
+}
+
 /// Else a lost block has no line.
 #[test]
 fn lost_blocks_that_were_sampled_have_lines() {

@@ -134,8 +134,13 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
         rest = "the rest";
         text += &format!("; {} of it is whole pages: {}", size(class.free_pages), by_purge(snapshot, reach));
     }
-    text +=
-        &format!("; {rest} stays until the blocks beside it are freed: find out what the program keeps of each burst");
+    let pid = match reach {
+        Reach::Runs => format!(" {}", snapshot.process.pid),
+        Reach::Ended => String::new(),
+    };
+    text += &format!(
+        "; {rest} stays until the blocks beside it are freed: `hakmem leak --sparse{pid}` says whose they are"
+    );
     if class.movable >= WORTH_BYTES_MIN {
         let moving = ", or have it move them: by hak_should_move (docs/compaction.md) it would get back";
         text += &format!("{moving} {}", size(class.movable));

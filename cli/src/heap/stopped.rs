@@ -23,7 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 pub struct Stopped {
-    threads: Vec<Pid>,
+    /// Each with the signal that it stopped at, which it gets when it goes on; 0: none.
+    threads: Vec<(Pid, libc::c_int)>,
     /// Of all threads, as words.
     pub registers: Vec<u64>,
     pub stack_pointers: Vec<u64>,
@@ -31,16 +32,21 @@ pub struct Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        for &thread in &self.threads {
+        for &(thread, signal) in &self.threads {
             // SAFETY: no memory of ours is touched.
-            unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, null_mut::<u8>(), null_mut::<u8>()) };
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, thread, null_mut::<u8>(), signal as libc::c_long) };
         }
     }
 }
 
+/// Those that have not ended: the first thread stays as a zombie until the others have, too.
 fn threads_of(pid: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+    let has_ended = |task: &fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['Z', 'X']))
+    };
+    tasks.filter(|task| !has_ended(task)).filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The process that traces it already, with its name.
@@ -64,8 +70,7 @@ impl Stopped {
         }
         let begun = Instant::now();
         loop {
-            let new: Vec<Pid> =
-                threads_of(remote.pid).into_iter().filter(|one| !stopped.threads.contains(one)).collect();
+            let new: Vec<Pid> = threads_of(remote.pid).into_iter().filter(|one| !stopped.has(*one)).collect();
             if new.is_empty() {
                 break;
             }
@@ -76,10 +81,14 @@ impl Stopped {
                 stopped.wait(thread, begun)?;
             }
         }
-        for thread in stopped.threads.clone() {
+        for (thread, _) in stopped.threads.clone() {
             stopped.read_registers(thread);
         }
         Ok(stopped)
+    }
+
+    fn has(&self, thread: Pid) -> bool {
+        self.threads.iter().any(|(one, _)| *one == thread)
     }
 
     fn seize(&mut self, pid: Pid, thread: Pid) -> Result<()> {
@@ -87,7 +96,7 @@ impl Stopped {
         let got = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null_mut::<u8>(), null_mut::<u8>()) };
         let error = Error::last_os_error();
         if got == 0 {
-            self.threads.push(thread);
+            self.threads.push((thread, 0));
             // SAFETY: likewise.
             unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, null_mut::<u8>(), null_mut::<u8>()) };
             return Ok(());
@@ -107,9 +116,14 @@ impl Stopped {
             match unsafe { libc::waitpid(thread, &mut status, libc::__WALL | libc::WNOHANG) } {
                 0 if begun.elapsed() > PATIENCE => bail!("thread {thread} does not stop: it waits in the kernel"),
                 0 => std::thread::sleep(LOOK_EVERY),
-                got if got == thread && libc::WIFSTOPPED(status) => return Ok(()),
+                got if got == thread && libc::WIFSTOPPED(status) => {
+                    // It may be a signal that was on its way, not what we asked for.
+                    let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
+                    self.threads.iter_mut().filter(|one| one.0 == thread).for_each(|one| one.1 = signal);
+                    return Ok(());
+                }
                 _ => {
-                    self.threads.retain(|&one| one != thread);
+                    self.threads.retain(|one| one.0 != thread);
                     return Ok(());
                 }
             }

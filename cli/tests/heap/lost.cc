@@ -1,5 +1,5 @@
 // Loses blocks, each kind a known number of times, keeps others, and then answers each line of its input by "done".
-// After the line "work" it allocates a block and frees it at once, again and again.
+// It counts the signals SIGRTMIN, and tells how many before that if the line is "signals". After the line "work" it allocates a block and frees it at once, again and again.
 //
 //   nodes    NODES heads of class Node, each of which holds a second Node and a text of 200 bytes
 //   circles  CIRCLES pairs of 176 bytes that hold each other
@@ -7,6 +7,7 @@
 //
 // It keeps KEPT blocks by pointers into their middle, each of which holds another block.
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,13 +79,22 @@ static void *work(void *) {
     }
 }
 
+static volatile sig_atomic_t signals;
+static void count_signal(int) { __atomic_fetch_add(&signals, 1, __ATOMIC_RELAXED); }
+
 int main() {
+    struct sigaction count = {};
+    count.sa_handler = count_signal;
+    count.sa_flags = SA_RESTART;
+    sigaction(SIGRTMIN, &count, nullptr);
     pthread_t thread;
     pthread_barrier_init(&ready, nullptr, 2);
     pthread_create(&thread, nullptr, work, nullptr);
     pthread_barrier_wait(&ready);
     char line[32];
     while (fgets(line, sizeof line, stdin) != nullptr) {
+        if (strcmp(line, "signals\n") == 0)
+            printf("%d\n", (int)signals);
         puts("done");
         fflush(stdout);
         if (strcmp(line, "work\n") == 0)
