@@ -38,6 +38,18 @@ const std::map<std::string, void (*)()> kPrograms = {
          for (int i = 0; i < 5; i++, std::this_thread::sleep_for(std::chrono::milliseconds(30)))
              hold(kBytes);
      }},
+    {"threads",
+     [] {
+         std::vector<std::thread> threads;
+         for (int i = 0; i < 4; i++)
+             threads.emplace_back([] {
+                 for (int j = 0; j < 10; j++)
+                     for (void *block : hold(4 * kMiB))
+                         hak_free(block);
+             });
+         for (auto &thread : threads)
+             thread.join();
+     }},
     {"signalled",
      [] {
          hold(kMiB);
@@ -127,6 +139,14 @@ TEST_F(Dumps, AtIntervals) {
     Files slow = left(run("slow", {"HAKMEM_DUMP_INTERVAL_MS=20"}));
     EXPECT_GE(slow.size(), 3U);
     EXPECT_EQ(slow["heap.PID.1"], "interval");
+}
+
+/* Else a dump overwrites another one, or is begun by two threads at once. */
+TEST_F(Dumps, OfManyThreadsOneAtATime) {
+    Files files = left(run("threads", {"HAKMEM_DUMP_GROWTH_BYTES=1m"}));
+    EXPECT_GE(files.size(), 5U);
+    for (size_t number = 1; number < files.size(); number++)
+        EXPECT_EQ(files["heap.PID." + std::to_string(number)], "growth") << number;
 }
 
 TEST_F(Dumps, NoMoreThanAllowed) {
