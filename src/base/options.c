@@ -275,11 +275,6 @@ static void put_value(struct text *t, const struct option_entry *e, uint64_t val
         text_number(t, value);
 }
 
-static void put_printable(struct text *t, const char *s, size_t length) {
-    for (size_t i = 0; i < min_size(length, 64); i++)
-        text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
-}
-
 /* Adds the word of a switch that is on to the text of its option. */
 static void add_word(const struct alias *alias, const char *value, size_t length) {
     uint64_t on;
@@ -302,9 +297,9 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
         return;
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: ");
-    put_printable(&line, name, name_length);
+    text_printable(&line, name, name_length);
     text_string(&line, "=");
-    put_printable(&line, value, value_length);
+    text_printable(&line, value, value_length);
     if (is_word) {
         text_format(&line, ": this option is now %s=%s\n", option_name(o), alias->word);
     } else if (o == OPTION_COUNT) {

@@ -27,6 +27,11 @@ void text_put(struct text *t, const char *bytes, size_t count) {
 
 void text_string(struct text *t, const char *s) { text_put(t, s, strlen(s)); }
 
+void text_printable(struct text *t, const char *s, size_t length) {
+    for (size_t i = 0; i < min_size(length, 64); i++)
+        text_put(t, (unsigned char)s[i] < 0x20 || s[i] == 0x7f ? "?" : s + i, 1);
+}
+
 static void put_digits(struct text *t, uint64_t n, unsigned base) {
     char digits[20];
     size_t at = sizeof digits;

@@ -136,7 +136,7 @@ static void apply_part(const char *part, size_t length) {
     struct words w = find_words(part, name);
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: HAKMEM_TUNE=");
-    text_put(&line, part, min_size(length, 64));
+    text_printable(&line, part, length);
     if (answer == ENOENT)
         text_string(&line, ": no such tunable (docs/tunables.md lists them); ignored\n");
     else if (w.count == 0)

@@ -81,6 +81,11 @@ TEST(Tunables, EachWrongPartPrintsOneLine) {
     }
 }
 
+TEST(Tunables, ALineBreakDoesNotBreakTheLine) {
+    Outcome outcome = run_self({"--print", "owned_slabs"}, {"HAKMEM_TUNE=a\nb\x1b[2J=1"});
+    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_TUNE=a?b?[2J=1: no such tunable (docs/tunables.md lists them); ignored\n");
+}
+
 /* ---- effects ---- */
 
 using Blocks = std::vector<void *>;
