@@ -95,6 +95,8 @@ enum Subcommands {
     Leak(profile::LeakOptions),
     /// Say what the live blocks are by their contents: classes, texts, nodes; also those from before anybody looked
     What(what::Options),
+    /// Run a program or watch one, and write a policy file with the call sites whose blocks live long
+    Learn(profile::LearnOptions),
     /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
     Symbolize(profile::SymbolizeOptions),
 }
@@ -141,6 +143,7 @@ fn main() -> ExitCode {
         Subcommands::Diff(options) => profile::diff(&options),
         Subcommands::Leak(options) => profile::leak(&options),
         Subcommands::What(options) => what::command(&options),
+        Subcommands::Learn(options) => profile::learn(&options),
         Subcommands::Symbolize(options) => profile::symbolize(&options),
     };
     outcome.unwrap_or_else(|error| {

@@ -7,7 +7,7 @@
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
 //!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and rates.rs for some
-//!     of its questions, symbolize.rs `symbolize`.
+//!     of its questions, learn.rs `learn`, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
@@ -16,6 +16,7 @@ mod command;
 mod flame;
 mod jit;
 mod leak;
+mod learn;
 mod lost;
 mod missing;
 pub mod page;
@@ -36,6 +37,7 @@ use std::ops::AddAssign;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions, Symbols};
 pub use leak::{leak, LeakOptions};
+pub use learn::{learn, LearnOptions};
 pub use python::{is_word, number as code_number, Code, Codes};
 pub use read::{Sampled, SampledStack};
 pub use symbolize::{symbolize, SymbolizeOptions};

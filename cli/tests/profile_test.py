@@ -566,6 +566,38 @@ for line in sys.stdin:
             process.wait()
             process.stdout.close()
 
+    def test_learn(self):
+        """Else what was learned in one run places the blocks of the next one wrongly, or nothing."""
+        program = self.place / "bursts"
+        subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-o", program, HERE / "profile" / "bursts.c"], check=True)
+        policy = self.place / "bursts.policy"
+
+        def resident(**environment):
+            environment = {**os.environ, "LD_PRELOAD": self.library, **environment}
+            return int(subprocess.run([program, "20", "7"], env=environment, stdin=subprocess.DEVNULL, check=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout)
+
+        self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--bytes", "4K", "--", program, "20", "1")
+        text = policy.read_text()
+        self.assertRegex(text, r"^hakmem policy 1\n# Learned from bursts: .*\n"
+                               r"long-lived [0-9a-f]{40}\+0x[0-9a-f]+ [0-9a-f]{40}\+0x[0-9a-f]+ # wrapper < long_lived: ")
+        self.assertNotIn("short_lived", text)
+        without, with_policy = resident(), resident(HAKMEM_POLICY=str(policy))
+        self.assertLess(with_policy * 1.7, without, "10 MiB are live, and 25 MiB were in a burst")
+        # A running program: everything that lives now is old.
+        process = subprocess.Popen([program, "4", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": "4K", "HAKMEM_PROFILE": "1"})
+        try:
+            process.stdout.readline()
+            self.assertIn("wrapper < long_lived", self.run_tool("learn", str(process.pid), "--for", "1s", "-o", "-"))
+            self.assertIn("less than a second", self.run_tool("learn", str(process.pid), "--for", "0.5s", status=2))
+        finally:
+            process.communicate()
+        self.assertIn("no call sites, as there is too little to gain", subprocess.run(
+            [self.hakmem, "learn", "--hakmem", self.library, "-o", policy, "--", "perl", "-e", "my @a = map { 'x' x $_ } 1 .. 2000"],
+            stderr=subprocess.PIPE, text=True, check=True).stderr)
+        self.assertEqual(len(policy.read_text().splitlines()), 2)
+
     def test_functions_of_python_are_named(self):
         """Else a Python program's memory is all _PyEval_EvalFrameDefault's."""
         directory = self.place / "päth €"

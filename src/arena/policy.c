@@ -262,7 +262,9 @@ HAK_NOINLINE static unsigned find_else(uint64_t key, const uintptr_t *chain, uns
 }
 
 /* What a chain of addresses is cached by: the first one by itself, longer ones with a bit that no address has. */
-HAK_INLINE uint64_t key_with(uint64_t key, uintptr_t code) { return (mix_bits(key ^ code) >> 9) | (uint64_t)1 << 55; }
+HAK_INLINE uint64_t key_with(uint64_t key, uintptr_t code) {
+    return ((key * 0x9e3779b97f4a7c15u >> 9) ^ code) | (uint64_t)1 << 55;
+}
 
 /* Goes on to the caller of the caller. False: that cannot be. */
 HAK_STRAY static bool policy_step(struct caller *c, unsigned number) {

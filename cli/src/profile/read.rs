@@ -206,16 +206,21 @@ pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
 
 /// With names, and a stack for each that was sampled, in the same order.
 pub fn stacks_of(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> Profile {
+    let mut profile = uncut(remote, sampled, directories);
+    python::merge(&mut profile);
+    sites::cut_allocator(&mut profile);
+    missing::advise(&mut profile);
+    profile
+}
+
+/// The same, with the allocator's frames, and the interpreter's where there are Python functions.
+pub fn uncut(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> Profile {
     let code_files = if remote.core().is_some() { Vec::new() } else { code_files(remote.pid, &sampled.areas) };
     let mut profile = profile_of(sampled);
     profile.pid = remote.pid as u64;
     profile.command = remote.program();
     profile.time_ns = now_ns(SystemTime::now());
-    let mut profile = named(profile, remote, directories, code_files);
-    python::merge(&mut profile);
-    sites::cut_allocator(&mut profile);
-    missing::advise(&mut profile);
-    profile
+    named(profile, remote, directories, code_files)
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
@@ -311,24 +316,19 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
     changed.is_ok_and(|changed| changed > time)
 }
 
+pub fn is_there(module: &Module) -> Option<PathBuf> {
+    Some(PathBuf::from(&module.path)).filter(|path| path.exists())
+}
+
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     let bytes = files::read(path, FILE_MAX).context("cannot be read")?;
-    let is_there = |module: &Module| Some(PathBuf::from(&module.path)).filter(|path| path.exists());
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
         symbols::name(&mut profile, &is_there, directories);
         missing::advise(&mut profile);
         return Ok(profile);
     }
-    let text = String::from_utf8_lossy(&bytes);
-    ensure!(text.starts_with("hakmem profile"), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
-    let mut profile = parse(&text)?;
-    let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
-    profile.time_ns = now_ns(written);
-    symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
-    let map = PathBuf::from(format!("/tmp/perf-{}.map", profile.pid));
-    let of_this_process = fs::metadata(&map).and_then(|data| data.modified()).is_ok_and(|at| at < written + ENDING);
-    jit::name(&mut profile, of_this_process.then_some(map).as_slice());
+    let (mut profile, written) = text(path, &bytes, directories)?;
     python::merge(&mut profile);
     sites::cut_allocator(&mut profile);
     sites::join_equal(&mut profile);
@@ -339,6 +339,25 @@ pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
         changed.map(|one| format!("{} has changed since, so its names are not known", one.path)).collect();
     profile.notes.extend(notes);
     Ok(profile)
+}
+
+/// What a program wrote at its end, with the allocator's frames.
+pub fn uncut_file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
+    Ok(text(path, &files::read(path, FILE_MAX).context("cannot be read")?, directories)?.0)
+}
+
+/// And when it was written.
+fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, SystemTime)> {
+    let text = String::from_utf8_lossy(bytes);
+    ensure!(text.starts_with("hakmem profile"), "is neither a pprof profile nor what HAKMEM_PROFILE_FILE writes");
+    let mut profile = parse(&text)?;
+    let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
+    profile.time_ns = now_ns(written);
+    symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
+    let map = PathBuf::from(format!("/tmp/perf-{}.map", profile.pid));
+    let of_this_process = fs::metadata(&map).and_then(|data| data.modified()).is_ok_and(|at| at < written + ENDING);
+    jit::name(&mut profile, of_this_process.then_some(map).as_slice());
+    Ok((profile, written))
 }
 
 #[cfg(test)]

@@ -223,9 +223,14 @@ impl Names {
         Some(name.split(" [clone ").next().unwrap_or(&name).to_string())
     }
 
+    /// The address that an offset of the file is linked to.
+    pub fn linked(&self, offset: u64) -> Option<u64> {
+        linked(&self.segments, offset)
+    }
+
     /// The functions at an offset of the file, the inmost first.
     fn frames(&self, offset: u64) -> Vec<Frame> {
-        linked(&self.segments, offset).map_or(Vec::new(), |address| self.at(address))
+        self.linked(offset).map_or(Vec::new(), |address| self.at(address))
     }
 
     /// The functions at an address that they are linked to, the inmost first.

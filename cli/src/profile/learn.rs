@@ -1,0 +1,395 @@
+//! `hakmem learn`: which call sites of a program allocate blocks that live long, as a policy file (HAKMEM_POLICY).
+//!
+//!  1. A program is run, or a running one is watched, while its allocations are sampled. Each sample knows its call stack, and
+//!     how long the block lived, or that the block lives.
+//!  2. A block is long-lived if it lived longer than a part of the time (`SHARE`), or lives at the end and is that old.
+//!  3. Stacks are grouped by the call of malloc. A group of long-lived blocks is a site. One that has others, too, such as xmalloc,
+//!     is divided by the next caller, up to three frames.
+//!  4. A frame is written as a build id and an offset, so that the file holds in the next run. Short-lived sites need no line:
+//!     their blocks stay where all blocks are.
+// SPDX-License-Identifier: MIT
+
+use super::command::{interval, Symbols};
+use super::symbols::Names;
+use super::{read, Place, Profile, Stack};
+use crate::heap::named::Named;
+use crate::heap::samples::Birth;
+use crate::heap::Target;
+use crate::peak;
+use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::proc::Pid;
+use hakmem_base::{files, preload, print, say, scratch, shown, signals};
+use hakmem_compare::compare::duration;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Frames of a line, as the library takes them (src/arena/policy.c).
+const FRAMES_MAX: usize = 3;
+/// Larger blocks have no policy, as they share no page with others.
+const BYTES_MAX: u64 = 64 << 10;
+/// Lines that the library takes.
+const LINES_MAX: usize = 4096;
+/// A block that lives longer than one such part of the time is long-lived.
+const SHARE: u32 = 4;
+/// A group with this part of long-lived bytes is not divided.
+const PURE: f64 = 0.95;
+/// A site that cannot be divided is long-lived from this part on.
+const MIXED: f64 = 0.2;
+/// A lane costs up to 1 MiB in slabs that are partly used. It gains nothing if there are few long-lived bytes, or little else.
+const WORTH_BYTES: f64 = (2 << 20) as f64;
+/// Fewer long-lived samples than this say nothing of a site.
+const SAMPLES_MIN: f64 = 2.0;
+
+#[derive(clap::Args)]
+pub struct LearnOptions {
+    /// A process that runs HAKMEM; or `-- PROGRAM` to run one
+    #[arg(value_name = "PID|NAME", value_parser = Named, required_unless_present = "program", conflicts_with = "program")]
+    pid: Option<Pid>,
+    /// How long to watch a process, as in 30s or 5m
+    #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration, conflicts_with = "program")]
+    time: Duration,
+    /// Mean number of bytes between two samples
+    #[arg(long, value_name = "N", default_value = "16K", value_parser = interval)]
+    bytes: u64,
+    /// The policy file to write; `-` is stdout [default: PROGRAM.policy]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The library to run PROGRAM under
+    #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
+    hakmem: Option<PathBuf>,
+    #[command(flatten)]
+    symbols: Symbols,
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+// ---- what was sampled ----
+
+/// Estimated bytes that a site allocated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    short: f64,
+    long: f64,
+}
+
+impl Weight {
+    fn add(&mut self, more: Weight) {
+        self.short += more.short;
+        self.long += more.long;
+    }
+    fn all(self) -> f64 {
+        self.short + self.long
+    }
+    /// Of the bytes, how much is long-lived.
+    fn long_share(self) -> f64 {
+        self.long / self.all().max(1.0)
+    }
+}
+
+/// What a line of a policy file names, and how a person does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Site {
+    place: String,
+    name: String,
+}
+
+/// A stack, its innermost frames alone: those that can be named.
+#[derive(Debug)]
+struct Chain {
+    frames: Vec<Site>,
+    weight: Weight,
+}
+
+/// Of the blocks that were freed. `long_ns`: what lived longer is long-lived.
+fn freed(stack: &Stack, long_ns: u64) -> Weight {
+    let mut weight = Weight::default();
+    for lifetime in &stack.lifetimes {
+        // A range ends at twice its beginning.
+        let is_long = lifetime.at_least_ns.is_some_and(|at_least| at_least.saturating_mul(2) > long_ns);
+        *(if is_long { &mut weight.long } else { &mut weight.short }) += lifetime.freed.bytes as f64;
+    }
+    weight
+}
+
+/// Of what lives, by age: young blocks say nothing yet.
+fn living(births: &[Birth], now_ms: u32, long: Duration) -> HashMap<u64, Weight> {
+    let mut weights = HashMap::<u64, Weight>::new();
+    for birth in births.iter().filter(|birth| u128::from(now_ms.wrapping_sub(birth.birth_ms)) >= long.as_millis()) {
+        weights.entry(birth.stack).or_default().long += birth.estimated_bytes as f64;
+    }
+    weights
+}
+
+/// The files that the modules of a profile were mapped from.
+struct Modules<'a> {
+    file_of: &'a dyn Fn(&super::Module) -> Option<PathBuf>,
+    directories: &'a [PathBuf],
+    known: HashMap<usize, Option<Names>>,
+}
+
+impl Modules<'_> {
+    /// None: the module has no build id, or its file is gone.
+    fn site(&mut self, profile: &Profile, place: &Place) -> Option<Site> {
+        let number = place.module?;
+        let module = &profile.modules[number];
+        let open = || Names::open(&(self.file_of)(module)?, Path::new(&module.path), self.directories);
+        let names = self.known.entry(number).or_insert_with(open).as_ref()?;
+        let offset = names.linked(place.address.wrapping_sub(module.start).wrapping_add(module.offset))?;
+        let name = place.frames.first().map_or_else(|| profile.unnamed(place).function, |frame| frame.function.clone());
+        (names.build_id.len() >= 16).then(|| Site {
+            place: format!("{}+{:#x}", names.build_id, offset + 1), // places are in the call, one byte before its end
+            name: shown::line(name.split('(').next().unwrap_or_default()).into_owned(),
+        })
+    }
+
+    /// Without the library's own frames, over which it steps by itself.
+    fn frames(&mut self, profile: &Profile, stack: &Stack) -> Vec<Site> {
+        let places = || stack.places.iter().map(|&number| &profile.places[number]);
+        let library = places().next().and_then(|place| place.module);
+        let callers = places().skip_while(|place| library.is_some() && place.module == library);
+        callers.map_while(|place| self.site(profile, place)).take(FRAMES_MAX).collect()
+    }
+}
+
+// ---- what follows ----
+
+/// A line of the policy file.
+#[derive(Debug)]
+struct Line {
+    frames: Vec<Site>,
+    weight: Weight,
+}
+
+/// Lines for the long-lived ones among stacks that have the first `depth` frames in common.
+fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>) {
+    let mut weight = Weight::default();
+    chains.iter().for_each(|chain| weight.add(chain.weight));
+    let share = weight.long_share();
+    if weight.long < SAMPLES_MIN * interval {
+        return;
+    }
+    let mut callers = BTreeMap::<&Site, Vec<&Chain>>::new();
+    for chain in chains {
+        if let Some(next) = chain.frames.get(depth) {
+            callers.entry(next).or_default().push(chain);
+        }
+    }
+    if share < PURE && !callers.is_empty() && depth < FRAMES_MAX {
+        callers.values().for_each(|group| divide(group, depth + 1, interval, lines));
+    } else if share >= MIXED {
+        lines.push(Line { frames: chains[0].frames[..depth].to_vec(), weight });
+    }
+}
+
+/// The sites that are long-lived, those with the most bytes first.
+fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
+    let mut calls = BTreeMap::<&Site, Vec<&Chain>>::new();
+    for chain in chains.iter().filter(|chain| !chain.frames.is_empty()) {
+        calls.entry(&chain.frames[0]).or_default().push(chain);
+    }
+    let mut lines = Vec::new();
+    calls.values().for_each(|group| divide(group, 1, interval as f64, &mut lines));
+    lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
+    lines.truncate(LINES_MAX);
+    lines
+}
+
+/// Have the short-lived blocks among the others left pages that long-lived ones can pin?
+fn is_worth_it(long: f64, all: f64) -> bool {
+    long >= WORTH_BYTES && all >= 2.0 * long
+}
+
+fn policy(name: &str, lines: &[Line], long: Duration) -> String {
+    let mut text = String::from("hakmem policy 1\n");
+    let _ = writeln!(
+        text,
+        "# Learned from {}: blocks that live longer than {} ms are long-lived.",
+        shown::line(name),
+        long.as_millis()
+    );
+    for line in lines {
+        let places: Vec<&str> = line.frames.iter().map(|frame| frame.place.as_str()).collect();
+        let names: Vec<&str> = line.frames.iter().map(|frame| frame.name.as_str()).collect();
+        let (places, names) = (places.join(" "), names.join(" < "));
+        let (bytes, share) = (say::bytes(line.weight.all()), 100.0 * line.weight.long_share());
+        let _ = writeln!(text, "long-lived {places} # {names}: {bytes}, {share:.0} % long-lived");
+    }
+    text
+}
+
+// ---- the command ----
+
+/// Everything that was sampled, from one process or several.
+#[derive(Default)]
+struct Learned {
+    name: String,
+    long: Duration,
+    chains: Vec<Chain>,
+}
+
+fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
+    ensure!(options.time >= Duration::from_secs(1), "--for: less than a second shows nothing");
+    let blocked = signals::block();
+    let target = Target::attach(pid)?;
+    let before = target.sampled_every()?;
+    target.sample_every(options.bytes)?;
+    let due = Instant::now() + options.time;
+    while matches!(signals::wait(due), signals::Event::Child) {}
+    let (sampled, births) = (target.samples(), target.births());
+    target.sample_every(before)?;
+    drop(blocked);
+    let (sampled, births, long) = (sampled?, births?, options.time / SHARE);
+    let numbers: Vec<u64> = sampled.stacks.iter().map(|stack| stack.number).collect();
+    let profile = read::uncut(target.remote(), sampled, &options.symbols.debug_directory);
+    let living = living(&births, super::leak::now_ms(), long);
+    let remote = target.remote();
+    let file_of = |module: &super::Module| read::file_of(&remote, module);
+    let mut modules =
+        Modules { file_of: &file_of, directories: &options.symbols.debug_directory, known: HashMap::new() };
+    let chain = |(stack, number): (&Stack, &u64)| {
+        let mut weight = freed(stack, long.as_nanos() as u64);
+        weight.add(living.get(number).copied().unwrap_or_default());
+        Chain { frames: modules.frames(&profile, stack), weight }
+    };
+    let chains = profile.stacks.iter().zip(&numbers).filter(|(stack, _)| !is_large(stack)).map(chain).collect();
+    Ok(Learned { name: profile.command.clone(), long, chains })
+}
+
+fn is_large(stack: &Stack) -> bool {
+    stack.allocated().bytes > BYTES_MAX * stack.allocated().objects.max(1)
+}
+
+/// What lives at a program's end is long-lived.
+fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
+    let library = preload::hakmem_preload(options.hakmem.as_deref())?;
+    let place = scratch::directory("learn")?;
+    let environment = [
+        ("HAKMEM_PROFILE_BYTES", options.bytes.to_string().into()),
+        ("HAKMEM_PROFILE_FILE", place.path().join("%p").into_os_string()),
+        ("HAKMEM_POLICY", "".into()),
+        ("HAKMEM_PROFILE_PYTHON", "0".into()), // the interpreter's own calls are the sites
+    ];
+    let begun = Instant::now();
+    let to_stdout = options.output.as_deref().is_some_and(print::is_stdout);
+    let watched = peak::run(&options.program, &library, &environment, to_stdout)?;
+    let mut learned = Learned { long: begun.elapsed() / SHARE, ..Learned::default() };
+    let program = Path::new(&options.program[0]).file_name().map(|name| name.to_string_lossy().into_owned());
+    learned.name = program.unwrap_or_default();
+    for entry in fs::read_dir(place.path())? {
+        let profile = read::uncut_file(&entry?.path(), &options.symbols.debug_directory)?;
+        let mut modules =
+            Modules { file_of: &read::is_there, directories: &options.symbols.debug_directory, known: HashMap::new() };
+        for stack in profile.stacks.iter().filter(|stack| !is_large(stack)) {
+            let mut weight = freed(stack, learned.long.as_nanos() as u64);
+            weight.long += stack.live.bytes as f64;
+            learned.chains.push(Chain { frames: modules.frames(&profile, stack), weight });
+        }
+    }
+    Ok((learned, watched.code))
+}
+
+pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
+    options.output.as_deref().map(files::ensure_place).transpose()?;
+    let (learned, code) = match options.pid {
+        Some(pid) => (watch(pid, options)?, 0),
+        None => run(options)?,
+    };
+    ensure!(
+        !learned.chains.is_empty(),
+        "nothing was sampled: the program allocates too little, or does not use HAKMEM"
+    );
+    if learned.chains.iter().all(|chain| chain.frames.is_empty()) {
+        bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
+    }
+    let mut lines = lines_of(&learned.chains, options.bytes);
+    let all: f64 = learned.chains.iter().map(|chain| chain.weight.all()).sum();
+    let long = lines.iter().fold(0.0, |sum, line| sum + line.weight.long);
+    if !is_worth_it(long, all) {
+        lines.clear();
+    }
+    let path = options.output.clone().unwrap_or_else(|| format!("{}.policy", learned.name.replace('/', "_")).into());
+    files::write(&path, policy(&learned.name, &lines, learned.long)).with_context(|| path.display().to_string())?;
+    let path = fs::canonicalize(&path).unwrap_or(path).display().to_string();
+    let found = format!(
+        "{} of {} allocated are long-lived and come from sites of their own",
+        say::bytes(long),
+        say::bytes(all)
+    );
+    print::note(&match lines.len() {
+        0 => format!("{path}: no call sites, as there is too little to gain: {found}"),
+        sites => format!("{path}: {sites} call sites; {found}; HAKMEM_POLICY={path} places them apart"),
+    });
+    Ok(ExitCode::from(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Lifetime, Totals};
+
+    fn chain(frames: &[&str], short: u32, long: u32) -> Chain {
+        let site = |name: &&str| Site { place: format!("{name}+0x1"), name: name.to_string() };
+        let weight = Weight { short: f64::from(short), long: f64::from(long) };
+        Chain { frames: frames.iter().map(site).collect(), weight }
+    }
+    fn names(chains: &[Chain]) -> Vec<String> {
+        let name = |line: Line| line.frames.iter().map(|frame| frame.name.clone()).collect::<Vec<_>>().join(" < ");
+        lines_of(chains, 10).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn sites_that_agree_need_one_frame() {
+        let chains = [
+            chain(&["load", "main"], 0, 500),
+            chain(&["load", "other"], 10, 900),
+            chain(&["parse", "main"], 800, 25),
+            chain(&["rare", "main"], 0, 15),
+            chain(&[], 0, 1000),
+        ];
+        assert_eq!(names(&chains), ["load"]);
+    }
+
+    #[test]
+    fn wrappers_are_divided_by_their_callers() {
+        let chains = [
+            chain(&["xmalloc", "load", "main"], 0, 500),
+            chain(&["xmalloc", "parse", "main"], 500, 0),
+            chain(&["xmalloc", "copy", "keep"], 10, 300),
+            chain(&["xmalloc", "copy", "look"], 300, 10),
+            chain(&["xmalloc", "both", "main"], 100, 100),
+            chain(&["xmalloc", "both", "main"], 100, 100),
+            chain(&["xmalloc", "few", "main"], 90_000, 100),
+        ];
+        assert_eq!(names(&chains), ["xmalloc < load", "xmalloc < copy < keep", "xmalloc < both < main"]);
+    }
+
+    #[test]
+    fn blocks_are_long_lived_by_their_age() {
+        let lifetime =
+            |ms: u64, bytes| Lifetime { at_least_ns: Some(ms * 1_000_000), freed: Totals { objects: 1, bytes } };
+        let stack = Stack {
+            places: Vec::new(),
+            live: Totals::default(),
+            peak: Totals::default(),
+            lifetimes: vec![lifetime(0, 1), lifetime(4, 10), lifetime(8, 100), lifetime(16, 1000)],
+        };
+        let weight = freed(&stack, 16_000_000);
+        assert_eq!((weight.short, weight.long), (111.0, 1000.0));
+        let birth = |birth_ms: u32, estimated_bytes| Birth { stack: 3, birth_ms, estimated_bytes };
+        let of = living(&[birth(u32::MAX - 50, 5), birth(90, 70)], 100, Duration::from_millis(100));
+        assert_eq!(of[&3].long, 5.0);
+    }
+
+    #[test]
+    fn a_policy_names_its_sites() {
+        let lines = lines_of(&[chain(&["a", "b"], 0, 2048)], 10);
+        assert_eq!(
+            policy("x\ny", &lines, Duration::from_millis(50)).lines().last(),
+            Some("long-lived a+0x1 # a: 2 KiB, 100 % long-lived")
+        );
+    }
+}
