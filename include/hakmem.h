@@ -259,8 +259,8 @@ enum hak_policy {
 };
 
 /* Returns a number for a place of the program's code, to be made once: 1 or more. A name that was used before has the number that
- * it had, and the policy. 47 bytes of the name are copied. 0 with EINVAL without a name or for an unknown policy, with ENOMEM above
- * 1,023 sites. */
+ * it had, and the policy; two threads that use a new name at once may get two numbers. 47 bytes of the name are copied. 0 with
+ * EINVAL without a name or for an unknown policy, with ENOMEM above 1,023 sites. */
 HAK_EXPORT unsigned hak_site_new(const char *name, int policy) HAK_NOEXCEPT;
 
 /* As hak_malloc, for a site (0: none), whose count goes up. `policy`: HAK_POLICY_DEFAULT for the site's own, or another one for

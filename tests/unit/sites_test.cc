@@ -4,6 +4,7 @@
 #include <hakmem.h>
 #include <hakmem.hpp>
 
+#include <atomic>
 #include <set>
 #include <thread>
 
@@ -87,6 +88,37 @@ TEST(Sites, AreCountedOverAllThreads) {
     EXPECT_EQ(stats.policy, HAK_POLICY_DEFAULT);
     EXPECT_EQ(stats.blocks, 300u);
     EXPECT_EQ(stats.bytes, 30000u);
+}
+
+/* Lanes, sites and counts are made by whoever is first, and a block may be freed by any thread. */
+TEST(Sites, AreMadeAndUsedByManyThreadsAtOnce) {
+    constexpr int kThreads = 6;
+    const int rounds = times(20000);
+    std::atomic<void *> places[64] = {};
+    unsigned sites[kThreads];
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (int number = 0; number < kThreads; number++)
+        threads.emplace_back([&, number] {
+            for (ready++; ready != kThreads;)
+                ;
+            unsigned site = sites[number] = hak_site_new("at once", HAK_POLICY_COLD);
+            for (int i = 0; i < rounds; i++) {
+                size_t size = kSizes[static_cast<size_t>(i) % std::size(kSizes)];
+                auto *block = static_cast<char *>(hak_alloc_site(size, site, i % 6));
+                if (size != 0)
+                    block[0] = block[size - 1] = 1;
+                hak_free(places[i * 7 % 64].exchange(block));
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    for (auto &place : places)
+        hak_free(place);
+    size_t blocks = 0;
+    for (unsigned site : std::set<unsigned>(sites, sites + kThreads))
+        blocks += stats_of(site).blocks;
+    EXPECT_EQ(blocks, static_cast<size_t>(rounds) * kThreads);
 }
 
 TEST(Sites, AreMadeOnceForAName) {
