@@ -193,11 +193,13 @@ void heap_put_from_arena(struct heap *h) {
     put_idle(h);
 }
 
-void heap_leave_arenas(struct heap *h) {
+void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of)) {
     if (!h->has_arenas)
         return;
     for (struct heap *of = heap_newest(); of != NULL; of = of->next) {
         struct heap *holder = h;
+        if (load_relaxed(&of->holder) == h && of->pool.is_lane)
+            empty(of);
         if (load_relaxed(&of->holder) == h)
             rmw_cas(&of->holder, &holder, NULL); /* pairs with arena_heap.c's; an arena that ends clears it, too */
     }

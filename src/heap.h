@@ -72,7 +72,7 @@ struct heap {
     uint8_t class_table[TINY_BYTES_MAX / 8 + 1];
     /* birth and end */
     _Atomic bool in_use;      /* by a thread or an arena: the truth behind the set of idle heaps */
-    _Atomic bool is_of_arena; /* it is an arena's, or about to be */
+    _Atomic bool is_of_arena; /* it is an arena's, or about to be; not a lane's */
     bool has_arenas;          /* its thread may hold heaps of arenas */
     uint32_t number;          /* HEAP_NONE: not a thread's */
     /* tiny, slow path */
@@ -152,8 +152,8 @@ void heap_put_from_arena(struct heap *h);
 /* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who calls: every
  * size leads to the list that is always empty. Frees stay hits. At the start, once. */
 void heap_watch_sites(void);
-/* The thread ends: its heaps of arenas are anybody's. */
-void heap_leave_arenas(struct heap *h);
+/* The thread ends: its heaps of arenas are anybody's. Those of lanes are emptied: no lane ends meanwhile. */
+void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of));
 HAK_INLINE bool heap_is_of_arena(const struct heap *h) { return load_acquire(&h->is_of_arena); }
 /* Has no other thread than this ever had a heap? */
 bool heap_is_the_only(void);

@@ -1,6 +1,7 @@
 /* See purger.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
+#include "arena/arena_space.h"
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
@@ -98,7 +99,7 @@ static void purger_scan(struct heap *h) {
         if (at == 0)
             mesh_slabs(h, false);
         size_t pages = 0;
-        for (uint32_t slots = superslab_is_for(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
+        for (uint32_t slots = space_may_trim(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
              slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
             size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;

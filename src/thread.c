@@ -31,7 +31,7 @@ static void end_thread(void *value) {
         return;
     hak_heap = &heap_afterlife;
     hak_default_arena = (struct default_arena){NULL, 0};
-    heap_leave_arenas(h);
+    heap_leave_arenas(h, thread_empty_heap);
     thread_empty_heap(h);
     rings_forget(h);
     bool left =
@@ -67,7 +67,7 @@ struct heap *thread_enter(void) {
 void thread_leave(struct heap *h) {
     if (likely(h == thread_own() || h == NULL))
         return;
-    heap_leave_arenas(h);
+    heap_leave_arenas(h, thread_empty_heap);
     thread_empty_heap(h);
     put(h);
 }

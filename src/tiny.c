@@ -525,7 +525,7 @@ static size_t tiny_trim_slab(struct heap *h, struct slab *s) {
 static size_t tiny_trim(struct heap *h, bool all) {
     size_t trimmed = 0;
     tiny_release_unused(h);
-    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot)) != BITSET_NONE; slot++)
         trimmed += tiny_trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }

@@ -49,7 +49,7 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
         return 0;
     }
     set_name(a, o->name);
-    a->is_lane = is_lane;
+    store_relaxed(&a->is_lane, is_lane);
     a->slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
     a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / a->slot_bytes : ARENA_UNLIMITED;
     a->over_limit = o->over_limit;

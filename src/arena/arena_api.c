@@ -97,7 +97,7 @@ char *hak_arena_strdup(hak_arena *arena, const char *text) {
 hak_arena *hak_arena_of(const void *block) {
     uintptr_t handle = arena_of_block(block);
     const struct arena *a = arena_of(handle);
-    return a != NULL && !a->is_lane ? (hak_arena *)handle : NULL; /* NOLINT: a handle is no address */
+    return a != NULL && !load_relaxed(&a->is_lane) ? (hak_arena *)handle : NULL; /* NOLINT: a handle is no address */
 }
 
 int hak_arena_set_default(hak_arena *arena, hak_arena **before) {

@@ -32,7 +32,7 @@ struct arena {
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
     /* Constant while the arena lives. */
     char name[ARENA_NAME_BYTES];
-    bool is_lane;            /* the process's own, see lane.h */
+    _Atomic bool is_lane;    /* the process's own, see lane.h */
     struct brought *brought; /* the memory that it was given; NULL: it has SuperSlabs */
     size_t slot_bytes;  /* SLOT_BYTES; in memory that was brought, of a piece, which counts as a slot does elsewhere */
     size_t limit_slots; /* ARENA_UNLIMITED: no limit */

@@ -124,6 +124,12 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
     return BITSET_NONE;
 }
 
+size_t space_next_to_trim(const struct client *c, size_t slot) {
+    while ((slot = superslab_next_active(slot)) != BITSET_NONE && !space_may_trim(c, slot / SUPERSLAB_SLOTS))
+        slot = round_up(slot + 1, SUPERSLAB_SLOTS);
+    return slot;
+}
+
 size_t space_next_active(const struct client *c, size_t slot) {
     while ((slot = superslab_next_active(slot)) != BITSET_NONE && !superslab_is_for(c, slot / SUPERSLAB_SLOTS))
         slot = round_up(slot + 1, SUPERSLAB_SLOTS);

@@ -38,5 +38,13 @@ HAK_INLINE bool space_may_offer_inbox(const struct client *c, unsigned class_id)
 }
 /* As superslab_next_active. */
 size_t space_next_active(const struct client *c, size_t slot);
+/* May a heap of the client give back free pages there? Lanes are the process's, and never end. */
+HAK_INLINE bool space_may_trim(const struct client *c, size_t superslab) {
+    uint32_t arena = superslab_arena(superslab);
+    return arena == c->arena ||
+           ((c->arena == 0 || c->is_lane) && (arena == 0 || load_relaxed(&arena_numbered(arena)->is_lane)));
+}
+/* As space_next_active, where it may. */
+size_t space_next_to_trim(const struct client *c, size_t slot);
 
 #endif

@@ -95,6 +95,8 @@ TEST(Sites, AreMadeAndUsedByManyThreadsAtOnce) {
     constexpr int kThreads = 6;
     const int rounds = times(20000);
     std::atomic<void *> places[64] = {};
+    static int calls;
+    const std::string name = "at once " + std::to_string(calls++);
     unsigned sites[kThreads];
     std::atomic<int> ready{0};
     std::vector<std::thread> threads;
@@ -102,7 +104,7 @@ TEST(Sites, AreMadeAndUsedByManyThreadsAtOnce) {
         threads.emplace_back([&, number] {
             for (ready++; ready != kThreads;)
                 ;
-            unsigned site = sites[number] = hak_site_new("at once", HAK_POLICY_COLD);
+            unsigned site = sites[number] = hak_site_new(name.c_str(), HAK_POLICY_COLD);
             for (int i = 0; i < rounds; i++) {
                 size_t size = kSizes[static_cast<size_t>(i) % std::size(kSizes)];
                 auto *block = static_cast<char *>(hak_alloc_site(size, site, i % 6));
