@@ -179,7 +179,7 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
     std::string good = "long-lived " + noted_by(plain) + "\n", many, frames = good.substr(0, good.size() - 1);
     for (int i = 0; i < 4097; i++)
         many += good;
-    const std::string long_line(10000, ' ');
+    const std::string long_line(100000, ' ');
     const std::pair<std::string, const char *> files[] = {
         {"", nullptr},
         {"hakmem policy 2\n" + good, "line 1 is not \"hakmem policy 1\""},
