@@ -47,7 +47,7 @@ struct brought {
 /* A place: the number of the first page, 35 bits, and how many pages there are. 0: none. One word, so that both change at once. */
 #define PAGE_SHIFT 12
 #define PLACE_SHIFT 29
-static _Atomic uint64_t places[PLACES];
+static _Atomic uint64_t place_table[PLACES];
 static _Atomic uint32_t places_used; /* those behind were never used */
 
 static uintptr_t place_begin(uint64_t place) { return place >> PLACE_SHIFT << PAGE_SHIFT; }
@@ -56,7 +56,7 @@ static size_t place_bytes(uint64_t place) { return (place & low_bits(PLACE_SHIFT
 static bool add_place(uint64_t place) {
     for (uint32_t i = 0; i < PLACES; i++) {
         uint64_t none = 0;
-        if (load_relaxed(&places[i]) != 0 || !rmw_cas(&places[i], &none, place)) /* pairs with brought_at */
+        if (load_relaxed(&place_table[i]) != 0 || !rmw_cas(&place_table[i], &none, place)) /* pairs with brought_at */
             continue;
         uint32_t used = load_relaxed(&places_used);
         while (used <= i && !rmw_cas(&places_used, &used, i + 1))
@@ -68,14 +68,14 @@ static bool add_place(uint64_t place) {
 
 static void remove_place(const struct brought *m) {
     for (uint32_t i = 0; i < PLACES; i++)
-        if (place_begin(load_relaxed(&places[i])) == (uintptr_t)m)
-            store_release(&places[i], 0);
+        if (place_begin(load_relaxed(&place_table[i])) == (uintptr_t)m)
+            store_release(&place_table[i], 0);
 }
 
 /* Does one overlap the memory? */
 static bool is_placed(uintptr_t begin, uintptr_t end) {
     for (uint32_t i = 0; i < PLACES; i++) {
-        uint64_t place = load_relaxed(&places[i]);
+        uint64_t place = load_relaxed(&place_table[i]);
         if (place_begin(place) < end && begin < place_begin(place) + place_bytes(place))
             return true;
     }
@@ -84,7 +84,7 @@ static bool is_placed(uintptr_t begin, uintptr_t end) {
 
 static struct brought *brought_at(const void *p) {
     for (uint32_t i = 0, used = load_acquire(&places_used); i < used; i++) {
-        uint64_t place = load_acquire(&places[i]);
+        uint64_t place = load_acquire(&place_table[i]);
         if ((uintptr_t)p - place_begin(place) < place_bytes(place))
             return (struct brought *)place_begin(place); /* NOLINT: an address */
     }
