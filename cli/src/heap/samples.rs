@@ -46,7 +46,7 @@ fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> Sampled
 }
 
 /// A live sample: when its block was allocated, and where.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Birth {
     pub address: u64,
     /// Of the block that the request would get if it were not sampled.

@@ -379,7 +379,7 @@ mod tests {
         };
         let weight = freed(&stack, 16_000_000);
         assert_eq!((weight.short, weight.long), (111.0, 1000.0));
-        let birth = |birth_ms: u32, estimated_bytes| Birth { stack: 3, birth_ms, estimated_bytes };
+        let birth = |birth_ms: u32, estimated_bytes| Birth { stack: 3, birth_ms, estimated_bytes, ..Birth::default() };
         let of = living(&[birth(u32::MAX - 50, 5), birth(90, 70)], 100, Duration::from_millis(100));
         assert_eq!(of[&3].long, 5.0);
     }

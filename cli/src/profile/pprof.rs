@@ -281,6 +281,7 @@ mod tests {
             at_exit: true,
             moment: "exit".into(),
             notes: vec!["one: two".into()],
+            advice: Vec::new(),
             modules: vec![Module { start: 4096, end: 8192, offset: 0, path: "/a/b".into(), build_id: "00ff".into() }],
             places: vec![
                 Place { address: 5000, module: Some(0), frames: vec![frame("inner", 3), frame("outer<int, 2>", 9)] },

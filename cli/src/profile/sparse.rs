@@ -283,10 +283,8 @@ mod tests {
         let class = SparseClass { tier: Some(Tier::Tiny), block_bytes, slabs: 1, blocks: used, wasted };
         assert_eq!(slabs.classes.into_values().collect::<Vec<_>>(), [class]);
         let slabs = sparse_slabs(&snapshot, 25);
-        let birth = |block_bytes, estimated_objects| {
-            let (stack, birth_ms, estimated_bytes) = (0, 0, 0);
-            Birth { address, block_bytes, stack, birth_ms, estimated_bytes, estimated_objects }
-        };
+        let birth =
+            |block_bytes, estimated_objects| Birth { address, block_bytes, estimated_objects, ..Birth::default() };
         let births = [birth(block_bytes, 3), birth(block_bytes, 1), birth(block_bytes + 16, 5)];
         let shares = shares(&slabs, &births, slot_bytes);
         let parts: Vec<u64> = shares.iter().map(|(_, part)| *part as u64).collect();
