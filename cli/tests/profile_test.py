@@ -585,7 +585,7 @@ for line in sys.stdin:
         without, with_policy = resident(), resident(HAKMEM_POLICY=str(policy))
         self.assertLess(with_policy * 1.7, without, "10 MiB are live, and 25 MiB were in a burst")
         # A running program: everything that lives now is old.
-        process = subprocess.Popen([program, "4", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        process = subprocess.Popen([program, "12", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE_BYTES": "4K", "HAKMEM_PROFILE": "1"})
         try:
             process.stdout.readline()
