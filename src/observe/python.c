@@ -45,8 +45,6 @@ enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10
 
 /* Of the interpreter's version, 3.x; 0: there is none, or another one. */
 static unsigned minor_version(void) {
-    if (PyGILState_GetThisThreadState == NULL)
-        return 0;
     if (&Py_Version != NULL)
         return Py_Version >> 24 == 3 ? Py_Version >> 16 & 255 : 0;
     if (PyIter_Send != NULL)
@@ -57,6 +55,8 @@ static unsigned minor_version(void) {
 /* NULL: there is no interpreter, or none that we know. */
 static const struct python_layout *layout_here(void) {
     unsigned minor = minor_version();
+    if (PyGILState_GetThisThreadState == NULL)
+        return NULL;
     for (unsigned i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].minor == minor)
             return &layouts[i];
