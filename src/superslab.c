@@ -41,23 +41,19 @@ static bool is_cached(size_t superslab) {
     return word_is_cached(load_seq(&superslab_at(superslab)->word)) && superslab_arena(superslab) == 0;
 }
 
-/* Whoever changes the truth sets the mark and then reads the truth again, as with hints: the last one leaves the right mark. The
- * count is that of the marks. */
-static void count_cached(size_t superslab) {
-    bool is;
-    do {
-        is = is_cached(superslab);
-        if (rmw_swap(&superslab_at(superslab)->is_counted, is) != is)
-            account_count_cached(is ? 1 : -1);
-    } while (PROVEN(count_look, is_cached(superslab) != is));
-}
-
 /* `arena` is read after the word was changed, and an arena that ends clears it before it changes the word: so one of the two adds
  * the SuperSlab to the sets it belongs to then. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
     uint32_t arena = superslab_arena(superslab);
-    if (word_is_cached(before) != word_is_cached(after) && likely(arena == 0))
-        count_cached(superslab);
+    /* The count of cached ones is that of the marks. Whoever changes the truth sets the mark and then reads the truth again, as with
+     * hints: the last one leaves the right mark. */
+    bool counts = word_is_cached(before) != word_is_cached(after) && likely(arena == 0);
+    while (counts) {
+        bool is = is_cached(superslab);
+        if (rmw_swap(&superslab_at(superslab)->is_counted, is) != is)
+            account_count_cached(is ? 1 : -1);
+        counts = PROVEN(count_look, is_cached(superslab) != is);
+    }
     for (uint32_t news = sets_of(arena, after) & ~sets_of(arena, before); news != 0; news &= news - 1)
         bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
 }

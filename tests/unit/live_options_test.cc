@@ -18,6 +18,12 @@
 #include "../support.h"
 #include "inside.h"
 
+extern "C" { /* what tells the library that it is in a CPython 3.9; this thread is none of its own */
+extern char PyThreadState_GetFrame[];
+char PyThreadState_GetFrame[1];
+void *PyGILState_GetThisThreadState(void);
+}
+
 namespace {
 
 struct Probe {
@@ -311,6 +317,12 @@ long guarded() {
             hak_free(hidden(hak_malloc(48)));
     });
 }
+long python_questions;
+long asks_python() {
+    long before = python_questions;
+    samples(4096, 2000);
+    return python_questions - before;
+}
 long samples_in_haste() { return samples(4096, 20000); }
 
 /* One block in 40 stays. */
@@ -373,6 +385,7 @@ const std::vector<Probe> probes = {
     {"LEARN", "0", "observe", 5, timed_misses, {}},
     {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
     {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
+    {"PROFILE_PYTHON", "0", "1", 200, asks_python, {"HAKMEM_PROFILE_RATE=0"}},
     {"GUARD_SAMPLE_BYTES", "0", "16k", 100, guarded, {}},
     {"DUMP_INTERVAL_MS", "0", "1", 1, dumps, kDumps},
     {"DUMP_GROWTH_BYTES", "0", "1m", 5, dumps, kDumps},
@@ -456,6 +469,11 @@ INSTANTIATE_TEST_SUITE_P(Table, LiveOptions, testing::Range(0u, inside_options),
                          [](const auto &one) { return std::string(inside_option_at(one.param).name); });
 
 } // namespace
+
+void *PyGILState_GetThisThreadState(void) {
+    python_questions++;
+    return nullptr;
+}
 
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "--probe") == 0) {
