@@ -144,7 +144,7 @@ bool policy_start(void) {
     unsigned number = 0;
     const char *error = NULL;
     if (fd < 0)
-        text_line("hakmem: cannot read HAKMEM_POLICY=%s", path);
+        text_line("hakmem: HAKMEM_POLICY=%s cannot be read", path);
     else if (scratch != NULL && (lines = map_lines()) != NULL)
         error = read_lines(fd, scratch, &number);
     if (error != NULL)

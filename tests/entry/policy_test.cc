@@ -204,7 +204,7 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
             << text.substr(0, 200);
     }
     unlink(path_.c_str());
-    EXPECT_EQ(run("malloc").err, "hakmem: cannot read HAKMEM_POLICY=" + path_ + "\n");
+    EXPECT_EQ(run("malloc").err, "hakmem: HAKMEM_POLICY=" + path_ + " cannot be read\n");
 }
 
 } // namespace
