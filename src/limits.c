@@ -17,15 +17,15 @@ struct limits hak_limits = {.cgroup_bytes = CGROUP_NO_NUMBER};
 
 /* ---- what is counted ---- */
 
-/* The tables and heaps, in slots. */
-static size_t table_slots(void) {
-    return load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_TABLE_BYTES / SLOT_BYTES + presence_clients();
+/* The tables and heaps, in slots, with so many SuperSlabs more. */
+static size_t table_slots(size_t news) {
+    return (load_relaxed(&hak_region_use.superslabs) + news) * SUPERSLAB_TABLE_BYTES / SLOT_BYTES + presence_clients();
 }
 
-size_t limits_counted_bytes(void) { return (account_resident_slots() + table_slots()) * SLOT_BYTES; }
+size_t limits_counted_bytes(void) { return (account_resident_slots() + table_slots(0)) * SLOT_BYTES; }
 
-static bool admit_within(size_t slots, uint64_t limit) {
-    size_t tables = table_slots(), max = limit != 0 ? limit / SLOT_BYTES : INT64_MAX;
+static bool admit_within(size_t slots, size_t news, uint64_t limit) {
+    size_t tables = table_slots(news), max = limit != 0 ? limit / SLOT_BYTES : INT64_MAX;
     return account_add_resident(slots, max > tables ? max - tables : 0);
 }
 
@@ -54,11 +54,11 @@ static void judge_soft(struct client *c, uint64_t limit, size_t fresh) {
     }
 }
 
-bool limits_admit(struct client *c, size_t slots) {
+bool limits_admit(struct client *c, size_t slots, size_t news) {
     uint64_t hard = option(OPT_HARD_LIMIT), soft = option(OPT_SOFT_LIMIT);
-    if (unlikely(!admit_within(slots, hard))) {
+    if (unlikely(!admit_within(slots, news, hard))) {
         purge_empty(c, 0);
-        if (!admit_within(slots, hard)) {
+        if (!admit_within(slots, news, hard)) {
             count(&c->counters, COUNT_limit_refusals);
             return false;
         }

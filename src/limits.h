@@ -22,8 +22,8 @@
 /* Is a limit set for which slots are counted one by one? */
 HAK_INLINE bool limits_set(void) { return (option(OPT_HARD_LIMIT) | option(OPT_SOFT_LIMIT)) != 0; }
 
-/* Counts `slots` that are to become resident. False: they are refused. */
-bool limits_admit(struct client *c, size_t slots);
+/* Counts `slots` that are to become resident; `new_superslabs` will have tables. False: they are refused. */
+bool limits_admit(struct client *c, size_t slots, size_t new_superslabs);
 
 /* Written by any thread. Each field above the callback stands for itself, so relaxed accesses are enough; `due` changes by
  * read-modify-writes, so that each thing due is done once. */

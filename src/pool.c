@@ -17,12 +17,12 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* Counts slots that were taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), or the arena
  * may not have that many; then the caller puts all back. */
-static bool admit(struct client *c, size_t slots, size_t empty) {
+static bool admit(struct client *c, size_t slots, size_t empty, size_t new_superslabs) {
     size_t unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
     if (!arena_admits(c, slots))
         return false;
-    if (counted && !limits_admit(c, unused)) {
+    if (counted && !limits_admit(c, unused, new_superslabs)) {
         if (unlikely(c->arena != 0))
             arena_lost(c->arena, slots);
         return false;
@@ -72,7 +72,7 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
         stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
         c->chores |= from_cache ? 0 : CHORE_DRAIN_CACHES;
     }
-    if (!admit(c, slots, count_bits(wish.was_resident))) {
+    if (!admit(c, slots, count_bits(wish.was_resident), 0)) {
         PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
         return BITSET_NONE;
     }
@@ -98,7 +98,7 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
     uint32_t was_resident;
     if (!superslab_extend(slot, slots, wanted, &was_resident))
         return false;
-    if (admit(c, wanted - slots, count_bits(was_resident)))
+    if (admit(c, wanted - slots, count_bits(was_resident), 0))
         return true;
     superslab_put_back(slot + slots, wanted - slots, was_resident);
     return false;
@@ -129,7 +129,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 /* After a claim: all slots are resident from now on. False: they may not be, and the claim is undone. */
 static bool occupy_claimed_run(struct client *c, size_t first, size_t n, bool *zero) {
     size_t cached, empty = superslab_empty_in_run(first, n, &cached);
-    if (!admit(c, n * SUPERSLAB_SLOTS, empty)) {
+    if (!admit(c, n * SUPERSLAB_SLOTS, empty, 0)) {
         superslab_unclaim_run(first, n);
         return false;
     }
@@ -155,7 +155,7 @@ static size_t take_free_run(struct client *c, size_t n, size_t align, bool *zero
 static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
         return BITSET_NONE;
-    if (!admit(c, used * SUPERSLAB_SLOTS, 0))
+    if (!admit(c, used * SUPERSLAB_SLOTS, 0, n))
         return BITSET_NONE;
     size_t got = region_take_superslabs(n);
     if (got == BITSET_NONE) {

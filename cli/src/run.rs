@@ -137,7 +137,7 @@ fn summary_json(watched: &Watched, profile: Option<&Profile>) -> serde_json::Val
 fn report(watched: &Watched, profile: Option<&Profile>) -> String {
     let plain = Style { color: false, width: usize::MAX };
     let name = picture::name(&watched.snapshot.process);
-    let frame = |title: &str, page: String| html! { h2 { (title) } iframe title=(title) srcdoc=(page) {} };
+    let frame = |title: &str, page: String| html! { section { h2 { (title) } iframe title=(title) srcdoc=(page) {} } };
     let whole = html! {
         (PreEscaped("<!doctype html>\n"))
         html lang="en" {
@@ -146,17 +146,22 @@ fn report(watched: &Watched, profile: Option<&Profile>) -> String {
                 title { (name) ": memory" }
                 (page::window())
                 link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
+                (page::styles(&[STYLE]))
             }
             body {
-                h1 { (name) }
-                pre { (summary(watched, None, plain)) }
-                (frame("The heap at its peak", picture::page::html(&watched.snapshot, None)))
-                @if let Some(profile) = profile {
-                    (frame(
-                        "Held at the peak, by where it was allocated",
-                        profile::page::profile(profile, Metric::PeakSpace),
-                    ))
+                header {
+                    p class="eyebrow" { "hakmem: a run, and its memory" }
+                    h1 { (name) }
+                }
+                main {
+                    (page::boxed("Summary", html! { pre { (summary(watched, None, plain)) } }))
+                    (frame("The heap at its peak", picture::page::html(&watched.snapshot, None)))
+                    @if let Some(profile) = profile {
+                        (frame(
+                            "Held at the peak, by where it was allocated",
+                            profile::page::profile(profile, Metric::PeakSpace),
+                        ))
+                    }
                 }
             }
         }
@@ -165,5 +170,5 @@ fn report(watched: &Watched, profile: Option<&Profile>) -> String {
     page::shown(whole)
 }
 
-const STYLE: &str = "body { font: 15px system-ui, sans-serif; margin: 1rem; } pre { overflow-x: auto; }
-iframe { width: 100%; height: 90vh; border: 1px solid #8888; }";
+const STYLE: &str = "header{padding-top:40px}pre{font-size:14px;line-height:1.45}
+iframe{width:100%;height:90vh;border:1px solid var(--line);border-radius:6px;background:var(--paper)}";

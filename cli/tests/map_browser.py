@@ -56,7 +56,7 @@ def classes_of(superslabs):
         one = found.setdefault((slot["tier"], size), {
             "tier": slot["tier"], "block_bytes": size, "slabs": 0, "live_blocks": 0, "cached_blocks": 0,
             "free_blocks": 0, "live": 0, "untouched": 0, "cached": 0, "free": 0, "resident": 0,
-            "partly_used_slabs": 0, "free_pages": 0, "movable": 0})
+            "partly_used_slabs": 0, "free_pages": 0, "movable": 0, "allocations": 0, "misses": 0})
         one["resident"] += slot["resident"]
         if slot["back"] == 0:
             free = slot["blocks"] - slot["used"]
@@ -472,6 +472,44 @@ class Live(unittest.TestCase):
         done = subprocess.run([Page.hakmem, "view", str(self.server.pid)], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+class Run(unittest.TestCase):
+    """The page of `run --report`: the pages of `map` and `flame`, in the look of all pages."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.place = pathlib.Path(Page.keep or tempfile.gettempdir())
+        cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        cls.browser = Browser(cls.profile.name)
+        cls.page = pathlib.Path(cls.profile.name) / "run.html"
+        program = ["/usr/bin/python3", "-c", "keep = [bytes(3000) for i in range(5000)]"]
+        subprocess.run([Page.hakmem, "run", "--hakmem", Page.library, "--profile", "--report", cls.page, "--", *program],
+                       check=True, capture_output=True, timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.profile.cleanup()
+
+    def test_light_and_dark_narrow_and_wide(self):
+        papers = set()
+        for width, dark in ((1400, False), (1400, True), (400, False), (400, True)):
+            self.browser.open(self.page, width=width, dark=dark)
+            self.browser.screenshot(self.place / f"run-{width}-{'dark' if dark else 'light'}.png", whole=False)
+            self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
+            own, *framed = self.browser.run("""[document, ...[...frames].map((one) => one.document)].map(
+                (one) => getComputedStyle(one.documentElement).backgroundColor)""")
+            self.assertEqual(framed, [own, own], "a page in the page looks unlike it")
+            papers.add(own)
+        self.assertEqual(len(papers), 2)
+        self.assertEqual(self.browser.complaints(), [])
+
+    def test_the_keyboard_reaches_the_map_and_the_flames(self):
+        self.browser.open(self.page)
+        focusable = self.browser.run("""[...frames].map((one) => one.document.querySelectorAll(
+            'canvas[tabindex="0"], .flame > [tabindex="0"]').length)""")
+        self.assertTrue(all(focusable), focusable)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ const struct race arena_cached_race = {"arena_cached",
 static struct heap *next;
 
 static void arena_exit_setup(void) { arena_setup(16 * KIB, 2, 1); }
-static void arena_exit_0(void) { heap_leave_arenas(kit_heap[1]); }
+static void arena_exit_0(void) { heap_leave_arenas(kit_heap[1], NULL); }
 static void arena_exit_1(void) {
     arena_ends();
     next = heap_take_for_arena();

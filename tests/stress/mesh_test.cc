@@ -203,7 +203,7 @@ TEST_F(Mesh, ThreadsFreeWhilePassesRun) {
     std::atomic<unsigned> wrong{0}, ended{0};
     auto work = [&](uint64_t seed) {
         Random random(seed);
-        for (int burst = 0; burst < times(100); burst++)
+        for (int burst = 0; burst < 20 + times(80); burst++)
             for (int i = 0; i < 20000; i++) {
                 size_t place = random.below(places.size());
                 uint32_t *block = nullptr;

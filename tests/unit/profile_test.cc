@@ -282,7 +282,7 @@ TEST(Profile, BlocksOfArenas) {
             }
             hak_arena_set_default(nullptr, nullptr);
         },
-        kRuns / 2);
+        kRuns);
     hak_arena_destroy(arena);
 }
 

@@ -48,7 +48,7 @@ impl Page<'_> {
                     (window())
                     (self.head)
                     title { (self.title) }
-                    style { (PreEscaped(CHART_STYLE)) (PreEscaped(STYLE)) @for style in self.styles { (PreEscaped(style)) } }
+                    (styles(self.styles))
                 }
                 body {
                     (self.body)
@@ -59,6 +59,11 @@ impl Page<'_> {
         };
         shown(page)
     }
+}
+
+/// Those of all pages, and a page's own.
+pub fn styles(own: &[&str]) -> Markup {
+    html! { style { (PreEscaped(CHART_STYLE)) (PreEscaped(STYLE)) @for style in own { (PreEscaped(style)) } } }
 }
 
 /// As large as letters are elsewhere, and as light or dark.
