@@ -70,7 +70,7 @@ def classes_of(superslabs):
 
 def snapshot(count, command="a program"):
     dice = random.Random(count)
-    superslabs = [{"number": n, "address": 0x7F0000000000 + n * 2 * MIB, "huge_page": n % 7 == 6,
+    superslabs = [{"number": n, "address": 0x7F0000000000 + n * 2 * MIB, "huge_page": n % 7 == 6, "arena": 0,
                    "slots": slots_of(dice, n)} for n in range(count)]
     classes = classes_of(superslabs)
     live, free = sum(one["live"] for one in classes), sum(one["free"] for one in classes)
@@ -86,7 +86,7 @@ def snapshot(count, command="a program"):
                         "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False, "asleep": False},
             "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs, "superslab_count": len(superslabs),
             "heaps": [{"number": n, "in_use": n < 3, "cached": 5000 * n, "owned_slabs": 40 - 9 * n} for n in range(4)],
-            "counters": counters, "options": [], "rounding_waste": None}
+            "arenas": [], "counters": counters, "options": [], "rounding_waste": None}
 
 
 class Page(unittest.TestCase):
@@ -480,6 +480,7 @@ class Run(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.place = pathlib.Path(Page.keep or tempfile.gettempdir())
+        cls.place.mkdir(parents=True, exist_ok=True)
         cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         cls.browser = Browser(cls.profile.name)
         cls.page = pathlib.Path(cls.profile.name) / "run.html"
@@ -498,7 +499,7 @@ class Run(unittest.TestCase):
             self.browser.open(self.page, width=width, dark=dark)
             self.browser.screenshot(self.place / f"run-{width}-{'dark' if dark else 'light'}.png", whole=False)
             self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
-            own, *framed = self.browser.run("""[document, ...[...frames].map((one) => one.document)].map(
+            own, *framed = self.browser.run("""[document, ...[...document.querySelectorAll("iframe")].map((one) => one.contentDocument)].map(
                 (one) => getComputedStyle(one.documentElement).backgroundColor)""")
             self.assertEqual(framed, [own, own], "a page in the page looks unlike it")
             papers.add(own)
@@ -507,7 +508,7 @@ class Run(unittest.TestCase):
 
     def test_the_keyboard_reaches_the_map_and_the_flames(self):
         self.browser.open(self.page)
-        focusable = self.browser.run("""[...frames].map((one) => one.document.querySelectorAll(
+        focusable = self.browser.run("""[...document.querySelectorAll("iframe")].map((one) => one.contentDocument.querySelectorAll(
             'canvas[tabindex="0"], .flame > [tabindex="0"]').length)""")
         self.assertTrue(all(focusable), focusable)
 
