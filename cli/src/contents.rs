@@ -32,6 +32,7 @@ const COUNT_MAX: u64 = 1 << 32;
 /// Kinds that are told apart; and how many blocks make a first word a kind.
 const KINDS_MAX: usize = 1 << 16;
 const PATTERN_MIN: u64 = 8;
+const PATTERN_SHARE: u64 = 100;
 const EXAMPLES: usize = 3;
 /// Of a text that is shown.
 const TEXT_SHOWN: usize = 32;
@@ -289,10 +290,12 @@ impl Contents {
 
     pub fn tallies(self) -> Vec<Tally> {
         let (mut all, mut other) = (Vec::new(), Tally::default());
+        let blocks: u64 = self.tallies.values().map(|tally| tally.blocks).sum();
+        let least = PATTERN_MIN.max(blocks / PATTERN_SHARE); // a first word that differs is no pattern
         for ((kind, _), tally) in self.tallies {
             match kind {
                 Kind::Other => other.join(tally),
-                Kind::Word(_) if tally.blocks < PATTERN_MIN => other.join(tally),
+                Kind::Word(_) if tally.blocks < least => other.join(tally),
                 kind => all.push(Tally { category: kind.category(), what: kind.text(), ..tally }),
             }
         }

@@ -87,7 +87,9 @@ void fail_overwritten_link(const void *slab, size_t block_bytes) {
     if (fail_is_silent())
         return;
     TEXT_TO_FD(line, -1, 256);
-    text_format(&line, "hakmem: write after free among the %u-byte blocks at %x, or overflow into one",
+    text_format(&line,
+                "hakmem: write after free among the %u-byte blocks at %x, or overflow into one, before this call "
+                "(GUARD_SAMPLE_BYTES finds the write)",
                 (uint64_t)block_bytes, (uintptr_t)slab);
     fail_finish(&line, slab);
 }

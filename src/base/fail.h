@@ -21,8 +21,8 @@ HAK_COLD void fail_bad_size(const void *p, size_t size_claimed, size_t block_byt
 HAK_COLD void fail_operator(const void *p, bool array_delete, size_t block_bytes);
 /* "hakmem: WHAT of 0x… (48-byte block)"; for overflows and writes after free that secure mode finds */
 HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
-/* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one": a link was overwritten, and it is
- * not known which block held the link. */
+/* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one, before this call (GUARD_SAMPLE_BYTES finds the
+ * write)": a link was overwritten, and it is not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
 
 /* "hakmem: hak_arena_malloc with 0x…, which is no arena, or one that was destroyed or released" */

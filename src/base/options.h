@@ -64,7 +64,7 @@ X(DUMP_GROWTH_BYTES, BYTES, LIVE, 0, 0, OPTION_UNLIMITED, "", "growth of the blo
 X(DUMP_PEAK,       NUMBER, LIVE,  0, 0, 1, "", "1 writes a dump when the blocks in use are more than ever, by an eighth and 1 MiB more than at the last dump") \
 X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", "minimum of milliseconds between two dumps for DUMP_GROWTH_BYTES or DUMP_PEAK") \
 X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "size of all dumps of the process together from which on no more are written; files at exit do not count") \
-X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, which finds overflows and uses after free in production; 0 for none; not with SECURE=1") \
+X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, as `hakmem learn` writes it; see docs/sites.md. Not with SECURE=1") \
 X(LEARN,           CHOICE, LIVE,  LEARN_OFF, 0, 1, "0|observe", "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost (hak_stats_json, `hakmem top`)") \

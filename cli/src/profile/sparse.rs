@@ -250,7 +250,11 @@ fn text(sparse: &Sparse, top: usize, style: Style) -> String {
         text += "\nWhose blocks keep them, estimated from sampled blocks\n";
         text += &table(&["keeps free", "blocks", "bytes", "oldest", "site"], &rows, style);
     } else if sparse.sampled {
-        text += "\nNo sampled block lies in them, so the lines are not known.\n";
+        let pid = sparse.pid;
+        let _ = writeln!(
+            text,
+            "\nNo sampled block lies in them. `hakmem profile start {pid}`, then what fills them once more, then this again."
+        );
     } else {
         let pid = sparse.pid;
         let _ = writeln!(
