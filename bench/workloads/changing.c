@@ -24,7 +24,7 @@ struct phase {
     unsigned pool, threads; /* HAND_OVER: the thread that allocates, 0 or 1 */
     uint32_t least, most;   /* size of a block */
     uint32_t
-        amount; /* FILL: MiB more; EVICT: one block in so many stays; REPLACE, HAND_OVER: thousands of blocks; REST: ms */
+        amount; /* FILL: MiB more; EVICT: one block in this number stays; REPLACE, HAND_OVER: thousands of blocks; REST: ms */
 };
 
 enum { POOLS = 2, PHASES_MAX = 12 };

@@ -29,7 +29,7 @@ const HEADER_MAX: usize = 24;
 const TEXT_BEHIND_MIN: usize = 8;
 /// A count of references is below.
 const COUNT_MAX: u64 = 1 << 32;
-/// Kinds that are told apart; and how many blocks make a first word a kind.
+/// At most this many kinds are told apart. A first word is a kind if this many blocks begin with it, and this share of all.
 const KINDS_MAX: usize = 1 << 16;
 const PATTERN_MIN: u64 = 8;
 const PATTERN_SHARE: u64 = 100;
@@ -45,7 +45,7 @@ enum Kind {
     Variable(String),
     Type(String),
     Function(String),
-    /// To a block of so many bytes.
+    /// A pointer to a block of this size.
     Pointer(u64),
     PointerElsewhere,
     Text,

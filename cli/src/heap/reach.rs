@@ -71,7 +71,7 @@ impl Marker {
         }
     }
 
-    /// Looks through all that waits; `found` is told what that leads to.
+    /// Follows every block that waits, and calls `found` for each block they lead to.
     fn follow(&mut self, mut found: impl FnMut(&Block)) {
         let mut next = Vec::new();
         while let Some(block) = self.waiting.pop() {
