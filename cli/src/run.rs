@@ -170,5 +170,6 @@ fn report(watched: &Watched, profile: Option<&Profile>) -> String {
     page::shown(whole)
 }
 
-const STYLE: &str = "header{padding-top:40px}h1{font-size:clamp(22px,3vw,32px);max-width:34em}pre{font-size:14px;line-height:1.45}
+const STYLE: &str =
+    "header{padding-top:40px}h1{font-size:clamp(22px,3vw,32px);max-width:34em}pre{font-size:14px;line-height:1.45}
 iframe{width:100%;height:90vh;border:1px solid var(--line);border-radius:6px;background:var(--paper)}";
