@@ -90,7 +90,7 @@ def write_tunables():
     lines = ["# Tunables", "",
              "`./hak doc` makes this page from the tables in `src/learn/tunables.h`: the tuned constants that can be changed while a",
              "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` sets them at the start; `hakmem set PID NAME=VALUE` and",
-             "`hak_option_set` set them later. NAME:BYTES is the value for the blocks that serve requests of so many bytes, such as",
+             "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, such as",
              "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
              "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, too:",
              "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, MID_RING_BLOCKS, LARGE_RING_BLOCKS,",

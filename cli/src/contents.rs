@@ -29,8 +29,9 @@ const HEADER_MAX: usize = 24;
 const TEXT_BEHIND_MIN: usize = 8;
 /// A count of references is below.
 const COUNT_MAX: u64 = 1 << 32;
-/// At most this many kinds are told apart. A first word is a kind if this many blocks begin with it, and this share of all.
+/// The number of kinds that a tally can have.
 const KINDS_MAX: usize = 1 << 16;
+/// A first word makes a kind of its own when at least 8 blocks, and 1 in 100 of all blocks, begin with it.
 const PATTERN_MIN: u64 = 8;
 const PATTERN_SHARE: u64 = 100;
 const EXAMPLES: usize = 3;

@@ -83,7 +83,7 @@ HAK_INLINE uint32_t tuned_ring(enum class_tunable t, unsigned ring) { return tun
 /* Applies HAKMEM_TUNE, and prints a line for each part of it that is wrong. */
 void tunables_init(void);
 
-/* NAME is that of a tunable, or NAME:BYTES for the class that serves requests of so many bytes. Returns 0, EINVAL, or ENOENT:
+/* NAME is that of a tunable, or NAME:BYTES for the class that serves requests of BYTES. Returns 0, EINVAL, or ENOENT:
  * there is no such tunable. */
 int tunable_set(const char *name, const char *value);
 /* As hak_option_get: the value, or values of classes as 4096,64:8192. Returns SIZE_MAX if there is no such tunable. */

@@ -429,7 +429,7 @@ TEST(Defrag, DenseBlocksAreSampled) {
 /* Run again by the test below. */
 TEST(DefragNever, NothingMoves) {
     if (getenv("HAK_TEST_NOTHING_MOVES") == nullptr)
-        GTEST_SKIP();
+        GTEST_SKIP() << "for the process that another test starts";
     Blocks blocks(200, 300);
     blocks.thin_out(10);
     look_anew();

@@ -4,8 +4,8 @@
  *   spread COUNT BYTES KEEP      allocates, frees all but every KEEP-th
  *   free COUNT BYTES             allocates, writes, frees all
  *   touch BYTES                  one block of which nothing is written
- *   churn THREADS                threads that replace blocks for ever
- *   arenas COUNT BYTES           an arena "requests" with so many blocks, half of them freed, and one in memory of its own
+ *   churn THREADS                threads that replace blocks until the program ends
+ *   arenas COUNT BYTES           an arena "requests" with COUNT blocks, half of them freed, and an arena in memory of the program
  *   work                         leaves the fast path of malloc in many classes
  *   fork                         a child that waits for ever; prints its number before "done" */
 #include <pthread.h>
