@@ -71,14 +71,18 @@ class Sparse {
     std::vector<uint32_t *> blocks_;
 };
 
+/* Without pages of files, whose share changes as other programs start and end. */
 size_t pss_bytes() {
     char text[4096];
     int fd = open("/proc/self/smaps_rollup", O_RDONLY);
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    const char *line = strstr(text, "\nPss:");
-    return line != nullptr ? strtoul(line + 5, nullptr, 10) * 1024 : 0;
+    auto kilobytes = [&](const char *key) {
+        const char *line = strstr(text, key);
+        return line != nullptr ? strtoul(line + strlen(key), nullptr, 10) : 0;
+    };
+    return (kilobytes("\nPss:") - kilobytes("\nPss_File:")) * 1024;
 }
 
 /* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */
