@@ -4,7 +4,7 @@
  *
  * The kernel's own headers are not used: musl comes without them, and older ones lack some of the names. */
 /* SPDX-License-Identifier: MIT */
-#include "base/os.h"
+#include "base/os_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,23 +145,12 @@ bool os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
     return done;
 }
 
-/* A system call without libc's wrapper: errno as the wrapper would leave it. The values are numbers and addresses. */
-static long ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
-
-/* The same, for calls of which only the result matters: errno stays. */
-static long call(long number, long a, long b, long c) {
-    int saved = errno;
-    long got = ask(number, a, b, c);
-    errno = saved;
-    return got;
-}
-
 /* Not by libc's name for it: gcc's ThreadSanitizer, which is not ready when a preloaded malloc is first called, replaces it. */
-bool os_unmap(void *address, size_t bytes) { return call(SYS_munmap, (long)address, (long)bytes, 0) == 0; }
+bool os_unmap(void *address, size_t bytes) { return os_call(SYS_munmap, (long)address, (long)bytes, 0) == 0; }
 
 bool os_is_mapped(void *address, size_t bytes) {
     int saved = errno;
-    bool mapped = ask(SYS_msync, (long)address, (long)bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+    bool mapped = os_ask(SYS_msync, (long)address, (long)bytes, MS_ASYNC) == 0 || errno != ENOMEM;
     errno = saved;
     return mapped;
 }
@@ -227,7 +216,7 @@ static void os_move_back(char *from, char *to, size_t bytes) {
 /* ---- sandboxes, and moves ---- */
 
 /* The mode of seccomp: 0 without. Asking is harmless where a thread may be started, a file opened or membarrier called. */
-static long seccomp_mode(void) { return call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
+static long seccomp_mode(void) { return os_call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
 
 bool os_is_confined(void) {
     if (!load_relaxed(&os_state.was_confined) && os_state.seccomp_at_start == 0 && seccomp_mode() > 0)
@@ -293,110 +282,6 @@ enum os_moved os_move(void *from, void *to, size_t bytes) {
         store_relaxed(&os_state.move, kept ? MOVE_KEEPS : MOVE_LACKS);
     }
     return kept || os_map(is_emulated ? OS_FRESH : OS_AT, from, bytes) == from ? OS_MOVED_PAGES : OS_MOVED_MAPPING;
-}
-
-/* ---- merging pages ---- */
-
-enum { USERFAULTFD_API = 0xaa, UFFD_USER_MODE_ONLY = 1, UFFD_FEATURE_WP = 1, UFFD_MODE_WP = 2, UFFD_WP_ON = 1 };
-enum { MFD_CLOSE_ON_EXEC = 1, MFD_NEVER_EXEC = 8 }; /* the latter of Linux 6.3, where a system may demand it */
-#define UFFD_IOCTL_API 0xc018aa3fu
-#define UFFD_IOCTL_REGISTER 0xc020aa00u
-#define UFFD_IOCTL_UNREGISTER 0x8010aa01u
-#define UFFD_IOCTL_WAKE 0x8010aa02u
-#define UFFD_IOCTL_WRITE_PROTECT 0xc018aa06u
-
-static bool control(int fd, unsigned long request, uint64_t *argument) {
-    return call(SYS_ioctl, fd, (long)request, (long)argument) == 0; /* not ioctl, which has another type in musl */
-}
-
-static int open_fault_fd(long flags) {
-    int fd = (int)call(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags, 0, 0);
-    uint64_t api[3] = {USERFAULTFD_API, UFFD_FEATURE_WP, 0};
-    if (fd < 0 || control(fd, UFFD_IOCTL_API, api))
-        return fd;
-    os_close(fd);
-    return -1;
-}
-
-/* Each thread is a directory there. */
-static bool is_only_thread(void) {
-    struct stat tasks;
-    return call(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&tasks) == 0 && tasks.st_nlink == 3;
-}
-
-static void set_signals(const uint64_t *mask, uint64_t *before) {
-    int saved = errno;
-    syscall(SYS_rt_sigprocmask, (long)SIG_SETMASK, mask, before, (long)sizeof *mask);
-    errno = saved;
-}
-
-bool os_hold_begin(struct os_hold *hold) {
-    const uint64_t all = UINT64_MAX;
-    if (os_is_confined())
-        return false;
-    set_signals(&all, &hold->signals); /* a handler that writes to what is held would wait for itself */
-    hold->fd = -1;
-    if (is_only_thread())
-        return true;
-    hold->fd = open_fault_fd(0);
-    if (hold->fd < 0)
-        hold->fd = open_fault_fd(UFFD_USER_MODE_ONLY);
-    if (hold->fd >= 0)
-        return true;
-    set_signals(&hold->signals, NULL);
-    return false;
-}
-
-bool os_hold_writes(const struct os_hold *hold, void *address, size_t bytes) {
-    uint64_t range[4] = {(uint64_t)(uintptr_t)address, bytes, UFFD_MODE_WP, 0};
-    if (hold->fd < 0)
-        return true;
-    if (!control(hold->fd, UFFD_IOCTL_REGISTER, range))
-        return false;
-    range[2] = UFFD_WP_ON;
-    if (control(hold->fd, UFFD_IOCTL_WRITE_PROTECT, range))
-        return true;
-    os_let_write(hold, address, bytes, false);
-    return false;
-}
-
-void os_let_write(const struct os_hold *hold, void *address, size_t bytes, bool replaced) {
-    uint64_t range[2] = {(uint64_t)(uintptr_t)address, bytes};
-    if (hold->fd >= 0)
-        control(hold->fd, replaced ? UFFD_IOCTL_WAKE : UFFD_IOCTL_UNREGISTER, range);
-}
-
-void os_hold_end(const struct os_hold *hold) {
-    if (hold->fd >= 0)
-        os_close(hold->fd); /* whatever is still held is let go */
-    set_signals(&hold->signals, NULL);
-}
-
-int os_open_memory(size_t bytes) {
-    struct rlimit limit;
-    int saved = errno, fd = -1;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes) /* else a signal ends the program */
-        fd = (int)ask(SYS_memfd_create, (long)"hakmem", MFD_CLOSE_ON_EXEC | MFD_NEVER_EXEC, 0);
-    if (fd < 0 && errno == EINVAL)
-        fd = (int)ask(SYS_memfd_create, (long)"hakmem", MFD_CLOSE_ON_EXEC, 0);
-    errno = saved;
-    return fd;
-}
-
-bool os_fill_memory(int fd, const void *from, size_t bytes) {
-    int saved = errno;
-    bool done = syscall(SYS_pwrite64, (long)fd, from, (long)bytes, 0L) == (long)bytes;
-    errno = saved;
-    return done;
-}
-
-bool os_map_copy(int fd, void *address, size_t bytes) {
-    int saved = errno;
-    /* Not mmap, which the sanitizer takes for a write to what other threads hold there. */
-    long got = syscall(SYS_mmap, address, (long)bytes, (long)(PROT_READ | PROT_WRITE),
-                       (long)(MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE), (long)fd, 0L);
-    errno = saved;
-    return got == (long)address;
 }
 
 bool os_resident(void *address, size_t bytes, unsigned char *pages) {
@@ -466,14 +351,14 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
         syscall(SYS_nanosleep, (long)&time, 0L, 0L, 0L, 0L);
     errno = saved;
 }
-void os_wake(_Atomic uint32_t *word) { call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
+void os_wake(_Atomic uint32_t *word) { os_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
 bool os_fence_threads(void) {
     if (os_is_confined())
         return false;
-    return call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0 ||
-           (call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-            call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0);
+    return os_call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0 ||
+           (os_call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+            os_call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0);
 }
 
 void os_allow_readers(void) {
@@ -517,7 +402,7 @@ char **os_environment(void) {
     const long *arguments = __libc_stack_end;
     return (char **)__libc_stack_end + 1 + *arguments + 1;
 }
-uint32_t os_thread(void) { return (uint32_t)call(SYS_gettid, 0, 0, 0); }
+uint32_t os_thread(void) { return (uint32_t)os_call(SYS_gettid, 0, 0, 0); }
 
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
@@ -637,7 +522,7 @@ size_t os_write(int fd, const char *text, size_t bytes) {
     int saved = errno;
     size_t done = 0;
     while (done < bytes) {
-        long wrote = ask(SYS_write, fd, (long)(text + done), (long)(bytes - done));
+        long wrote = os_ask(SYS_write, fd, (long)(text + done), (long)(bytes - done));
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
@@ -660,7 +545,7 @@ static size_t read_some(int fd, char *buffer, size_t bytes) {
     int saved = errno;
     long n;
     do
-        n = ask(SYS_read, fd, (long)buffer, (long)bytes);
+        n = os_ask(SYS_read, fd, (long)buffer, (long)bytes);
     while (n < 0 && errno == EINTR);
     errno = saved;
     return n > 0 ? (size_t)n : 0;
@@ -685,7 +570,7 @@ bool os_is_device(const char *path) {
 /* Whether what is there may be written to: a file under one name, or no file at all, which only this user or root made. */
 static bool is_own(int fd, const char *path, int flags) {
     struct stat s;
-    uid_t user = (uid_t)call(SYS_geteuid, 0, 0, 0);
+    uid_t user = (uid_t)os_call(SYS_geteuid, 0, 0, 0);
     int saved = errno;
     bool known = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0;
     errno = saved;
@@ -704,15 +589,15 @@ int os_open_output(const char *path) {
         return -1;
     }
     if (fd >= 0)
-        call(SYS_ftruncate, fd, 0, 0); /* a FIFO has nothing to cut */
+        os_call(SYS_ftruncate, fd, 0, 0); /* a FIFO has nothing to cut */
     return fd;
 }
 
 /* Its number is above what programs reach that close everything they opened. */
-int os_keep_output(int fd) { return (int)call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
+int os_keep_output(int fd) { return (int)os_call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 200); }
 
 uint64_t os_written(int fd) {
-    long place = call(SYS_lseek, fd, 0, SEEK_CUR);
+    long place = os_call(SYS_lseek, fd, 0, SEEK_CUR);
     return place > 0 ? (uint64_t)place : 0;
 }
 
@@ -725,7 +610,7 @@ size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place) {
     return n > 0 ? (size_t)n : 0;
 }
 
-void os_close(int fd) { call(SYS_close, fd, 0, 0); }
+void os_close(int fd) { os_call(SYS_close, fd, 0, 0); }
 
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes) {
     int from = open_file(path, O_RDONLY);

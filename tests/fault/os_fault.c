@@ -1,4 +1,4 @@
-/* os.h for tests: os_linux.c unchanged, but each of its system calls goes through a gate that can make it fail.
+/* os.h for tests: os_linux.c and os_merge.c unchanged, but each of their system calls goes through a gate that can make it fail.
  *
  *  1. The headers come first, then a gate_… function for each call, then macros that replace the calls by the gates.
  *  2. A failing call is not made, or does only a part of its work (enum fault_part), as when the kernel finds out late
@@ -175,7 +175,7 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value) {
 }
 /* NOLINTEND */
 
-/* Returns which call of the plan a direct system call of os_linux.c is, or -1 if it cannot fail. */
+/* Returns which call of the plan a direct system call of the two files is, or -1 if it cannot fail. */
 static int fault_of(long number) {
     switch (number) {
     case SYS_membarrier: return FAULT_membarrier;
@@ -255,6 +255,7 @@ static int gate_clock_gettime(clockid_t which, struct timespec *now) {
 #define os_find_threads find_ungated_threads
 void find_ungated_threads(void);
 #include "../../src/base/os_linux.c"
+#include "../../src/base/os_merge.c"
 
 #undef os_find_threads
 void os_find_threads(void) { os_state.start_thread = gate_pthread_create; }

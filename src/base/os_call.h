@@ -1,0 +1,22 @@
+/* System calls without libc's wrappers, for the os_*.c files alone. The values are numbers and addresses. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_OS_CALL_H
+#define HAK_OS_CALL_H
+
+#include "base/os.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* errno as the wrapper would leave it. */
+HAK_INLINE long os_ask(long number, long a, long b, long c) { return syscall(number, a, b, c, 0L, 0L); }
+
+/* For calls of which only the result matters: errno stays. */
+HAK_INLINE long os_call(long number, long a, long b, long c) {
+    int saved = errno;
+    long got = os_ask(number, a, b, c);
+    errno = saved;
+    return got;
+}
+
+#endif
