@@ -4,11 +4,12 @@
  *  2. A pointer that is not a hit is looked up (lookup.h). */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "alloc_slow.h"
 #include "arena/arena_heap.h"
 #include "arena/brought.h"
 #include "arena/lane.h"
-#include "arena/policy.h"
 #include "block.h"
+#include "base/clear.h"
 #include "base/fail.h"
 #include "observe/dump.h"
 #include "observe/guard_sample.h"
@@ -31,10 +32,6 @@
 
 #include <errno.h>
 #include <string.h>
-
-/* calloc of more than this lets the system clear: the program may never touch most of it. */
-#define CLEAR_BY_PURGE_BYTES (32 * MIB)
-#define CLEAR_BY_PAGE_BYTES (2 * MIB) /* clearing less takes no longer than to ask what is resident */
 
 /* ---- allocating ---- */
 
@@ -99,28 +96,21 @@ HAK_COLD static void give_back_as_asked(struct heap *h) {
     h->purge_seen = wanted;
 }
 
-/* Every allocation that is no hit of alloc.h's passes here, rings' hits too: a request must not wait for a miss that may never
- * come. */
-HAK_INLINE bool is_asked(const struct heap *h) {
-    return unlikely(load_relaxed(&hak_inspect.purge_wanted) != h->purge_seen);
-}
-
 HAK_INLINE bool has_chores(const struct heap *h) {
-    return unlikely(h->pool.chores != 0 || is_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
+    return unlikely(h->pool.chores != 0 || alloc_is_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
 }
 
 /* At the end of a slow path, when nothing is half-done. */
 HAK_COLD static void do_chores(struct heap *h) {
     if (h->pool.chores != 0)
         chores_do(h);
-    if (is_asked(h))
+    if (alloc_is_asked(h))
         give_back_as_asked(h);
     if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
 }
 
-/* Apart from the ring's hit, which thus saves no registers. */
-HAK_COLD static void *give_back_and_return(struct heap *h, void *block) {
+HAK_COLD void *alloc_give_back(struct heap *h, void *block) {
     give_back_as_asked(h);
     return block;
 }
@@ -290,7 +280,7 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense
     return p;
 }
 
-HAK_NOINLINE static void *allocate_any(size_t bytes) {
+HAK_NOINLINE void *alloc_any(size_t bytes) {
     bool zero;
     return allocate(bytes, 1, &zero, false);
 }
@@ -300,74 +290,30 @@ HAK_NOINLINE void *alloc_malloc_dense(size_t bytes) {
     return allocate(bytes, 1, &zero, true);
 }
 
-HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
-    struct heap *h = arena_heap_noted(hak_heap, handle);
-    void *p = likely(h != NULL) ? alloc_malloc_from(h, bytes, alloc_no_hit) : NULL;
-    bool zero;
-    return likely(p != NULL) ? p : alloc_in_arena(arena_numbered(arena_number(handle)), bytes, 1, &zero);
-}
-
-void *alloc_for_policy(size_t bytes, unsigned policy) {
-    uintptr_t lane = bytes <= MID_BYTES_MAX ? lane_of_policy(policy) : 0;
-    if (lane != 0)
-        return alloc_in_lane(lane, bytes);
-    return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);
-}
-
 /* The hit path of secure mode. */
 HAK_NOINLINE static void *allocate_secure(struct heap *h, size_t bytes) {
     if (unlikely(bytes - 1 > MID_BYTES_MAX - CANARY_BYTES - 1)) /* 0, too */
-        return allocate_any(bytes);
+        return alloc_any(bytes);
     struct secure_cache *cache = secure_cache_for(h, bytes);
-    if (unlikely(!secure_has_next(cache)) || is_asked(h))
-        return allocate_any(bytes);
+    if (unlikely(!secure_has_next(cache)) || alloc_is_asked(h))
+        return alloc_any(bytes);
     struct secure_entry e = secure_next(h, cache);
     if (!secure_is_simple(e, cache->block_bytes))
-        return secure_hand_out(e, cache->block_bytes, bytes, allocate_any);
+        return secure_hand_out(e, cache->block_bytes, bytes, alloc_any);
     return secure_finish(e, cache->block_bytes, bytes);
 }
 
-/* The heap's list of the class is empty. */
-HAK_NOINLINE static void *allocate_tiny(struct heap *h, size_t bytes) {
+HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
     unsigned c = tiny_class_of(bytes);
     if (unlikely(sample_wanted(h)) && !sample_is_far_in_class(h, c))
-        return allocate_any(bytes);
+        return alloc_any(bytes);
     uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
     if (unlikely(began != 0))
         ledger_end(&h->ledger[c], began);
     if (has_chores(h))
         do_chores(h);
-    return likely(block != 0) ? block_word(block) : allocate_any(bytes);
-}
-
-/* ---- where the caller decides (HAKMEM_POLICY) ---- */
-
-HAK_NOINLINE static void *refill_here(size_t bytes) { return allocate_tiny(hak_heap, bytes); }
-
-/* The hit paths of malloc in such a heap: those of alloc.h and alloc_slow. */
-HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
-    if (bytes <= TINY_BYTES_MAX)
-        return alloc_pop(h, tiny_class_of(bytes), bytes, refill_here);
-    struct ring_entry cached = {0, NULL};
-    if (bytes <= MID_BYTES_MAX)
-        cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, 0);
-    if (cached.block == 0)
-        return allocate_any(bytes);
-    store_relaxed(cached.state, BLOCK_LIVE);
-    return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
-}
-
-/* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that is who
- * called malloc. */
-HAK_NOINLINE static void *allocate_at_site(struct heap *h, size_t bytes) {
-    const uintptr_t *frame = __builtin_frame_address(0);
-    unsigned policy = policy_cached(code_address(frame[1]));
-    if (unlikely(policy > HAK_POLICY_DENSE))
-        policy = policy_of(frame);
-    if (likely(policy <= HAK_POLICY_SHORT_LIVED || bytes > MID_BYTES_MAX))
-        return allocate_here(h, bytes);
-    return alloc_for_policy(bytes, policy);
+    return likely(block != 0) ? block_word(block) : alloc_any(bytes);
 }
 
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
@@ -376,18 +322,16 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     struct heap *h = hak_heap;
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
         struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, CACHES_SITED);
-        if (likely(cached.block != 0)) {
-            store_relaxed(cached.state, BLOCK_LIVE);
-            return is_asked(h) ? give_back_and_return(h, block_word(cached.block)) : block_word(cached.block);
-        }
+        if (likely(cached.block != 0))
+            return alloc_from_ring(h, cached);
     }
     if (unlikely(h->number == HEAP_NONE))
-        return allocate_any(bytes);
+        return alloc_any(bytes);
     if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
-        return allocate_at_site(h, bytes);
+        return alloc_at_site(h, bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? allocate_tiny(h, bytes) : allocate_any(bytes);
+    return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? alloc_tiny(h, bytes) : alloc_any(bytes);
 }
 
 HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
@@ -419,56 +363,6 @@ void *alloc_new_aligned(size_t alignment, size_t bytes, bool array) {
     return unlikely(option(OPT_SECURE)) ? made_by(array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW, p) : p;
 }
 
-/* Whole pages. What is not resident stays so: to purge it costs less than to touch it, and makes it zero if it was swapped out. */
-static void clear_run(char *at, size_t bytes, bool resident) {
-    if (bytes != 0 && (resident || !os_advise(OS_PURGE, at, bytes)))
-        memset(at, 0, bytes);
-}
-
-static void clear_resident(char *at, size_t bytes) {
-    unsigned char pages[512];
-    const size_t page = os_page_bytes();
-    size_t run = 0;
-    bool resident = false;
-    for (size_t done = 0, n; done < bytes; done += n * page) {
-        n = min_size((bytes - done) / page, sizeof pages);
-        if (!os_resident(at + done, n * page, pages))
-            memset(pages, 1, n);
-        for (size_t i = 0; i < n; i++) {
-            if ((pages[i] & 1) == resident)
-                continue;
-            clear_run(at + run, done + i * page - run, resident);
-            run = done + i * page;
-            resident = !resident;
-        }
-    }
-    clear_run(at + run, bytes - run, resident);
-}
-
-static unsigned is_resident(char *at, size_t page) {
-    unsigned char resident;
-    return !os_resident(at, page, &resident) || (resident & 1) != 0;
-}
-
-/* A huge block that was used before. Clearing resident pages by hand costs less than purging them (10 and 75 us a MiB), unless
- * there are too many for the processor's caches; what is not resident should stay so. Three pages show which it is. */
-static void clear(char *p, size_t bytes) {
-    const size_t page = os_page_bytes(), whole = round_down(bytes, page);
-    memset(p + whole, 0, bytes - whole);
-    if (bytes >= CLEAR_BY_PURGE_BYTES || os_is_confined()) {
-        clear_run(p, whole, bytes < CLEAR_BY_PURGE_BYTES);
-        return;
-    }
-    unsigned resident = is_resident(p + round_down(whole / 8 * 7, page), page);
-    resident += is_resident(p + round_down(whole / 4, page), page);
-    if (resident == 2)
-        memset(p, 0, whole);
-    else if (resident + is_resident(p + page, page) == 0)
-        clear_run(p, whole, false);
-    else
-        clear_resident(p, whole);
-}
-
 void *alloc_calloc(size_t n, size_t bytes) {
     size_t whole;
     if (unlikely(__builtin_mul_overflow(n, bytes, &whole)))
@@ -481,10 +375,7 @@ void *alloc_calloc(size_t n, size_t bytes) {
     void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
-    if (whole < CLEAR_BY_PAGE_BYTES)
-        return memset(p, 0, whole);
-    clear(p, whole);
-    return p;
+    return whole < CLEAR_BY_PAGE_BYTES ? memset(p, 0, whole) : clear_pages(p, whole);
 }
 
 /* ---- freeing ---- */

@@ -1,0 +1,13 @@
+/* See clear.c. */
+/* SPDX-License-Identifier: MIT */
+#ifndef HAK_CLEAR_H
+#define HAK_CLEAR_H
+
+#include "base/base.h"
+
+#define CLEAR_BY_PAGE_BYTES (2 * MIB) /* clearing less by hand takes no longer than to ask what is resident */
+
+/* Makes the bytes zero and returns their start, which is a page's. At least CLEAR_BY_PAGE_BYTES. */
+void *clear_pages(void *block, size_t bytes);
+
+#endif
