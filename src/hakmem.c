@@ -5,7 +5,7 @@
 #include "learn/tunables.h"
 #include "limits.h"
 #include "base/options.h"
-#include "observe/defrag.h"
+#include "move/defrag.h"
 #include "observe/dump.h"
 #include "ring.h"
 #include "observe/sample.h"

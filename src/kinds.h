@@ -111,7 +111,7 @@ struct kind {
      * SuperSlab was the process's, so the slab must stay. Else nobody finds anything there any more. NULL: nobody does. */
     bool (*drop)(struct slab *s);
 
-    /* ---- moving blocks with the program's help (observe/defrag.h) ---- */
+    /* ---- moving blocks with the program's help (move/defrag.h) ---- */
 
     /* Fills in *fill for the slab whose record `s` is, or is a part of. False: its blocks are not to move, because somebody
      * allocates from it. NULL: blocks of the kind gain nothing by moving. */

@@ -10,7 +10,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
 #include "arena/arena_space.h"
-#include "observe/defrag.h"
+#include "move/defrag.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"

@@ -12,7 +12,6 @@
 #include "tiny.h"
 #include "base/fail.h"
 #include "arena/arena_space.h"
-#include "observe/defrag.h"
 #include "inbox.h"
 #include "kinds.h"
 #include "learn/tunables.h"
@@ -30,8 +29,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define EXIT_LINKS 16  /* of each list: what they cost is not to be seen in the shortest program */
-#define DENSE_LOOKS 64 /* at slabs, before dense allocations take a new one; a slab has room for many */
+#define EXIT_LINKS 16 /* of each list: what they cost is not to be seen in the shortest program */
 
 static struct slab *slab_of_block(uintptr_t block) { return slab_at_offset(block - hak_region.base); }
 
@@ -62,8 +60,7 @@ static uintptr_t link_blocks(struct slab *s, unsigned first, unsigned end) {
     return list;
 }
 
-/* A page's worth of blocks, linked; *end: carved then. */
-static uintptr_t cut_blocks(unsigned c, struct slab *s, unsigned *end) {
+uintptr_t tiny_cut_blocks(unsigned c, struct slab *s, unsigned *end) {
     unsigned first = slab_carved(s), n = max_size(tuned_class(TUNE_carve_bytes, c) / size_classes[c].block_bytes, 1);
     *end = min_size(first + n, size_classes[c].blocks);
     store_relaxed(&s->carved, *end);
@@ -75,7 +72,7 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     unsigned first = slab_carved(s), end;
     slab_count_frees(h, c, s);
     slab_check_after(h, s, slab_used(s)); /* all that were carved before are out */
-    uintptr_t list = cut_blocks(c, s, &end);
+    uintptr_t list = tiny_cut_blocks(c, s, &end);
     if (end == size_classes[c].blocks && h->fresh[c] == s) {
         h->fresh[c] = NULL;
         slab_leave(s, PLACE_FRESH);
@@ -84,8 +81,8 @@ static uintptr_t carve(struct heap *h, unsigned c, struct slab *s) {
     return tiny_hand_out(h, c, list, end - first, COUNT_refill_by_carving);
 }
 
-/* The lowest run of purged pages: its blocks are linked again. Blocks touch several pages, so a run goes as a whole. */
-static uintptr_t link_purged(struct heap *h, unsigned c, struct slab *s, unsigned *blocks) {
+/* Blocks touch several pages, so a run of pages goes as a whole. */
+uintptr_t tiny_link_purged(struct heap *h, unsigned c, struct slab *s, unsigned *blocks) {
     size_t page = os_page_bytes(), bytes = size_classes[c].block_bytes;
     unsigned start = lowest_bit(slab_purged(s));
     unsigned pages = lowest_bit(~(uint64_t)(slab_purged(s) >> start));
@@ -101,7 +98,7 @@ static uintptr_t link_purged(struct heap *h, unsigned c, struct slab *s, unsigne
 
 static uintptr_t take_purged(struct heap *h, unsigned c, struct slab *s) {
     unsigned blocks;
-    uintptr_t list = link_purged(h, c, s, &blocks);
+    uintptr_t list = tiny_link_purged(h, c, s, &blocks);
     return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_purged);
 }
 
@@ -199,8 +196,7 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     return 0;
 }
 
-/* `place`: PLACE_FRESH, and the caller makes it the heap's, or 0. */
-static struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
+struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     bool zero;
     size_t slot = pool_take(&h->pool, 1, 1, c + 1, &zero);
     if (slot == BITSET_NONE)
@@ -307,105 +303,6 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
     if (h->current[c] != fresh)
         slab_make_current(h, fresh);
     return carve(h, c, fresh);
-}
-
-/* ---- dense allocations ---- */
-
-static bool is_sparse(const struct slab *s) {
-    return defrag_is_sparse(slab_class(s), slab_used(s) - (unsigned)min_size(inbox_waiting(s), slab_used(s)),
-                            slot_of(s));
-}
-
-/* A usable slab of the heap that is not sparse. */
-static struct slab *own_dense(struct heap *h, unsigned c) {
-    uint32_t at = load_relaxed(&h->owned.class_first[c]);
-    for (unsigned looks = 0; at != 0 && looks < DENSE_LOOKS; looks++) {
-        struct slab *s = slab_of_slot(at - 1);
-        if (!is_sparse(s)) {
-            slab_unlist(h, s);
-            return s;
-        }
-        at = s->class_next;
-    }
-    return NULL;
-}
-
-/* The same of those without owner, from the last one on. */
-static struct slab *offered_dense(struct heap *h, unsigned c) {
-    size_t slot = h->dense[c];
-    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
-        slot = superslab_next_offer(c, slot);
-        if (slot == BITSET_NONE)
-            return NULL;
-        struct slab *s = slab_of_slot(slot);
-        uint32_t out = load_relaxed(&s->out);
-        bool fits = load_relaxed(&s->owner) == OWNER_NONE && slab_class(s) == c &&
-                    !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
-        if (!fits || !slab_adopt(h, s))
-            continue;
-        store_relaxed(&s->place, 0);
-        if (slab_class(s) == c && slab_is_usable(s))
-            return s;
-        slab_let_go(h, s); /* an old offer, as in use_offer */
-    }
-    return NULL;
-}
-
-/* Has the slab a block on its list now? NULL in *slab: all its blocks are back, and it is gone. */
-static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
-    struct slab *s = *slab;
-    unsigned n;
-    if (is_terminator(load_relaxed(&s->list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
-        *slab = NULL;
-        return false;
-    }
-    if (is_terminator(load_relaxed(&s->list))) {
-        if (slab_purged(s) != 0)
-            store_relaxed(&s->list, link_purged(h, c, s, &n));
-        else if (slab_carved(s) < size_classes[c].blocks)
-            store_relaxed(&s->list, cut_blocks(c, s, &n));
-    }
-    if (likely(is_in_slab(load_relaxed(&s->list), (uintptr_t)slab_address(s))))
-        return true;
-    slab_list_is_sound(s); /* reports, unless this is the end of the list */
-    return false;
-}
-
-/* The slab that this heap's dense allocations come from, with a block on its list; NULL: no memory. */
-static struct slab *dense_slab(struct heap *h, unsigned c) {
-    struct slab *s = h->dense[c] != 0 ? slab_of_slot(h->dense[c] - 1) : NULL;
-    bool ours = s != NULL && load_relaxed(&s->owner) == h && slab_class(s) == c &&
-                (load_relaxed(&s->place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
-    s = ours ? s : NULL;
-    while (s == NULL || !dense_has_block(h, c, &s)) {
-        if (s != NULL)
-            slab_give_up_dense(h, s);
-        s = own_dense(h, c);
-        if (s == NULL)
-            s = offered_dense(h, c);
-        if (s == NULL)
-            s = tiny_start_slab(h, c, 0);
-        if (s == NULL)
-            return NULL;
-        slab_make_dense(h, s);
-        h->dense[c] = (uint32_t)slot_of(s) + 1;
-    }
-    return s;
-}
-
-static void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    (void)alignment;
-    *zero = false;
-    struct slab *s = dense_slab(h, tiny_class_of(bytes));
-    if (s == NULL)
-        return NULL;
-    uintptr_t block = load_relaxed(&s->list);
-    s->countdown++;
-    atomic_signal_fence(memory_order_seq_cst); /* a child forked here loses a block at worst */
-    store_relaxed(&s->list, block_next(block));
-    store_relaxed(&s->idle_passes, 0);
-    *block_word(block) = 0;
-    return block_word(block);
 }
 
 /* ---- giving back ---- */

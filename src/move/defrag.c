@@ -1,6 +1,6 @@
 /* See defrag.h. */
 /* SPDX-License-Identifier: MIT */
-#include "observe/defrag.h"
+#include "move/defrag.h"
 #include "base/os.h"
 #include "heap.h"
 #include "superslab.h"

@@ -1,0 +1,112 @@
+/* Dense allocations of tiny blocks: the targets of moves (defrag.h).
+ *
+ *  1. Each heap has one dense slab for each class. Its list is its own, apart from the heap's, so that blocks which the program
+ *     moves stay together, and malloc's go elsewhere.
+ *  2. When the slab is full, the next one is a slab of the heap that is not sparse, then one without owner, then a new one.
+ *
+ * Only the owning thread runs any of this on a slab. */
+/* SPDX-License-Identifier: MIT */
+#include "tiny.h"
+#include "inbox.h"
+#include "move/defrag.h"
+#include "slab.h"
+#include "superslab.h"
+
+#define DENSE_LOOKS 64 /* at slabs, before a new one is taken; a slab has room for many */
+
+static bool is_sparse(const struct slab *s) {
+    return defrag_is_sparse(slab_class(s), slab_used(s) - (unsigned)min_size(inbox_waiting(s), slab_used(s)),
+                            slot_of(s));
+}
+
+/* A usable slab of the heap that is not sparse. */
+static struct slab *own_dense(struct heap *h, unsigned c) {
+    uint32_t at = load_relaxed(&h->owned.class_first[c]);
+    for (unsigned looks = 0; at != 0 && looks < DENSE_LOOKS; looks++) {
+        struct slab *s = slab_of_slot(at - 1);
+        if (!is_sparse(s)) {
+            slab_unlist(h, s);
+            return s;
+        }
+        at = s->class_next;
+    }
+    return NULL;
+}
+
+/* The same of those without owner, from the last one on. */
+static struct slab *offered_dense(struct heap *h, unsigned c) {
+    size_t slot = h->dense[c];
+    for (unsigned looks = 0; looks < DENSE_LOOKS; looks++, slot++) {
+        slot = superslab_next_offer(c, slot);
+        if (slot == BITSET_NONE)
+            return NULL;
+        struct slab *s = slab_of_slot(slot);
+        uint32_t out = load_relaxed(&s->out);
+        bool fits = load_relaxed(&s->owner) == OWNER_NONE && slab_class(s) == c &&
+                    !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
+        if (!fits || !slab_adopt(h, s))
+            continue;
+        store_relaxed(&s->place, 0);
+        if (slab_class(s) == c && slab_is_usable(s))
+            return s;
+        slab_let_go(h, s); /* an old offer, as in use_offer */
+    }
+    return NULL;
+}
+
+/* Has the slab a block on its list now? NULL in *slab: all its blocks are back, and it is gone. */
+static bool dense_has_block(struct heap *h, unsigned c, struct slab **slab) {
+    struct slab *s = *slab;
+    unsigned n;
+    if (is_terminator(load_relaxed(&s->list)) && load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) {
+        *slab = NULL;
+        return false;
+    }
+    if (is_terminator(load_relaxed(&s->list))) {
+        if (slab_purged(s) != 0)
+            store_relaxed(&s->list, tiny_link_purged(h, c, s, &n));
+        else if (slab_carved(s) < size_classes[c].blocks)
+            store_relaxed(&s->list, tiny_cut_blocks(c, s, &n));
+    }
+    if (likely(is_in_slab(load_relaxed(&s->list), (uintptr_t)slab_address(s))))
+        return true;
+    slab_list_is_sound(s); /* reports, unless this is the end of the list */
+    return false;
+}
+
+/* The slab that this heap's dense allocations come from, with a block on its list; NULL: no memory. */
+static struct slab *dense_slab(struct heap *h, unsigned c) {
+    struct slab *s = h->dense[c] != 0 ? slab_of_slot(h->dense[c] - 1) : NULL;
+    bool ours = s != NULL && load_relaxed(&s->owner) == h && slab_class(s) == c &&
+                (load_relaxed(&s->place) & (PLACE_DENSE | PLACE_CURRENT)) == PLACE_DENSE;
+    s = ours ? s : NULL;
+    while (s == NULL || !dense_has_block(h, c, &s)) {
+        if (s != NULL)
+            slab_give_up_dense(h, s);
+        s = own_dense(h, c);
+        if (s == NULL)
+            s = offered_dense(h, c);
+        if (s == NULL)
+            s = tiny_start_slab(h, c, 0);
+        if (s == NULL)
+            return NULL;
+        slab_make_dense(h, s);
+        h->dense[c] = (uint32_t)slot_of(s) + 1;
+    }
+    return s;
+}
+
+void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    (void)alignment;
+    *zero = false;
+    struct slab *s = dense_slab(h, tiny_class_of(bytes));
+    if (s == NULL)
+        return NULL;
+    uintptr_t block = load_relaxed(&s->list);
+    s->countdown++;
+    atomic_signal_fence(memory_order_seq_cst); /* a child forked here loses a block at worst */
+    store_relaxed(&s->list, block_next(block));
+    store_relaxed(&s->idle_passes, 0);
+    *block_word(block) = 0;
+    return block_word(block);
+}
