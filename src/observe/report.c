@@ -31,8 +31,8 @@ static bool find_name(struct room *room, const struct os_module *module, uintptr
 static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
-        "alloc_slow alloc_slow_new alloc_slow_new_array allocate_any take_sampled alloc_aligned alloc_new_aligned "
-        "alloc_calloc alloc_realloc realloc_else alloc_free_slow alloc_free_other alloc_delete_other "
+        "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_at_site take_sampled alloc_aligned "
+        "alloc_new_aligned alloc_calloc alloc_realloc realloc_else alloc_free_slow alloc_free_other alloc_delete_other "
         "alloc_delete_array_other alloc_free_sized_else alloc_delete_sized_else alloc_delete_array_sized_else "
         "alloc_delete_aligned alloc_usable alloc_expand lookup_for_free guard_free mid_free large_free huge_free "
         "fail_finish error_explain report_here report_json_here ";

@@ -122,7 +122,7 @@ fn is_allocator(function: &str) -> bool {
         "profile_add",
         "take_sampled",
         "resample",
-        "allocate_any",
+        "alloc_any",
         "alloc_slow",
         "alloc_calloc",
         "alloc_realloc",
