@@ -9,17 +9,18 @@
 #include <errno.h>
 #include <signal.h>
 
-#define PEAK_STEP 8 /* the peak is new if it is higher by this part */
+#define PEAK_STEP 8 /* a peak counts as new when it is higher by an eighth */
 #define PEAK_STEP_BYTES MIB
 
-/* Words of any thread, each for itself: a thread that reads an old one writes a dump too early or too late. */
+/* Any thread reads and writes these words. Each stands for itself: after reading an old value a thread dumps too early or too late. */
 static struct {
-    _Atomic uint32_t number;                 /* dumps so far; %n in names */
-    _Atomic uint32_t begun_ms;               /* when the last one began, or the program */
-    _Atomic uint64_t live_bytes, peak_bytes; /* what live samples stood for: the least since then; and most, by then */
-    _Atomic uint64_t written_bytes;          /* in all files */
-    /* Processes, because a child that is forked meanwhile goes on by itself: who writes a dump, or 0; who has written at its
-     * end. Both pair with themselves */
+    _Atomic uint32_t number;   /* dumps so far; %n in names */
+    _Atomic uint32_t begun_ms; /* when the last dump began; before the first, when the program did */
+    _Atomic uint64_t live_bytes,
+        peak_bytes;                 /* estimates from live samples: the minimum since then; the peak until then */
+    _Atomic uint64_t written_bytes; /* to all files */
+    /* Process numbers, because a child forked during a dump goes on by itself: which process is writing a dump, or 0; which one
+     * has written its last files. Each pairs with itself. */
     _Atomic uint32_t writer, ended;
 } dumps;
 
@@ -28,7 +29,7 @@ static bool dump_claim(void) {
     return !os_is_confined() && writer != own && rmw_cas(&dumps.writer, &writer, own);
 }
 
-/* The next dump's number. From here on the next one's waits are counted. */
+/* Returns the number of the dump that begins now. Intervals and growth count from here. */
 static uint32_t dump_begin(void) {
     store_relaxed(&dumps.begun_ms, os_now_ms());
     store_relaxed(&dumps.live_bytes, load_relaxed(&hak_profile.live_bytes));
@@ -43,7 +44,7 @@ static bool dump_profile_named(const char *pattern, enum output_name name, uint3
     return written;
 }
 
-/* To the file that the option names, which is not empty. */
+/* Writes to the file that the option names. The option must not be empty. */
 static void dump_profile_for(enum option o, enum output_name name, uint32_t number, const char *moment) {
     if (!dump_profile_named(option_text(o), name, number, moment))
         text_line("hakmem: cannot write HAKMEM_%s=%s", option_name(o), option_text(o));

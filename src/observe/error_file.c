@@ -38,7 +38,7 @@ static void put_who(struct text *t, const void *p) {
     }
 }
 
-/* The statistics come last: should they fail in a damaged heap, the rest is written. */
+/* The statistics come last. If reading the damaged heap fails, everything else has been written. */
 static void put_document(struct text *t, const char *line, const void *p, uintptr_t code) {
     char program[256];
     text_string(t, "{\"hakmem_report\":1,\"error\":");

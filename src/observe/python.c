@@ -7,7 +7,7 @@
 
 struct python hak_python;
 
-/* The interpreter's, if there is one. The first is part of its stable interface: it reads a thread-local variable. */
+/* The interpreter's own symbols, if there is one. The function, of its stable interface, reads a thread-local variable. */
 extern void *PyGILState_GetThisThreadState(void) HAK_WEAK;
 extern const unsigned long Py_Version HAK_WEAK; /* since 3.11 */
 extern char PyIter_Send[] HAK_WEAK;             /* since 3.10 */
@@ -17,14 +17,14 @@ extern char PyCode_Type[] HAK_WEAK;
 /* Offsets in bytes. */
 struct python_layout {
     uint8_t minor;
-    uint8_t thread_id, frame; /* of a thread's state */
-    uint8_t by_way;           /* 0: `frame` is the innermost frame; else it leads to what has that at by_way - 1 */
-    uint8_t code, previous, reached;       /* of a frame */
-    uint8_t is_entry, owner;               /* of a frame, bytes; 0: it has none */
-    uint8_t name, file, lines, first_line; /* of a code */
-    uint8_t instructions; /* of a code: `reached` points into them; 0: `reached` is a number of `unit` bytes */
+    uint8_t thread_id, frame; /* in a thread's state */
+    uint8_t by_way; /* 0: `frame` is the innermost frame; else `frame` leads to a struct that has it at by_way - 1 */
+    uint8_t code, previous, reached;       /* in a frame */
+    uint8_t is_entry, owner;               /* in a frame, one byte each; 0: the version has none */
+    uint8_t name, file, lines, first_line; /* in a code object */
+    uint8_t instructions; /* in a code object: `reached` points into them; 0: `reached` counts units of `unit` bytes */
     uint8_t unit;
-    uint8_t narrow, wide; /* of a string: its characters, if they are ASCII, and else */
+    uint8_t narrow, wide; /* in a string: its characters if they are ASCII, and if not */
 };
 // clang-format off
 static const struct python_layout layouts[] = {
@@ -37,13 +37,13 @@ static const struct python_layout layouts[] = {
     {13, 152,  72,    0,      0,   8,  56,    0,   70, 128, 112, 136,  68, 200,   0,  40,  56},
 };
 // clang-format on
-enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame of no code, where C called */
+enum { INSTRUCTION_BYTES = 2, OWNER_C = 3 }; /* a frame without code, where C called */
 enum { OBJECT_TYPE = 8, OBJECT_LENGTH = 16, STRING_STATE = 32, BYTES_DATA = 32 };
-enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* as far as they are read */
+enum { FRAME_BYTES = 112, CODE_BYTES = 144, STRING_BYTES = 72 }; /* that we read */
 enum { STRING_ASCII = 0x40, STRING_COMPACT = 0x20, STRING_KIND_SHIFT = 2, STRING_KIND = 7 };
 enum { NAME_MAX_LENGTH = 500, FILE_MAX_LENGTH = 2000, LINES_MAX_BYTES = 32 << 10, CODE_PROBES = 32, READ_SHIFT = 12 };
 
-/* Of the interpreter's version, 3.x; 0: there is none, or another one. */
+/* Minor version of the interpreter, 3.x; 0: there is none, or it is of another kind. */
 static unsigned minor_version(void) {
     if (&Py_Version != NULL)
         return Py_Version >> 24 == 3 ? Py_Version >> 16 & 255 : 0;
@@ -52,7 +52,7 @@ static unsigned minor_version(void) {
     return PyThreadState_GetFrame != NULL ? 9 : 0;
 }
 
-/* NULL: there is no interpreter, or none that we know. */
+/* NULL: there is no interpreter, or its version is unknown. */
 static const struct python_layout *layout_here(void) {
     unsigned minor = minor_version();
     if (PyGILState_GetThisThreadState == NULL)
@@ -65,7 +65,7 @@ static const struct python_layout *layout_here(void) {
 
 /* ---- memory of the interpreter ---- */
 
-/* Asks the kernel unless the place is on the page that was asked for last (0: none was). */
+/* Can the bytes be read? Asks the kernel, unless they lie on the page that was asked for last (0: none yet). */
 static bool reach(uintptr_t *page, uintptr_t at, size_t bytes) {
     uintptr_t last = (at + bytes - 1) >> READ_SHIFT;
     if (*page != 0 && at >> READ_SHIFT == *page && last == *page)
@@ -80,7 +80,7 @@ HAK_STRAY static uintptr_t word_at(uintptr_t at) { return *(const volatile uintp
 HAK_STRAY static uint32_t number_at(uintptr_t at) { return *(const volatile uint32_t *)at; }
 HAK_STRAY static uint8_t byte_at(uintptr_t at) { return *(const volatile uint8_t *)at; }
 
-/* ---- what is copied of a code ---- */
+/* ---- copying a code object ---- */
 
 struct string {
     uintptr_t at;
@@ -89,7 +89,7 @@ struct string {
     bool is_ascii;
 };
 
-/* Empty if the string is none that we know. */
+/* Empty if the object is not a string of a known form. */
 static struct string string_at(const struct python_layout *l, uintptr_t object, size_t most) {
     uintptr_t page = 0;
     struct string none = {0}, s;
@@ -114,7 +114,7 @@ HAK_STRAY static uint32_t character(struct string s, size_t i) {
                           : number_at(s.at + 4 * i);
 }
 
-/* Writes the string as UTF-8. Returns how many bytes. */
+/* Writes the string as UTF-8. Returns the number of bytes. */
 static size_t string_copy(char *to, struct string s) {
     static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
     size_t used = 0;
@@ -129,7 +129,7 @@ static size_t string_copy(char *to, struct string s) {
     return used;
 }
 
-/* Copies what the command needs. Nothing, if there is no room left. */
+/* Copies what the command needs, or nothing if there is no room left. */
 static void learn(struct python_code *known, const struct python_layout *l, uintptr_t code) {
     uintptr_t page = 0, bytes = word_at(code + l->lines);
     struct string name = string_at(l, word_at(code + l->name), NAME_MAX_LENGTH);
@@ -155,7 +155,7 @@ static void learn(struct python_code *known, const struct python_layout *l, uint
     store_release(&known->text, text);
 }
 
-/* The number of a code; PYTHON_CODES: no room. Another code at the same address has other objects, so another hash. */
+/* The number of a code object; PYTHON_CODES: no room. Another one at the same address has other members, so another hash. */
 static uint32_t number_of(const struct python_layout *l, uintptr_t code) {
     uint64_t hash = mix_bits(code ^ number_at(code + l->first_line));
     hash = mix_bits(hash + word_at(code + l->name));
@@ -176,7 +176,7 @@ static uint32_t number_of(const struct python_layout *l, uintptr_t code) {
 
 /* ---- frames ---- */
 
-/* Which instruction of its code a frame has reached. */
+/* The number of the instruction that the frame has reached. */
 static uint32_t reached(const struct python_layout *l, uintptr_t frame, uintptr_t code) {
     intptr_t bytes = l->instructions != 0 ? (intptr_t)(word_at(frame + l->reached) - (code + l->instructions))
                                           : (intptr_t)(int32_t)number_at(frame + l->reached) * l->unit;
@@ -187,7 +187,7 @@ static bool is_entry(const struct python_layout *l, uintptr_t frame) {
     return l->instructions == 0 || (l->is_entry != 0 && byte_at(frame + l->is_entry));
 }
 
-/* The innermost frame of this thread; 0: it is none of the interpreter's. */
+/* The innermost frame of this thread; 0: the thread runs no Python. */
 static uintptr_t innermost(const struct python_layout *l) {
     uintptr_t page = 0, state = (uintptr_t)PyGILState_GetThisThreadState();
     if (state == 0 || !reach(&page, state, l->thread_id + sizeof state) ||

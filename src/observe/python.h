@@ -1,13 +1,13 @@
 /* Python functions on the stack of the calling thread, for sampled profiles.
  *
- *  1. CPython says which of its threads this one is. That thread's frames are followed, the innermost first.
- *  2. A frame becomes a word: the number of its code, and which instruction has been reached.
- *  3. What a code is called, its file and its table of lines are copied when it is first seen, because the code may be gone when
- *     somebody reads the profile. Codes are added but never removed. The command finds the lines.
+ *  1. CPython's own function finds the state of the calling thread. From there we follow the frames, innermost first.
+ *  2. Each frame becomes one word: the number of its code object, and the instruction that it has reached.
+ *  3. The name, file and line table of a code object are copied when it is first seen, because the object may be gone when somebody
+ *     reads the profile. Entries are added but never removed. The `hakmem` command turns instructions into lines.
  *
- * CPython 3.9 to 3.13, if it was there when the program started; other versions have no frames. Never allocates, takes no
- * lock; the kernel is asked whether memory of the interpreter can be read. Any thread calls it, with or without the
- * interpreter's lock: a thread's frames change only while it runs itself. */
+ * Works with CPython 3.9 to 3.13 if the interpreter was there when the program started; other versions yield no frames. Never
+ * allocates and takes no lock. Before it reads the interpreter's memory it asks the kernel whether that is readable. Any thread may
+ * call it, with or without the interpreter's lock, because a thread's frames change only while the thread itself runs. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_PYTHON_H
 #define HAK_PYTHON_H
@@ -26,9 +26,9 @@ enum {
 #define PYTHON_NUMBER_SHIFT 32
 
 struct python_code {
-    _Atomic uint64_t hash; /* of what tells it from others; 0: not in use. Pairs with itself */
+    _Atomic uint64_t hash; /* identifies the code object; 0: the entry is unused. Pairs with itself */
     _Atomic(char *)
-        text; /* name, file, lines, one behind the other; NULL: not known yet, or no room. Pairs with itself, for the rest */
+        text; /* name, file and lines in a row; NULL: not copied yet, or no room. Pairs with itself; publishes the rest */
     uint32_t name_bytes, file_bytes; /* UTF-8 */
     uint32_t lines_bytes;
     uint32_t first_line;
@@ -36,15 +36,15 @@ struct python_code {
 
 struct python {
     _Atomic(struct python_code *) codes; /* PYTHON_CODES, and PYTHON_TEXT_BYTES behind them; NULL: none yet */
-    _Atomic uint64_t text_used;          /* bytes given out; may exceed PYTHON_TEXT_BYTES */
-    _Atomic uint32_t minor;              /* of the interpreter's version, 3.x; 0: no frame was seen */
+    _Atomic uint64_t text_used;          /* bytes handed out; may exceed PYTHON_TEXT_BYTES */
+    _Atomic uint32_t minor;              /* minor version of the interpreter, 3.x; 0: no frame was seen yet */
 };
 extern HAK_HIDDEN struct python hak_python;
 
-/* What begins at codes. */
+/* The table that begins at `codes`. */
 #define PYTHON_TABLE_BYTES (PYTHON_CODES * sizeof(struct python_code) + PYTHON_TEXT_BYTES)
 
-/* The frames' words, innermost first. Returns how many, at most `max`. hak_python.codes is set. */
+/* Stores the words of the calling thread's frames, innermost first, and returns how many: at most `max`. hak_python.codes must be set. */
 unsigned python_capture(uintptr_t *words, unsigned max);
 
 #endif

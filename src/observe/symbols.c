@@ -6,7 +6,7 @@
 #include <link.h>
 #include <string.h>
 
-/* Opens the file that the module was mapped from; -1: it cannot be read, or is another one by now. */
+/* Opens the file that the module was mapped from. Returns -1 if it cannot be read or has been replaced since. */
 HAK_STRAY static int open_module(const struct os_module *module, ElfW(Ehdr) * header) {
     struct os_build_id id;
     uint8_t bytes[OS_BUILD_ID_MAX];
@@ -29,7 +29,7 @@ static bool read_section(int fd, const ElfW(Ehdr) * header, unsigned number, Elf
            os_read_at(fd, section, sizeof *section, header->e_shoff + number * sizeof *section) == sizeof *section;
 }
 
-/* The full table of symbols; in a stripped file the one for the dynamic linker. */
+/* Finds the full symbol table or, in a stripped file, the dynamic linker's. */
 static bool find_table(int fd, const ElfW(Ehdr) * header, ElfW(Shdr) * table) {
     ElfW(Shdr) section;
     bool found = false;
@@ -50,7 +50,7 @@ static bool covers(const ElfW(Sym) * symbol, uintptr_t place) {
            place - symbol->st_value < symbol->st_size;
 }
 
-/* The first function that covers the place. The table is read by as many entries as there is room for. */
+/* Finds the first function that covers the place. Reads as many entries at a time as there is room for. */
 static bool search_table(int fd, const ElfW(Shdr) * table, uintptr_t place, ElfW(Sym) * room, size_t room_bytes,
                          ElfW(Sym) * found) {
     size_t most = room_bytes / sizeof *room * sizeof *room;

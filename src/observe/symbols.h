@@ -1,6 +1,5 @@
-/* Names for code addresses in reports, without allocating and without the heap: from the symbol tables of the files that the
- * addresses' modules were mapped from, if these are still the same files. In a sandbox no file is opened. Any thread calls
- * these, in a signal handler, too. */
+/* Names code addresses in reports, from the symbol tables of the files that the modules were mapped from, if those are still the
+ * same files. Does not allocate, and opens no file in a sandbox. Any thread may call these functions, also in a signal handler. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SYMBOLS_H
 #define HAK_SYMBOLS_H
@@ -10,13 +9,13 @@
 
 enum { SYMBOL_BYTES = 192 };
 struct symbol {
-    char name[SYMBOL_BYTES]; /* as the linker knows it, cut off if it is longer; "": none */
-    uintptr_t offset;        /* of the address from the function's beginning */
+    char name[SYMBOL_BYTES]; /* the linker's, cut off if it is longer; "": unknown */
+    uintptr_t offset;        /* from the beginning of the function to the address */
 };
-/* The function that covers the address. False: no name is known. `room`: memory for a part of a symbol table, some KiB. */
+/* Finds the function that covers the address. Returns false if its name is unknown. `room`: some KiB for a part of the table. */
 bool symbol_find(const struct os_module *module, uintptr_t address, struct symbol *symbol, void *room,
                  size_t room_bytes);
-/* The build id in hexadecimal digits between the two texts, if the module has one. */
+/* Writes the module's build id in hexadecimal digits between the two texts, or nothing if it has none. */
 void symbol_put_build_id(struct text *t, const char *before, const struct os_module *module, const char *after);
 
 #endif
