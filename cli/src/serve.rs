@@ -1,9 +1,9 @@
-//! `hakmem serve`: what Prometheus, Pyroscope and Parca scrape, for the processes of this machine.
+//! `hakmem serve`: an HTTP server from which Prometheus, Pyroscope and Parca scrape the processes of this machine.
 //!
-//! 1. It answers GET alone, and nothing it does changes a process: sampling is switched on by whoever wants profiles.
+//! 1. The server answers GET only, and no request changes a process. Whoever wants profiles switches sampling on.
 //! 2. On a port of 127.0.0.1 each request needs the token, as `Authorization: Bearer TOKEN` or as the first part of the
-//!    path. On a Unix socket, the file's permissions say who may ask: its user alone.
-//! 3. Each request reads the process anew (metrics.rs); nothing is kept.
+//!    path. On a Unix socket the permissions of the file admit its owner only.
+//! 3. Each request reads the process anew (metrics.rs). The server keeps nothing.
 // SPDX-License-Identifier: MIT
 
 use crate::explain;
@@ -37,14 +37,14 @@ pub struct Options {
     symbols: profile::Symbols,
 }
 
-/// Shorter ones can be guessed.
+/// A shorter token could be guessed.
 const TOKEN_LETTERS_MIN: usize = 16;
 
 struct Server {
     source: Source,
-    /// None: whoever reaches the server may ask.
+    /// None: requests need no token.
     token: Option<String>,
-    /// As a scraper reaches it.
+    /// The address that a scraper uses.
     address: String,
     directories: Vec<PathBuf>,
 }
@@ -68,12 +68,12 @@ fn token_of(path: &Path) -> Result<String> {
     Ok(token)
 }
 
-/// In a time that tells nothing of where they differ.
+/// Takes the same time wherever the two differ.
 fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// The path without the token and what follows it, and the process that is asked for.
+/// The path without its token and query, and the process that the request names.
 fn parts(path: &str) -> (&str, Option<Pid>) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let pid = query.split('&').find_map(|one| one.strip_prefix("pid=")?.parse().ok());
@@ -81,7 +81,7 @@ fn parts(path: &str) -> (&str, Option<Pid>) {
 }
 
 impl Server {
-    /// The path behind the token; None: the request lacks it.
+    /// The path behind the token; None: the request has no valid token.
     fn allowed<'a>(&self, request: &'a Request) -> Option<&'a str> {
         let Some(token) = &self.token else { return Some(&request.path) };
         let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
@@ -110,7 +110,7 @@ impl Server {
         done.unwrap_or_else(|error| Response::text("503 Service Unavailable", format!("{error:#}\n")))
     }
 
-    /// The process that is asked for; without a number, the only one.
+    /// The process that the request names or, if it names none, the only one served.
     fn process(&self, wanted: Option<Pid>) -> Result<Pid> {
         let pids = self.source.pids();
         match (wanted, pids.as_slice()) {
@@ -131,7 +131,7 @@ impl Server {
         Ok(Response::new("200 OK", "application/octet-stream", profile::pprof::write(&profile)?))
     }
 
-    /// As Prometheus's http_sd_config wants it: a target for each process, which its scraper asks for with `?pid=`.
+    /// The list that Prometheus's http_sd_config expects: a target for each process, which the scraper requests with `?pid=`.
     fn targets(&self) -> Response {
         let target = |pid: Pid| {
             let mut labels: serde_json::Map<_, _> =

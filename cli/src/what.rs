@@ -1,4 +1,4 @@
-//! `hakmem what`: what the live blocks are, by their contents, also of those that were there before anybody looked.
+//! `hakmem what`: tells from their contents what the live blocks are, including those allocated before anybody looked.
 // SPDX-License-Identifier: MIT
 
 use crate::contents::{Contents, Tally};

@@ -1,10 +1,11 @@
-//! `hakmem leak`: which lines let a running program grow, and how fast.
+//! `hakmem leak`: finds the lines that make a running program grow, and how fast each does.
 //!
-//!  1. Sampling is switched on if it is not, and off again at the end.
-//!  2. In the first third of the time short-lived blocks end. In the rest the library's tables are read READINGS times.
-//!  3. What a site's live bytes grew by between two readings is one observation. Growth over the whole time is its rate,
-//!     and the scatter of the observations says how far chance can be off: see `Rate`.
-//!  4. The growth of the whole heap is exact: it shows which sites only replace older blocks.
+//!  1. If sampling is off, the command switches it on, and off again at the end.
+//!  2. For the first third of the time it waits, so that short-lived blocks can end. In the rest it reads the library's tables
+//!     READINGS times.
+//!  3. The growth of a site's live bytes between two readings is one observation. The growth over the whole time gives the
+//!     site's rate, and the scatter of the observations bounds its error: see `Rate`.
+//!  4. The growth of the whole heap is known exactly. It shows which sites only replace older blocks.
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
@@ -26,10 +27,10 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Observations of a site's growth, if nobody interrupts, and the least to judge by.
+/// Observations of a site's growth unless the user interrupts, and the minimum for a verdict.
 const READINGS: u32 = 20;
 const READINGS_MIN: usize = 5;
-/// Bytes between samples if no profile is on: a leak of 1 MiB/s is sampled 16 times a second, at about 1 µs each.
+/// Mean bytes between samples if sampling was off. A leak of 1 MiB/s yields 16 samples a second, each taking about 1 µs.
 const BYTES: u64 = 64 << 10;
 
 #[derive(clap::Args)]
@@ -110,13 +111,13 @@ pub struct Reading {
 }
 
 pub struct Watched {
-    /// When sampling was on, when the measuring began and when it ended, by the clock of births.
+    /// When sampling was on, when measuring began and when it ended, by the clock that dates samples.
     begun_ms: u32,
     measured_from_ms: u32,
     ended_ms: u32,
     /// When sampling had just begun.
     first: Sampled,
-    /// The first of them when short-lived blocks had ended.
+    /// The first one was taken after the wait for short-lived blocks.
     pub readings: Vec<Reading>,
     births: Vec<Birth>,
     /// Bytes of all blocks at the first and the last reading.
@@ -131,7 +132,7 @@ pub fn now_ms() -> u32 {
     (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000) as u32
 }
 
-/// False: it was interrupted.
+/// Returns false if the user interrupted it.
 fn wait_until(due: Instant) -> bool {
     loop {
         match signals::wait(due) {
@@ -168,7 +169,7 @@ fn watch(target: &Target, time: Duration) -> Result<Watched> {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Rate {
     rate: f64,
-    /// In 95 of 100 cases the true rate is nearer than this.
+    /// In 95 of 100 cases the true rate differs by less than this.
     margin: f64,
 }
 
@@ -204,7 +205,7 @@ struct Growing {
     #[serde(flatten)]
     growth: Rate,
     blocks_per_second: f64,
-    /// Of the bytes allocated before the measuring began, the part that is still there; None: there were none.
+    /// The part of the bytes allocated before measuring began that is still live; None: nothing was allocated.
     still_held: Option<f64>,
     /// Age of the oldest block.
     oldest_ms: Option<u32>,
@@ -219,23 +220,23 @@ struct Leak {
     measured_seconds: f64,
     /// Mean bytes between samples.
     interval: u64,
-    /// Of the heap as a whole, exactly: bytes in blocks, before and after.
+    /// Bytes in blocks of the whole heap, exactly, before and after.
     live_before: i64,
     live_after: i64,
     notes: Vec<String>,
-    /// Those whose growth is beyond chance, the fastest first.
+    /// The sites whose growth is beyond chance, the fastest first.
     sites: Vec<Growing>,
-    /// How many more grew, but not beyond chance.
+    /// How many other sites grew, but not beyond chance.
     doubtful_sites: usize,
 }
 
-/// Of one site, all its stacks together.
+/// One site: all its stacks together.
 #[derive(Default)]
 struct Sums {
     callers: Vec<Frame>,
     /// At each reading, live bytes and objects (in parts of one).
     values: Vec<[f64; 2]>,
-    /// Bytes of blocks allocated before the measuring began, and of those still there.
+    /// Bytes of the blocks allocated before measuring began, and of those still live.
     early: u64,
     early_live: u64,
     oldest_ms: Option<u32>,

@@ -1,12 +1,12 @@
-//! `hakmem learn`: which call sites of a program allocate blocks that live long, as a policy file (HAKMEM_POLICY).
+//! `hakmem learn`: finds the call sites of a program that allocate long-lived blocks, and writes a policy file (HAKMEM_POLICY).
 //!
-//!  1. A program is run, or a running one is watched, while its allocations are sampled. Each sample knows its call stack, and
-//!     how long the block lived, or that the block lives.
-//!  2. A block is long-lived if it lived longer than a part of the time (`SHARE`), or lives at the end and is that old.
-//!  3. Stacks are grouped by the call of malloc. A group of long-lived blocks is a site. One that has others, too, such as xmalloc,
-//!     is divided by the next caller, up to three frames.
-//!  4. A frame is written as a build id and an offset, so that the file holds in the next run. Short-lived sites need no line:
-//!     their blocks stay where all blocks are.
+//!  1. The command runs a program, or watches a running one, while the library samples allocations. A sample has its call stack,
+//!     and how long the block lived or that the block is still live.
+//!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time.
+//!  3. Stacks are grouped by the call of malloc. A group whose blocks are long-lived is a site. A mixed group, such as that of
+//!     xmalloc, is divided by the next caller, up to three frames.
+//!  4. A frame is written as a build id and an offset, so that the file is valid for later runs. Short-lived sites need no line:
+//!     their blocks stay in the thread's own heap.
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
@@ -27,21 +27,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Frames of a line, as the library takes them (src/arena/policy.c).
+/// The most frames that the library accepts in a line (src/arena/policy.c).
 const FRAMES_MAX: usize = 3;
-/// Larger blocks have no policy, as they share no page with others.
+/// Larger blocks have no policy, because they share no page with others.
 const BYTES_MAX: u64 = 64 << 10;
-/// Lines that the library takes.
+/// The most lines that the library accepts.
 const LINES_MAX: usize = 4096;
-/// A block that lives longer than one such part of the time is long-lived.
+/// A block that lives for this part of the time, one in SHARE, is long-lived.
 const SHARE: u32 = 4;
-/// A group with this part of long-lived bytes is not divided.
+/// A group is not divided if at least this part of its bytes is long-lived.
 const PURE: f64 = 0.95;
-/// A site that cannot be divided is long-lived from this part on.
+/// A group that cannot be divided is a site if at least this part of its bytes is long-lived.
 const MIXED: f64 = 0.2;
-/// A lane costs up to 1 MiB in slabs that are partly used. It gains nothing if there are few long-lived bytes, or little else.
+/// A lane costs up to 1 MiB in partly used slabs, and gains nothing if few bytes are long-lived, or nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
-/// Fewer long-lived samples than this say nothing of a site.
+/// A site needs at least this many long-lived samples.
 const SAMPLES_MIN: f64 = 2.0;
 
 #[derive(clap::Args)]
@@ -84,27 +84,27 @@ impl Weight {
     fn all(self) -> f64 {
         self.short + self.long
     }
-    /// Of the bytes, how much is long-lived.
+    /// The part of the bytes that is long-lived.
     fn long_share(self) -> f64 {
         self.long / self.all().max(1.0)
     }
 }
 
-/// What a line of a policy file names, and how a person does.
+/// A frame as a policy file names it, and as a person does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     place: String,
     name: String,
 }
 
-/// A stack, its innermost frames alone: those that can be named.
+/// The innermost frames of a stack, as far as they can be named.
 #[derive(Debug)]
 struct Chain {
     frames: Vec<Site>,
     weight: Weight,
 }
 
-/// Of the blocks that were freed. `long_ns`: what lived longer is long-lived.
+/// Counts the blocks that were freed. Those that lived longer than `long_ns` are long-lived.
 fn freed(stack: &Stack, long_ns: u64) -> Weight {
     let mut weight = Weight::default();
     for lifetime in &stack.lifetimes {
@@ -115,7 +115,7 @@ fn freed(stack: &Stack, long_ns: u64) -> Weight {
     weight
 }
 
-/// Of what lives, by age: young blocks say nothing yet.
+/// Counts the live blocks by age. Young ones say nothing yet.
 fn living(births: &[Birth], now_ms: u32, long: Duration) -> HashMap<u64, Weight> {
     let mut weights = HashMap::<u64, Weight>::new();
     for birth in births.iter().filter(|birth| u128::from(now_ms.wrapping_sub(birth.birth_ms)) >= long.as_millis()) {
@@ -146,7 +146,7 @@ impl Modules<'_> {
         })
     }
 
-    /// Without the library's own frames, over which it steps by itself.
+    /// Leaves out the library's own frames, because the library skips them as well.
     fn frames(&mut self, profile: &Profile, stack: &Stack) -> Vec<Site> {
         let places = || stack.places.iter().map(|&number| &profile.places[number]);
         let library = places().next().and_then(|place| place.module);
@@ -164,7 +164,7 @@ struct Line {
     weight: Weight,
 }
 
-/// Lines for the long-lived ones among stacks that have the first `depth` frames in common.
+/// Writes lines for the long-lived ones among stacks that share their first `depth` frames.
 fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>) {
     let mut weight = Weight::default();
     chains.iter().for_each(|chain| weight.add(chain.weight));
@@ -185,7 +185,7 @@ fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>)
     }
 }
 
-/// The sites that are long-lived, those with the most bytes first.
+/// The long-lived sites, those with the most bytes first.
 fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     let mut calls = BTreeMap::<&Site, Vec<&Chain>>::new();
     for chain in chains.iter().filter(|chain| !chain.frames.is_empty()) {
@@ -198,7 +198,7 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     lines
 }
 
-/// Have the short-lived blocks among the others left pages that long-lived ones can pin?
+/// Are enough bytes long-lived, and at least as many short-lived? Only then do long-lived blocks pin pages of others.
 fn is_worth_it(long: f64, all: f64) -> bool {
     long >= WORTH_BYTES && all >= 2.0 * long
 }

@@ -1,9 +1,9 @@
-//! `hakmem symbolize`: any text, with functions, files and lines behind each "/PATH+0x1234" in it: reports of HAKMEM and of the
-//! sanitizers, and glibc's backtraces.
+//! `hakmem symbolize`: copies any text and adds function, file and line behind each "/PATH+0x1234" in it, such as in reports of
+//! HAKMEM and of the sanitizers, and in glibc's backtraces.
 //!
-//! The number is an address in the module's own symbol table. A build id behind it, "(build id 5a…)" or "(BuildId: 5a…)",
-//! must be that of the file; else a debug file that has it is taken. What ON_ERROR=report wrote is shown as the lines that the
-//! program wrote to its standard error.
+//! The number is an address in the module's own symbol table. If a build id follows, "(build id 5a…)" or "(BuildId: 5a…)", and
+//! the file has another one, a debug file with that build id is used. A file that ON_ERROR=report wrote is shown as the lines
+//! that the program printed on standard error.
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub struct SymbolizeOptions {
-    /// The text; without it, stdin is read
+    /// The text [default: stdin]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -33,13 +33,13 @@ pub struct SymbolizeOptions {
 struct Named<'a> {
     path: &'a str,
     address: u64,
-    /// In lower case; empty: the line has none.
+    /// The build id in lower case; empty: the line has none.
     build_id: String,
-    /// Where in the line all of it ends.
+    /// Where the place ends in the line.
     end: usize,
 }
 
-/// The first place that is named after `from`.
+/// The first place that the line names after `from`.
 fn find(line: &str, mut from: usize) -> Option<Named<'_>> {
     loop {
         let plus = from + line.get(from..)?.find("+0x")?;
@@ -65,7 +65,7 @@ fn find(line: &str, mut from: usize) -> Option<Named<'_>> {
     }
 }
 
-/// Files that were read, by path and build id.
+/// The files read so far, by path and build id.
 struct Files<'a> {
     directories: &'a [PathBuf],
     known: HashMap<(String, String), Option<Names>>,
@@ -100,7 +100,7 @@ impl Files<'_> {
         format!(" → {}", frames.join(" ← "))
     }
 
-    /// What is known of a place stands at the end of its line.
+    /// Adds what is known of each place at the end of its line.
     fn line(&mut self, line: &str) -> String {
         let (mut from, mut found) = (0, String::new());
         while let Some(place) = find(line, from) {
@@ -112,7 +112,7 @@ impl Files<'_> {
 }
 
 const REPORT: &[u8] = b"{\"hakmem_report\":";
-/// A report has all counters and options; no more of one is read.
+/// A report has all counters and options, which fit. The rest of a larger file is not read.
 const REPORT_MAX: u64 = 16 << 20;
 
 #[derive(Deserialize)]
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(find(two, find(two, 0).unwrap().end).unwrap().path, "/b");
     }
 
-    /// Else a report that somebody sent ends the command, or none of it is shown.
+    /// If this fails, a report that somebody sent ends the command, or is not shown.
     #[test]
     fn a_report_is_shown_as_its_lines() {
         let text = r#"{"hakmem_report":1,"error":"double free of 0x10 (48-byte block)","pid":7,"process":"a","thread":8,
@@ -246,7 +246,7 @@ mod tests {
         });
     }
 
-    /// Else a log that somebody sent ends the command.
+    /// If this fails, a log that somebody sent ends the command.
     #[test]
     fn any_text_is_read() {
         let text = "hakmem:   0x55 f+0x8 (/usr/bin/a+0x1181) (build id 0a)\n/x(+0x12) (BuildId: é) +0x+0x1";
