@@ -55,7 +55,7 @@ struct span_use {
     size_t out_bytes;    /* the program's */
     size_t cached_bytes; /* free, and kept by threads or on the way to their owner */
     size_t listed_bytes; /* tiny: free, in the slab's own list; mid: free, and may be resident */
-    unsigned tiny_class; /* TINY_CLASSES: not tiny */
+    unsigned class_id;   /* CLASSES: blocks of the kind have no class */
     bool is_in_pool;     /* on the way from or to the pool: nothing else is known */
 };
 
@@ -126,7 +126,7 @@ struct kind {
     /* As free, past all caches. Returns how many slots that emptied. NULL: free. */
     unsigned (*free_dense)(struct heap *h, struct slab *s, void *p);
 
-    /* Fills in *use, which is zero, for the statistics. `s` is a snapshot of the record, at another address. */
+    /* Fills in *use, which is zero but for class_id (CLASSES), for the statistics. `s` is a snapshot of the record. */
     void (*count)(const struct slab *s, struct span_use *use);
 };
 

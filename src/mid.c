@@ -534,6 +534,7 @@ static void mid_count(const struct slab *s, struct span_use *use) {
         free += state == BLOCK_FREE && !(load_relaxed(&s->state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
     }
     use->slots = s->slots;
+    use->class_id = slab_class(s);
     use->out_bytes = live * c->block_bytes;
     use->cached_bytes = cached * c->block_bytes;
     use->listed_bytes = free * c->block_bytes;

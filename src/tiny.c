@@ -475,7 +475,7 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
         return;
     size_t bytes = size_classes[class_id].block_bytes, blocks = size_classes[class_id].blocks;
     size_t out = min_size(slab_used(s), blocks); /* likewise */
-    use->tiny_class = class_id;
+    use->class_id = class_id;
     use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
     use->out_bytes = out * bytes - use->cached_bytes;
     use->listed_bytes = min_size(slab_listed(s), blocks - out) * bytes;

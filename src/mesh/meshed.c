@@ -223,7 +223,7 @@ static void meshed_count(const struct slab *s, struct span_use *use) {
     use->is_in_pool = c >= TINY_CLASSES; /* it is another kind's by now */
     if (use->is_in_pool)
         return;
-    use->tiny_class = c;
+    use->class_id = c;
     use->out_bytes =
         min_size(load_relaxed(&meshed_of(s)->blocks), size_classes[c].blocks) * size_classes[c].block_bytes;
 }

@@ -83,12 +83,18 @@ static void add_free_slots(struct heap_report *r) {
     }
 }
 
-/* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
-static size_t add_slots(struct heap_report *r, size_t slot) {
-    struct span_use use = {.tiny_class = TINY_CLASSES};
+/* What is known of the span at `slot`. */
+static struct span_use use_of(size_t slot) {
+    struct span_use use = {.class_id = CLASSES};
     struct slab seen;
     snapshot(&seen, slab_of_slot(slot), sizeof seen);
     kind_of(&seen)->count(&seen, &use);
+    return use;
+}
+
+/* Counts the span at `slot` and returns its length in slots, or 1 if it was made after we passed its first slot. */
+static size_t add_slots(struct heap_report *r, size_t slot) {
+    struct span_use use = use_of(slot);
     size_t max = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_SLOTS - slot; /* it may be another by now */
     size_t slots = max_size(min_size(use.slots, max), 1), bytes = slots * SLOT_BYTES, resident = 0;
     for (size_t i = 0; i < slots; i++)
@@ -98,9 +104,9 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
         return slots;
     }
     stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
-    if (use.tiny_class < TINY_CLASSES) {
-        r->tiny_live[use.tiny_class] += use.out_bytes;
-        r->tiny_free[use.tiny_class] += use.listed_bytes;
+    if (use.class_id < TINY_CLASSES) {
+        r->tiny_live[use.class_id] += use.out_bytes;
+        r->tiny_free[use.class_id] += use.listed_bytes;
     }
     return slots;
 }
@@ -515,12 +521,8 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
 
 /* Counts the span at `slot`. Returns its length in slots, as add_slots. */
 static size_t add_to_class(struct hak_class_use *classes, size_t room, size_t slot) {
-    struct span_use use = {.tiny_class = TINY_CLASSES};
-    struct slab seen;
-    snapshot(&seen, slab_of_slot(slot), sizeof seen);
-    uint8_t kind = slab_kind(&seen);
-    kinds[kind]->count(&seen, &use);
-    size_t c = kind == KIND_TINY || kind == KIND_MID ? min_size(slab_class(&seen), CLASSES) : CLASSES;
+    struct span_use use = use_of(slot);
+    size_t c = min_size(use.class_id, CLASSES);
     if (!use.is_in_pool && c < room) {
         classes[c].slabs++;
         classes[c].slab_bytes += use.slots * SLOT_BYTES;

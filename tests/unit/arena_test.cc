@@ -362,6 +362,20 @@ TEST_F(Arena, StatisticsNameTheArenas) {
     EXPECT_EQ(heap_stats()["arenas"].items.size(), 1u);
 }
 
+TEST_F(Arena, BlocksAreCountedByClass) {
+    auto live_bytes_of_1152 = [] {
+        hak_class_use uses[256];
+        size_t n = hak_class_uses(uses, 256), live = 0;
+        for (size_t i = 0; i < n; i++)
+            live += uses[i].block_bytes == 1152 ? uses[i].live_bytes : 0;
+        return live;
+    };
+    size_t before = live_bytes_of_1152();
+    for (int i = 0; i < 100; i++)
+        filled(arena_, 1100);
+    EXPECT_GE(live_bytes_of_1152(), before + 100 * 1152);
+}
+
 TEST_F(Arena, VisitingStopsWhenAskedTo) {
     for (int i = 0; i < 100; i++)
         filled(arena_, 64);
