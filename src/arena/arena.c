@@ -122,10 +122,10 @@ static unsigned drop_superslab(struct heap *h, size_t superslab) {
 static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);
-    store_relaxed(&ss->arena, 0);
+    store_seq(&ss->arena, 0); /* pairs with secure_slab_offer: one of the two offers the slab to the process */
     enter_sets(superslab, rmw_or(&ss->word, 0));
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
-        uint8_t offer = load_relaxed(&ss->offer[i]);
+        uint8_t offer = load_seq(&ss->offer[i]);
         if (offer >= OFFER_IN_ARENA)
             superslab_offer(superslab * SUPERSLAB_SLOTS + i, (offer & (OFFER_IN_ARENA - 1u)) - 1);
     }

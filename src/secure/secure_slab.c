@@ -58,14 +58,18 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
 }
 
 /* As in mid.c: another thread may have reused the slot for a slab of another class meanwhile. Our offer would then hide
- * that slab's offer, so we offer again. */
+ * that slab's offer, so we offer again. The same if the slab's arena has ended: either the end sees our offer and makes it the
+ * process's, or we see the end. */
 static void secure_slab_offer(struct slab *s) {
+    const struct superslab *ss = superslab_at(slot_of(s) / SUPERSLAB_SLOTS);
     unsigned c;
+    uint32_t arena;
     do {
+        arena = load_seq(&ss->arena);
         c = slab_class(s);
         if (!superslab_is_offered(slot_of(s), c))
             superslab_offer(slot_of(s), c);
-    } while (PROVEN(offer_class, slab_class(s) != c));
+    } while (PROVEN(offer_class, slab_class(s) != c) || load_seq(&ss->arena) != arena);
 }
 
 /* For whoever has set `held` to 0. */
@@ -123,7 +127,9 @@ unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned 
         n = (unsigned)min_size(want, blocks - (held - 1));
     } while (!rmw_cas(&span->held, &held, held + n));
     unsigned now = load_relaxed(&span->class_id);
-    if (now == c && likely(slab_is_for(&h->pool, span_slab(span, c)))) /* neither changes while blocks are reserved */
+    if (now == c &&
+        PROVEN(reserve_mine,
+               likely(slab_is_for(&h->pool, span_slab(span, c))))) /* neither changes while blocks are reserved */
         return n;
     let_go_of(h, span_slab(span, now), now, n);
     return 0;
