@@ -135,8 +135,8 @@ HAK_EXPORT void hak_set_soft_limit_callback(void (*call)(void *argument), void *
  * Any thread may use any arena at any time; each thread has its own lists of free blocks in each arena it uses. A handle
  * that is no arena's is bad input: one line, then abort(), or EINVAL under ON_ERROR=warn and ignore.
  *
- * Blocks of arenas are in the heap profile (not those in memory of the caller's), and not put between guard pages. In secure mode
- * there are no arenas. */
+ * Blocks of arenas are in the heap profile (not those in memory of the caller's), and not put between guard pages. What secure
+ * mode promises holds for them, except those in memory of the caller's. */
 
 typedef struct hak_arena hak_arena;
 
@@ -151,8 +151,7 @@ typedef struct hak_arena_options {
     void *argument; /* for the call */
 } hak_arena_options;
 
-/* Makes an arena; `options` NULL: without name and limit. NULL with ENOMEM without memory or above 65,535 arenas, with ENOTSUP
- * in secure mode. */
+/* Makes an arena; `options` NULL: without name and limit. NULL with ENOMEM without memory or above 65,535 arenas. */
 HAK_EXPORT hak_arena *hak_arena_new(const hak_arena_options *options) HAK_NOEXCEPT;
 
 /* The same in memory of the caller's: `bytes` (64 KiB to 256 GiB) from `memory` on, mapped, readable and writable; huge pages,
@@ -165,11 +164,12 @@ HAK_EXPORT hak_arena *hak_arena_new(const hak_arena_options *options) HAK_NOEXCE
  *   - hak_arena_destroy leaves the memory as it is; afterwards it is the caller's. After hak_arena_release it is so once the last
  *     block is freed. Until then it must stay mapped.
  *   - If parent and child share the memory after fork, only one of them may go on using the arena.
- * NULL with ENOMEM above 256 such arenas, with ENOTSUP in secure mode; with EINVAL if the memory is too small or too large, overlaps
- * that of another arena, or is HAKMEM's (a block of malloc). */
+ *   - In secure mode the blocks have no canaries, quarantine and guards; pointers are checked as in the default mode.
+ * NULL with ENOMEM above 256 such arenas; with EINVAL if the memory is too small or too large, overlaps that of another arena, or is
+ * HAKMEM's (a block of malloc). */
 HAK_EXPORT hak_arena *hak_arena_new_in(void *memory, size_t bytes, const hak_arena_options *options) HAK_NOEXCEPT;
 
-/* Frees all blocks of the arena at once, whoever allocated them, and ends it, in time proportional to its SuperSlabs. No other
+/* Frees all blocks of the arena at once, whoever allocated them, and ends it, in time proportional to its SuperSlabs; in secure mode, which checks all blocks, to its memory. No other
  * thread may be in a call on the arena or on a block of it, and nobody may use its blocks afterwards. Threads that used the
  * arena before need do nothing. NULL is ignored. */
 HAK_EXPORT void hak_arena_destroy(hak_arena *arena) HAK_NOEXCEPT;

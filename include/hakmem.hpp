@@ -47,7 +47,7 @@ struct arena_destroyer {
 };
 using unique_arena = std::unique_ptr<hak_arena, arena_destroyer>;
 
-/* Throws std::bad_alloc if there is no memory for an arena, and in secure mode, which has none. */
+/* Throws std::bad_alloc if there is no memory for an arena. */
 inline unique_arena make_arena(const hak_arena_options &options = {}) {
     unique_arena arena(hak_arena_new(&options));
     if (arena == nullptr)

@@ -40,7 +40,8 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     return true;
 }
 /* The arena of a large or huge block ends. */
-static inline bool block_drop_only(struct slab *s) {
+static inline bool block_drop_only(struct heap *h, struct slab *s) {
+    (void)h;
     block_unsample(&s->state[0], slab_address(s));
     return true;
 }

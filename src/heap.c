@@ -188,8 +188,9 @@ void heap_put_from_arena(struct heap *h) {
         store_relaxed(&h->list[c], 1);
     set_up(h);
     store_release(&h->is_of_arena, false);
-    os_advise(OS_PURGE, (char *)h + round_up(sizeof *h, os_page_bytes()),
-              HEAP_BYTES - round_up(sizeof *h, os_page_bytes()));
+    size_t rest = HEAP_BYTES - round_up(sizeof *h, os_page_bytes());
+    if (!os_advise(OS_PURGE, (char *)h + HEAP_BYTES - rest, rest) && option(OPT_SECURE))
+        memset((char *)h + HEAP_BYTES - HEAP_SECURE_BYTES, 0, HEAP_SECURE_BYTES); /* what its caches held is gone */
     put_idle(h);
 }
 

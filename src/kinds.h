@@ -108,8 +108,9 @@ struct kind {
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 
     /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found when the
-     * SuperSlab was the process's, so the slab must stay. Else nobody finds anything there any more. NULL: nobody does. */
-    bool (*drop)(struct slab *s);
+     * SuperSlab was the process's, so the slab must stay; or the kind has checked and freed what is there. Else nobody finds anything
+     * there any more. NULL: nobody does. */
+    bool (*drop)(struct heap *h, struct slab *s);
 
     /* ---- moving blocks with the program's help (move/defrag.h) ---- */
 

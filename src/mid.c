@@ -160,7 +160,8 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
 
 /* A block whose state is free, but that is not in the free set, is held by a thread that trims: it found the slab when the SuperSlab
  * was the process's, and did not know of the arena. */
-static bool mid_drop(struct slab *s) {
+static bool mid_drop(struct heap *h, struct slab *s) {
+    (void)h;
     uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
     for (; out != 0; out &= out - 1) {
         block_unsample(&s->state[lowest_bit(out)],

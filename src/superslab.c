@@ -280,7 +280,9 @@ void superslab_give_run(size_t first, size_t n, bool resident) {
         struct superslab *ss = superslab_at(first + i);
         store_relaxed(&ss->changed_ms, account_clock_ms());
         ss->in_run = false;
-        store_seq(&ss->word, after); /* ours alone until now; pairs with superslab_claim_run and superslab_take */
+        /* Ours alone until now; pairs with superslab_claim_run and superslab_take. A swap and no store, because the block may
+         * have been of an arena that ends meanwhile: see superslab_changed. */
+        rmw_swap(&ss->word, after);
         superslab_changed(first + i, word_of(ALL_SLOTS, ALL_SLOTS), after);
     }
 }

@@ -428,7 +428,8 @@ static size_t tiny_trim(struct heap *h, bool all) {
 }
 
 /* The end of an arena takes the slab from whatever heap of the arena has it. */
-static bool tiny_drop(struct slab *s) {
+static bool tiny_drop(struct heap *h, struct slab *s) {
+    (void)h;
     struct heap *owner = load_acquire(&s->owner);
     if (owner == OWNER_NONE ? !rmw_cas(&s->owner, &owner, OWNER_POOL)
                             : !heap_is_of_arena(owner)) /* pairs with slab_adopt */

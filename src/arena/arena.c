@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "pages.h"
 #include "retain.h"
+#include "secure/secure_span.h"
 #include "thread.h"
 
 #include <errno.h>
@@ -34,10 +35,6 @@ static void set_name(struct arena *a, const char *name) {
 static uintptr_t make(const hak_arena_options *options, bool is_lane, bool brings, void *memory, size_t bytes) {
     static const hak_arena_options none;
     const hak_arena_options *o = options != NULL ? options : &none;
-    if (option(OPT_SECURE)) {
-        errno = ENOTSUP;
-        return 0;
-    }
     struct arena *a = region_init() ? arena_take() : NULL;
     if (a == NULL) {
         errno = ENOMEM;
@@ -80,9 +77,9 @@ static void leave_slab(struct slab *s, unsigned slots) {
 
 /* Makes the slab that begins at the record free. Returns how many slots it has in this SuperSlab; 0: it stays, with its blocks
  * out. */
-static unsigned drop_slab(struct slab *s) {
+static unsigned drop_slab(struct heap *h, struct slab *s) {
     unsigned tier = slab_tier(s), slots = tier == KIND_LARGE || tier == KIND_MID ? s->slots : 1;
-    if (kind_of(s)->drop != NULL && !kind_of(s)->drop(s)) {
+    if (kind_of(s)->drop != NULL && !kind_of(s)->drop(h, s)) {
         leave_slab(s, slots);
         return 0;
     }
@@ -92,11 +89,11 @@ static unsigned drop_slab(struct slab *s) {
 }
 
 /* Drops all slabs of a SuperSlab. Returns their slots. Records of other slots may be another thread's. */
-static uint32_t drop_slabs(size_t superslab) {
+static uint32_t drop_slabs(struct heap *h, size_t superslab) {
     uint32_t mask = 0;
     for (unsigned i = 0; i < SUPERSLAB_SLOTS;) {
         struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
-        unsigned slots = slab_kind(s) >= KIND_IN_ARENA ? drop_slab(s) : 0;
+        unsigned slots = slab_kind(s) >= KIND_IN_ARENA ? drop_slab(h, s) : 0;
         mask |= (uint32_t)(low_bits(slots) << i);
         i += slots != 0 ? slots : 1;
     }
@@ -104,9 +101,9 @@ static uint32_t drop_slabs(size_t superslab) {
 }
 
 /* The SuperSlab becomes the process's, all its slabs dropped. Returns the slots that were ACTIVE. */
-static unsigned drop_superslab(size_t superslab) {
+static unsigned drop_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
-    uint32_t mask = drop_slabs(superslab);
+    uint32_t mask = drop_slabs(h, superslab);
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
         store_relaxed(&ss->offer[i], 0);
     store_relaxed(&ss->arena_inbox_mask, 0);
@@ -120,31 +117,31 @@ static unsigned drop_superslab(size_t superslab) {
     return count_bits(mask);
 }
 
-/* The SuperSlab becomes the process's, with what is in use. */
-static void hand_over_superslab(size_t superslab) {
+/* The SuperSlab becomes the process's, with what is in use. In secure mode another thread may be giving it a block from the
+ * quarantine meanwhile. */
+static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
-    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
-        struct slab *s = slab_of_slot(superslab * SUPERSLAB_SLOTS + i);
-        if (slab_kind(s) >= KIND_IN_ARENA)
-            store_relaxed(&s->kind, (uint8_t)slab_tier(s));
-    }
-    store_relaxed(&ss->arena, 0);
+    leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);
+    store_seq(&ss->arena, 0); /* pairs with secure_slab_offer: one of the two offers the slab to the process */
     enter_sets(superslab, rmw_or(&ss->word, 0));
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
-        uint8_t offer = load_relaxed(&ss->offer[i]);
+        uint8_t offer = load_seq(&ss->offer[i]);
         if (offer >= OFFER_IN_ARENA)
             superslab_offer(superslab * SUPERSLAB_SLOTS + i, (offer & (OFFER_IN_ARENA - 1u)) - 1);
     }
+    span_left_arena(h, superslab);
 }
 
 static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
     size_t active = 0;
     for (uint32_t at = load_acquire(&a->newest), next; at != 0; at = next) {
         next = arena_next(at); /* another arena's from now on, perhaps */
-        if (keep_blocks)
-            hand_over_superslab(at - 1);
+        if (!keep_blocks && option(OPT_SECURE))
+            drop_slabs(h, at - 1); /* one by one; what is left is in the quarantine */
+        if (keep_blocks || option(OPT_SECURE))
+            hand_over_superslab(h, at - 1);
         else
-            active += drop_superslab(at - 1);
+            active += drop_superslab(h, at - 1);
     }
     h->pool.active_delta -= (int32_t)active;
     h->pool.empty_delta += (int32_t)active;
@@ -226,15 +223,17 @@ static bool call_visitor(void *block, size_t bytes, void *visit) {
 
 /* All blocks of a slab that is not tiny have a state. */
 static void visit_slab(struct slab *s, struct visit *v) {
-    if (slab_tier(s) == KIND_TINY) {
+    unsigned tier = slab_tier(s);
+    if (tier == KIND_TINY) {
         pages_visit_live(s, call_visitor, v);
         return;
     }
-    bool mid = slab_tier(s) == KIND_MID;
-    if (mid && s->first_offset != 0)
+    bool one = tier != KIND_MID && tier != KIND_SECURE_SMALL;
+    if (!one && s->first_offset != 0)
         return;
-    for (unsigned i = 0; i < (mid ? s->blocks : 1) && v->answer == 0; i++) {
-        char *p = slab_address(s) + (mid ? (size_t)i * s->block_bytes : 0);
+    char *first = slab_address(s) + (tier == KIND_SECURE_LARGE ? s->lead_bytes % SLOT_BYTES : 0);
+    for (unsigned i = 0; i < (one ? 1 : s->blocks) && v->answer == 0; i++) {
+        char *p = first + (one ? 0 : (size_t)i * s->block_bytes);
         struct block b = {s, 0, ""};
         kind_of(s)->find(&b, p);
         if (b.why == NULL && !kind_of(s)->is_free(&b, p))
@@ -246,8 +245,8 @@ int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     struct visit v = {visit, argument, 0};
     if (a->brought != NULL)
         brought_visit(a->brought, call_visitor, &v);
-    for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena)
-        thread_empty_heap(of); /* so that what is free is in its slab */
+    for (struct heap *of = load_acquire(&a->heaps); of != NULL && !option(OPT_SECURE); of = of->next_in_arena)
+        thread_empty_heap(of); /* so that what is free is in its slab; secure mode keeps a state for each block */
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
         for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
             struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);

@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
+#include "base/options.h"
 #include "hakmem.h"
 #include "start.h"
 #include "thread.h"
@@ -83,7 +84,7 @@ void *hak_arena_aligned_alloc(hak_arena *arena, size_t alignment, size_t size) {
         errno = EINVAL;
         return NULL;
     }
-    if (size <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX)
+    if (size <= MID_BYTES_MAX && alignment <= MID_BYTES_MAX && !option(OPT_SECURE))
         return hak_arena_malloc(arena, class_aligned_bytes(max_size(size, 1), alignment));
     return allocate(arena, size, alignment, &zero, "hak_arena_aligned_alloc");
 }

@@ -1,6 +1,7 @@
 /* See arena_heap.h. */
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_heap.h"
+#include "base/options.h"
 #include "kinds.h"
 
 static struct heap *held(struct heap *h, const struct arena *a) {
@@ -81,6 +82,8 @@ static void arena_free(struct heap *h, struct slab *s, void *p) {
         struct arena *a = arena_numbered(number);
         of = note(h, load_relaxed(&a->handle), held(h, a));
     }
+    if (unlikely(of == NULL) && option(OPT_SECURE)) /* what is freed has to wait in a quarantine */
+        of = arena_heap(h, arena_numbered(number));
     if (likely(of != NULL))
         kind_of(s)->free(of, s, p);
     else

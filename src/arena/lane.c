@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/lane.h"
 #include "arena/arena.h"
+#include "base/options.h"
 #include "base/os.h"
 #include "thread.h"
 
@@ -14,7 +15,8 @@ _Atomic uintptr_t lane_handles[POLICIES];
 const char *const lane_policy_names[POLICIES] = {"default", "short-lived", "long-lived", "hot", "cold", "dense"};
 
 uintptr_t lane_make(unsigned policy) {
-    if (policy != HAK_POLICY_LONG_LIVED && policy != HAK_POLICY_HOT && policy != HAK_POLICY_COLD)
+    bool has_lane = policy == HAK_POLICY_LONG_LIVED || policy == HAK_POLICY_HOT || policy == HAK_POLICY_COLD;
+    if (!has_lane || option(OPT_SECURE)) /* whose blocks lie at random places */
         return 0;
     int error = errno;
     uintptr_t none = 0, made = arena_make(&(hak_arena_options){.name = lane_policy_names[policy]}, true);

@@ -13,6 +13,7 @@
  * when the block returns to its slab, or is handed out, for the second time. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure.h"
+#include "arena/arena_space.h"
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
@@ -149,7 +150,7 @@ HAK_NOINLINE static bool secure_refill(struct heap *h, struct secure_cache *cach
     unsigned n = cache->span != NULL ? secure_slab_reserve(h, cache->span, c, want) : 0;
     if (n == 0)
         unclaim(cache, c);
-    for (size_t slot; n == 0 && (slot = superslab_take_offer(&h->pool, c)) != BITSET_NONE;) {
+    for (size_t slot; n == 0 && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
         struct secure_span *span = span_at(slot / SUPERSLAB_SLOTS, span_index(slot, order_of_class(c)));
         n = secure_slab_reserve(h, span, c, want);
         if (n != 0) {
@@ -343,14 +344,15 @@ static void secure_free(struct heap *h, struct slab *s, void *p) {
     quarantine(h, slab_class(s), e);
 }
 
-static void secure_free_without_heap(struct slab *s, void *p) {
+static void secure_free_past_caches(struct heap *h, struct slab *s, void *p) {
     size_t bytes;
     struct secure_entry e;
     if (!take_back(s, p, &e, &bytes))
         return;
     check_and_clear(s, e.block, bytes);
-    secure_slab_return(&heap_afterlife, &e, 1);
+    secure_slab_return(h, &e, 1);
 }
+static void secure_free_without_heap(struct slab *s, void *p) { secure_free_past_caches(&heap_afterlife, s, p); }
 
 static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
     (void)h;
@@ -371,8 +373,10 @@ static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t byt
 /* ---- which operator made a block ---- */
 
 void secure_set_maker(void *p, enum secure_maker maker) {
+    if (!region_has(p)) /* in memory that the program brought */
+        return;
     struct slab *part = slab_at_offset(region_offset(p)), *s = span_first(part);
-    if (slab_kind(part) == KIND_SECURE_LARGE) {
+    if (slab_tier(part) == KIND_SECURE_LARGE) {
         part->maker = (uint16_t)maker;
         return;
     }
@@ -383,7 +387,7 @@ void secure_set_maker(void *p, enum secure_maker maker) {
 enum secure_maker secure_maker_of(const void *p) {
     size_t bytes;
     struct slab *part = region_has(p) ? slab_at_offset(region_offset(p)) : NULL;
-    enum slab_kind kind = part != NULL ? (enum slab_kind)slab_kind(part) : KIND_FREE;
+    unsigned kind = part != NULL ? slab_tier(part) : KIND_FREE;
     if (kind == KIND_SECURE_LARGE && secure_large_find(part, p, &bytes) == SECURE_LIVE)
         return (enum secure_maker)part->maker;
     if (kind != KIND_SECURE_SMALL || secure_find_state(part, p, &bytes) != SECURE_LIVE)
@@ -409,6 +413,8 @@ static size_t secure_trim(struct heap *h, bool all) {
         uint32_t held = load_acquire(&span->held);
         unsigned c = load_relaxed(&span->class_id);
         bool idle = held == load_relaxed(&span->seen);
+        if (!space_may_trim(&h->pool, at / SPANS_MAX))
+            continue;
         if (!idle)
             store_relaxed(&span->trimmed, false);
         store_relaxed(&span->seen, held);
@@ -443,13 +449,14 @@ void secure_check_at_exit(void) {
     span_visit_free(secure_check_span, false);
     for (size_t at = 0, seen = 0; seen < EXIT_LOOK_BYTES && (at = span_next(at)) != BITSET_NONE; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
+        bool used = load_acquire(&span->held) != 0;
         unsigned c = load_relaxed(&span->class_id);
-        unsigned n = load_acquire(&span->held) != 0 && c != ZERO_CLASS ? secure_slab_take_all(h, span, c, taken) : 0;
+        unsigned n = used && c != ZERO_CLASS && !alone ? secure_slab_take_all(h, span, c, taken) : 0;
         if (n != 0) {
             secure_check_blocks(span, c, taken);
             secure_slab_put_back(h, span, c, n, taken);
         }
-        seen += n * block_bytes_of(c) + (alone && c != ZERO_CLASS ? secure_check_live(span, c) : 0);
+        seen += used && c != ZERO_CLASS && alone ? secure_check_slab(span, c) : n * block_bytes_of(c);
     }
     thread_leave(h);
 }
@@ -492,6 +499,7 @@ const struct kind kind_secure_small = {
     .malloc = secure_malloc,
     .free = secure_free,
     .free_without_heap = secure_free_without_heap,
+    .free_past_caches = secure_free_past_caches,
     .resize = secure_resize,
     .find = secure_find,
     .is_free = secure_is_free,
@@ -499,5 +507,6 @@ const struct kind kind_secure_small = {
     .empty = secure_empty,
     .release = secure_empty,
     .trim = secure_trim,
+    .drop = secure_slab_drop,
     .count = secure_count,
 };

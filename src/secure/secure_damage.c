@@ -80,18 +80,18 @@ void secure_check_span(size_t slot, unsigned order) {
         secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)}, block_bytes_of(c));
 }
 
-size_t secure_check_live(struct secure_span *span, unsigned c) {
+size_t secure_check_slab(struct secure_span *span, unsigned c) {
     const struct slab *s = span_slab(span, c);
-    size_t live = 0;
+    size_t used = 0, block_bytes = block_bytes_of(c);
     for (unsigned i = 0; i < blocks_of(c); i++) {
-        uint16_t state = load_relaxed(span_state(span, i));
-        uintptr_t block = s->start + i * block_bytes_of(c);
-        size_t bytes = secure_size_of_state(block_bytes_of(c), state);
-        if (!state_is_live(state))
-            continue;
-        live += block_bytes_of(c);
-        if (unlikely(!secure_is_intact(s, block, bytes)))
+        _Atomic uint16_t *state = span_state(span, i);
+        uintptr_t block = s->start + i * block_bytes;
+        size_t bytes = secure_size_of_state(block_bytes, load_relaxed(state));
+        used += load_relaxed(state) != 0 ? block_bytes : 0;
+        if (!state_is_live(load_relaxed(state)))
+            secure_check_free((struct secure_entry){block, state}, block_bytes);
+        else if (unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);
     }
-    return live;
+    return used;
 }

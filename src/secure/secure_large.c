@@ -20,6 +20,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
+#include "presence.h"
 #include "ring.h"
 #include "search.h"
 #include "secure/secure_span.h"
@@ -181,18 +182,18 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     }
     put_canary(s);
     store_relaxed(&s->secure_large_state, BLOCK_LIVE);
-    store_relaxed(&s->kind, KIND_SECURE_LARGE);
+    store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_SECURE_LARGE));
     return block_of(s);
 }
 
-/* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits and uses addresses. */
-static bool huge_pages_pay(size_t bytes) {
-    return bytes >= SUPERSLAB_BYTES && are_touched(bytes) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
-           !limits_set() && !hak_region.window;
+/* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits, an arena's too, and uses addresses. */
+static bool huge_pages_pay(const struct heap *h, size_t bytes) {
+    return bytes >= SUPERSLAB_BYTES && h->pool.arena == 0 && are_touched(bytes) &&
+           option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() && !limits_set() && !hak_region.window;
 }
 
 void *secure_large_malloc(struct heap *h, size_t bytes, size_t alignment) {
-    if (huge_pages_pay(bytes)) {
+    if (huge_pages_pay(h, bytes)) {
         void *p = begin_block(h, bytes, max_size(alignment, SUPERSLAB_BYTES), true);
         if (p != NULL)
             return p;
@@ -322,6 +323,15 @@ size_t secure_large_purge(struct heap *h) {
     return pages;
 }
 
+/* For whoever has made the block's state free. */
+static void end_block(struct heap *h, struct slab *s) {
+    rmw_add(&secure_large_all.waiting_slots, (int64_t)s->span_slots);
+    shut_block(s);
+    s = secure_large_quarantine(h, s);
+    if (s != NULL)
+        release(h, s);
+}
+
 static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     uint8_t live = BLOCK_LIVE;
     if (unlikely((char *)p != block_of(s))) {
@@ -334,12 +344,19 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
-    rmw_add(&secure_large_all.waiting_slots, (int64_t)s->span_slots);
-    shut_block(s);
-    s = secure_large_quarantine(h, s);
-    if (s != NULL)
-        release(h, s);
+    end_block(h, s);
     rings_shrink(h);
+}
+
+/* The quarantine takes the block, which is the process's then. A child of fork may have seen the state before the canary. */
+static bool secure_large_drop(struct heap *h, struct slab *s) {
+    uint8_t live = BLOCK_LIVE;
+    if (!rmw_cas(&s->secure_large_state, &live, BLOCK_FREE))
+        return false;
+    if (!has_canary(s) && !presence_lost_threads())
+        fail_damage("overflow", block_of(s), s->bytes);
+    end_block(h, s);
+    return false;
 }
 
 /* Extends a run by the SuperSlabs behind it, if they are free. */
@@ -428,5 +445,6 @@ const struct kind kind_secure_large = {
     .is_free = secure_large_is_free,
     .size_fits = secure_size_fits,
     .release = secure_large_release,
+    .drop = secure_large_drop,
     .count = secure_large_count,
 };

@@ -15,9 +15,9 @@
 
 static struct slab *slab_of_block(uintptr_t block) { return span_first(slab_at_offset(block - hak_region.base)); }
 
-static void secure_slab_set_kind(struct slab *s, enum slab_kind kind) {
+static void secure_slab_set_kind(struct slab *s, uint8_t kind) {
     for (unsigned i = 0; i < s->slots; i++)
-        store_relaxed(&s[i].kind, (uint8_t)kind);
+        store_relaxed(&s[i].kind, kind);
 }
 
 /* Writes all that free has to know into the record of every slot. */
@@ -51,21 +51,33 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
         store_relaxed(span_free(span, i / 64), low_bits(blocks - i));
     store_relaxed(&span->class_id, (uint8_t)c);
     store_relaxed(&span->claimed, true);
-    secure_slab_set_kind(s, KIND_SECURE_SMALL);
+    secure_slab_set_kind(s, kind_for_client(&h->pool, KIND_SECURE_SMALL));
     store_release(&span->held, taken + 1);
     count(&h->pool.counters, COUNT_slabs_started);
     return span;
 }
 
 /* As in mid.c: another thread may have reused the slot for a slab of another class meanwhile. Our offer would then hide
- * that slab's offer, so we offer again. */
+ * that slab's offer, so we offer again. The same if the slab's arena has ended: either the end sees our offer and makes it the
+ * process's, or we see the end. */
 static void secure_slab_offer(struct slab *s) {
+    const struct superslab *ss = superslab_at(slot_of(s) / SUPERSLAB_SLOTS);
     unsigned c;
+    uint32_t arena;
     do {
+        arena = load_seq(&ss->arena);
         c = slab_class(s);
         if (!superslab_is_offered(slot_of(s), c))
             superslab_offer(slot_of(s), c);
-    } while (PROVEN(offer_class, slab_class(s) != c));
+    } while (PROVEN(offer_class, slab_class(s) != c) || load_seq(&ss->arena) != arena);
+}
+
+/* For whoever has set `held` to 0. */
+static void end_slab(struct heap *h, struct slab *s, unsigned c) {
+    store_relaxed(&s->secure->claimed, false);
+    secure_slab_set_kind(s, KIND_FREE);
+    count(&h->pool.counters, COUNT_slabs_emptied);
+    (c == ZERO_CLASS ? span_give_shut : span_give)(h, slot_of(s), order_of_class(c));
 }
 
 /* Lowers `held` by `n` blocks whose bits are set. The slab may be gone afterwards. The thread that lets go of the last
@@ -79,15 +91,32 @@ static void let_go_of(struct heap *h, struct slab *s, unsigned c, unsigned n) {
     do
         left = held - n;
     while (!PROVEN(let_go_held, rmw_cas(&span->held, &held, left == 1 ? 0 : left))); /* pairs with reserve */
-    if (left == 1) {
-        store_relaxed(&span->claimed, false);
-        secure_slab_set_kind(s, KIND_FREE);
-        count(&h->pool.counters, COUNT_slabs_emptied);
-        (c == ZERO_CLASS ? span_give_shut : span_give)(h, slot_of(s), order_of_class(c));
-        return;
-    }
-    if (!load_seq(&span->claimed))
+    if (left == 1)
+        end_slab(h, s, c);
+    else if (!load_seq(&span->claimed))
         secure_slab_offer(s);
+}
+
+/* How many blocks have their bits clear. */
+static uint32_t taken_blocks(const struct secure_span *span, unsigned c) {
+    uint32_t free = 0;
+    for (unsigned i = 0; i < blocks_of(c); i += 64)
+        free += count_bits(load_relaxed(span_free(span, i / 64)));
+    return blocks_of(c) - free;
+}
+
+/* Whoever has reserved blocks of the slab by an old hint, without knowing that it is an arena's, has taken none yet: so more are
+ * held than taken. */
+bool secure_slab_drop(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    if (s->first_offset != 0)
+        return false;
+    if (c != ZERO_CLASS && !presence_lost_threads())
+        secure_check_slab(s->secure, c);
+    uint32_t held = 1 + taken_blocks(s->secure, c);
+    if (rmw_cas(&s->secure->held, &held, 0)) /* pairs with reserve, and let_go_of */
+        end_slab(h, s, c);
+    return false;
 }
 
 unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want) {
@@ -98,7 +127,9 @@ unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned 
         n = (unsigned)min_size(want, blocks - (held - 1));
     } while (!rmw_cas(&span->held, &held, held + n));
     unsigned now = load_relaxed(&span->class_id);
-    if (now == c)
+    if (now == c &&
+        PROVEN(reserve_mine,
+               likely(slab_is_for(&h->pool, span_slab(span, c))))) /* neither changes while blocks are reserved */
         return n;
     let_go_of(h, span_slab(span, now), now, n);
     return 0;
@@ -174,7 +205,7 @@ HAK_NOINLINE static unsigned set_free(const struct slab *s, struct secure_entry 
 void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n) {
     while (n != 0) {
         struct slab *s = slab_of_block(entries[0].block);
-        unsigned all = n, blocks = slab_kind(s) == KIND_SECURE_SMALL ? set_free(s, entries, &n) : 0;
+        unsigned all = n, blocks = slab_tier(s) == KIND_SECURE_SMALL ? set_free(s, entries, &n) : 0;
         if (likely(n < all)) {
             let_go_of(h, s, slab_class(s), blocks);
             continue;

@@ -10,7 +10,7 @@
 /* Starts a slab and reserves `taken` of its blocks for the caller. NULL: there is no memory. */
 struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken);
 /* Reserves up to `want` free blocks of the slab: nobody else will take that many bits. Returns how many; 0 if the slab
- * has none or is not one of the class. */
+ * has none, or is not one of the class and the heap's arena. */
 unsigned secure_slab_reserve(struct heap *h, struct secure_span *span, unsigned c, unsigned want);
 /* Takes the `n` blocks that the caller reserved, at random. All are there, except that a child of fork, which saw some
  * pages earlier than others, may miss some. Returns how many it found. */
@@ -19,6 +19,9 @@ unsigned secure_slab_take(struct heap *h, struct secure_span *span, unsigned c, 
 /* Returns the blocks of all `entries` to their slabs; the array is overwritten. If a block's slab no longer exists, two
  * threads must have freed the block at the same moment, even if another slab has taken the place. */
 void secure_slab_return(struct heap *h, struct secure_entry *entries, unsigned n);
+/* The slab's arena ends: checks all blocks and gives the span back, whatever is still allocated. The slab stays if a thread outside is
+ * at it. False: its SuperSlab stays cut. */
+bool secure_slab_drop(struct heap *h, struct slab *s);
 /* Ends a heap's claim to the slab, so that others may take blocks from it. */
 void secure_slab_unclaim(struct secure_span *span, unsigned c);
 /* Takes all free blocks of a slab that nobody has reserved, a bit each. Returns how many. */

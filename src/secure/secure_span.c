@@ -1,6 +1,7 @@
 /* See secure_span.h. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_span.h"
+#include "arena/arena_space.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -84,9 +85,16 @@ static unsigned random_bit(struct heap *h, uint64_t bits) {
     return lowest_bit(bits);
 }
 
+/* Called by whoever has changed the word. Those of arenas are in no set. An arena that ends clears its number before it reads the
+ * word, so one of the two adds the SuperSlab. */
+static void add_to_set(size_t superslab, unsigned order) {
+    if (likely(superslab_arena(superslab) == 0))
+        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+}
+
 static void secure_span_add(size_t superslab, uint64_t bits, unsigned order) {
-    rmw_or(&superslab_at(superslab)->secure, bits);
-    bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+    rmw_or(&superslab_at(superslab)->secure, bits); /* pairs with span_left_arena */
+    add_to_set(superslab, order);
 }
 
 /* If the kernel has no mappings left, the whole SuperSlab is opened and does without guards. */
@@ -94,12 +102,13 @@ static bool open_span(size_t slot, unsigned order) {
     return os_commit(slot_address(slot), SLOT_BYTES << order) ||
            os_commit(slot_address(round_down(slot, SUPERSLAB_SLOTS)), SUPERSLAB_BYTES);
 }
-/* False: the pages could not be given back, so the span stays resident and accessible. */
-static bool close_span(size_t slot, unsigned order) {
+/* If the pages cannot be given back, the span is cleared, and stays resident and accessible. */
+static void close_span(size_t slot, unsigned order) {
     char *at = slot_address(slot);
     if (superslab_at(slot / SUPERSLAB_SLOTS)->has_guards)
         os_forbid(at, SLOT_BYTES << order);
-    return os_advise(OS_PURGE, at, SLOT_BYTES << order) || !os_commit(at, SLOT_BYTES << order);
+    if (!os_advise(OS_PURGE, at, SLOT_BYTES << order) && os_commit(at, SLOT_BYTES << order))
+        memset(at, 0, SLOT_BYTES << order);
 }
 
 static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
@@ -112,6 +121,10 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
         if (!rmw_cas(word, &w, w & ~(bit | bit << 16)))
             continue;
         size_t slot = slot_of_span(superslab, index, order);
+        if (unlikely(!superslab_is_for(&h->pool, superslab))) { /* found by an old hint: another's by now */
+            secure_span_add(superslab, w & (bit | bit << 16), order);
+            break;
+        }
         if (resident != 0)
             rmw_add(&spans_all.resident_slots, -((int64_t)1 << order));
         else if (!open_span(slot, order)) {
@@ -122,7 +135,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
     }
     bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
     if (has_free(load_seq(word), order))
-        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+        add_to_set(superslab, order);
     return BITSET_NONE;
 }
 
@@ -140,12 +153,16 @@ static bool clear_superslab(size_t superslab) {
     return true;
 }
 
-/* Returns the number of the new SuperSlab; BITSET_NONE: no memory. */
+/* Returns the number of the new SuperSlab; BITSET_NONE: no memory. An arena does not count it, but the spans that it takes: so
+ * the SuperSlab comes from the process, by the heap of the thread itself. */
 static size_t cut_superslab(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
+    uint32_t arena = h->pool.arena;
     bool zero;
     if (load_acquire(&span_table_made) == NULL && !reserve_table())
         return BITSET_NONE;
+    if (arena != 0)
+        h = load_relaxed(&h->holder);
     size_t superslab = pool_take_run(&h->pool, 1, SUPERSLAB_BYTES, &zero);
     if (superslab == BITSET_NONE)
         return BITSET_NONE;
@@ -164,20 +181,37 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
         os_commit(at, SUPERSLAB_BYTES); /* one mapping, with its neighbours */
     }
     account_count_resident(-guard_slots(order));
+    if (arena != 0)
+        arena_join(arena, superslab, 1);
     secure_span_add(superslab, WORD_ORDER(order) | low_bits(spans_of(order)), order);
     return superslab;
+}
+
+static size_t search_sets(struct heap *h, unsigned order) {
+    size_t slot = BITSET_NONE;
+    for (size_t at = 0; slot == BITSET_NONE; at++) {
+        at = bitset_find(&hak_region.sets, SET_SECURE + order, at);
+        if (at == BITSET_NONE)
+            break;
+        slot = take_span_in(h, at, order);
+    }
+    return slot;
+}
+
+static size_t search_arena(struct heap *h, unsigned order) {
+    size_t slot = BITSET_NONE;
+    uint32_t at = load_acquire(&arena_numbered(h->pool.arena)->newest);
+    for (; slot == BITSET_NONE && at != 0; at = arena_next(at))
+        if (has_free(load_relaxed(&superslab_at(at - 1)->secure), order))
+            slot = take_span_in(h, at - 1, order);
+    return slot;
 }
 
 /* Cuts a SuperSlab if the search fails, and takes a span directly from it. Another search might miss the new member
  * while another thread is interrupted inside the set, and each failed search would cut one more SuperSlab. */
 static size_t take_span(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
-    size_t slot = BITSET_NONE;
-    for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
-        slot = take_span_in(h, at, order);
-        if (slot != BITSET_NONE)
-            return slot;
-    }
+    size_t slot = likely(h->pool.arena == 0) ? search_sets(h, order) : search_arena(h, order);
     for (size_t cut; slot == BITSET_NONE && (cut = cut_superslab(h, c)) != BITSET_NONE;) {
         slot = take_span_in(h, cut, order);
         if (slot == BITSET_NONE && has_free(load_acquire(&superslab_at(cut)->secure), order))
@@ -187,10 +221,16 @@ static size_t take_span(struct heap *h, unsigned c) {
 }
 
 size_t span_take(struct heap *h, unsigned c) {
+    unsigned order = order_of_class(c);
+    if (!arena_admits(&h->pool, (size_t)1 << order))
+        return BITSET_NONE;
     size_t slot = take_span(h, c);
-    if (slot == BITSET_NONE || open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
+    if (slot != BITSET_NONE && open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
         return slot;
-    span_give(h, slot, order_of_class(c));
+    if (slot != BITSET_NONE)
+        span_give(h, slot, order);
+    else if (h->pool.arena != 0)
+        arena_lost(h->pool.arena, (size_t)1 << order);
     return BITSET_NONE;
 }
 
@@ -234,15 +274,21 @@ static bool stays_resident(unsigned order) {
     return false;
 }
 
-/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. */
+/* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. Of an arena's
+ * none stays resident, and the SuperSlab stays the arena's. */
 static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
-    if (!shut && stays_resident(order))
+    uint32_t arena = superslab_arena(superslab);
+    if (!shut && arena == 0 && stays_resident(order))
         bit |= bit << 16;
     else
         close_span(slot, order);
     secure_span_add(superslab, bit, order);
+    if (arena != 0) {
+        arena_lost(arena, (size_t)1 << order);
+        return;
+    }
     size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
     if (another == superslab)
         another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
@@ -252,6 +298,16 @@ static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool s
 
 void span_give(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, false); }
 void span_give_shut(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, true); }
+
+void span_left_arena(struct heap *h, size_t superslab) {
+    uint64_t w = rmw_or(&superslab_at(superslab)->secure, 0); /* pairs with secure_span_add */
+    if (w >> 32 == 0)
+        return;
+    unsigned order = (unsigned)(w >> 32) - 1;
+    if (has_free(w, order))
+        add_to_set(superslab, order);
+    give_superslab(h, superslab, order);
+}
 
 void span_shut(size_t slot, unsigned order) { os_forbid(slot_address(slot), SLOT_BYTES << order); }
 

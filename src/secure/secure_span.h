@@ -5,7 +5,8 @@
  *     resident ones first.
  *  2. The SuperSlab's word (struct superslab, `secure`) tells which spans are free and which of those are resident.
  *     Free resident spans are bounded as the pool's EMPTY slots are.
- *  3. The table is apart from the blocks, between guards. A SuperSlab's row has memory from when the SuperSlab is cut
+ *  3. An arena's SuperSlabs are cut in the same way, and are found through the arena's list instead of the sets.
+ *  4. The table is apart from the blocks, between guards. A SuperSlab's row has memory from when the SuperSlab is cut
  *     until it goes back to the pool, as much of it as the slabs there have needed so far.
  *
  * Any thread may call any function; nothing waits. */
@@ -74,7 +75,9 @@ HAK_INLINE unsigned span_index(size_t slot, unsigned order) {
 /* Takes a span for a slab of the class, with all bytes zero. Returns its first slot's number; BITSET_NONE: no
  * memory. */
 size_t span_take(struct heap *h, unsigned c);
-void span_give(struct heap *h, size_t slot, unsigned order); /* must be zero again */
+void span_give(struct heap *h, size_t slot, unsigned order); /* must be zero again, unless it is an arena's */
+/* The SuperSlab, which was an arena's, is the process's now, with the spans that are in use. */
+void span_left_arena(struct heap *h, size_t superslab);
 /* Makes a span inaccessible, from span_take to span_give_shut, unless the kernel refuses. */
 void span_shut(size_t slot, unsigned order);
 void span_give_shut(struct heap *h, size_t slot, unsigned order);

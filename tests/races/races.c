@@ -48,7 +48,8 @@ X(half_listed) \
 X(arena_mid) \
 X(arena_tiny) \
 X(arena_cached) \
-X(arena_exit)
+X(arena_exit) \
+X(arena_secure)
 // clang-format on
 
 #define X(name) extern const struct race name##_race;

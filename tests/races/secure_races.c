@@ -1,8 +1,11 @@
 /* Secure mode's slabs, which have no owner: the thread that gives the last block back gives the span back. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
+#include "arena/arena.h"
+#include "arena/arena_heap.h"
 #include "base/options.h"
 #include "secure/secure.h"
+#include "secure/secure_slab.h"
 #include "secure/secure_span.h"
 
 enum { BYTES = 8000, OTHER_BYTES = 16000 }; /* of blocks in spans of one slot and of two */
@@ -157,3 +160,39 @@ static void offer_check(void) {
 const struct race offer_race = {
     "offer", "free blocks of a slab of secure mode are not found", offer_setup, {spans_0, offer_1}, offer_check, 2,
     NULL};
+
+/* ---- arena_secure: a thread that found the slab when it was the process's trims it, while its arena ends ---- */
+
+static uintptr_t handle;
+
+static void arena_secure_setup(void) {
+    full_setup();
+    handle = arena_make(NULL, false);
+    struct heap *of = arena_heap(kit_heap[1], arena_checked(handle, ""));
+    block = secure_malloc(of, BYTES, 8);
+    superslab = slot_of(slab_of(block)) / SUPERSLAB_SLOTS;
+    race_expect(superslab_arena(superslab) != 0);
+    kind_secure_small.empty(of); /* so that some blocks are free, and held by nobody */
+    race_label(of, HEAP_BYTES, "arena's heap");
+    race_label(&superslab_at(superslab)->secure, 8, "spans' word");
+    race_label(slab_of(block)->secure, sizeof(struct secure_span), "span");
+    hak_heap = kit_heap[2];
+}
+static void arena_secure_0(void) {
+    struct slab *s = slab_of(block);
+    secure_slab_purge(kit_heap[3], s->secure, slab_class(s));
+}
+static void arena_secure_1(void) { arena_end(handle, false, ""); }
+static void arena_secure_check(void) {
+    spans_check();
+    race_expect(superslab_arena(superslab) == 0);
+    race_expect((slab_kind(slab_of(block)) == KIND_FREE) == (load_relaxed(&slab_of(block)->secure->held) == 0));
+    race_saw(slab_kind(slab_of(block)) == KIND_SECURE_SMALL);
+}
+const struct race arena_secure_race = {"arena_secure",
+                                       "blocks of a slab are taken after its arena has ended",
+                                       arena_secure_setup,
+                                       {arena_secure_0, arena_secure_1},
+                                       arena_secure_check,
+                                       2,
+                                       NULL};

@@ -77,7 +77,8 @@ X(let_go_held,   relaxed, spans) \
 X(offer_class,   no,      offer) \
 X(unlist_first,  no,      half_listed) \
 X(held_mid,      no,      arena_mid) \
-X(count_look,    no,      arena_cached)
+X(count_look,    no,      arena_cached) \
+X(reserve_mine,  yes,     arena_secure)
 
 // clang-format on
 

@@ -110,8 +110,6 @@ void use_some(std::array<Place, 24> &places, Random &random, int rounds) {
 }
 
 TEST(Arenas, EndWhileThreadsComeAndGo) {
-    if (in_secure_mode())
-        GTEST_SKIP() << "there are no arenas in secure mode";
     std::array<Place, 24> places;
     std::vector<std::thread> lasting;
     std::atomic<bool> stop{false};
@@ -161,8 +159,6 @@ struct Limited {
 };
 
 TEST(Arenas, ALimitHoldsAmongThreads) {
-    if (in_secure_mode())
-        GTEST_SKIP() << "there are no arenas in secure mode";
     constexpr size_t kLimit = 8 * kMiB;
     static Limited limited;
     std::vector<char> memory(kLimit);
@@ -199,8 +195,8 @@ TEST(Arenas, ALimitHoldsAmongThreads) {
 
 /* fork, while other threads are in calls on arenas: the child may allocate in each, and end it. */
 TEST(Arenas, AChildHasThemAll) {
-    if (in_secure_mode() || kShorter != 1)
-        GTEST_SKIP() << "no arenas in secure mode; no forks of threads under a sanitizer";
+    if (kShorter != 1)
+        GTEST_SKIP() << "no forks of threads under a sanitizer";
     std::array<Place, 24> places;
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;

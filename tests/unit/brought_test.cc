@@ -17,8 +17,6 @@ class Brought : public testing::Test {
   protected:
     static constexpr size_t kBytes = 4 * kMiB;
     void SetUp() override {
-        if (in_secure_mode())
-            GTEST_SKIP() << "there are no arenas in secure mode";
         memory_ = static_cast<char *>(map(MAP_PRIVATE));
         arena_ = hak_arena_new_in(memory_, kBytes, nullptr);
         ASSERT_NE(arena_, nullptr);

@@ -12,19 +12,11 @@
 
 namespace {
 
-class Cxx : public testing::Test {
-  protected:
-    void SetUp() override {
-        if (in_secure_mode())
-            GTEST_SKIP() << "there are no arenas in secure mode";
-    }
-};
-
 struct alignas(256) Wide {
     char bytes[256];
 };
 
-TEST_F(Cxx, PmrContainersLieInTheArena) {
+TEST(Cxx, PmrContainersLieInTheArena) {
     hakmem::unique_arena arena = hakmem::make_arena();
     hakmem::memory_resource resource(arena.get()), process;
     std::pmr::map<int, std::pmr::string> words(&resource);
@@ -46,7 +38,7 @@ TEST_F(Cxx, PmrContainersLieInTheArena) {
     EXPECT_FALSE(resource.is_equal(*std::pmr::new_delete_resource()));
 }
 
-TEST_F(Cxx, TheAllocatorTakesItsArenaAlong) {
+TEST(Cxx, TheAllocatorTakesItsArenaAlong) {
     hakmem::unique_arena arena = hakmem::make_arena();
     std::vector<int, hakmem::allocator<int>> numbers(arena.get());
     numbers.resize(10000);
@@ -63,7 +55,7 @@ TEST_F(Cxx, TheAllocatorTakesItsArenaAlong) {
     EXPECT_THROW(of_process.allocate(SIZE_MAX / 2), std::bad_array_new_length);
 }
 
-TEST_F(Cxx, TheLimitThrowsBadAlloc) {
+TEST(Cxx, TheLimitThrowsBadAlloc) {
     hak_arena_options options = {};
     options.limit_bytes = kMiB;
     hakmem::unique_arena arena = hakmem::make_arena(options);
@@ -73,7 +65,7 @@ TEST_F(Cxx, TheLimitThrowsBadAlloc) {
     bytes.resize(100000);
 }
 
-TEST_F(Cxx, TheOwnerEndsTheArena) {
+TEST(Cxx, TheOwnerEndsTheArena) {
     hak_arena *handle = nullptr;
     {
         hakmem::unique_arena arena = hakmem::make_arena();

@@ -326,7 +326,7 @@ impl Finder<'_> {
         let live: Vec<bool> = match span.tier {
             Tier::Tiny => self.live_tiny(slot, &span, record),
             Tier::Huge => vec![true],
-            Tier::Secure if self.facts.kind.of(record) == self.facts.kind_secure_small => {
+            Tier::Secure if self.facts.kind.of(record) & !self.facts.kind_in_arena == self.facts.kind_secure_small => {
                 self.live_secure(&span, record)
             }
             Tier::Secure => vec![self.is_live(self.facts.secure_large_state.of(record))],

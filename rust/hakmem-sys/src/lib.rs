@@ -141,9 +141,9 @@ unsafe extern "C" {
     pub fn hak_option_set(name: *const c_char, value: *const c_char) -> c_int;
     /// Sets the function to call when the heap passes `SOFT_LIMIT`.
     pub fn hak_set_soft_limit_callback(call: Option<SoftLimitCallback>, argument: *mut c_void);
-    /// Makes an arena; null: no memory, or secure mode.
+    /// Makes an arena; null: no memory.
     pub fn hak_arena_new(options: *const hak_arena_options) -> *mut hak_arena;
-    /// Makes an arena in memory of the caller's; null: bad memory, or too many such arenas, or secure mode.
+    /// Makes an arena in memory of the caller's; null: bad memory, or too many such arenas.
     pub fn hak_arena_new_in(memory: *mut c_void, bytes: usize, options: *const hak_arena_options) -> *mut hak_arena;
     /// Frees all blocks of the arena at once, and ends it.
     pub fn hak_arena_destroy(arena: *mut hak_arena);

@@ -28,7 +28,7 @@ impl Arena {
     /// Makes an arena. Statistics show the name; `limit_bytes` bounds its slots of 64 KiB in use, 0 does not.
     ///
     /// # Errors
-    /// There is no memory, or the process is in secure mode, which has no arenas.
+    /// There is no memory.
     pub fn new(name: Option<&CStr>, limit_bytes: usize) -> Result<Self, AllocError> {
         let name = name.map_or(ptr::null(), CStr::as_ptr);
         let options = hak_arena_options { name, limit_bytes, over_limit: None, argument: ptr::null_mut() };
