@@ -17,10 +17,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from report_browser import Browser, resolve
+from report_browser import BrowserTest, resolve
 
 MIB = 2**20
 SLOT = 64 * 1024
@@ -89,26 +88,16 @@ def snapshot(count, command="a program"):
             "arenas": [], "counters": counters, "options": [], "rounding_waste": None}
 
 
-class Page(unittest.TestCase):
+class Page(BrowserTest):
     """The page of `map --html`, and the command itself, on heaps made here."""
 
-    hakmem = library = keep = None
+    library = None
 
     @classmethod
     def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.place = pathlib.Path(cls.keep or cls.directory.name)
-        cls.place.mkdir(parents=True, exist_ok=True)
-        cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        cls.browser = Browser(cls.profile.name)
+        super().setUpClass()
         cls.document = snapshot(40)
         cls.page = cls.make("small", cls.document)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-        cls.profile.cleanup()
-        cls.directory.cleanup()
 
     @classmethod
     def map(cls, *arguments):
@@ -330,19 +319,8 @@ UNTIL = """new Promise((done, fail) => {
 })"""
 
 
-class Live(unittest.TestCase):
+class Live(BrowserTest):
     """The page of `view`, on a real program."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.place = pathlib.Path(Page.keep or tempfile.gettempdir())
-        cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        cls.browser = Browser(cls.profile.name)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-        cls.profile.cleanup()
 
     def setUp(self):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -474,24 +452,16 @@ class Live(unittest.TestCase):
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
 
 
-class Run(unittest.TestCase):
+class Run(BrowserTest):
     """The page of `run --report`: the pages of `map` and `flame`, in the look of all pages."""
 
     @classmethod
     def setUpClass(cls):
-        cls.place = pathlib.Path(Page.keep or tempfile.gettempdir())
-        cls.place.mkdir(parents=True, exist_ok=True)
-        cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        cls.browser = Browser(cls.profile.name)
+        super().setUpClass()
         cls.page = pathlib.Path(cls.profile.name) / "run.html"
         program = ["/usr/bin/python3", "-c", "keep = [bytes(3000) for i in range(5000)]"]
         subprocess.run([Page.hakmem, "run", "--hakmem", Page.library, "--profile", "--report", cls.page, "--", *program],
                        check=True, capture_output=True, timeout=60)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-        cls.profile.cleanup()
 
     def test_light_and_dark_narrow_and_wide(self):
         papers = set()
@@ -519,5 +489,5 @@ if __name__ == "__main__":
     parser.add_argument("library")
     parser.add_argument("--keep")
     options, rest = parser.parse_known_args()
-    Page.hakmem, Page.library, Page.keep = options.hakmem, options.library, options.keep
+    BrowserTest.hakmem, Page.library, BrowserTest.keep = options.hakmem, options.library, options.keep
     unittest.main(argv=sys.argv[:1] + rest)

@@ -236,17 +236,16 @@ class Browser:
         os.close(self.answers)
 
 
-class Report(unittest.TestCase):
-    hakmem = None
-    keep = None
+class BrowserTest(unittest.TestCase):
+    """Tests that share a browser and the folder `place`, which is kept if `keep` names one."""
+
+    hakmem = keep = None
 
     @classmethod
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory()
         cls.place = pathlib.Path(cls.keep or cls.directory.name)
         cls.place.mkdir(parents=True, exist_ok=True)
-        cls.document = suite()
-        cls.page = cls.make("suite", cls.document)
         cls.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         cls.browser = Browser(cls.profile.name)
 
@@ -255,6 +254,14 @@ class Report(unittest.TestCase):
         cls.browser.close()
         cls.profile.cleanup()
         cls.directory.cleanup()
+
+
+class Report(BrowserTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.document = suite()
+        cls.page = cls.make("suite", cls.document)
 
     @classmethod
     def write(cls, name, document):

@@ -112,15 +112,20 @@ impl Column {
     }
 }
 
+fn empty(style: Style) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if style.color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table
+}
+
 pub fn table(mut columns: Vec<Column>, style: Style) -> String {
     loop {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        if style.color {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
+        let mut table = empty(style);
         let header = columns.iter().map(|column| cell_of(&column.title).add_attribute(Attribute::Bold));
         table.set_header(header.collect::<Vec<_>>());
         for row in 0..columns.first().map_or(0, |column| column.cells.len()) {
@@ -142,13 +147,7 @@ pub fn table(mut columns: Vec<Column>, style: Style) -> String {
 /// Rows under titles: words on the left, figures on the right. A column is of words if its last cell does not begin with
 /// a figure.
 pub fn plain<const N: usize>(titles: [&str; N], rows: &[[String; N]], style: Style) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    if style.color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
+    let mut table = empty(style);
     table.set_header(titles.iter().map(|title| cell_of(title).add_attribute(Attribute::Bold)));
     for row in rows {
         table.add_row(row.iter().map(|text| cell_of(text)));
