@@ -355,7 +355,10 @@ counts() {
 # log_of NAME
 log_of() { printf '%s/build/test-logs/%s.log' "$ROOT" "$1"; }
 
-# Runs a stage and writes its output and status, for run_stages. Must not be called from a condition: that would turn
+# cpu_seconds FILE: user and system time of the child processes, as bash's `times` wrote them.
+cpu_seconds() { awk -F '[ms ]+' 'NR == 2 { print int($1 * 60 + $2 + $3 * 60 + $4) }' "$1"; }
+
+# Runs a stage and writes its output, status and times, for run_stages. Must not be called from a condition: that would turn
 # off set -e.
 run_stage() {
   local start=$SECONDS status
@@ -365,20 +368,21 @@ run_stage() {
     "stage_$1"
   ) >"$(log_of "$1")" 2>&1 </dev/null
   status=$?
-  echo "$status $((SECONDS - start))" >"$(log_of "$1").ended"
+  times >"$(log_of "$1").times"
+  echo "$status $((SECONDS - start)) $(cpu_seconds "$(log_of "$1").times")" >"$(log_of "$1").ended"
 }
 
 # report_stage NAME: reports its result and adds to `passed` and `failed`. For a failed stage, prints the end of its
 # log and the command to repeat it.
 report_stage() {
-  local name=$1 status seconds good bad log
+  local name=$1 status seconds cpu good bad log
   log=$(log_of "$name")
-  read -r status seconds <"$log.ended"
+  read -r status seconds cpu <"$log.ended"
   read -r good bad < <(counts "$log")
   passed=$((passed + good)) failed=$((failed + bad))
   if ((status == 0)); then
     passed=$((passed + 1))
-    printf 'ok   %-9s %4d s%s\n' "$name" "$seconds" "$( ((good)) && printf ' %5d tests' "$good")"
+    printf 'ok   %-9s %4d s %5d s CPU%s\n' "$name" "$seconds" "$cpu" "$( ((good)) && printf ' %5d tests' "$good")"
   else
     failed=$((failed + 1))
     printf 'FAIL %-9s %4d s   again: ./hak test %s   all of it: build/test-logs/%s.log\n' "$name" "$seconds" "$name" "$name"
