@@ -138,7 +138,7 @@ HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double c
         dump_if_due();
 }
 
-/* Of a tiny or mid block for so many bytes: those who want an aligned one rely on it. */
+/* The alignment of a tiny or mid block for that many bytes. Callers that want an aligned one rely on it. */
 static size_t natural_alignment(size_t bytes) {
     size_t block = size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
     return block & -block;

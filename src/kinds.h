@@ -127,7 +127,7 @@ struct kind {
     /* As free, past all caches. Returns how many slots that emptied. NULL: free. */
     unsigned (*free_dense)(struct heap *h, struct slab *s, void *p);
 
-    /* Fills in *use, which is zero but for class_id (CLASSES), for the statistics. `s` is a snapshot of the record. */
+    /* Fills in *use, which is zero except for class_id (CLASSES), for the statistics. `s` is a snapshot of the record. */
     void (*count)(const struct slab *s, struct span_use *use);
 };
 

@@ -17,7 +17,7 @@ struct limits hak_limits = {.cgroup_bytes = CGROUP_NO_NUMBER};
 
 /* ---- what is counted ---- */
 
-/* The tables and heaps, in slots, with so many SuperSlabs more. */
+/* What tables and heaps take, in slots, once there are `news` more SuperSlabs. */
 static size_t table_slots(size_t news) {
     return (load_relaxed(&hak_region_use.superslabs) + news) * SUPERSLAB_TABLE_BYTES / SLOT_BYTES + presence_clients();
 }

@@ -31,7 +31,7 @@ static struct region_birth {
 } region_birth;
 #define PUBLISHED_WINDOW 64u
 #define UPPER_ROW_BYTES (SETS * sizeof(uint64_t))
-_Static_assert(BITSET_LEVELS == 4, "derive places so many");
+_Static_assert(BITSET_LEVELS == 4, "derive places four levels");
 
 /* What lies where, from the base down. */
 struct layout {

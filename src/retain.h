@@ -9,7 +9,7 @@
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
  *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
  *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
- *     at the next slow malloc. What a program has emptied by moving blocks its thread purges itself, but for RETAIN_BYTES.
+ *     at the next slow malloc. What a program empties by moving blocks, its thread purges itself, except for RETAIN_BYTES.
  *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for, where they cost less.
  *
  * Any thread calls anything; nothing waits. */

@@ -166,13 +166,13 @@ static void ring_age(struct heap *h, const struct ring *except) {
     ring->seen = ring->blocks;
 }
 
-/* Entries that a ring may have at most: one that has not so many is made anew, in memory that no ring has had yet. */
+/* The most entries that a ring may have. A ring with fewer is replaced by one in memory that no ring has used yet. */
 static size_t ring_room_max(const struct heap *h, const struct ring *ring) {
     size_t end = HEAP_BYTES - (option(OPT_SECURE) ? HEAP_SECURE_BYTES : 0), made = h->ring_top + sizeof *ring;
     return max_size(ring->room, made < end ? (end - made) / sizeof ring->entry[0] : 0);
 }
 
-/* A ring with room for so many blocks, `from`'s among them; NULL if the heap's memory is used up. */
+/* A ring with room for that many blocks, which takes over those of `from`; NULL if the heap's memory is used up. */
 static struct ring *ring_make(struct heap *h, const struct ring *from, size_t room) {
     if (room > ring_room_max(h, from))
         return NULL;

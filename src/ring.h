@@ -64,7 +64,7 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     caches_leave(h);
     return e;
 }
-/* The same if the next block of so many bytes is not to be sampled: then it is counted. `never`: flags under which there is none. */
+/* The same, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under the flags `never`. */
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes, uint8_t never) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];

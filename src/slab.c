@@ -20,7 +20,7 @@
 #define EVICT_AT_ONCE 64
 #define GIVE_WAY 4      /* slabs with room, each time that others are seen to look for some of the class */
 #define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
-#define VERIFY_EVERY 16 /* … then one in so many */
+#define VERIFY_EVERY 16 /* … then one in sixteen */
 
 /* ---- the two lists ---- */
 
@@ -104,10 +104,10 @@ void slab_release(struct heap *h, struct slab *s) {
     pool_give(&h->pool, slot_of(s), 1, c + 1, true);
 }
 
-/* After as many frees into the current slab as blocks were out it may be empty: mallocs are not counted. If less than half
- * of them is still out, all may be coming back, so the next look is when they are; else not before so many frees that
- * walking the list is nothing against them. A class whose slab was given back before is given back ever less readily:
- * the program goes up and down. */
+/* Mallocs are not counted, so the current slab may be empty after as many frees as blocks were out at the last check. If less than
+ * half of those are still out, all may be on their way back, and the next check is after that many frees. Otherwise it waits for
+ * enough frees to make the walk of the list cheap in comparison. The more often a class's slab was given back, the less readily the
+ * next one is, because the program goes up and down. */
 static bool check_current(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     if (unlikely(sample_wanted(h)) && sample_countdown_ended(h, c))

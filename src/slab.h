@@ -43,7 +43,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s);
  * class, which is empty: what is freed goes there from now on, so
  * that it is handed out again while it is in the cache. */
 void slab_make_current(struct heap *h, struct slab *s);
-/* Of a current slab: looks whether it is empty after so many frees. */
+/* After that many frees it is checked whether the current slab is empty. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
     h->sample.tiny[slab_class(s)].deferred = 0;
@@ -79,7 +79,7 @@ void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
 
-/* ---- slabs on loan: between caches_enter and caches_leave, but for the last four ---- */
+/* ---- slabs on loan: between caches_enter and caches_leave, except for the last four ---- */
 
 /* Does the thread free in bulk, and is there a purger to take back what it has on loan? */
 bool slab_may_borrow(const struct heap *h);

@@ -90,7 +90,7 @@ size_t superslab_claim_free_run(struct client *c, size_t n, size_t align);
 /* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* Slots of a claimed run that were EMPTY; *cached: in so many SuperSlabs. */
+/* Returns how many slots of a claimed run were EMPTY. *cached: the number of SuperSlabs that had some. */
 size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached);
 /* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. */
 void superslab_occupy_run(size_t first, size_t n);

@@ -527,7 +527,7 @@ static void tiny_free_without_heap(struct slab *s, void *p) {
 
 static bool tiny_fill(struct slab *s, struct fill *fill) {
     struct slab seen;
-    snapshot(&seen, s, offsetof(struct slab, free_blocks)); /* the owner's line, but for mid's word */
+    snapshot(&seen, s, offsetof(struct slab, free_blocks)); /* the owner's line, without mid's word */
     unsigned c = slab_class(&seen), out = seen.countdown + seen.floor, waiting = inbox_waiting(&seen);
     if (load_relaxed(&seen.owner) == OWNER_POOL || slab_is(&seen, PLACE_CURRENT | PLACE_FRESH | PLACE_DENSE) ||
         c >= TINY_CLASSES)

@@ -467,7 +467,7 @@ mod tests {
         assert!(folios(Path::new("/nowhere")).verdict == Verdict::Ok);
     }
 
-    /// Else the user is not told of the limit by which the library already purges.
+    /// If this fails, the user does not learn of the limit near which the library already purges.
     #[test]
     fn limits_of_both_versions_are_seen() {
         let file = |group: &str, name: &str| format!("{group}/{name}");

@@ -98,7 +98,7 @@ pub fn set(options: &Set) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A `cat` that runs under the library for as long as it is asked.
+/// A `cat` that runs under the library while the command reads it.
 pub struct Probe(Child);
 
 impl Probe {

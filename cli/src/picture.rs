@@ -281,7 +281,7 @@ pub mod tests {
         }
     }
 
-    /// A heap of so many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY and
+    /// A heap of that many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY and
     /// UNUSED slots.
     pub fn snapshot(superslabs: u64) -> Snapshot {
         let superslab = |number: u64| {

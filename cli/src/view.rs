@@ -2,7 +2,7 @@
 //!
 //! 1. The address holds a secret, so that other users of the machine find nothing; http.rs refuses other sites' pages.
 //! 2. The page fetches a picture every second; its button asks for a purge, which takes the secret as a header too.
-//! 3. When the process ends, the page is told so with the answer to its next fetch, then the server ends.
+//! 3. When the process ends, the answer to the page's next fetch says so, and the server ends.
 // SPDX-License-Identifier: MIT
 
 use crate::heap::named::Named;

@@ -10,7 +10,7 @@
 
 #define PIECE BROUGHT_PIECE_BYTES
 #define BYTES_MIN (64 * KIB)
-#define BYTES_MAX (256 * GIB) /* the groups of so many pieces are as many as a bitset of four levels has members */
+#define BYTES_MAX (256 * GIB) /* its pieces have as many groups as a bitset of four levels has members */
 #define PLACES 256
 
 enum { SLAB_PIECES = 16, GROUP_PIECES = 16, CLASS_MIN_BYTES = 16 };
@@ -452,7 +452,7 @@ void brought_visit(struct brought *m, bool (*call)(void *block, size_t bytes, vo
 
 /* ---- making and ending ---- */
 
-/* Places the tables for so many pieces behind the record. Returns where they end. */
+/* Places the tables for that many pieces behind the record. Returns where they end. */
 static char *lay_out(struct brought *m, size_t pieces) {
     char *at = (char *)(m + 1);
     m->pieces = pieces;

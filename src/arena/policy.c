@@ -35,7 +35,7 @@ struct caller {
 /* How to find the caller of a frame. */
 struct step {
     uint8_t
-        frame_words; /* the caller's frame pointer lies so many words below the CFA; 0: it is still in its register */
+        frame_words; /* from the caller's frame pointer up to the CFA; 0: the frame pointer is still in its register */
     bool from_frame; /* the CFA is so far above the frame pointer, not the stack pointer */
     uint16_t cfa_bytes;
 };

@@ -73,7 +73,7 @@ bool os_hold_writes(const struct os_hold *hold, void *address, size_t bytes);
 /* `replaced`: os_map_copy has put another mapping there. */
 void os_let_write(const struct os_hold *hold, void *address, size_t bytes, bool replaced);
 void os_hold_end(const struct os_hold *hold);
-int os_open_memory(size_t bytes); /* an empty file without a name, which may have so many bytes; -1 on failure */
+int os_open_memory(size_t bytes); /* an empty file without a name, which may grow to `bytes`; -1 on failure */
 bool os_fill_memory(int fd, const void *from, size_t bytes);
 /* Replaces what is mapped at exactly this address by the file's first bytes: whoever writes there gets a page of their own. All, or a
  * part, as OS_FRESH. */

@@ -49,7 +49,7 @@ const struct tunable_range tunable_ranges[CLASS_TUNABLE_COUNT] = {
 };
 _Static_assert(TUNED_CLASSES <= UINT8_MAX, "tunable_ranges has bytes");
 
-/* The class or ring of blocks for so many bytes, TUNED_CLASSES if there is none. */
+/* The class or ring that serves requests of `bytes`; TUNED_CLASSES if there is none. */
 static unsigned tuned_class_of(uint64_t bytes) {
     if (bytes <= TINY_BYTES_MAX)
         return tiny_class_of(bytes);

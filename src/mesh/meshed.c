@@ -91,7 +91,7 @@ void meshed_drop_mappings(unsigned n) { rmw_add(&meshes.mappings, -n); }
 
 /* ---- the end ---- */
 
-/* Fresh memory has no advice. What the kernel was told of its neighbours says it anew: mappings that differ do not join. */
+/* Fresh memory has no advice, so the advice of its neighbours is given again: the kernel does not join mappings that differ. */
 static bool put_fresh_memory(size_t slot) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     void *at = slot_address(slot);

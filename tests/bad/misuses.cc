@@ -3,7 +3,7 @@
  * allocator. The table says how each mode of HAKMEM responds, also where it reports nothing; the counts in
  * docs/costs.md come from it.
  *
- *   misuses          runs all, each in its own process, and prints how many are told
+ *   misuses          runs all, each in its own process, and prints how many are reported
  *   misuses NAME     runs one of them, and ends as that one ends; status 42 means that the misuse had no effect
  *   misuses --table  prints name, response in default mode and response in secure mode, separated by tabs
  *

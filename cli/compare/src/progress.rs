@@ -26,7 +26,7 @@ impl Progress {
         Progress { bar, runs: 1, begun: Instant::now(), workloads_left: workloads, finished: (Duration::ZERO, 0) }
     }
 
-    /// A workload begins that takes so many runs.
+    /// A workload begins, which takes that many runs.
     pub fn workload(&mut self, runs: usize) {
         (self.runs, self.begun) = (runs.max(1) as u64, Instant::now());
         self.workloads_left = self.workloads_left.saturating_sub(1);

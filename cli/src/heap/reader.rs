@@ -340,7 +340,7 @@ impl Reader {
         named.map(|((name, help), &value)| Counter { name: name.clone(), help: help.clone(), value }).collect()
     }
 
-    /// The size of the block that so many bytes get; large and huge ones by slots and pages.
+    /// The size of the block that serves a request; large and huge ones by slots and pages.
     pub(super) fn block_bytes_for(&self, bytes: u64) -> u64 {
         let slot = self.layout.slab.slot_bytes;
         let class = self.sizes.iter().map(|size| size.block_bytes).find(|&block| block >= bytes);

@@ -133,7 +133,7 @@ impl Residency {
         self.page_bytes as usize
     }
 
-    /// Is the page there, that lies so many bytes into the region? Yes where the kernel does not tell.
+    /// Is the page at this offset in the region resident? Yes if the kernel does not tell.
     pub fn page_is_present(&self, offset: u64) -> bool {
         if self.guess.is_some() {
             return true;

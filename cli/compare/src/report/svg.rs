@@ -81,7 +81,7 @@ pub fn strip(scale: &Scale, resolution: Option<f64>, dots: &[Dot]) -> Markup {
     PreEscaped(svg + "</svg>")
 }
 
-/// The numbers above strips, 1 first and no two nearer than so many per cent.
+/// The numbers above strips, 1 first and no two nearer than that many per cent.
 pub fn strip_axis(scale: &Scale, apart: f64) -> Markup {
     let mut svg = String::from(r#"<svg class="strip" aria-hidden="true">"#);
     let mut ticks = scale.ticks(5);
