@@ -75,19 +75,25 @@ static struct heap *noted_for(struct heap *h, uint32_t number) {
     return mine ? e.heap : NULL;
 }
 
-static void arena_free(struct heap *h, struct slab *s, void *p) {
-    uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
-    struct heap *of = noted_for(h, number);
-    if (unlikely(of == NULL) && h->has_arenas) {
-        struct arena *a = arena_numbered(number);
-        of = note(h, load_relaxed(&a->handle), held(h, a));
-    }
-    if (unlikely(of == NULL) && option(OPT_SECURE)) /* what is freed has to wait in a quarantine */
-        of = arena_heap(h, arena_numbered(number));
-    if (likely(of != NULL))
+/* The thread has not noted a heap of the arena. */
+HAK_NOINLINE static void free_unnoted(struct heap *h, struct slab *s, void *p, uint32_t number) {
+    struct arena *a = arena_numbered(number);
+    struct heap *of = h->has_arenas ? note(h, load_relaxed(&a->handle), held(h, a)) : NULL;
+    if (of == NULL && option(OPT_SECURE)) /* what is freed has to wait in a quarantine */
+        of = arena_heap(h, a);
+    if (of != NULL)
         kind_of(s)->free(of, s, p);
     else
         free_past_caches(h, s, p);
+}
+
+static void arena_free(struct heap *h, struct slab *s, void *p) {
+    uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
+    struct heap *of = noted_for(h, number);
+    if (likely(of != NULL))
+        kind_of(s)->free(of, s, p);
+    else
+        free_unnoted(h, s, p, number);
 }
 
 static void arena_free_without_heap(struct slab *s, void *p) {
