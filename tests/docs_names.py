@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that what the documents on the sources name is there today: docs_names.py [ROOT].
 
-A name is `code` of one word, which must be a path, the name of a file, or a word of some source. What is said to be "in" a file of
+A name is `code` of one word, which must be a path, the name of a file, or a word of some source. What is said to be in a file of
 src/ must be a word of that file; what protocols.md calls a harness, one of the model checker's. Prints one line for each name that
 is missing; the status is 1 if there is any."""
 # SPDX-License-Identifier: MIT
@@ -14,7 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = ("tour", "design", "protocols", "hangs", "system", "secure", "sampling", "costs", "compaction", "arenas", "tunables",
              "experiments")
 SOURCES = ("src", "include", "tests", "bench", "cli", "rust", "python", "cmake", "hak", "CMakeLists.txt", "CMakePresets.json")
-PLACED = re.compile(r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)\s+in\s+`(src/[\w/.]+)`")
+NAMES = r"((?:`\w+`(?:,\s+|\s+and\s+)?)+)"
+PLACED = re.compile(NAMES + r"\s+(?:in\s+`(?:src/)?([\w/.]+\.[ch])`|\((\w+\.[ch])\))") # `slab_adopt` in `src/slab.c`; `search` (superslab.c)
 HARNESSES = re.compile(r"Harness(?:es)?:\*{0,2}\s+([^.]*)")
 
 
@@ -35,9 +36,10 @@ def missing(root, text, words, files):
                 yield f"{name} is no file"
         elif "/" not in name and name not in files and not set(re.findall(r"\w+", name)) <= words:
             yield f"{name} is in no source"
-    for names, file in PLACED.findall(text):
-        for name in sorted(set(re.findall(r"\w+", names)) - words_of(root / file)):
-            yield f"{name} is not in {file}"
+    for names, path, file in PLACED.findall(text):
+        places = list((root / "src").rglob(file or path))
+        for name in sorted(set(re.findall(r"\w+", names)) - set().union(*map(words_of, places))):
+            yield f"{name} is not in {file or path}"
 
 
 def missing_harnesses(root, text):
