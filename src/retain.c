@@ -204,8 +204,8 @@ void retain_wanted_back(size_t slot, enum contents contents) {
 
 /* ---- the bound ---- */
 
-static size_t least_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
-static size_t boosted_slots(enum purged kind) { return least_slots() << load_relaxed(&retain_state.of[kind].boost); }
+static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
+static size_t boosted_slots(enum purged kind) { return min_slots() << load_relaxed(&retain_state.of[kind].boost); }
 
 /* What the heap's next swing needs, and something for blocks that do not fit into what is free. */
 static size_t swing_slots(size_t active) {
@@ -237,10 +237,10 @@ static size_t bound_slots(void) {
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
-    case PURGE_LAZY: bound = max_size(live, least_slots()); break;
+    case PURGE_LAZY: bound = max_size(live, min_slots()); break;
     case PURGE_AUTO:
-        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(least_slots() << BOOST_MAX, swing_slots(live)));
-        bound = (is_below_swings(live) ? least_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
+        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(min_slots() << BOOST_MAX, swing_slots(live)));
+        bound = (is_below_swings(live) ? min_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
         break;
     case PURGE_EAGER: break;
     }
@@ -356,7 +356,7 @@ void retain_settle(struct client *c) {
     limits_check(c);
     bool moved = c->emptied_by_moving; /* then the fixed part of the bound is enough, as in an idle program */
     c->emptied_by_moving = false;
-    size_t bound = moved ? min_size(bound_slots(), least_slots()) : bound_slots();
+    size_t bound = moved ? min_size(bound_slots(), min_slots()) : bound_slots();
     bool over = empty > bound && !purge_was_refused(now);
     /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
      * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
@@ -409,7 +409,7 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
         expect_quiet();
     size_t bound = bound_slots();
     if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
-        bound = min_size(bound, least_slots());
+        bound = min_size(bound, min_slots());
     bool over = account_empty_slots() > bound && !purge_was_refused(now);
     if (over)
         purge_empty(c, bound - bound / 4);

@@ -69,18 +69,18 @@ static void dump_all(const char *moment) {
 /* ---- moments ---- */
 
 static const char *dump_due_for(uint32_t age_ms) {
-    uint64_t live = load_relaxed(&hak_profile.live_bytes), most = load_relaxed(&hak_profile.most_bytes);
-    uint64_t least = load_relaxed(&dumps.live_bytes), peak = load_relaxed(&dumps.peak_bytes);
+    uint64_t live = load_relaxed(&hak_profile.live_bytes), min = load_relaxed(&dumps.live_bytes);
+    uint64_t peak = load_relaxed(&hak_profile.most_bytes), peak_before = load_relaxed(&dumps.peak_bytes);
     uint64_t interval = option(OPT_DUMP_INTERVAL_MS), growth = option(OPT_DUMP_GROWTH_BYTES);
-    if (live < least)
+    if (live < min)
         store_relaxed(&dumps.live_bytes, live);
     if (interval != 0 && age_ms >= interval)
         return "interval";
     if (load_relaxed(&dumps.number) != 0 && age_ms < option(OPT_DUMP_PAUSE_MS))
         return NULL;
-    if (growth != 0 && live > least && live - least >= growth)
+    if (growth != 0 && live > min && live - min >= growth)
         return "growth";
-    if (option(OPT_DUMP_PEAK) && most >= peak + max_size(peak / PEAK_STEP, PEAK_STEP_BYTES))
+    if (option(OPT_DUMP_PEAK) && peak >= peak_before + max_size(peak_before / PEAK_STEP, PEAK_STEP_BYTES))
         return "peak";
     return NULL;
 }

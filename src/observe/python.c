@@ -90,7 +90,7 @@ struct string {
 };
 
 /* Empty if the object is not a string of a known form. */
-static struct string string_at(const struct python_layout *l, uintptr_t object, size_t most) {
+static struct string string_at(const struct python_layout *l, uintptr_t object, size_t max) {
     uintptr_t page = 0;
     struct string none = {0}, s;
     if (!reach(&page, object, STRING_BYTES))
@@ -98,15 +98,13 @@ static struct string string_at(const struct python_layout *l, uintptr_t object, 
     uint32_t state = number_at(object + STRING_STATE);
     s.width = state >> STRING_KIND_SHIFT & STRING_KIND;
     s.is_ascii = state & STRING_ASCII;
-    s.length = min_size(word_at(object + OBJECT_LENGTH), most);
+    s.length = min_size(word_at(object + OBJECT_LENGTH), max);
     s.at = object + (s.is_ascii ? l->narrow : l->wide);
     bool is_known = (state & STRING_COMPACT) && (s.width == 1 || s.width == 2 || s.width == 4);
     return is_known && reach(&page, s.at, s.length * s.width) ? s : none;
 }
 
-static size_t string_bytes_most(struct string s) {
-    return s.length * (s.is_ascii ? 1 : s.width == 4 ? 4 : s.width + 1);
-}
+static size_t string_bytes_max(struct string s) { return s.length * (s.is_ascii ? 1 : s.width == 4 ? 4 : s.width + 1); }
 
 HAK_STRAY static uint32_t character(struct string s, size_t i) {
     return s.width == 1   ? byte_at(s.at + i)
@@ -141,9 +139,9 @@ static void learn(struct python_code *known, const struct python_layout *l, uint
         if (!reach(&page, lines.at, lines.length))
             lines.length = 0;
     }
-    size_t most = string_bytes_most(name) + string_bytes_most(file) + lines.length;
-    uint64_t at = rmw_add(&hak_python.text_used, most);
-    if (at + most > PYTHON_TEXT_BYTES)
+    size_t max = string_bytes_max(name) + string_bytes_max(file) + lines.length;
+    uint64_t at = rmw_add(&hak_python.text_used, max);
+    if (at + max > PYTHON_TEXT_BYTES)
         return;
     char *text = (char *)(load_relaxed(&hak_python.codes) + PYTHON_CODES) + at;
     known->name_bytes = (uint32_t)string_copy(text, name);

@@ -53,9 +53,10 @@ static bool covers(const ElfW(Sym) * symbol, uintptr_t place) {
 /* Finds the first function that covers the place. Reads as many entries at a time as there is room for. */
 static bool search_table(int fd, const ElfW(Shdr) * table, uintptr_t place, ElfW(Sym) * room, size_t room_bytes,
                          ElfW(Sym) * found) {
-    size_t most = room_bytes / sizeof *room * sizeof *room;
-    for (uint64_t at = 0; at < table->sh_size; at += most) {
-        size_t count = os_read_at(fd, room, min_size(most, table->sh_size - at), table->sh_offset + at) / sizeof *room;
+    size_t bytes_max = room_bytes / sizeof *room * sizeof *room;
+    for (uint64_t at = 0; at < table->sh_size; at += bytes_max) {
+        size_t count =
+            os_read_at(fd, room, min_size(bytes_max, table->sh_size - at), table->sh_offset + at) / sizeof *room;
         if (count == 0)
             return false;
         for (size_t i = 0; i < count; i++)
