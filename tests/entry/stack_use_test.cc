@@ -284,10 +284,8 @@ void arenas() {
     for (bool destroyed : {true, false}) {
         hak_arena_options options = {"stack", 32 << 20, over_limit, nullptr};
         hak_arena *arena = hak_arena_new(&options), *before;
-        if (arena == nullptr)
-            return; /* secure mode */
         for (size_t i = 0; i < 2000; i++)
-            blocks[i] = touched(hak_arena_malloc(arena, mixed_size(i) / 4));
+            blocks[i] = touched(hak_arena_malloc(arena, mixed_size(i) / 4 + 1));
         for (size_t i = 0; i < 2000; i++)
             blocks[i] = hak_arena_realloc(arena, blocks[i], mixed_size(i) / 3 + 1);
         result = hak_arena_of(touched(hak_arena_calloc(arena, 3, 1000))) == arena;
@@ -324,8 +322,6 @@ void brought_arenas() {
     static char memory[1 << 20];
     for (int round = 0; round < 2; round++) {
         hak_arena *arena = hak_arena_new_in(memory, sizeof memory, nullptr);
-        if (arena == nullptr)
-            return; /* secure mode */
         for (size_t i = 0; i < 2000; i++)
             blocks[i] = hak_arena_malloc(arena, mixed_size(i) / 64);
         for (size_t i = 0; i < 2000; i++) {

@@ -570,7 +570,7 @@ void Machine::do_arena(const Step &step) {
     if (arena_ == nullptr)
         arena_ = hak_arena_new(nullptr);
     if (arena_ == nullptr || brought_ == nullptr)
-        return; /* secure mode */
+        return; /* no memory */
     unsigned flavour = step.flavour % 16;
     if (flavour < 4)
         in_arena_ = flavour < 2;

@@ -27,7 +27,9 @@ cmake_consumers() {
   local directory=$SCRATCH/$1 language
   shift
   cmake -S "$HERE" -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >/dev/null
-  cmake --build "$directory" --target hakmem_c hakmem_cc hakmem_static_c hakmem_static_cc
+  cmake --build "$directory" --target optimized hakmem_c hakmem_cc hakmem_static_c hakmem_static_cc
+  works "$directory/optimized" shared
+  replaces "$directory/optimized"
   for language in c cc; do
     works "$directory/hakmem_$language" shared
     works "$directory/hakmem_static_$language" static
@@ -94,6 +96,17 @@ embedding() {
   works "$SCRATCH/embedded" static
 }
 
+# lld links the shared library, too: of the objects that the archive has, which CMake finds out.
+linked_by_lld() {
+  cmake -S "$SOURCE" -B "$SCRATCH/lld" -G Ninja -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld >/dev/null
+  ninja -C "$SCRATCH/lld" -t query libhakmem.so.0.1.0 | grep hakmem_program_objects >/dev/null || fail "CMake takes other objects for lld"
+  cc -fuse-ld=lld -shared -o "$SCRATCH/libhakmem_lld.so" -Wl,--whole-archive "$BUILD/libhakmem.a" -Wl,--no-whole-archive \
+    "-Wl,--version-script=$SOURCE/cmake/hakmem.map" -Wl,-z,nodelete,-z,now,-z,noseparate-code,--no-undefined,--eh-frame-hdr
+  cc "$HERE/plain.c" -o "$SCRATCH/plain"
+  LD_PRELOAD=$SCRATCH/libhakmem_lld.so HAKMEM_STATS=1 "$SCRATCH/plain" 2>&1 | grep '^hakmem [0-9]' >/dev/null ||
+    fail "the library that lld links does not replace malloc"
+}
+
 cmake --install "$BUILD" --prefix "$SCRATCH/prefix" >/dev/null
 cmake_consumers find_package -DCMAKE_PREFIX_PATH="$SCRATCH/prefix"
 mkdir "$SCRATCH/copy"
@@ -104,6 +117,7 @@ for library in libhakmem.so libhakmem.a; do
 done
 pkg_config_consumers
 embedding
+linked_by_lld
 
 # The library needs only libc, and its name is stable.
 library=$BUILD/libhakmem.so

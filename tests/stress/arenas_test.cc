@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <shared_mutex>
@@ -171,7 +172,7 @@ TEST(Arenas, ALimitHoldsAmongThreads) {
         for (uint64_t i = 0; i < 4; i++)
             threads.emplace_back([&, i] {
                 Random random(i);
-                for (int round = 0; round < times(6000); round++) {
+                for (int round = 0; round < std::max(times(6000), 600); round++) {
                     size_t size = sizeof(Block) + random.log_size(16);
                     void *block = hak_arena_malloc(arena, size);
                     refused += block == nullptr;
