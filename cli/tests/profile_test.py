@@ -512,6 +512,18 @@ for line in sys.stdin:
         without_id = [re.sub(r"\) \(build id [0-9a-f]+\)", ")", line) for line in self.run_tool("symbolize", path).splitlines()]
         self.assertEqual(without_id, whole[:len(without_id)])
         self.assertGreater(len(without_id), 8)
+        # What secure mode knows with SECURE_STACKS=1: who allocated and freed the block, in lines and as JSON.
+        plain, whole = report(program, "double", SECURE="1", SECURE_STACKS="1", ON_ERROR="report",
+                              REPORT_FILE=str(self.place / "secure-%p.json"))
+        allocated, freed = (next(at for at, line in enumerate(whole) if line.startswith(f"hakmem: {what} by thread "))
+                            for what in ("allocated", "freed"))
+        self.assertTrue(whole[2].endswith(f" → {place('release', 'FREE')}"), whole)
+        self.assertTrue(whole[3].endswith(f" → {place('work', 'SECOND')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
+        from_json = self.run_tool("symbolize", next(self.place.glob("secure-*.json")))
+        for mark in ("SECOND", "REQUEST", "FIRST"):
+            self.assertIn(place("work", mark), from_json)
         # What the guard pool knows: the access, and who allocated and freed the block.
         plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
         self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
