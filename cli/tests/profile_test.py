@@ -534,6 +534,20 @@ for line in sys.stdin:
         self.assertTrue(whole[freed + 1].endswith(f" → {place('release', 'FREE')}"), whole)
         self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
 
+    def test_sampling_begins_in_a_program_that_only_hits_rings(self):
+        """Else a service that is busy in one loop is never sampled, because it never looks what is asked of it."""
+        program = self.place / "hitting"
+        subprocess.run(["cc", "-O1", "-g", "-o", program, HERE / "profile" / "hitting.c"], check=True)
+        for begin in ("profile start --every 64k PID", "set PID GUARD_SAMPLE_BYTES=64k"):
+            with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json"}) as run:
+                self.assertEqual(run.stdout.readline(), "begun\n")
+                self.run_tool(*begin.replace("PID", str(run.pid)).split())
+                time.sleep(0.3)  # some 10,000,000 calls, of which one in 22 would be sampled
+                statistics = json.loads(run.communicate()[1])
+            counter = "samples_taken" if "profile" in begin else "guard_sampled"
+            self.assertGreater(statistics["counters"][counter], 20, begin)
+
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""
         source = HERE / "profile" / "leaking.cc"

@@ -197,7 +197,11 @@ unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers) {
     return stack.depth;
 }
 
-void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
+void inside_ask(void) { rmw_add(&hak_profile.asked, 1); }
+void inside_ask_for_purge(void) {
+    rmw_add(&hak_inspect.purge_wanted, 1);
+    inside_ask();
+}
 
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
                    INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT &&

@@ -103,6 +103,7 @@ uintptr_t inside_secure_note(void *p, int freed);
 unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers);
 
 /* inspect.h: asks as a process outside would. */
+void inside_ask(void); /* another process has written an option */
 void inside_ask_for_purge(void);
 
 /* os.h: what an address belongs to; path NULL: nothing that is known. */
