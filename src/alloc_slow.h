@@ -6,7 +6,6 @@
 #include "block.h"
 #include "heap.h"
 #include "links.h"
-#include "observe/inspect.h"
 #include "ring.h"
 
 void *alloc_any(size_t bytes);                     /* of any size, by its kind's row */

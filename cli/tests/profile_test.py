@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 import xml.etree.ElementTree
@@ -538,7 +539,7 @@ for line in sys.stdin:
         """Else a service that is busy in one loop is never sampled, because it never looks what is asked of it."""
         program = self.place / "hitting"
         subprocess.run(["cc", "-O1", "-g", "-o", program, HERE / "profile" / "hitting.c"], check=True)
-        for begin in ("profile start --every 64k PID", "set PID GUARD_SAMPLE_BYTES=64k"):
+        for begin in ("profile start --bytes 64k PID", "set PID GUARD_SAMPLE_BYTES=64k"):
             with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json"}) as run:
                 self.assertEqual(run.stdout.readline(), "begun\n")
