@@ -90,10 +90,16 @@ static size_t give_back(struct heap *h) {
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
 
-HAK_COLD static void give_back_as_asked(struct heap *h) {
-    uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
-    give_back(h);
+/* Another process, a tracer or another thread asks for something. The word is read first: what is asked for later changes it once
+ * more. */
+HAK_COLD static void do_as_asked(struct heap *h) {
+    uint64_t asked = load_acquire(&hak_profile.wanted), wanted = load_relaxed(&hak_inspect.purge_wanted);
+    if (wanted != h->purge_seen)
+        give_back(h);
+    if (!sample_is_current(h)) /* the next allocation from a ring is no hit, and sees what is wanted */
+        rmw_or(&h->caches_flags, CACHES_SAMPLING);
     h->purge_seen = wanted;
+    h->asked_seen = asked;
 }
 
 HAK_INLINE bool has_chores(const struct heap *h) {
@@ -105,13 +111,13 @@ HAK_COLD static void do_chores(struct heap *h) {
     if (h->pool.chores != 0)
         chores_do(h);
     if (alloc_is_asked(h))
-        give_back_as_asked(h);
+        do_as_asked(h);
     if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
 }
 
-HAK_COLD void *alloc_give_back(struct heap *h, void *block) {
-    give_back_as_asked(h);
+HAK_COLD void *alloc_answer(struct heap *h, void *block) {
+    do_as_asked(h);
     return block;
 }
 

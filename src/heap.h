@@ -99,6 +99,7 @@ struct heap {
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
+    uint64_t asked_seen;          /* hak_profile.wanted when it last looked what is asked of it */
     struct ring *ring[RING_CLASSES];
     struct ring *rings; /* the same, newest first */
     /* pool, counters */

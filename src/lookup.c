@@ -6,6 +6,8 @@
 #include "search.h"
 #include "thread.h"
 
+#include <string.h>
+
 /* Does not tell whether the block is free. */
 static struct block lookup_find(const void *p) {
     struct block b = {NULL, 0, "not a block of this heap"};
@@ -17,12 +19,18 @@ static struct block lookup_find(const void *p) {
     return b;
 }
 
+static void report_double_free(const struct block *b, const void *p) {
+    fail_double_free(p, b->bytes, search_freer(thread_own(), b->slab, (uintptr_t)p));
+}
+
 struct block lookup_live(const void *p, const char *call) {
     struct block b = lookup_find(p);
     if (b.why != NULL)
         fail_bad_pointer(call, p, b.why, b.bytes);
     else if (!kind_of(b.slab)->is_free(&b, p))
         return b;
+    else if (strcmp(call, "free") == 0)
+        report_double_free(&b, p);
     else
         fail_bad_pointer(call, p, "a block that is free", 0);
     return (struct block){NULL, 0, ""};
@@ -33,7 +41,7 @@ bool lookup_for_free(void *p) {
     if (b.why != NULL)
         fail_bad_pointer("free", p, b.why, b.bytes);
     else if ((slab_tier(b.slab) != KIND_TINY && slab_tier(b.slab) != KIND_MESHED) || kind_of(b.slab)->is_free(&b, p))
-        fail_double_free(p, b.bytes, search_freer(thread_own(), b.slab, (uintptr_t)p));
+        report_double_free(&b, p);
     else
         return true;
     return false;

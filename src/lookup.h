@@ -8,7 +8,8 @@
 
 #include "kinds.h"
 
-/* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. */
+/* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. A `call` named
+ * "free" of a block that is free is a double free. */
 struct block lookup_live(const void *p, const char *call);
 /* A second opinion on a tiny block that looked as if it could not be freed. False: it can't be, and that has been reported. */
 bool lookup_for_free(void *p);

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 import xml.etree.ElementTree
@@ -512,6 +513,18 @@ for line in sys.stdin:
         without_id = [re.sub(r"\) \(build id [0-9a-f]+\)", ")", line) for line in self.run_tool("symbolize", path).splitlines()]
         self.assertEqual(without_id, whole[:len(without_id)])
         self.assertGreater(len(without_id), 8)
+        # What secure mode knows with SECURE_STACKS=1: who allocated and freed the block, in lines and as JSON.
+        plain, whole = report(program, "double", SECURE="1", SECURE_STACKS="1", ON_ERROR="report",
+                              REPORT_FILE=str(self.place / "secure-%p.json"))
+        allocated, freed = (next(at for at, line in enumerate(whole) if line.startswith(f"hakmem: {what} by thread "))
+                            for what in ("allocated", "freed"))
+        self.assertTrue(whole[2].endswith(f" → {place('release', 'FREE')}"), whole)
+        self.assertTrue(whole[3].endswith(f" → {place('work', 'SECOND')}"), whole)
+        self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
+        self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
+        from_json = self.run_tool("symbolize", next(self.place.glob("secure-*.json")))
+        for mark in ("SECOND", "REQUEST", "FIRST"):
+            self.assertIn(place("work", mark), from_json)
         # What the guard pool knows: the access, and who allocated and freed the block.
         plain, whole = report(program, "after", GUARD_SAMPLE_BYTES="1")
         self.assertRegex(plain[0], r"^hakmem: use after free of 0x[0-9a-f]+ \(48-byte block\), (write|access) at byte 8$")
@@ -521,6 +534,20 @@ for line in sys.stdin:
         self.assertTrue(whole[allocated + 1].endswith(f" → {place('request', 'ALLOCATE')} ← {place('work', 'REQUEST')}"), whole)
         self.assertTrue(whole[freed + 1].endswith(f" → {place('release', 'FREE')}"), whole)
         self.assertTrue(whole[freed + 2].endswith(f" → {place('work', 'FIRST')}"), whole)
+
+    def test_sampling_begins_in_a_program_that_only_hits_rings(self):
+        """Else a service that is busy in one loop is never sampled, because it never looks what is asked of it."""
+        program = self.place / "hitting"
+        subprocess.run(["cc", "-O1", "-g", "-o", program, HERE / "profile" / "hitting.c"], check=True)
+        for begin in ("profile start --bytes 64k PID", "set PID GUARD_SAMPLE_BYTES=64k"):
+            with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json"}) as run:
+                self.assertEqual(run.stdout.readline(), "begun\n")
+                self.run_tool(*begin.replace("PID", str(run.pid)).split())
+                time.sleep(0.3)  # some 10,000,000 calls, of which one in 22 would be sampled
+                statistics = json.loads(run.communicate()[1])
+            counter = "samples_taken" if "profile" in begin else "guard_sampled"
+            self.assertGreater(statistics["counters"][counter], 20, begin)
 
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""

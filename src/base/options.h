@@ -51,6 +51,7 @@ X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 3, "abort|warn|ignore|repor
 X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "with ON_ERROR=report, file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID, which is appended to a name without") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
+X(SECURE_STACKS,   NUMBER, START, 0, 0, 1, "", "with SECURE=1, 1 keeps the stacks that last allocated and freed each block, for reports of errors; see docs/secure.md for what that costs") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
 X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID, which is appended to a name without") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \

@@ -9,26 +9,32 @@
 #include "observe/guard_sample.h"
 #include "observe/report.h"
 #include "observe/stats.h"
+#include "secure/secure_trace.h"
 
 #include <string.h>
 
-static const char *const event_names[] = {[GUARD_EVENT_ALLOCATED] = "allocated", [GUARD_EVENT_FREED] = "freed"};
-enum { EVENTS = sizeof event_names / sizeof event_names[0] };
+static const char *const event_names[STACK_EVENTS] = {[STACK_ALLOCATED] = "allocated", [STACK_FREED] = "freed"};
+
+static bool find_stack(const void *p, enum stack_event event, struct stack_taken *stack) {
+    return guard_stack(p, event, stack) || secure_trace_find(p, event, stack);
+}
 
 static void say_who(const void *p) {
-    struct guard_stack stack;
-    for (unsigned event = 0; event < EVENTS; event++)
-        if (guard_stack(p, (enum guard_event)event, &stack)) {
+    struct stack_taken stack;
+    for (unsigned event = 0; event < STACK_EVENTS; event++)
+        if (find_stack(p, (enum stack_event)event, &stack)) {
             text_line("hakmem: %s by thread %u:", event_names[event], (uint64_t)stack.thread);
             report_calls(stack.callers, stack.depth);
         }
+    if (fail_ends_program() && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
+        text_line("hakmem:   HAKMEM_SECURE_STACKS=1 shows who allocated and freed the block");
 }
 
 static void put_who(struct text *t, const void *p) {
-    struct guard_stack stack;
-    for (unsigned event = 0; event < EVENTS; event++) {
+    struct stack_taken stack;
+    for (unsigned event = 0; event < STACK_EVENTS; event++) {
         text_format(t, ",\n\"%s\":", event_names[event]);
-        if (!guard_stack(p, (enum guard_event)event, &stack)) {
+        if (!find_stack(p, (enum stack_event)event, &stack)) {
             text_string(t, "null");
             continue;
         }

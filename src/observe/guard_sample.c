@@ -7,7 +7,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
-#include "observe/stack.h"
 #include "base/snapshot.h"
 #include "base/text.h"
 
@@ -26,7 +25,7 @@ struct guard_slot {
     _Atomic uint32_t state;    /* enum guard_state: whoever makes it BUSY holds the rest */
     _Atomic uint32_t freed_at; /* `frees` at that time */
     struct guard_place at;
-    struct guard_stack allocated, freed;
+    struct stack_taken allocated, freed;
 };
 
 static struct {
@@ -46,9 +45,9 @@ static struct guard_slot *slot_at(const void *address) {
 
 static struct guard_slot *slot_of_slab(const struct slab *s) { return slot_at(slab_address(s)); }
 
-static void capture(struct guard_stack *stack) {
+static void capture(struct stack_taken *stack) {
     stack->thread = os_thread();
-    stack->depth = stack_capture(stack->callers, GUARD_CALLERS);
+    stack->depth = stack_capture(stack->callers, STACK_CALLERS);
 }
 
 /* ---- reports ---- */
@@ -64,13 +63,13 @@ static const struct guard_slot *see_slot(const void *address, struct guard_place
     return place->block != 0 ? slot : NULL;
 }
 
-bool guard_stack(const void *p, enum guard_event event, struct guard_stack *stack) {
+bool guard_stack(const void *p, enum stack_event event, struct stack_taken *stack) {
     struct guard_place place;
     const struct guard_slot *slot = see_slot(p, &place);
-    if (slot == NULL || (event == GUARD_EVENT_FREED && load_acquire(&slot->state) != GUARD_FREED))
+    if (slot == NULL || (event == STACK_FREED && load_acquire(&slot->state) != GUARD_FREED))
         return false;
-    snapshot(stack, event == GUARD_EVENT_FREED ? &slot->freed : &slot->allocated, sizeof *stack);
-    stack->depth = (uint32_t)min_size(stack->depth, GUARD_CALLERS);
+    snapshot(stack, event == STACK_FREED ? &slot->freed : &slot->allocated, sizeof *stack);
+    stack->depth = (uint32_t)min_size(stack->depth, STACK_CALLERS);
     return true;
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "heap.h"
+#include "observe/stack.h"
 
 /* Returns a guarded block; NULL if the block cannot be guarded. */
 void *guard_malloc(struct heap *h, size_t bytes, size_t alignment);
@@ -25,13 +26,7 @@ bool guard_is_live(const struct slab *s);
 /* Describes a faulting access if the address is in the guard pool, as a failure's line. `how`: "read", "write" or "access". */
 bool guard_describe(struct text *line, const void *address, const char *how);
 
-enum { GUARD_CALLERS = 32 };
-struct guard_stack {
-    uint32_t thread, depth;
-    uintptr_t callers[GUARD_CALLERS];
-};
-enum guard_event { GUARD_EVENT_ALLOCATED, GUARD_EVENT_FREED };
 /* Who allocated or freed the block at the address. False: it is not in the guard pool, or was not freed. */
-bool guard_stack(const void *p, enum guard_event event, struct guard_stack *stack);
+bool guard_stack(const void *p, enum stack_event event, struct stack_taken *stack);
 
 #endif

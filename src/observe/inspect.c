@@ -36,7 +36,7 @@ F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(tunables, word) F(tunables, of_class) F(fork_page, purger) F(inspect, purge_wanted) \
-F(profile, wanted_bytes) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
+F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
 F(profile_sample, stack) F(profile_sample, birth_ms) \
 F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) F(profile_stack, lifetimes) F(profile_stack, callers) \

@@ -3,7 +3,7 @@
  *
  *  1. A probe is a nop in a function of its own, described by an ELF note (.note.stapsdt), and a semaphore, which the
  *     kernel raises while somebody has a breakpoint there.
- *  2. The semaphores lie in the word by which heaps see that samples are wanted (profile.h). So a tracer that attaches to
+ *  2. The first semaphore lies in the word by which heaps see that samples are wanted (profile.h). So a tracer that attaches to
  *     otel_memory:alloc starts sampling, every PROFILE_BYTES unless a profile has begun, and one that detaches ends it.
  *  3. The arguments are in the registers in which a function gets them, because that profiler does not look up in the
  *     note where they are.

@@ -14,7 +14,7 @@
 
 /* Stored in the file, not in zeroed memory, because the kernel finds the semaphores by their offset in the file. */
 HAK_KEPT __attribute__((section(".probes"))) struct profile hak_profile;
-_Static_assert(offsetof(struct profile, alloc_tracers) == 4 && offsetof(struct profile, free_tracers) == 6, "probes.c");
+_Static_assert(offsetof(struct profile, alloc_tracers) == 4 && offsetof(struct profile, free_tracers) == 8, "probes.c");
 
 /* ---- memory ---- */
 

@@ -58,16 +58,19 @@ struct profile_sample {
 };
 
 struct profile {
-    /* Who wants samples. A heap sees any change with one load of the word. */
+    /* Who wants samples, and whether there is anything else to look at. A heap sees any change with one load of the word, at hits
+     * of rings, too. Each part is written by itself. */
     union {
         _Atomic uint64_t wanted;
         struct {
             /* mean bytes between samples; 0: none. Whoever can write here can switch the profile on and off */
             _Atomic uint32_t wanted_bytes;
-            /* tracers that listen to the probes. The kernel counts: these are the semaphores that probes.c describes */
-            volatile uint16_t alloc_tracers, free_tracers;
+            /* tracers that listen to the probes. The kernel counts: these two are the semaphores that probes.c describes */
+            volatile uint16_t alloc_tracers;
+            _Atomic uint16_t asked; /* another process adds 1 after it has asked for something: see inspect.h */
         };
     };
+    volatile uint16_t free_tracers;
     /* sample.c's: the last `wanted`, and GUARD_SAMPLE_BYTES, that it signalled to all heaps */
     _Atomic uint64_t told, told_guard_bytes;
     _Atomic uint64_t dropped;                 /* samples that found no place */

@@ -15,4 +15,12 @@
  * address where it will continue. Returns how many, at most `max`. */
 unsigned stack_capture(uintptr_t *callers, unsigned max);
 
+/* What is known of a block's life: which thread, and the calls that led there. */
+enum stack_event { STACK_ALLOCATED, STACK_FREED, STACK_EVENTS };
+enum { STACK_CALLERS = 32 };
+struct stack_taken {
+    uint32_t thread, depth;
+    uintptr_t callers[STACK_CALLERS];
+};
+
 #endif

@@ -221,7 +221,7 @@ static void *hand_out_empty(struct secure_entry e) {
         fail_double_free(block_word(e.block), 0, FREER_UNKNOWN);
     }
     store_relaxed(e.state, state_of_size(block_bytes_of(ZERO_CLASS), 0));
-    return block_word(e.block);
+    return secure_trace(block_word(e.block), STACK_ALLOCATED);
 }
 
 static unsigned class_for(size_t bytes, size_t alignment) {
@@ -324,11 +324,26 @@ HAK_NOINLINE HAK_WIDE static void free_wide(struct heap *h, struct slab *s, stru
     quarantine(h, slab_class(s), e);
 }
 
+/* The stack is noted after the block's checks, whose reports show who freed it before, and before anybody can take the block. */
+HAK_NOINLINE static void free_traced(struct heap *h, struct slab *s, void *p) {
+    struct secure_entry e;
+    size_t bytes;
+    if (!take_back(s, p, &e, &bytes))
+        return;
+    check_and_clear(s, e.block, bytes);
+    secure_trace_note(p, STACK_FREED);
+    quarantine(h, slab_class(s), e);
+}
+
 /* The hit path of free, for requests that nearly fill their block. It branches on the class's block size where it can,
  * because that is known sooner than the size in the block's state. */
 static void secure_free(struct heap *h, struct slab *s, void *p) {
     struct secure_entry e;
     size_t bytes, block_bytes = s->block_bytes;
+    if (unlikely(option(OPT_SECURE_STACKS))) {
+        free_traced(h, s, p);
+        return;
+    }
     if (unlikely(!take_back(s, p, &e, &bytes)))
         return;
     if (block_bytes > NARROW_MAX && likely(HAK_HAS_WIDE())) {
@@ -350,6 +365,7 @@ static void secure_free_past_caches(struct heap *h, struct slab *s, void *p) {
     if (!take_back(s, p, &e, &bytes))
         return;
     check_and_clear(s, e.block, bytes);
+    secure_trace(p, STACK_FREED);
     secure_slab_return(h, &e, 1);
 }
 static void secure_free_without_heap(struct slab *s, void *p) { secure_free_past_caches(&heap_afterlife, s, p); }

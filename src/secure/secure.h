@@ -4,6 +4,7 @@
  *  secure_slab.c    slabs of such blocks, between guard slots; no thread owns a slab
  *  secure_damage.c  finds and reports overflows and writes after free
  *  secure_span.c          the spans that these slabs are cut from
+ *  secure_trace.c   who allocated and freed them, for reports
  *  secure_large.c        all larger blocks, each between guard pages
  *
  * Both tiers keep each block's requested size outside the block: malloc_usable_size returns it, the canary begins right
@@ -15,6 +16,7 @@
 #define HAK_SECURE_H
 
 #include "secure/secure_block.h"
+#include "secure/secure_trace.h"
 
 /* ---- the hit path of malloc ----
  * For sizes that fit into a block of a class. All that is not simple is left to secure_hand_out and secure_malloc. */
@@ -43,7 +45,7 @@ HAK_INLINE bool secure_is_simple(struct secure_entry e, size_t block_bytes) {
 HAK_INLINE void *secure_finish(struct secure_entry e, size_t block_bytes, size_t bytes) {
     store_relaxed(e.state, state_of_size(block_bytes, bytes));
     secure_put_canary(e.block, block_bytes, bytes);
-    return block_word(e.block);
+    return secure_trace(block_word(e.block), STACK_ALLOCATED);
 }
 /* Checks a block of any size and hands it out. If the block cannot be used, calls `otherwise` as the last step, so that
  * alloc.c has nothing left to do. */

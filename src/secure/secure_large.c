@@ -24,6 +24,7 @@
 #include "ring.h"
 #include "search.h"
 #include "secure/secure_span.h"
+#include "secure/secure_trace.h"
 #include "secure/zero.h"
 
 #include <string.h>
@@ -183,7 +184,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
     put_canary(s);
     store_relaxed(&s->secure_large_state, BLOCK_LIVE);
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_SECURE_LARGE));
-    return block_of(s);
+    return secure_trace(block_of(s), STACK_ALLOCATED);
 }
 
 /* The guard before a block in huge pages takes a whole SuperSlab, which counts against limits, an arena's too, and uses addresses. */
@@ -344,6 +345,7 @@ static void secure_large_free(struct heap *h, struct slab *s, void *p) {
     }
     if (unlikely(!has_canary(s)))
         fail_damage("overflow", p, s->bytes);
+    secure_trace(p, STACK_FREED);
     end_block(h, s);
     rings_shrink(h);
 }

@@ -84,6 +84,13 @@ void double_free_after_thread_end(size_t size) {
     S.free(block);
 }
 
+void double_free_by_free_sized(size_t size) {
+    char *block = live(size), *kept = live(size);
+    S.free(block);
+    S.free_sized(block, size);
+    S.free(kept);
+}
+
 void double_free_by_realloc(size_t size) {
     char *block = live(size), *kept = live(size);
     S.free(block);
@@ -280,6 +287,7 @@ std::vector<Misuse> frees_and_writes() {
         {"double_free_after_release", double_free_after_release, kEither, kSizes},
         {"double_free_after_trim", double_free_after_trim, kEither, {48, 200}},
         {"double_free_after_thread_end", double_free_after_thread_end, kEither, kSizes},
+        {"double_free_by_free_sized", double_free_by_free_sized, kDouble, {8, 48, 1000, 5000, 40000, 200 * kKiB}},
         {"double_free_by_realloc", double_free_by_realloc, kPointer, kSizes},
         {"zero_after_free", zero_after_free, kWritten, written_by_zeroes},
         {"pointer_after_free", pointer_after_free, kWritten, {8, 48, 1000}},

@@ -66,6 +66,12 @@ void double_free_by_realloc(size_t size) {
     free_here(block);
     hak_free(hak_realloc(block, 2 * size));
 }
+void double_free_with_size(size_t size) {
+    char *block = allocate_here(size);
+    free_here(block);
+    hak_free_sized(block, size);
+    __asm__ volatile("" ::: "memory"); /* a call, not a jump */
+}
 void interior_free(size_t size) { free_here(allocate_here(size) + 8); }
 void sized_free(size_t size) {
     hak_free_sized(allocate_here(size), size + 1);
@@ -100,6 +106,8 @@ const BadProgram kPrograms[] = {
     {"underflow_by_1", underflow_by_1, 48, "underflow of 0x[0-9a-f]+ \\(#-byte block\\) by 1 bytes, (write|access)",
      false, "touch"},
     {"double_free", double_free, 48, "double free of 0x[0-9a-f]+ \\(#-byte block\\)", true, "free_here"},
+    {"double_free_with_size", double_free_with_size, 48, "double free of 0x[0-9a-f]+ \\(#-byte block[^)]*\\)", true,
+     "double_free_with_size"},
     {"double_free_by_realloc", double_free_by_realloc, 48,
      "invalid pointer 0x[0-9a-f]+ in realloc \\(a block that is free\\)", true, "double_free_by_realloc"},
     {"interior_free", interior_free, 48, "invalid free of 0x[0-9a-f]+ \\(inside a #-byte block\\)", false, "free_here"},

@@ -586,20 +586,23 @@ TEST_P(StackUse, AtMostTwoKibibytes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Modes, StackUse,
-    testing::Values(
-        Mode{"default", {}}, Mode{"secure", {"HAKMEM_SECURE=1"}}, Mode{"guard", {"HAKMEM_GUARD_SAMPLE_BYTES=4096"}},
-        Mode{"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_RATE=1000000"}},
-        Mode{"limits", {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
-        Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
-        Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
-        Mode{"dumps",
-             {"HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_FILE=/dev/null", "HAKMEM_DUMP_INTERVAL_MS=1",
-              "HAKMEM_STATS=json", "HAKMEM_STATS_FILE=/dev/null"}},
-        Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}}, Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
-        Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1"}},
-        Mode{"warn_sampled",
-             {"HAKMEM_ON_ERROR=warn", "HAKMEM_GUARD_SAMPLE_BYTES=4096", "HAKMEM_PROFILE=1",
-              "HAKMEM_PROFILE_BYTES=4096"}}),
+    testing::Values(Mode{"default", {}}, Mode{"secure", {"HAKMEM_SECURE=1"}},
+                    Mode{"secure_stacks", {"HAKMEM_SECURE=1", "HAKMEM_SECURE_STACKS=1"}},
+                    Mode{"guard", {"HAKMEM_GUARD_SAMPLE_BYTES=4096"}},
+                    Mode{"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_RATE=1000000"}},
+                    Mode{"limits",
+                         {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
+                    Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
+                    Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
+                    Mode{"dumps",
+                         {"HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_FILE=/dev/null", "HAKMEM_DUMP_INTERVAL_MS=1",
+                          "HAKMEM_STATS=json", "HAKMEM_STATS_FILE=/dev/null"}},
+                    Mode{"stats", {"HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/null"}},
+                    Mode{"warn", {"HAKMEM_ON_ERROR=warn"}},
+                    Mode{"warn_secure", {"HAKMEM_ON_ERROR=warn", "HAKMEM_SECURE=1", "HAKMEM_SECURE_STACKS=1"}},
+                    Mode{"warn_sampled",
+                         {"HAKMEM_ON_ERROR=warn", "HAKMEM_GUARD_SAMPLE_BYTES=4096", "HAKMEM_PROFILE=1",
+                          "HAKMEM_PROFILE_BYTES=4096"}}),
     [](const testing::TestParamInfo<Mode> &mode) { return std::string(mode.param.name); });
 
 /* ---- the exports ---- */

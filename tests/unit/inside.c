@@ -185,7 +185,23 @@ void inside_secure_revive(void *block) {
     secure_put_canary((uintptr_t)block, s->block_bytes, s->block_bytes - CANARY_BYTES - unused);
 }
 
-void inside_ask_for_purge(void) { rmw_add(&hak_inspect.purge_wanted, 1); }
+uintptr_t inside_secure_note(void *p, int freed) {
+    secure_trace_note(p, freed ? STACK_FREED : STACK_ALLOCATED);
+    return (uintptr_t)__builtin_return_address(0);
+}
+unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers) {
+    struct stack_taken stack;
+    if (!secure_trace_find(p, freed ? STACK_FREED : STACK_ALLOCATED, &stack))
+        return 0;
+    memcpy(callers, stack.callers, stack.depth * sizeof *callers);
+    return stack.depth;
+}
+
+void inside_ask(void) { rmw_add(&hak_profile.asked, 1); }
+void inside_ask_for_purge(void) {
+    rmw_add(&hak_inspect.purge_wanted, 1);
+    inside_ask();
+}
 
 _Static_assert(INSIDE_NUMBER == (int)OPTION_NUMBER && INSIDE_BYTES == (int)OPTION_BYTES &&
                    INSIDE_CHOICE == (int)OPTION_CHOICE && INSIDE_TEXT == (int)OPTION_TEXT &&

@@ -98,8 +98,12 @@ void inside_text_write(int fd, const char *text);
 
 /* secure.h: the freed block as seen by another thread that frees it at the same moment. */
 void inside_secure_revive(void *block);
+/* secure_trace.h: notes who calls, and returns the address to which the call returns; copies the callers noted, 0 of none. */
+uintptr_t inside_secure_note(void *p, int freed);
+unsigned inside_secure_found(const void *p, int freed, uintptr_t *callers);
 
 /* inspect.h: asks as a process outside would. */
+void inside_ask(void); /* another process has written an option */
 void inside_ask_for_purge(void);
 
 /* os.h: what an address belongs to; path NULL: nothing that is known. */

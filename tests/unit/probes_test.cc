@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 
+#include "../heap_stats.h"
 #include "../support.h"
 #include "inside.h"
 
@@ -246,6 +247,49 @@ TEST(Probes, ATracerStartsSampling) {
     hits_of(256); /* until the heap notices */
     EXPECT_EQ(hits_of(32), 0) << "it has gone";
     sigaction(SIGTRAP, &before, nullptr);
+}
+
+/* Else a program that allocates blocks of one size, above 1 KiB, and frees them at once is never sampled: none of its calls is on a
+ * slow path. */
+TEST(Probes, ATracerStartsSamplingWhereEveryCallIsAHitOfARing) {
+    File file("/proc/self/exe");
+    struct sigaction action = {}, before;
+    action.sa_sigaction = on_breakpoint;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGTRAP, &action, &before);
+    auto hits_of = [](size_t blocks) {
+        hit_count = 0;
+        while (blocks-- != 0)
+            hak_free(hidden(hak_malloc(3000)));
+        return hit_count;
+    };
+    EXPECT_EQ(hits_of(1000), 0);
+    hak_option_set("PROFILE_RATE", "0");
+    EXPECT_EQ(hits_of(1000), 0) << "and the option is no news any more";
+    {
+        Tracer tracer(file, "otel_memory:alloc");
+        EXPECT_GT(hits_of(10000), 5) << "about 57 are expected";
+    }
+    EXPECT_LE(hits_of(10000), 1);
+    EXPECT_EQ(hits_of(10000), 0);
+    sigaction(SIGTRAP, &before, nullptr);
+}
+
+/* The same of guard pages that another process asks for. */
+TEST(Probes, GuardPagesStartWhereEveryCallIsAHitOfARing) {
+    auto guarded_of = [](size_t blocks) {
+        long guarded = counter("guard_sampled");
+        while (blocks-- != 0)
+            hak_free(hidden(hak_malloc(3000)));
+        return counter("guard_sampled") - guarded;
+    };
+    EXPECT_EQ(guarded_of(1000), 0);
+    ASSERT_EQ(inside_option_write("GUARD_SAMPLE_BYTES", "64k"), 0);
+    inside_ask();
+    EXPECT_GT(guarded_of(10000), 50) << "about 450 are expected";
+    ASSERT_EQ(inside_option_write("GUARD_SAMPLE_BYTES", "0"), 0);
+    inside_ask();
+    EXPECT_LE(guarded_of(10000), 1);
 }
 
 } // namespace

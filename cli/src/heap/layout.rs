@@ -260,7 +260,7 @@ facts! {
 facts! {
     /// The heap profile (src/observe/profile.h, python.h).
     ProfileFacts {
-        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, dropped = "profile.dropped" upto 8,
+        numbers: wanted_bytes = "profile.wanted_bytes" upto 8, asked = "profile.asked" upto 4, dropped = "profile.dropped" upto 8,
             stacks = "profile.stacks" upto 8, mark = "profile.mark" upto 8, stacks_used = "profile.stacks_used" upto 8,
             samples = "profile.samples" upto 8, levels_used = "profile.levels_used" upto 8,
             sample_address = "profile_sample.address" upto 8, sample_bytes = "profile_sample.bytes" upto 8,

@@ -256,6 +256,7 @@ impl Reader {
             self.remote.write(self.layout.places.option_mid_rings, &caps)?;
         }
         self.remote.write(self.layout.places.live_options + place as u64 * 8, &words[0].to_ne_bytes())?;
+        self.tell_threads()?;
         Ok((entry.name.clone(), before, self.read_options()?[place].value.clone()))
     }
 
@@ -299,7 +300,16 @@ impl Reader {
         let at = self.layout.inspect + self.layout.table.purge_wanted.at as u64;
         let wanted = self.remote.number(at)?.wrapping_add(1);
         self.remote.write(at, &wanted.to_ne_bytes())?;
+        self.tell_threads()?;
         Ok((wanted, self.wake_purger()?))
+    }
+
+    /// Changes the word that each thread compares in its next allocation that is not a hit of a list.
+    fn tell_threads(&self) -> Result<()> {
+        let field = self.layout.profile.asked;
+        let at = self.layout.places.profile.wrapping_add(field.at as u64);
+        let asked = Field { at: 0, bytes: field.bytes }.of(&self.remote.read_vec(at, field.bytes)?).wrapping_add(1);
+        self.remote.write(at, &asked.to_ne_bytes()[..field.bytes])
     }
 
     /// How many heaps in use have purged, and how many have not.

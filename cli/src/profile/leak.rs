@@ -9,7 +9,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
-use super::text::{callers, named, share, table};
+use super::text::{calls_and_callers, named, share, table};
 use super::{rates, read, sites, Frame, Profile, Sampled, SampledStack};
 use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::remote::Remote;
@@ -209,6 +209,8 @@ struct Growing {
     still_held: Option<f64>,
     /// Age of the oldest block.
     oldest_ms: Option<u32>,
+    /// What the line calls on the way to malloc, the nearest first.
+    calls: Vec<Frame>,
     callers: Vec<Frame>,
 }
 
@@ -233,6 +235,7 @@ struct Leak {
 /// One site: all its stacks together.
 #[derive(Default)]
 struct Sums {
+    calls: Vec<Frame>,
     callers: Vec<Frame>,
     /// At each reading, live bytes and objects (in parts of one).
     values: Vec<[f64; 2]>,
@@ -267,7 +270,8 @@ impl Watched {
         for (stack, number) in profile.stacks.iter().zip(numbers) {
             let (frame, _, callers) = sites::site(profile, stack);
             let values = vec![[0.0; 2]; series.len()];
-            let sum = sites.entry(frame).or_insert_with(|| Sums { callers, values, ..Sums::default() });
+            let new = || Sums { calls: sites::calls(profile, stack), callers, values, ..Sums::default() };
+            let sum = sites.entry(frame).or_insert_with(new);
             for (value, reading) in sum.values.iter_mut().zip(&series) {
                 let [bytes, objects] = reading.get(number).copied().unwrap_or_default();
                 *value = [value[0] + bytes, value[1] + objects];
@@ -304,8 +308,16 @@ fn judge(remote: Remote, watched: &Watched, options: &LeakOptions, interval: u64
         if growth.is_growth() {
             let blocks = watched.rate(sum.values.iter().map(|value| value[1] / read::OBJECT as f64));
             let still_held = (sum.early > 0).then(|| (sum.early_live as f64 / sum.early as f64).min(1.0));
-            let Sums { callers, oldest_ms, .. } = sum;
-            sites.push(Growing { frame, growth, blocks_per_second: blocks.rate, still_held, oldest_ms, callers });
+            let Sums { calls, callers, oldest_ms, .. } = sum;
+            sites.push(Growing {
+                frame,
+                growth,
+                blocks_per_second: blocks.rate,
+                still_held,
+                oldest_ms,
+                calls,
+                callers,
+            });
         } else if growth.rate > 0.0 {
             doubtful_sites += 1;
         }
@@ -357,7 +369,7 @@ fn text(leak: &Leak, top: usize, style: Style) -> String {
             site.oldest_ms.map_or("–".into(), |ms| say::seconds(f64::from(ms) / 1e3)),
             named(&site.frame),
         ];
-        (cells, callers(&site.callers))
+        (cells, calls_and_callers(&site.calls, &site.callers))
     };
     let rows: Vec<_> = leak.sites.iter().take(top).map(row).collect();
     if rows.is_empty() {
@@ -406,14 +418,15 @@ mod tests {
 
     #[test]
     fn what_grows_is_shown_with_its_rate() {
-        let frame = Frame { function: "leak(int)".into(), file: "/x/a.cc".into(), line: 7 };
+        let frame = |name: &str| Frame { function: name.into(), file: "/x/a.cc".into(), line: 7 };
         let site = Growing {
-            frame,
+            frame: frame("leak(int)"),
             growth: Rate { rate: 1_300_000.0, margin: 80_000.0 },
             blocks_per_second: 310.0,
             still_held: Some(1.0),
             oldest_ms: Some(30_000),
-            callers: Vec::new(),
+            calls: vec![frame("Item& std::deque<Item>::emplace_back<>(&&)")],
+            callers: vec![frame("main")],
         };
         let mut leak = Leak {
             process: "x (process 7)".into(),
@@ -433,6 +446,8 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("1.24 MiB/s  78.1 KiB/s       310     100.0 %    30 s  leak at a.cc:7\n"), "{shown}");
+        let wide = text(&leak, 10, Style { width: 160, ..style });
+        assert!(wide.contains("→ std::deque<Item>::emplace_back<> ← main at a.cc:7\n"), "{wide}");
         assert!(shown.contains("1 site grew by less than chance") && !shown.contains("as a whole"), "{shown}");
         leak.live_after = 0;
         assert!(text(&leak, 10, style).contains("The heap as a whole grows far less"));

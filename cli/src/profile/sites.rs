@@ -35,14 +35,28 @@ impl Site {
     }
 }
 
+/// A template's name may begin with its return type: "int& std::vector<int, …>::emplace_back<int>(int&&)".
+pub fn without_return_type(function: &str) -> &str {
+    let (mut depth, mut begin) = (0usize, 0);
+    for (at, letter) in function.char_indices() {
+        match letter {
+            '(' if depth == 0 && !function[at..].starts_with("(anonymous") => break,
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => begin = at + 1,
+            _ => {}
+        }
+    }
+    &function[begin..]
+}
+
 /// A function that stands between the program and the allocator, in the standard libraries of C++, Rust, Python
 /// and Node.js.
 fn is_container(frame: &Frame) -> bool {
     const NAMES: [&str; 8] =
         ["std::", "__gnu_cxx::", "alloc::", "core::", "<alloc::", "<core::", "<std::", "hashbrown::"];
     const FILES: [&str; 4] = ["/include/c++/", "/rustc/", "/library/alloc/", "/rustlib/src/"];
-    // A template's name may begin with its return type: "void std::vector<int>::push_back(…)".
-    let name = frame.function.strip_prefix("void ").unwrap_or(&frame.function);
+    let name = without_return_type(&frame.function);
     let of_library = frame.file.starts_with("<frozen ")
         || frame.file.starts_with("node:")
         || (frame.file.contains("/lib/python3") && frame.file.ends_with(".py") && !frame.file.contains("-packages/"));
@@ -169,6 +183,13 @@ pub fn join_equal(profile: &mut Profile) {
     profile.stacks = stacks;
 }
 
+/// What the line that a stack counts for calls on the way to malloc, the nearest first: containers and wrappers.
+pub fn calls(profile: &Profile, stack: &Stack) -> Vec<Frame> {
+    let frames: Vec<Frame> = profile.frames(stack).into_iter().map(|(frame, _)| frame).collect();
+    let at = site_of(&frames, &can_be_site(profile, stack));
+    frames.into_iter().take(at).rev().collect()
+}
+
 /// The line that a stack counts for, its module, and its callers, the nearest first.
 pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Frame>) {
     let (frames, modules): (Vec<Frame>, Vec<_>) = profile.frames(stack).into_iter().unzip();
@@ -259,6 +280,9 @@ mod tests {
         };
         assert_eq!(site(&["work", "main"]), 0);
         assert_eq!(site(&["std::vector<int>::reserve(unsigned long)", "work", "main"]), 1);
+        assert_eq!(site(&["Item& std::deque<Item, std::allocator<Item> >::emplace_back<>(&&)", "work", "main"]), 1);
+        assert_eq!(site(&["std::pair<a, b>* std::copy<std::pair<a, b>*>(int (*)(int), int)", "work"]), 1);
+        assert_eq!(site(&["std::string (anonymous namespace)::name(std::string const&)", "main"]), 0, "it returns one");
         assert_eq!(site(&["xmalloc", "xstrdup(char const*)", "work", "main"]), 2);
         assert_eq!(site(&["libsqlite3.so+0x12", "sqlite3Malloc", "work"]), 2, "an unnamed part of the wrapper");
         assert_eq!(site(&["g_malloc0", "std::string::assign", "work"]), 2);

@@ -1,7 +1,7 @@
 //! Profiles on a terminal: the sites that matter most, and what changed between two profiles.
 // SPDX-License-Identifier: MIT
 
-use super::sites::{changes, sites, Change, Site};
+use super::sites::{changes, sites, without_return_type, Change, Site};
 use super::{Frame, Lifetime, Metric, Profile};
 use hakmem_base::say;
 use hakmem_base::shown;
@@ -157,6 +157,14 @@ pub fn table(titles: &[&str], rows: &[(Vec<String>, String)], style: Style) -> S
 pub fn callers(callers: &[Frame]) -> String {
     let names: Vec<String> = callers.iter().take(4).map(|frame| format!("← {}", named(frame))).collect();
     names.join(" ")
+}
+
+/// What a site calls on the way to malloc, by name, and who calls it.
+pub fn calls_and_callers(calls: &[Frame], of_site: &[Frame]) -> String {
+    let name = |frame: &Frame| format!("→ {}", shown::line(&short(without_return_type(&frame.function))));
+    let mut parts: Vec<String> = calls.iter().take(2).map(name).collect();
+    parts.extend(Some(callers(of_site)).filter(|text| !text.is_empty()));
+    parts.join(" ")
 }
 
 fn notes(profile: &Profile) -> String {
