@@ -49,9 +49,18 @@ class Sparse {
     }
     bool all_have_theirs() const {
         for (size_t i = 0; i < blocks_.size(); i++)
-            if (!has(i, static_cast<uint32_t>(i)))
+            if (blocks_[i] != nullptr && !has(i, static_cast<uint32_t>(i)))
                 return false;
         return true;
+    }
+    /* One in `share` stays. */
+    void thin(size_t share) {
+        Random random(2);
+        for (auto &block : blocks_)
+            if (random.below(share) != 0) {
+                hak_free(block);
+                block = nullptr;
+            }
     }
     void free_from(size_t first) {
         for (size_t i = first; i < blocks_.size(); i++)
@@ -162,6 +171,38 @@ TEST_F(Mesh, SlotsComeBackZeroed) {
     }
 }
 
+TEST_F(Mesh, SharedPagesAreMergedAgainWhenBlocksWereFreed) {
+    Sparse blocks(208, 150000, 8);
+    hak_trim();
+    ASSERT_TRUE(merges() && blocks.all_have_theirs());
+    long first = merged();
+    size_t before = pss_bytes();
+    blocks.thin(4);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+    if (first == 0)
+        GTEST_SKIP() << "this system does not hold writers, so no page is shared";
+    EXPECT_GT(merged() - first, first / 20);
+    EXPECT_LT(pss_bytes(), before / 2) << "after all was read";
+    blocks.thin(2);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+}
+
+TEST_F(Mesh, PagesWithoutBlocksGoBack) {
+    Sparse blocks(1000, 30000, 6);
+    hak_trim();
+    ASSERT_TRUE(merges() && blocks.all_have_theirs());
+    size_t before = pss_bytes();
+    bool is_shared = merged() > 0;
+    blocks.thin(20);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+    if (!is_shared)
+        GTEST_SKIP() << "this system does not hold writers, so no page is shared";
+    EXPECT_LT(pss_bytes(), before / 2) << "after all was read";
+}
+
 TEST_F(Mesh, ReallocCopiesAMeshedBlock) {
     Sparse blocks(64, 100000, 50);
     hak_trim();
@@ -193,6 +234,8 @@ TEST_F(Mesh, NoWriteOfAnotherThreadIsLost) {
         std::thread one([&] { write_until(stop, first, lost); }), two([&] { write_until(stop, second, lost); });
         Sparse more(64, 40000, 50, static_cast<uint64_t>(round) + 77);
         hak_trim();
+        more.thin(2);
+        hak_trim(); /* merges some pages again */
         stop = true;
         one.join(), two.join();
         EXPECT_EQ(lost, 0u);
