@@ -65,9 +65,9 @@ void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, co
     cover(u, used, 1);
 }
 
-/* Puts the unit into the first group where it fits. */
+/* Puts the unit into the first group where it fits, of those that were begun last: the others are the fullest. */
 static void group_unit(struct fit *f, struct fit_unit *u) {
-    unsigned i = 0;
+    unsigned i = f->groups > FIT_LOOKS ? f->groups - FIT_LOOKS : 0;
     struct fit_unit *first = NULL;
     for (; i < f->groups; i++) {
         first = &f->unit[f->group[i]];

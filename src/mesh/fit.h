@@ -13,7 +13,13 @@
 #include "mesh/meshed.h"
 
 enum { GRAIN_BYTES = 16, PAGE_GRAINS = MESH_PAGE_BYTES / GRAIN_BYTES, PAGE_WORDS = PAGE_GRAINS / 64 };
-enum { FIT_SLABS_MAX = 1024, FIT_UNITS_MAX = FIT_SLABS_MAX * MESH_PAGES, FIT_GROUPS_MAX = 1024, FIT_FILES = 8192 };
+enum {
+    FIT_SLABS_MAX = 1024,
+    FIT_UNITS_MAX = FIT_SLABS_MAX * MESH_PAGES,
+    FIT_GROUPS_MAX = FIT_UNITS_MAX / 2,
+    FIT_FILES = 8192
+};
+enum { FIT_LOOKS = 1024 };     /* at groups, for each unit: 8,192 find as much, and take twice the time */
 enum { FIT_MEMBERS_MAX = 64 }; /* pages of a group: writers to them wait while they are copied */
 
 struct fit_unit {

@@ -148,20 +148,36 @@ static bool gains(const struct held *held) {
     return held->closed || count_bits(held->shared_pages) * 2 > count_bits(held->used_pages);
 }
 
-/* The pages of the group become the pass's members, without those of slabs that would gain too little. Returns how many
- * units they are. */
-static unsigned list_members(struct mesh_pass *p, uint32_t first, bool all) {
+enum wanted {
+    ALL,
+    GAINING,
+    MAPPED
+}; /* units: all, without those of slabs that would gain too little, of files alone */
+
+static bool is_wanted(struct mesh_pass *p, const struct fit_unit *u, enum wanted wanted) {
+    return wanted == ALL || (gains(held_of(p, u->member - 1)) && (wanted == GAINING || u->file != 0));
+}
+
+/* The pages of the group become the pass's members. Returns how many units they are. */
+static unsigned list_members(struct mesh_pass *p, uint32_t first, enum wanted wanted) {
     unsigned units = 0;
     p->members = 0;
-    for (uint32_t u = first + 1; u != 0; u = p->fit.unit[u - 1].next) {
-        uint32_t member = p->fit.unit[u - 1].member;
-        if (!all && !gains(held_of(p, member - 1)))
+    for (uint32_t next = first + 1; next != 0; next = p->fit.unit[next - 1].next) {
+        const struct fit_unit *u = &p->fit.unit[next - 1];
+        if (!is_wanted(p, u, wanted))
             continue;
         units++;
-        for (; member != 0; member = p->fit.next_member[member - 1])
+        for (uint32_t member = u->member; member != 0; member = p->fit.next_member[member - 1])
             p->member[p->members++] = member - 1;
     }
     return units;
+}
+
+/* The same of what is to be merged, whose mappings are counted then. If there may be no more mappings, the pages of files can still
+ * be one. */
+static unsigned choose_members(struct mesh_pass *p, uint32_t first) {
+    unsigned units = list_members(p, first, GAINING);
+    return units < 2 || meshed_add_mappings(new_mappings(p, 0)) ? units : list_members(p, first, MAPPED);
 }
 
 static void find_groups(struct mesh_pass *p) {
@@ -177,7 +193,7 @@ static void find_groups(struct mesh_pass *p) {
         }
     fit_group(&p->fit);
     for (unsigned i = 0; i < p->fit.groups; i++)
-        for (unsigned left = list_members(p, p->fit.group[i], true) > 1 ? p->members : 0; left-- > 0;)
+        for (unsigned left = list_members(p, p->fit.group[i], ALL) > 1 ? p->members : 0; left-- > 0;)
             held_of(p, p->member[left])->shared_pages |= (uint16_t)(1u << p->member[left] % MESH_PAGES);
 }
 
@@ -185,8 +201,8 @@ static void merge_groups(struct mesh_pass *p) {
     find_groups(p);
     uint64_t end_ns = os_thread_ns() + BOX_NS;
     for (unsigned i = 0; i < p->fit.groups && (p->all || os_thread_ns() < end_ns); i++) {
-        unsigned units = list_members(p, p->fit.group[i], false), added = new_mappings(p, 0);
-        if (units < 2 || !meshed_add_mappings(added))
+        unsigned units = choose_members(p, p->fit.group[i]);
+        if (units < 2)
             continue;
         if (merge(p))
             count_add(&p->heap->pool.counters, COUNT_mesh_merged_pages, units - 1);
