@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +155,30 @@ inline size_t process_rss_bytes() {
     unsigned long total = 0, resident = 0;
     bool is_read = length > 0 && sscanf(text, "%lu %lu", &total, &resident) == 2;
     return is_read ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+/* This process's share of its memory: a page that several addresses share counts once. Without pages of the file system, whose share
+ * changes as other programs start and end. */
+inline size_t process_pss_bytes() {
+    char text[4096];
+    int fd = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    auto kilobytes = [&](const char *key) {
+        const char *line = strstr(text, key);
+        return line != nullptr ? strtoul(line + strlen(key), nullptr, 10) : 0;
+    };
+    return (kilobytes("\nPss:") - kilobytes("\nPss_File:")) * 1024;
+}
+
+/* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */
+inline bool can_hold_writes() {
+    long fd = syscall(SYS_userfaultfd, O_CLOEXEC | 1);
+    if (fd >= 0)
+        close(static_cast<int>(fd));
+    return fd >= 0;
 }
 
 /* Sums up Rss of the mappings inside [begin, end) in /proc/self/smaps. */

@@ -3,6 +3,7 @@
 
 use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::named::{NamedOrCore, Subject};
+use crate::heap::rest::MESHED;
 use crate::heap::{Arena, Class, Snapshot, Target, Tier};
 use crate::peak::{self, Watched};
 use crate::picture;
@@ -29,6 +30,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(60);
 /// Growth is worth a word if so much of the blocks would be added in a minute, at least GROWTH_MIN bytes.
 const GROWTH_SHARE: i64 = 20;
 const GROWTH_MIN: i64 = 4 << 20;
+/// Less than so many bytes are not worth a line.
+const ESTIMATES_MIN: u64 = 1 << 20;
 /// A class with a smaller share of the heap is not listed.
 const CLASS_SHARE_MIN: i64 = 100;
 
@@ -56,7 +59,23 @@ struct Explanation<'a> {
     snapshot: &'a Snapshot,
     /// Bytes a second by which its blocks grew at each of a few looks; None: they did not, or little.
     grows_by: Option<u64>,
+    /// What moving the blocks of sparse slabs would give back of all classes, and what meshing would: one or the other.
+    movable: u64,
+    meshable: u64,
     advice: Vec<Advice>,
+}
+
+impl<'a> Explanation<'a> {
+    fn new(snapshot: &'a Snapshot, grows_by: Option<u64>, advice: Vec<Advice>) -> Explanation<'a> {
+        let (movable, meshable) = estimates(snapshot);
+        Explanation { snapshot, grows_by, movable, meshable, advice }
+    }
+}
+
+/// By moving, and by meshing.
+fn estimates(snapshot: &Snapshot) -> (u64, u64) {
+    let sum = |part: fn(&Class) -> u64| snapshot.classes.iter().map(part).fold(0, u64::saturating_add);
+    (sum(|class| class.movable), sum(|class| class.meshable))
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
@@ -116,7 +135,7 @@ fn show(mut snapshot: Snapshot, when: &str, reach: Reach, grows_by: Option<u64>,
     advice.splice(0..0, grows_by.map(|rate| grows(&snapshot, rate)));
     if json {
         snapshot.superslabs = Vec::new(); // `hakmem map` shows them
-        print::json(&Explanation { snapshot: &snapshot, grows_by, advice })?;
+        print::json(&Explanation::new(&snapshot, grows_by, advice))?;
     } else {
         print::text(&text(&snapshot, when, reach, &advice, Style::of_stdout()))?;
     }
@@ -127,7 +146,7 @@ fn show(mut snapshot: Snapshot, when: &str, reach: Reach, grows_by: Option<u64>,
 pub fn json(mut snapshot: Snapshot) -> Result<String> {
     let advice = advice(&snapshot, Reach::Runs);
     snapshot.superslabs = Vec::new(); // `hakmem map` shows them
-    Ok(serde_json::to_string(&Explanation { snapshot: &snapshot, grows_by: None, advice })?)
+    Ok(serde_json::to_string(&Explanation::new(&snapshot, None, advice))?)
 }
 
 fn grows(snapshot: &Snapshot, rate: u64) -> Advice {
@@ -143,8 +162,20 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
     let mut text = short(snapshot, when, style);
     let classes = class_rows(snapshot);
     if !classes.is_empty() {
-        let titles = ["blocks of", "slabs", "live", "live blocks", "full", "free", "cached", "resident", "by moving"];
+        let titles = [
+            "blocks of",
+            "slabs",
+            "live",
+            "live blocks",
+            "full",
+            "free",
+            "cached",
+            "resident",
+            "by moving",
+            "by meshing",
+        ];
         let _ = write!(text, "\n{}", table::plain(titles, &classes, style));
+        text += &both_estimates(snapshot);
     }
     let arenas = arena_rows(snapshot);
     if !arenas.is_empty() {
@@ -173,6 +204,19 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         }
     }
     text
+}
+
+/// What all classes together would give back, of which each way may do all of it.
+fn both_estimates(snapshot: &Snapshot) -> String {
+    let (movable, meshable) = estimates(snapshot);
+    if movable.max(meshable) < ESTIMATES_MIN {
+        return String::new();
+    }
+    format!(
+        "Of all classes {} would come free by moving blocks (hak_should_move), or {} by meshing (HAKMEM_MESH=1): estimates.\n",
+        size(movable),
+        size(meshable)
+    )
 }
 
 /// Head and sum alone.
@@ -211,7 +255,8 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
         snapshot.heap.parts().into_iter().map(|term| row(term.label, term.bytes, term.help)).collect();
     rows.push(row("= heap", snapshot.heap.total, ""));
     let named = snapshot.rest.iter().take(REST_NAMED);
-    rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, "not the heap")));
+    let about = |name: &str| if name == MESHED { "of the heap: a page counts at each place" } else { "not the heap" };
+    rows.extend(named.map(|mapping| row(&mapping.name, mapping.rss as i64, about(&mapping.name))));
     let others: u64 = snapshot.rest.iter().skip(REST_NAMED).map(|mapping| mapping.rss).fold(0, u64::saturating_add);
     let more = format!("{} more mappings", snapshot.rest.len().saturating_sub(REST_NAMED));
     rows.push(row(&more, others as i64, "not the heap"));
@@ -245,7 +290,7 @@ fn arena_rows(snapshot: &Snapshot) -> Vec<[String; 6]> {
     snapshot.arenas.iter().take(ARENAS_SHOWN).map(row).collect()
 }
 
-fn class_rows(snapshot: &Snapshot) -> Vec<[String; 9]> {
+fn class_rows(snapshot: &Snapshot) -> Vec<[String; 10]> {
     let least = snapshot.heap.total / CLASS_SHARE_MIN;
     let matters = |class: &&Class| class.live.max(0) + class.cached.max(0) + class.free > least;
     let row = |class: &Class| {
@@ -259,6 +304,7 @@ fn class_rows(snapshot: &Snapshot) -> Vec<[String; 9]> {
             signed(class.cached),
             size(class.resident),
             size(class.movable),
+            size(class.meshable),
         ]
     };
     snapshot.classes.iter().filter(matters).map(row).collect()

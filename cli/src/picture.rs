@@ -276,6 +276,7 @@ pub mod tests {
             resident: (live_blocks + free_blocks + 10) * size,
             free_pages: 0,
             movable: 0,
+            meshable: 0,
             allocations: if tier == Tier::Tiny { 200 * live_blocks } else { 0 },
             misses: live_blocks,
         }

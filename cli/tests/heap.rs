@@ -240,6 +240,51 @@ fn planted_fragmentation_is_named() {
     assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
 }
 
+/// Blocks of 64 bytes, one kept in each page.
+fn one_block_a_page(library: &Path, keep: u64) -> (Program, Value) {
+    let mut program = Program::known(library, &[]);
+    program.tell(&format!("spread 1000000 64 {keep}"));
+    let explanation = explain(&program.pid());
+    (program, explanation)
+}
+
+fn pss(pid: &str) -> i64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<i64>().unwrap() << 10
+}
+
+/// Else a user switches meshing on for nothing, or does not learn what it would do.
+#[test]
+fn what_meshing_gives_back_is_known_beforehand() {
+    let Some(library) = library() else { return };
+    let (_same, explanation) = one_block_a_page(&library, 64);
+    let (movable, meshable) = (explanation["movable"].as_i64().unwrap(), class(&explanation, 64)["meshable"].as_i64());
+    assert!(movable > 50 * MIB && meshable.unwrap() < MIB, "blocks at the same place of each page: {explanation}");
+
+    let (mut program, explanation) = one_block_a_page(&library, 65);
+    let known = class(&explanation, 64);
+    let (meshable, pages) = (known["meshable"].as_i64().unwrap(), known["live_blocks"].as_i64().unwrap());
+    assert!(near(meshable, pages * 63 / 64 * 4096, 2 * MIB), "64 places of a page, one after the other: {known}");
+    assert!(explanation["meshable"].as_i64().unwrap() >= meshable);
+    let said = explanation["advice"][0]["text"].as_str().unwrap();
+    let next = format!("`hakmem set {0} MESH=1`, then `hakmem purge {0}`", program.pid());
+    assert!(said.contains(&next), "{said}");
+    assert!(text(&["explain", &program.pid()]).contains(" by meshing (HAKMEM_MESH=1): estimates."));
+
+    let before = pss(&program.pid());
+    text(&["set", &program.pid(), "MESH=1"]);
+    hakmem(&["purge", &program.pid()]);
+    program.tell("work");
+    let after = explain(&program.pid());
+    let merged =
+        after["counters"].as_array().unwrap().iter().find(|counter| counter["name"] == "mesh_merged_pages").unwrap();
+    if merged["value"] != 0 {
+        assert!(after["rest"].as_array().unwrap().iter().any(|mapping| mapping["name"] == "shared by meshing"));
+        assert!(near(before - pss(&program.pid()), meshable, 6 * MIB), "{before} {}, {merged}", pss(&program.pid()));
+    }
+}
+
 /// Else every user is told to change something.
 #[test]
 fn a_sound_heap_gets_no_advice() {

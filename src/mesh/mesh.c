@@ -6,6 +6,7 @@
 #include "base/os.h"
 #include "inbox.h"
 #include "kinds.h"
+#include "mesh/fit.h"
 #include "mesh/meshed.h"
 #include "outbox.h"
 #include "pages.h"
@@ -16,22 +17,13 @@
 
 #define BOX_NS 20000000 /* of merging, in a thread that may have something else to do */
 #define SPARSE_SHARE 4  /* of the blocks may be live: of fuller slabs hardly two pages fit together */
-enum { HELD_MAX = 512, GROUPS_MAX = 4096, MEMBERS_MAX = 32, GRAIN_BYTES = 16, GRAIN_WORDS = GRAIN_BYTES / 8 };
-enum { PAGE_WORDS = MESH_PAGE_BYTES / GRAIN_BYTES / 64 };
-
-struct group {
-    uint64_t used[PAGE_WORDS]; /* bit i: a member covers the page's grain i */
-    unsigned members;
-    struct member {
-        uint16_t held; /* number of the slab in the pass */
-        uint8_t page;
-    } member[MEMBERS_MAX];
-};
 
 struct held {
     struct slab *slab;
-    unsigned blocks;                           /* live */
-    uint16_t used_pages, shared_pages, merged; /* bit i: page i has live blocks; has partners; is merged */
+    struct meshed *meshed;
+    unsigned blocks;                   /* live */
+    uint16_t used_pages, shared_pages; /* bit i: page i has live blocks; has partners */
+    bool closed;                       /* already, by an earlier pass */
     uint64_t live[MESHED_BLOCKS_MAX / 64];
 };
 
@@ -39,10 +31,11 @@ struct mesh_pass {
     struct heap *heap;
     struct os_hold hold;
     bool all; /* slabs, whatever time that takes */
-    unsigned slabs, groups;
-    struct held held[HELD_MAX];
-    struct group group[GROUPS_MAX];
+    unsigned slabs, members;
+    struct held held[FIT_SLABS_MAX];
+    uint32_t member[FIT_MEMBERS_MAX];     /* of the group that is merged: number of the slab * MESH_PAGES + page */
     uint64_t merged[MESH_PAGE_BYTES / 8]; /* the group's page */
+    struct fit fit;
 };
 
 /* ---- which slabs ---- */
@@ -73,77 +66,24 @@ static bool take_over(struct heap *h, struct slab *s, bool all) {
     return false;
 }
 
-/* ---- which pages fit together ---- */
-
-/* The grains of the page that live blocks cover. */
-static void map_page(const struct held *held, unsigned page, uint64_t used[PAGE_WORDS]) {
-    size_t bytes = size_classes[slab_class(held->slab)].block_bytes, grains = bytes / GRAIN_BYTES;
-    size_t begin = (size_t)page * MESH_PAGE_BYTES, end = begin + MESH_PAGE_BYTES;
-    memset(used, 0, PAGE_WORDS * sizeof *used);
-    for (size_t i = begin / bytes; i * bytes < end && i < MESHED_BLOCKS_MAX; i++) {
-        if (!(held->live[i / 64] >> i % 64 & 1))
-            continue;
-        for (size_t grain = i * grains; grain < (i + 1) * grains; grain++)
-            if (grain * GRAIN_BYTES >= begin && grain * GRAIN_BYTES < end)
-                used[grain % (PAGE_WORDS * 64) / 64] |= (uint64_t)1 << grain % 64;
-    }
-}
-
-static bool overlap(const uint64_t a[PAGE_WORDS], const uint64_t b[PAGE_WORDS]) {
-    uint64_t both = 0;
-    for (unsigned i = 0; i < PAGE_WORDS && both == 0; i++)
-        both = a[i] & b[i];
-    return both != 0;
-}
-
-static bool is_none(const uint64_t used[PAGE_WORDS]) {
-    uint64_t any = 0;
-    for (unsigned i = 0; i < PAGE_WORDS; i++)
-        any |= used[i];
-    return any == 0;
-}
-
-static void join(const struct mesh_pass *p, struct group *g, struct member m) {
-    uint64_t used[PAGE_WORDS];
-    map_page(&p->held[m.held], m.page, used);
-    for (unsigned i = 0; i < PAGE_WORDS; i++)
-        g->used[i] |= used[i];
-    g->member[g->members++] = m;
-}
-
-/* Puts the page into the first group where it fits. */
-static void group_page(struct mesh_pass *p, unsigned held, unsigned page) {
-    uint64_t used[PAGE_WORDS];
-    map_page(&p->held[held], page, used);
-    if (is_none(used))
-        return;
-    p->held[held].used_pages |= (uint16_t)(1u << page);
-    struct group *g = p->group;
-    while (g < p->group + p->groups && (g->members == MEMBERS_MAX || overlap(g->used, used)))
-        g++;
-    if (g == p->group + GROUPS_MAX)
-        return;
-    if (g == p->group + p->groups) {
-        memset(g, 0, sizeof *g);
-        p->groups++;
-    }
-    join(p, g, (struct member){(uint16_t)held, (uint8_t)page});
-}
-
 /* ---- merging ---- */
 
-static char *address_of(const struct mesh_pass *p, struct member m) {
-    return slab_address(p->held[m.held].slab) + (size_t)m.page * MESH_PAGE_BYTES;
+static struct held *held_of(struct mesh_pass *p, uint32_t member) { return &p->held[member / MESH_PAGES]; }
+static uint32_t *file_of(struct mesh_pass *p, uint32_t member) {
+    return &held_of(p, member)->meshed->file[member % MESH_PAGES];
+}
+static char *address_of(struct mesh_pass *p, uint32_t member) {
+    return slab_address(held_of(p, member)->slab) + (size_t)(member % MESH_PAGES) * MESH_PAGE_BYTES;
 }
 
-HAK_READS_PROGRAM_BYTES static void copy_live(struct mesh_pass *p, struct member m) {
+HAK_READS_PROGRAM_BYTES static void copy_live(struct mesh_pass *p, uint32_t member) {
     uint64_t used[PAGE_WORDS];
-    const volatile uint64_t *from = (const volatile uint64_t *)(const void *)address_of(p, m);
-    map_page(&p->held[m.held], m.page, used);
+    const volatile uint64_t *from = (const volatile uint64_t *)(const void *)address_of(p, member);
+    fit_map_page(held_of(p, member)->slab, held_of(p, member)->live, member % MESH_PAGES, used);
     for (unsigned i = 0; i < PAGE_WORDS; i++)
         for (uint64_t left = used[i]; left != 0; left &= left - 1) {
-            size_t word = (i * 64 + lowest_bit(left)) * GRAIN_WORDS;
-            for (size_t end = word + GRAIN_WORDS; word < end; word++)
+            size_t word = (i * 64 + lowest_bit(left)) * (GRAIN_BYTES / 8);
+            for (size_t end = word + GRAIN_BYTES / 8; word < end; word++)
                 p->merged[word] = from[word];
         }
 }
@@ -163,99 +103,159 @@ static void restore(const struct mesh_pass *p, char *at) {
         memcpy(at, p->merged, MESH_PAGE_BYTES);
 }
 
-static bool put_merged(struct mesh_pass *p, int fd, struct member m) {
-    char *at = address_of(p, m);
-    if (!meshed_add_mapping())
-        return false;
+static bool put_merged(struct mesh_pass *p, int fd, uint32_t number, uint32_t member) {
+    char *at = address_of(p, member);
     bool done = os_map_copy(fd, at, MESH_PAGE_BYTES), there = done || os_is_mapped(at, MESH_PAGE_BYTES);
     if (!there)
         restore(p, at);
     if (done || !there)
-        p->held[m.held].merged |= (uint16_t)(1u << m.page);
-    else
-        meshed_drop_mappings(1);
+        *file_of(p, member) = done ? number : meshed_new_file(); /* a mapping of its own, which counts */
     os_let_write(&p->hold, at, MESH_PAGE_BYTES, done || !there);
     return done;
 }
 
-/* What was not held, or is let go of already, is let go of once more. */
-static void let_go_of(struct mesh_pass *p, const struct group *g, unsigned from) {
-    for (unsigned i = from; i < g->members; i++)
-        os_let_write(&p->hold, address_of(p, g->member[i]), MESH_PAGE_BYTES, false);
+/* How many of the group's pages, from the `from`-th on, are no mappings to files yet. */
+static unsigned new_mappings(struct mesh_pass *p, unsigned from) {
+    unsigned n = 0;
+    for (unsigned i = from; i < p->members; i++)
+        n += *file_of(p, p->member[i]) == 0;
+    return n;
 }
 
-static void merge(struct mesh_pass *p, const struct group *g) {
+/* Returns whether the group's pages are one. What was not held, or is let go of already, is let go of once more. */
+static bool merge(struct mesh_pass *p) {
     unsigned held = 0, done = 0;
-    while (held < g->members && os_hold_writes(&p->hold, address_of(p, g->member[held]), MESH_PAGE_BYTES))
+    while (held < p->members && os_hold_writes(&p->hold, address_of(p, p->member[held]), MESH_PAGE_BYTES))
         held++;
     memset(p->merged, 0, sizeof p->merged);
     for (unsigned i = 0; i < held; i++)
-        copy_live(p, g->member[i]);
-    int fd = held == g->members ? write_merged(p) : -1;
-    while (fd >= 0 && done < g->members && put_merged(p, fd, g->member[done]))
+        copy_live(p, p->member[i]);
+    int fd = held == p->members ? write_merged(p) : -1;
+    uint32_t number = meshed_new_file();
+    while (fd >= 0 && done < p->members && put_merged(p, fd, number, p->member[done]))
         done++;
-    let_go_of(p, g, done);
-    count_add(&p->heap->pool.counters, COUNT_mesh_merged_pages, done != 0 ? done - 1 : 0);
+    for (unsigned i = done; i < p->members; i++)
+        os_let_write(&p->hold, address_of(p, p->member[i]), MESH_PAGE_BYTES, false);
     if (fd >= 0)
         os_close(fd);
+    return done == p->members;
+}
+
+/* ---- groups ---- */
+
+/* A slab that would gain too little is not closed. */
+static bool gains(const struct held *held) {
+    return held->closed || count_bits(held->shared_pages) * 2 > count_bits(held->used_pages);
+}
+
+enum wanted {
+    ALL,
+    GAINING,
+    MAPPED
+}; /* units: all, without those of slabs that would gain too little, of files alone */
+
+static bool is_wanted(struct mesh_pass *p, const struct fit_unit *u, enum wanted wanted) {
+    return wanted == ALL || (gains(held_of(p, u->member - 1)) && (wanted == GAINING || u->file != 0));
+}
+
+/* The pages of the group become the pass's members. Returns how many units they are. */
+static unsigned list_members(struct mesh_pass *p, uint32_t first, enum wanted wanted) {
+    unsigned units = 0;
+    p->members = 0;
+    for (uint32_t next = first + 1; next != 0; next = p->fit.unit[next - 1].next) {
+        const struct fit_unit *u = &p->fit.unit[next - 1];
+        if (!is_wanted(p, u, wanted))
+            continue;
+        units++;
+        for (uint32_t member = u->member; member != 0; member = p->fit.next_member[member - 1])
+            p->member[p->members++] = member - 1;
+    }
+    return units;
+}
+
+/* The same of what is to be merged, whose mappings are counted then. If there may be no more mappings, the pages of files can still
+ * be one. */
+static unsigned choose_members(struct mesh_pass *p, uint32_t first) {
+    unsigned units = list_members(p, first, GAINING);
+    return units < 2 || meshed_add_mappings(new_mappings(p, 0)) ? units : list_members(p, first, MAPPED);
+}
+
+static void find_groups(struct mesh_pass *p) {
+    uint64_t used[PAGE_WORDS];
+    fit_begin(&p->fit);
+    for (unsigned i = 0; i < p->slabs; i++)
+        for (unsigned page = 0; page < MESH_PAGES; page++) {
+            fit_map_page(p->held[i].slab, p->held[i].live, page, used);
+            if (fit_is_none(used))
+                continue;
+            p->held[i].used_pages |= (uint16_t)(1u << page);
+            fit_add_page(&p->fit, i, page, p->held[i].meshed->file[page], used);
+        }
+    fit_group(&p->fit);
+    for (unsigned i = 0; i < p->fit.groups; i++)
+        for (unsigned left = list_members(p, p->fit.group[i], ALL) > 1 ? p->members : 0; left-- > 0;)
+            held_of(p, p->member[left])->shared_pages |= (uint16_t)(1u << p->member[left] % MESH_PAGES);
+}
+
+static void merge_groups(struct mesh_pass *p) {
+    find_groups(p);
+    uint64_t end_ns = os_thread_ns() + BOX_NS;
+    for (unsigned i = 0; i < p->fit.groups && (p->all || os_thread_ns() < end_ns); i++) {
+        unsigned units = choose_members(p, p->fit.group[i]);
+        if (units < 2)
+            continue;
+        if (merge(p))
+            count_add(&p->heap->pool.counters, COUNT_mesh_merged_pages, units - 1);
+        else
+            meshed_drop_mappings(new_mappings(p, 0));
+    }
 }
 
 /* ---- a pass ---- */
 
+static bool is_merged(const struct held *held) {
+    uint32_t files = 0;
+    for (unsigned i = 0; i < MESH_PAGES; i++)
+        files |= held->meshed->file[i];
+    return files != 0;
+}
+
+static void drop_unused(const struct held *held) {
+    meshed_drop_pages(held->slab, held->meshed, ~(uint32_t)held->used_pages & (uint32_t)low_bits(MESH_PAGES));
+}
+
 /* What is free in pages that were not merged goes back as well: nobody will allocate it. */
-static void close_slab(struct mesh_pass *p, struct held *held) {
+static void close_slab(struct mesh_pass *p, const struct held *held) {
     struct slab *s = held->slab;
-    uint32_t unused = (uint32_t)~held->used_pages & ~slab_purged(s) & (uint32_t)low_bits(MESH_PAGES);
-    while (unused != 0) {
-        unsigned first = lowest_bit(unused), n = lowest_bit(~(uint64_t)(unused >> first));
-        os_advise(OS_PURGE, slab_address(s) + (size_t)first * MESH_PAGE_BYTES, (size_t)n * MESH_PAGE_BYTES);
-        unused &= ~(uint32_t)(low_bits(n) << first);
-    }
+    held->meshed->unused = slab_purged(s);
     purge_split_huge_page(slot_of(s) / SUPERSLAB_SLOTS);
-    meshed_close(s, held->live, held->blocks, count_bits(held->merged));
+    drop_unused(held);
+    meshed_close(s, held->live, held->blocks);
     outbox_after_close(p->heap, s);
 }
 
-/* Takes pages out of the group that belong to slabs that would gain too little. */
-static void prune(const struct mesh_pass *p, struct group *g) {
-    unsigned kept = 0;
-    for (unsigned i = 0; i < g->members; i++) {
-        const struct held *held = &p->held[g->member[i].held];
-        if (count_bits(held->shared_pages) * 2 > count_bits(held->used_pages))
-            g->member[kept++] = g->member[i];
-    }
-    g->members = kept;
-}
-
-static void merge_groups(struct mesh_pass *p) {
-    for (unsigned i = 0; i < p->slabs; i++)
-        for (unsigned page = 0; page < MESH_PAGES; page++)
-            group_page(p, i, page);
-    for (const struct group *g = p->group; g < p->group + p->groups; g++)
-        for (unsigned i = 0; i < g->members && g->members > 1; i++)
-            p->held[g->member[i].held].shared_pages |= (uint16_t)(1u << g->member[i].page);
-    uint64_t end_ns = os_now_ns() + BOX_NS;
-    for (struct group *g = p->group; g < p->group + p->groups && (p->all || os_now_ns() < end_ns); g++) {
-        prune(p, g);
-        if (g->members > 1)
-            merge(p, g);
+static void end_held(struct mesh_pass *p, const struct held *held, bool looked) {
+    if (held->closed) {
+        if (looked)
+            drop_unused(held);
+        meshed_release(p->heap, held->slab);
+    } else if (is_merged(held)) {
+        close_slab(p, held);
+    } else {
+        meshed_cancel(held->slab);
+        slab_let_go(p->heap, held->slab);
     }
 }
 
 static void flush(struct mesh_pass *p) {
-    if (p->slabs > 1 && os_hold_begin(&p->hold)) {
+    bool looked = p->slabs != 0 && os_hold_begin(&p->hold);
+    if (looked) {
         merge_groups(p);
         os_hold_end(&p->hold);
     }
-    for (unsigned i = 0; i < p->slabs; i++) {
-        if (p->held[i].merged != 0) {
-            close_slab(p, &p->held[i]);
-        } else {
-            meshed_cancel(p->held[i].slab);
-            slab_let_go(p->heap, p->held[i].slab);
-        }
-    }
-    p->slabs = p->groups = 0;
+    for (unsigned i = 0; i < p->slabs; i++)
+        end_held(p, &p->held[i], looked);
+    p->slabs = 0;
 }
 
 static struct mesh_pass *begin(struct heap *h, bool all) {
@@ -273,32 +273,45 @@ static struct mesh_pass *begin(struct heap *h, bool all) {
 }
 
 static void look(struct mesh_pass *p, struct slab *s) {
-    if (slab_kind(s) == KIND_MESHED)
-        meshed_retry(p->heap, s);
-    if (!take_over(p->heap, s, p->all))
-        return;
-    if (!meshed_reserve(s)) {
-        slab_let_go(p->heap, s);
-        return;
-    }
-    struct held *held = &p->held[p->slabs++];
+    struct held *held = &p->held[p->slabs];
     memset(held, 0, sizeof *held);
     held->slab = s;
-    held->blocks = pages_live(s, held->live);
+    held->closed = slab_kind(s) == KIND_MESHED;
+    if (!held->closed && !take_over(p->heap, s, p->all))
+        return;
+    held->meshed = held->closed ? meshed_hold(p->heap, s, held->live) : meshed_reserve(s);
+    if (held->meshed != NULL) {
+        p->slabs++;
+        if (!held->closed)
+            held->blocks = pages_live(s, held->live);
+    } else if (!held->closed) {
+        slab_let_go(p->heap, s);
+    }
 }
+
+/* Looks at the slots from `from` to before `end`. Returns where the next pass goes on; BITSET_NONE: this one looked at all. */
+static size_t look_at(struct mesh_pass *p, size_t from, size_t end) {
+    for (size_t slot = from; (slot = space_next_active(&p->heap->pool, slot)) < end; slot++) {
+        look(p, slab_of_slot(slot));
+        if (p->slabs == FIT_SLABS_MAX && !p->all)
+            return slot + 1;
+        if (p->slabs == FIT_SLABS_MAX)
+            flush(p);
+    }
+    return BITSET_NONE;
+}
+
+/* Where the next pass begins that is not to look at all slabs; a hint. */
+static _Atomic size_t next_slot;
 
 void mesh_slabs(struct heap *h, bool all) {
     struct mesh_pass *p = begin(h, all);
     if (p == NULL)
         return;
-    for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++) {
-        look(p, slab_of_slot(slot));
-        if (p->slabs < HELD_MAX)
-            continue;
-        if (!all) /* the rest next time: what is merged by then takes no place */
-            break;
-        flush(p);
-    }
+    size_t first = all ? 0 : load_relaxed(&next_slot), next = look_at(p, first, BITSET_NONE);
+    if (next == BITSET_NONE)
+        next = look_at(p, 0, first);
+    store_relaxed(&next_slot, next != BITSET_NONE ? next : first);
     flush(p);
     os_unmap(p, round_up(sizeof *p, os_page_bytes()));
 }

@@ -8,16 +8,13 @@
 #include "pool.h"
 #include "search.h"
 
+#include <string.h>
+
 #define MESHED_MAX 32768     /* slabs, 2 GiB */
 #define MAPPINGS_SHARE 4     /* of the process's mappings may be ours */
 #define MAPPINGS_LEAST 65530 /* that a process may have, if the kernel does not tell */
 #define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back */
-
-struct meshed {
-    _Atomic uint32_t blocks;                      /* live ones, or ENDING; of the free bits of `map` one runs behind */
-    uint16_t mappings;                            /* to files; constant while the slab lives */
-    _Atomic uint64_t map[MESHED_BLOCKS_MAX / 64]; /* bit i: block i is live */
-};
+#define HELD (1u << 30)      /* in `blocks`: a pass has the slab in its hands */
 
 struct heap heap_of_meshed;
 
@@ -25,6 +22,7 @@ static struct {
     _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
     _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
     _Atomic uint32_t mappings, mappings_max; /* of merged pages; 0: not asked yet */
+    _Atomic uint32_t files;                  /* numbers given out; relaxed: nothing depends on their order */
 } meshes;
 
 /* ---- the table ---- */
@@ -47,18 +45,22 @@ static struct meshed *meshed_of(const struct slab *s) {
     return load_acquire(&meshes.table) + load_relaxed(&s->meshed);
 }
 
-bool meshed_reserve(struct slab *s) {
-    if (table() == NULL)
-        return false;
+struct meshed *meshed_reserve(struct slab *s) {
+    struct meshed *first = table();
+    if (first == NULL)
+        return NULL;
     for (unsigned i = 0; i < MESHED_MAX / 64; i++)
         for (uint64_t taken; (taken = load_relaxed(&meshes.taken[i])) != UINT64_MAX;) {
             uint64_t bit = ~taken & (taken + 1);
             if (rmw_or(&meshes.taken[i], bit) & bit)
                 continue;
-            store_relaxed(&s->meshed, i * 64 + lowest_bit(bit));
-            return true;
+            struct meshed *m = &first[i * 64 + lowest_bit(bit)];
+            store_relaxed(&s->meshed, (uint32_t)(m - first));
+            memset(m->file, 0, sizeof m->file);
+            m->unused = 0;
+            return m;
         }
-    return false;
+    return NULL;
 }
 
 void meshed_cancel(struct slab *s) {
@@ -80,31 +82,34 @@ static uint32_t mappings_max(void) {
     return known;
 }
 
-bool meshed_add_mapping(void) {
-    if (rmw_add(&meshes.mappings, 1) < mappings_max())
+bool meshed_add_mappings(unsigned n) {
+    if (rmw_add(&meshes.mappings, n) + n <= mappings_max())
         return true;
-    meshed_drop_mappings(1);
+    meshed_drop_mappings(n);
     return false;
 }
 
 void meshed_drop_mappings(unsigned n) { rmw_add(&meshes.mappings, -n); }
 
+uint32_t meshed_new_file(void) {
+    uint32_t number = rmw_add(&meshes.files, 1) + 1;
+    return number != 0 ? number : meshed_new_file();
+}
+
 /* ---- the end ---- */
 
-/* Fresh memory has no advice, so the advice of its neighbours is given again: the kernel does not join mappings that differ. */
-static bool put_fresh_memory(size_t slot) {
-    size_t superslab = slot / SUPERSLAB_SLOTS;
-    void *at = slot_address(slot);
-    if (os_map(OS_FRESH, at, SLOT_BYTES) != at)
+/* Fresh memory has no advice. What the kernel was told of its neighbours says it anew: mappings that differ do not join. */
+static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
+    if (os_map(OS_FRESH, at, bytes) != at)
         return false;
     if (superslab < REGION_FOLIOS_FROM || load_relaxed(&hak_region_use.folios) == FOLIOS_REFUSED ||
         load_relaxed(&superslab_at(superslab)->huge) == HUGE_SPLIT)
-        os_advise(OS_NO_HUGE, at, SLOT_BYTES);
+        os_advise(OS_NO_HUGE, at, bytes);
     return true;
 }
 
-/* How many of the slab's pages are private: the program wrote to them since. 0 where the kernel does not tell. */
-static unsigned split_pages(const struct slab *s) {
+/* How many of the slab's pages of files are private: the program wrote to them since. 0 where the kernel does not tell. */
+static unsigned split_pages(const struct slab *s, const struct meshed *m) {
     enum { IN_FILE = 61, IS_SWAPPED = 62, IS_PRESENT = 63 };
     uint64_t page[MESH_PAGES];
     unsigned split = 0;
@@ -112,26 +117,44 @@ static unsigned split_pages(const struct slab *s) {
     size_t place = (size_t)(uintptr_t)slab_address(s) / MESH_PAGE_BYTES * sizeof *page;
     if (fd >= 0 && os_read_at(fd, page, sizeof page, place) == sizeof page)
         for (unsigned i = 0; i < MESH_PAGES; i++)
-            split += ((page[i] >> IS_PRESENT | page[i] >> IS_SWAPPED) & ~(page[i] >> IN_FILE) & 1) != 0;
+            split += m->file[i] != 0 && ((page[i] >> IS_PRESENT | page[i] >> IS_SWAPPED) & ~(page[i] >> IN_FILE) & 1);
     if (fd >= 0)
         os_close(fd);
     return split;
 }
 
-void meshed_retry(struct heap *h, struct slab *s) {
+static unsigned mappings_of(const struct meshed *m) {
+    unsigned mappings = 0;
+    for (unsigned i = 0; i < MESH_PAGES; i++)
+        mappings += m->file[i] != 0;
+    return mappings;
+}
+
+/* Swaps the number of blocks, which nobody else does until the caller stores another. False: it is another by now, or the slab has
+ * ended since it was looked up and the record is another slab's. */
+static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint32_t claimed) {
+    if (!PROVEN(mesh_claim, rmw_cas(&m->blocks, &blocks, claimed))) /* pairs with itself, and with meshed_close */
+        return false;
+    if (PROVEN(mesh_same, load_acquire(&s->kind) == KIND_MESHED && meshed_of(s) == m))
+        return true;
+    rmw_add(&m->blocks, blocks - claimed);
+    return false;
+}
+
+/* Nobody has a block of the slab any more: gives it back, if no pass holds it. */
+static void end_slab(struct heap *h, struct slab *s) {
     struct meshed *m = meshed_of(s);
-    uint32_t none = 0;
     size_t slot = slot_of(s);
     unsigned c = slab_class(s);
-    if (!rmw_cas(&m->blocks, &none, ENDING)) /* pairs with itself: what others cleared is cleared */
+    if (!claim(s, m, 0, ENDING))
         return;
-    unsigned split = split_pages(s);
-    if (!put_fresh_memory(slot)) {
+    unsigned split = split_pages(s, m);
+    if (!put_fresh_memory(slot / SUPERSLAB_SLOTS, slab_address(s), SLOT_BYTES)) {
         store_release(&m->blocks, 0);
         return;
     }
     count_add(&h->pool.counters, COUNT_mesh_split_pages, split);
-    meshed_drop_mappings(m->mappings);
+    meshed_drop_mappings(mappings_of(m));
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
     meshed_cancel(s);
@@ -141,7 +164,47 @@ void meshed_retry(struct heap *h, struct slab *s) {
 /* So many bits were cleared. */
 static void came_back(struct heap *h, struct slab *s, uint32_t blocks) {
     if (rmw_add(&meshed_of(s)->blocks, -blocks) == blocks)
-        meshed_retry(h, s);
+        end_slab(h, s);
+}
+
+/* ---- passes ---- */
+
+struct meshed *meshed_hold(struct heap *h, struct slab *s, uint64_t live[MESHED_BLOCKS_MAX / 64]) {
+    struct meshed *m = meshed_of(s);
+    uint32_t blocks = load_relaxed(&m->blocks);
+    if (blocks == 0)
+        end_slab(h, s);
+    if (blocks == 0 || blocks & (ENDING | HELD) || !claim(s, m, blocks, blocks | HELD))
+        return NULL;
+    for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
+        live[i] = load_relaxed(&m->map[i]);
+    return m;
+}
+
+void meshed_release(struct heap *h, struct slab *s) { came_back(h, s, HELD); }
+
+/* A run of pages of no file, or one page of a file. */
+static void drop_run(struct slab *s, struct meshed *m, unsigned first, unsigned n) {
+    char *at = slab_address(s) + (size_t)first * MESH_PAGE_BYTES;
+    if (m->file[first] == 0) {
+        os_advise(OS_PURGE, at, (size_t)n * MESH_PAGE_BYTES);
+    } else if (put_fresh_memory(slot_of(s) / SUPERSLAB_SLOTS, at, MESH_PAGE_BYTES)) {
+        m->file[first] = 0;
+        meshed_drop_mappings(1);
+    } else {
+        return;
+    }
+    m->unused |= (uint32_t)low_bits(n) << first;
+}
+
+void meshed_drop_pages(struct slab *s, struct meshed *m, uint32_t pages) {
+    for (pages &= ~m->unused; pages != 0;) {
+        unsigned first = lowest_bit(pages), n = 1;
+        while (m->file[first] == 0 && pages >> (first + n) & 1 && m->file[first + n] == 0)
+            n++;
+        drop_run(s, m, first, n);
+        pages &= ~((uint32_t)low_bits(n) << first);
+    }
 }
 
 /* ---- freeing ---- */
@@ -198,12 +261,11 @@ void meshed_free_chain(struct heap *h, struct slab *s, uintptr_t block, unsigned
 
 /* ---- the beginning ---- */
 
-void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks, unsigned mappings) {
+void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], unsigned blocks) {
     struct meshed *m = meshed_of(s);
     for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
         store_relaxed(&m->map[i], live[i]);
-    store_relaxed(&m->blocks, blocks + 1); /* until meshed_closed: whoever frees meanwhile must not end the slab */
-    m->mappings = (uint16_t)mappings;
+    store_release(&m->blocks, blocks + 1); /* until meshed_closed: whoever frees meanwhile must not end the slab */
     store_relaxed(&s->list, slab_terminator(s));
     store_relaxed(&s->purged_pages, 0);
     store_relaxed(&s->hit_blocks, 0);
@@ -224,8 +286,8 @@ static void meshed_count(const struct slab *s, struct span_use *use) {
     if (use->is_in_pool)
         return;
     use->class_id = c;
-    use->out_bytes =
-        min_size(load_relaxed(&meshed_of(s)->blocks), size_classes[c].blocks) * size_classes[c].block_bytes;
+    use->out_bytes = min_size(load_relaxed(&meshed_of(s)->blocks) & ~(ENDING | HELD), size_classes[c].blocks) *
+                     size_classes[c].block_bytes;
 }
 
 const struct kind kind_meshed = {

@@ -38,6 +38,8 @@ X(loan) \
 X(loan_end) \
 X(moving) \
 X(meshed) \
+X(mesh_hold) \
+X(mesh_reuse) \
 X(birth) \
 X(borrow) \
 X(guard) \

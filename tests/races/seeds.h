@@ -62,6 +62,9 @@ X(mesh_close,    late,    meshed) \
 X(mesh_look,     no,      meshed) \
 X(mesh_kind,     relaxed, meshed) \
 X(mesh_send,     no,      meshed) \
+X(mesh_claim,    relaxed, mesh_hold) \
+X(mesh_claim,    split,   mesh_hold) \
+X(mesh_same,     yes,     mesh_reuse) \
 X(take_idle,     split,   birth) \
 X(put_idle,      late,    birth) \
 X(newest,        relaxed, birth) \

@@ -1,12 +1,10 @@
 /* Meshing (HAKMEM_MESH): slabs share pages. If it fails, a program that switched it on loses writes, or reads another block's
  * bytes, or does not get the memory that it was promised. */
 /* SPDX-License-Identifier: MIT */
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,9 +47,18 @@ class Sparse {
     }
     bool all_have_theirs() const {
         for (size_t i = 0; i < blocks_.size(); i++)
-            if (!has(i, static_cast<uint32_t>(i)))
+            if (blocks_[i] != nullptr && !has(i, static_cast<uint32_t>(i)))
                 return false;
         return true;
+    }
+    /* One in `share` stays. */
+    void thin(size_t share) {
+        Random random(2);
+        for (auto &block : blocks_)
+            if (random.below(share) != 0) {
+                hak_free(block);
+                block = nullptr;
+            }
     }
     void free_from(size_t first) {
         for (size_t i = first; i < blocks_.size(); i++)
@@ -70,28 +77,6 @@ class Sparse {
     size_t size_;
     std::vector<uint32_t *> blocks_;
 };
-
-/* Without pages of files, whose share changes as other programs start and end. */
-size_t pss_bytes() {
-    char text[4096];
-    int fd = open("/proc/self/smaps_rollup", O_RDONLY);
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    auto kilobytes = [&](const char *key) {
-        const char *line = strstr(text, key);
-        return line != nullptr ? strtoul(line + strlen(key), nullptr, 10) : 0;
-    };
-    return (kilobytes("\nPss:") - kilobytes("\nPss_File:")) * 1024;
-}
-
-/* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */
-bool can_hold_writes() {
-    long fd = syscall(SYS_userfaultfd, O_CLOEXEC | 1);
-    if (fd >= 0)
-        close(static_cast<int>(fd));
-    return fd >= 0;
-}
 
 class Mesh : public testing::Test {
   protected:
@@ -119,13 +104,13 @@ TEST_P(MeshSizes, BlocksKeepWhatTheyHoldAndPagesGoBack) {
         Sparse blocks(size, 12 * kMiB / size, 30);
         hak_option_set("MESH", "0");
         hak_trim();
-        size_t before = pss_bytes();
+        size_t before = process_pss_bytes();
         hak_option_set("MESH", "1");
         hak_trim();
         ASSERT_TRUE(blocks.all_have_theirs());
         ASSERT_TRUE(merges());
         if (merged() > 0)
-            EXPECT_LT(pss_bytes() + static_cast<size_t>(merged()) * 4096 / 2, before) << "after all was read";
+            EXPECT_LT(process_pss_bytes() + static_cast<size_t>(merged()) * 4096 / 2, before) << "after all was read";
         for (size_t i = 0; i < blocks.count(); i++)
             blocks.write(i, static_cast<uint32_t>(i));
         ASSERT_TRUE(blocks.all_have_theirs()) << "written, one after the other";
@@ -162,6 +147,40 @@ TEST_F(Mesh, SlotsComeBackZeroed) {
     }
 }
 
+TEST_F(Mesh, SharedPagesAreMergedAgainWhenBlocksWereFreed) {
+    Sparse blocks(208, 150000, 8);
+    hak_trim();
+    ASSERT_TRUE(merges() && blocks.all_have_theirs());
+    long first = merged();
+    size_t before = process_pss_bytes();
+    blocks.thin(4);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+    if (first == 0)
+        GTEST_SKIP() << "this system does not hold writers, so no page is shared";
+    EXPECT_GT(merged() - first, first / 20);
+    if (kShorter == 1) /* a sanitizer's own memory does not belong to the heap */
+        EXPECT_LT(process_pss_bytes(), before / 3 * 2) << "after all was read";
+    blocks.thin(2);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+}
+
+TEST_F(Mesh, PagesWithoutBlocksGoBack) {
+    Sparse blocks(1000, 30000, 6);
+    hak_trim();
+    ASSERT_TRUE(merges() && blocks.all_have_theirs());
+    size_t before = process_pss_bytes();
+    bool is_shared = merged() > 0;
+    blocks.thin(20);
+    hak_trim();
+    EXPECT_TRUE(blocks.all_have_theirs());
+    if (!is_shared)
+        GTEST_SKIP() << "this system does not hold writers, so no page is shared";
+    if (kShorter == 1)
+        EXPECT_LT(process_pss_bytes(), before / 2) << "after all was read";
+}
+
 TEST_F(Mesh, ReallocCopiesAMeshedBlock) {
     Sparse blocks(64, 100000, 50);
     hak_trim();
@@ -193,6 +212,8 @@ TEST_F(Mesh, NoWriteOfAnotherThreadIsLost) {
         std::thread one([&] { write_until(stop, first, lost); }), two([&] { write_until(stop, second, lost); });
         Sparse more(64, 40000, 50, static_cast<uint64_t>(round) + 77);
         hak_trim();
+        more.thin(2);
+        hak_trim(); /* merges some pages again */
         stop = true;
         one.join(), two.join();
         EXPECT_EQ(lost, 0u);

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::model::*;
+use super::rest::MESHED;
 use hakmem_base::shown;
 use hakmem_base::table::{count, size};
 use serde::Serialize;
@@ -145,6 +146,11 @@ fn fragmented_class(snapshot: &Snapshot, class: &Class, reach: Reach) -> String 
         let moving = ", or have it move them: by hak_should_move (docs/compaction.md) it would get back";
         text += &format!("{moving} {}", size(class.movable));
     }
+    if class.meshable >= WORTH_BYTES_MIN && value(snapshot, "MESH") != "1" {
+        let how = by_setting(snapshot, "MESH=1", reach);
+        let purge = if matches!(reach, Reach::Runs) { format!(", then `hakmem purge{pid}`,") } else { String::new() };
+        text += &format!("; or let its slabs share pages: {how}{purge} would give back {}", size(class.meshable));
+    }
     text
 }
 
@@ -206,21 +212,17 @@ fn metadata(bytes: u64) -> String {
 }
 
 fn not_the_heap(snapshot: &Snapshot, worth: u64) -> Option<Advice> {
-    let bytes: u64 = snapshot.rest.iter().map(|mapping| mapping.rss).sum();
+    let rest: Vec<_> = snapshot.rest.iter().filter(|mapping| mapping.name != MESHED).collect();
+    let bytes: u64 = rest.iter().map(|mapping| mapping.rss).sum();
     if bytes < worth || bytes < snapshot.process.rss / 2 {
         return None;
     }
-    let largest: Vec<String> = snapshot
-        .rest
-        .iter()
-        .take(2)
-        .map(|mapping| format!("{} {}", shown::line(&mapping.name), size(mapping.rss)))
-        .collect();
+    let largest: Vec<String> =
+        rest.iter().take(2).map(|mapping| format!("{} {}", shown::line(&mapping.name), size(mapping.rss))).collect();
     let percent = 100 * bytes / snapshot.process.rss.max(1);
     let mut text = format!("{} ({percent} %) is not the heap at all: {}", size(bytes), largest.join(", "));
     let program = snapshot.process.command.split(' ').next().unwrap_or_default();
-    if snapshot.rest[0].name == "anonymous" && program.rsplit('/').next().is_some_and(|name| name.starts_with("python"))
-    {
+    if rest[0].name == "anonymous" && program.rsplit('/').next().is_some_and(|name| name.starts_with("python")) {
         text += ". Python has an allocator of its own for small objects: PYTHONMALLOC=malloc leaves them to HAKMEM";
     }
     Some(Advice { saves: bytes, text })

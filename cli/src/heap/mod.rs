@@ -4,6 +4,7 @@
 //!  2. layout.rs reads where the fields of the C structs lie, so that nothing here knows their layout.
 //!  3. reader.rs takes a `Snapshot` (model.rs): all slab records in bulk, with the kernel's word on which pages are
 //!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by rest.rs.
+//!     meshing.rs estimates what slabs could share.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
 //!     tuned.rs does so with tunables.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
@@ -25,6 +26,7 @@ mod hostile;
 mod image;
 pub mod layout;
 mod ledger;
+mod meshing;
 pub mod model;
 pub mod named;
 pub mod patience;

@@ -131,6 +131,10 @@ pub struct Class {
     /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
     #[serde(default)]
     pub movable: u64,
+    /// Resident bytes that would come free if sparse slabs shared pages (`HAKMEM_MESH=1`): an estimate. What moving gives back
+    /// meshing cannot.
+    #[serde(default)]
+    pub meshable: u64,
     /// Since the process began. Only of tiny classes, and up to the threads' last slow paths.
     #[serde(default)]
     pub allocations: u64,

@@ -12,6 +12,8 @@ const STACK_GUARD_MAX: u64 = 64 << 10;
 const NAMES_MAX: usize = 4096;
 const NAME_MAX: usize = 256;
 const OTHERS: &str = "other mappings";
+/// The heap's pages that slabs share (HAKMEM_MESH): resident counts such a page once for each place.
+pub const MESHED: &str = "shared by meshing";
 /// Threads whose stacks are looked for.
 const THREADS_MAX: usize = 10_000;
 
@@ -47,6 +49,7 @@ fn name(area: &Area, before: Option<&Area>, pointers: &[u64], executable: &BTree
     };
     match area.file_name() {
         Some(file) if executable.contains(file) => file.to_string(),
+        Some("memfd:hakmem") => MESHED.to_string(),
         Some(_) => format!("{} (mapped)", area.name.trim_end_matches(" (deleted)")),
         None if area.name == "[stack]" => "stacks".to_string(),
         None if area.name == "[heap]" => "heap of another malloc".to_string(),
@@ -96,12 +99,14 @@ mod tests {
             area(0xb000, 0xc000, "rw-p", "[heap]"),
             area(0xc000, 0xd000, "r--p", "/data/table (deleted)"),
             area(0xe000, 0xf000, "rw-p", "[anon:pool]"),
+            area(0xf000, 0x10000, "rw-p", "/memfd:hakmem (deleted)"),
         ];
         let me = Remote::of(1 << 30);
         let found = rest(&me, areas.iter());
         let sum = |name: &str| found.iter().find(|mapping| mapping.name == name).map(|mapping| mapping.rss / 4096);
         assert_eq!((sum("libc.so.6"), sum("stacks"), sum("heap of another malloc")), (Some(3), Some(1), Some(1)));
         assert_eq!((sum("/data/table (mapped)"), sum("pool"), sum("anonymous")), (Some(1), Some(1), Some(2)));
-        assert_eq!(found.iter().map(|mapping| mapping.rss).sum::<u64>(), 9 * 4096, "nothing is lost");
+        assert_eq!(sum(MESHED), Some(1));
+        assert_eq!(found.iter().map(|mapping| mapping.rss).sum::<u64>(), 10 * 4096, "nothing is lost");
     }
 }

@@ -4,10 +4,11 @@
 //!     split into live, cached and free. EMPTY ones are a term; what is resident of UNUSED ones is huge-page rounding.
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
 //!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
-//!     of a class are read, and stand for all.
+//!     of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
 // SPDX-License-Identifier: MIT
 
 pub use super::layout::SlabFacts;
+use super::meshing::{self, Meshed};
 use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};
 use super::remote::Remote;
 use super::residency::Residency;
@@ -68,6 +69,8 @@ pub struct Census<'a> {
     classes: HashMap<(Tier, usize), Class>,
     /// Tiny slabs with a list: slot and first block, by class.
     lists: HashMap<usize, Vec<(usize, u64)>>,
+    /// Tiny slabs whose pages could be shared, by class.
+    thin: HashMap<usize, Vec<Thin>>,
     /// Slabs whose blocks could move, by tier and class number.
     sparse: HashMap<(Tier, usize), Vec<Fill>>,
 }
@@ -77,6 +80,14 @@ pub struct Census<'a> {
 pub struct Share {
     pub live: u64,
     pub resident: u64,
+}
+
+/// A slab of few blocks.
+#[derive(Debug, Clone, Copy)]
+struct Thin {
+    slot: usize,
+    list: u64,
+    carved: u64,
 }
 
 /// How full a slab is.
@@ -136,7 +147,7 @@ impl<'a> Census<'a> {
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
         let (superslabs_most, shown, last) = (0, 0, None);
-        let (terms, superslabs, classes, lists, sparse, arenas) = Default::default();
+        let (terms, superslabs, classes, lists, thin, sparse, arenas) = Default::default();
         Census {
             remote,
             facts,
@@ -154,6 +165,7 @@ impl<'a> Census<'a> {
             last,
             classes,
             lists,
+            thin,
             sparse,
         }
     }
@@ -335,6 +347,9 @@ impl<'a> Census<'a> {
         if free_blocks > 0 && !current {
             self.lists.entry(class_id).or_default().push((slot, facts.list.of(record)));
         }
+        if !current && facts.kind.of(record) == facts.kind_tiny && meshing::is_sparse(size, used) {
+            self.thin.entry(class_id).or_default().push(Thin { slot, list: facts.list.of(record), carved });
+        }
         Some(Span {
             tier: Tier::Tiny,
             class_id,
@@ -469,6 +484,7 @@ impl<'a> Census<'a> {
             partly_used_slabs: 0,
             free_pages: 0,
             movable: 0,
+            meshable: 0,
             allocations: 0,
             misses: 0,
         })
@@ -536,9 +552,45 @@ impl<'a> Census<'a> {
         whole.filter(|&(number, _)| self.residency.page_is_present(start + number * page)).count() as u64
     }
 
+    /// What meshing would give back of each class, as far as the process may have mappings for it.
+    fn count_meshable(&mut self) {
+        if self.residency.page_bytes() as u64 != meshing::PAGE_BYTES {
+            return;
+        }
+        let mut found = Vec::new();
+        for (class_id, slabs) in std::mem::take(&mut self.thin) {
+            let read: Vec<&Thin> = slabs.iter().step_by(slabs.len().div_ceil(meshing::SLABS_READ).max(1)).collect();
+            let pages = read.iter().flat_map(|slab| self.live_pages(self.sizes[class_id], slab)).collect();
+            let Meshed { saved, mapped } = meshing::mesh(pages);
+            let all = |pages: u64| pages * slabs.len() as u64 / read.len() as u64;
+            found.push((class_id, all(saved), all(mapped)));
+        }
+        let mapped: u64 = found.iter().map(|&(.., mapped)| mapped).sum();
+        let most = meshing::mapped_most().min(mapped);
+        for (class_id, saved, _) in found {
+            let class = self.class(Tier::Tiny, class_id);
+            class.meshable = (saved * most).checked_div(mapped).unwrap_or(0) * meshing::PAGE_BYTES;
+        }
+    }
+
+    /// The slab's resident pages, as its live blocks cover them.
+    fn live_pages(&self, size: SizeClass, slab: &Thin) -> Vec<meshing::PageMap> {
+        let mut is_live = vec![true; slab.carved as usize];
+        for block in self.list(slab.list, size.blocks) {
+            if let Some(live) = is_live.get_mut((block / size.block_bytes) as usize) {
+                *live = false;
+            }
+        }
+        let start = slab.slot as u64 * self.facts.slot_bytes;
+        let pages = (0u64..).zip(meshing::pages(size, self.facts.slot_bytes, &is_live));
+        let is_present = |number| self.residency.page_is_present(start + number * meshing::PAGE_BYTES);
+        pages.filter(|&(number, _)| is_present(number)).map(|(_, page)| page).collect()
+    }
+
     /// All classes that have slabs, the smallest first; the picture, and of how many SuperSlabs it should be.
     pub fn into_parts(mut self) -> (Terms, Vec<Class>, Vec<SuperSlab>, u64) {
         self.count_free_pages();
+        self.count_meshable();
         for ((tier, class_id), slabs) in std::mem::take(&mut self.sparse) {
             self.class(tier, class_id).movable = gain_by_moving(slabs, self.sizes[class_id]);
         }
