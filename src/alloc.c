@@ -15,6 +15,7 @@
 #include "observe/guard_sample.h"
 #include "observe/inspect.h"
 #include "kinds.h"
+#include "learn/learn.h"
 #include "lookup.h"
 #include "mesh/mesh.h"
 #include "mid.h"
@@ -316,7 +317,7 @@ HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
     uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
     if (unlikely(began != 0))
-        ledger_end(&h->ledger[c], began);
+        learn_missed(h->ledger, c, began);
     if (has_chores(h))
         do_chores(h);
     return likely(block != 0) ? block_word(block) : alloc_any(bytes);

@@ -10,6 +10,7 @@
 #include "block.h"
 #include "canary.h"
 #include "base/fail.h"
+#include "learn/learn.h"
 #include "kinds.h"
 #include "pool.h"
 #include "ring.h"
@@ -76,7 +77,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
         ring_ran_empty(h, ring);
     void *p = take_span(h, bytes, alignment, zero);
     if (unlikely(began != 0))
-        ledger_end(row, began);
+        learn_missed(h->ledger, TINY_CLASSES + ring, began);
     return p;
 }
 

@@ -7,7 +7,7 @@
 #include "observe/error_file.h"
 #include "heap.h"
 #include "kinds.h"
-#include "learn/tunables.h"
+#include "learn/policies.h"
 #include "arena/policy.h"
 #include "limits.h"
 #include "base/fail.h"
@@ -40,6 +40,7 @@ __attribute__((constructor(101))) void start_library(void) {
     os_find_threads();
     options_init();
     tunables_init();
+    policies_start();
     region_start();
     limits_start();
     stats_init();

@@ -187,6 +187,9 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         }
     }
     text.push('\n');
+    if let Some(learned) = &snapshot.learned {
+        let _ = writeln!(text, "- It learns: {}.", shown::line(&learned.line()));
+    }
     match advice {
         [] => text.push_str("Nothing is wrong: all resident memory is in use.\n"),
         all => all.iter().for_each(|advice| text.push_str(&format!("- {}.\n", advice.text))),

@@ -113,13 +113,18 @@ const ARENAS: Family = Family {
     kind: Kind::Gauge,
     help: "Bytes of the arenas of a name: live, in use, resident, and their limits if all have one.",
 };
+const POLICIES: Family = Family {
+    name: "hakmem_policy_rating",
+    kind: Kind::Gauge,
+    help: "Ratings of the policies that LEARN chooses from, by whether a policy is in use; none with LEARN=0.",
+};
 const EVENTS: Family = Family {
     name: "hakmem_events",
     kind: Kind::Counter,
     help: "Events on slow paths since the process began; docs/counters.md describes each.",
 };
-const FAMILIES: [&Family; 11] =
-    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &ARENAS, &EVENTS];
+const FAMILIES: [&Family; 12] =
+    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &ARENAS, &POLICIES, &EVENTS];
 
 /// More names would be as many series.
 const ARENA_NAMES_MAX: usize = 100;
@@ -239,6 +244,12 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
                 put(&[("arena", name), ("state", "in_use")], sum(|arena| arena.used).into());
                 put(&[("arena", name), ("state", "resident")], sum(|arena| arena.resident).into());
                 limit.into_iter().for_each(|limit| put(&[("arena", name), ("state", "limit")], limit.into()));
+            }
+        }
+        "hakmem_policy_rating" => {
+            for (learned, rated) in s.learned.iter().flat_map(|l| l.policies.iter().map(move |rated| (l, rated))) {
+                let state = if rated.name == learned.policy { "in_use" } else { "idle" };
+                put(&[("policy", &rated.name), ("state", state)], rated.rating.into());
             }
         }
         "hakmem_events" => s.counters.iter().for_each(|c| put(&[("event", &c.name)], c.value.into())),

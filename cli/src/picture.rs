@@ -355,6 +355,7 @@ pub mod tests {
                 })
                 .collect(),
             counters: names.iter().enumerate().map(counter).collect(),
+            learned: None,
             arenas: vec![
                 Arena {
                     number: 1,

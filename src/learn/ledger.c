@@ -4,11 +4,6 @@
 
 struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 
-void ledger_end(struct ledger_row *row, uint64_t began) {
-    ledger_add(&row->timed, 1);
-    ledger_add(&row->ns, os_now_ns() - began);
-}
-
 static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
     rmw_add(to, load_relaxed(from));
     store_relaxed(from, 0);
@@ -20,7 +15,9 @@ void ledger_close(struct ledger_row *rows) {
             continue;
         move(&hak_ledger_ended[c].blocks, &rows[c].blocks);
         move(&hak_ledger_ended[c].misses, &rows[c].misses);
-        move(&hak_ledger_ended[c].timed, &rows[c].timed);
+        rmw_add(&hak_ledger_ended[c].timed, load_relaxed(&rows[c].timed));
+        store_relaxed(&rows[c].timed, 0);
         move(&hak_ledger_ended[c].ns, &rows[c].ns);
+        rows[c].blocks_timed = 0;
     }
 }

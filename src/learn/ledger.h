@@ -5,7 +5,8 @@
  *     path: a refill knows how many it brings, and the current slab's countdown counts the frees that push onto the list. So
  *     allocations are the blocks that entered, less those that left with their slab, less those listed now.
  *  2. Mid and large: rings count nothing on hits. Only misses are known, and the blocks that refills of mid rings brought.
- *  3. With LEARN=observe one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
+ *  3. With LEARN=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
+ *     learn_missed ends that.
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
 /* SPDX-License-Identifier: MIT */
@@ -21,8 +22,10 @@ enum { LEDGER_TIMED = 16 };
 struct ledger_row {
     _Atomic uint64_t
         blocks; /* tiny: that entered the heap's lists, less those that left them; mid: that refills brought */
-    _Atomic uint64_t misses;    /* allocations that found no block in the list or ring */
-    _Atomic uint64_t timed, ns; /* timed misses, one in LEDGER_TIMED, and what they took */
+    _Atomic uint64_t misses; /* allocations that found no block in the list or ring */
+    _Atomic uint64_t ns;     /* that the timed misses took, one in LEDGER_TIMED … */
+    _Atomic uint32_t timed;  /* … and how many they are */
+    uint32_t blocks_timed;   /* the lower half of `blocks` at the last of them; the thread's own */
 };
 
 /* Those of threads that have ended, whose heaps' pages are gone. Read-modify-writes. */
@@ -37,7 +40,4 @@ HAK_INLINE bool ledger_times(void) { return option(OPT_LEARN) != LEARN_OFF; }
 HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
     return ledger_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 && !os_is_confined() ? os_now_ns() : 0;
 }
-/* The miss is over that began then, which is not 0. */
-HAK_COLD void ledger_end(struct ledger_row *row, uint64_t began);
-
 #endif

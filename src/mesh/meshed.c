@@ -98,7 +98,7 @@ uint32_t meshed_new_file(void) {
 
 /* ---- the end ---- */
 
-/* Fresh memory has no advice. What the kernel was told of its neighbours says it anew: mappings that differ do not join. */
+/* Fresh memory has no advice, so the advice of its neighbours is given again: the kernel does not join mappings that differ. */
 static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
     if (os_map(OS_FRESH, at, bytes) != at)
         return false;

@@ -5,6 +5,7 @@
 #include "hakmem.h"
 #include "heap.h"
 #include "kinds.h"
+#include "learn/learn.h"
 #include "links.h"
 #include "retain.h"
 #include "base/options.h"
@@ -286,6 +287,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     put_page_cost(t);
+    learn_put_text(t);
     struct arena_report arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
         text_flush(t);
@@ -431,6 +433,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_rings(t, r);
     put_frees(t, r);
     put_arenas(t);
+    learn_put_json(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         put_field(t, counter_names[c], (int64_t)r->counters[c], c + 1 == COUNTER_COUNT);

@@ -15,6 +15,7 @@
 #include "limits.h"
 #include "links.h"
 #include "base/options.h"
+#include "learn/ace.h"
 #include "learn/tunables.h"
 #include "base/os.h"
 #include "base/page_cost.h"
@@ -334,3 +335,29 @@ struct inside_page_cost inside_page_cost_seen(void) {
     struct page_cost_seen seen = page_cost_seen();
     return (struct inside_page_cost){seen.small_ns, seen.huge_ns, seen.timed, seen.dear, page_cost_pays()};
 }
+
+static struct ace ace;
+void inside_ace_start(unsigned players, const struct inside_ace_rule *rules, uint64_t slot_second, uint64_t fault,
+                      int plays) {
+    struct ace_rule copies[ACE_PLAYERS_MAX];
+    for (unsigned i = 0; i < players; i++)
+        copies[i] = (struct ace_rule){rules[i].slots, rules[i].percent, rules[i].decay_ns, false};
+    ace_start(&ace, players, copies, 0, 1, 0);
+    ace.price = (struct ace_prices){slot_second, fault / 8, fault};
+    ace.plays = plays;
+}
+unsigned inside_ace_turn(uint64_t now_ns, uint64_t active, uint64_t slow_ns, uint64_t allocations, unsigned class_id,
+                         unsigned misses) {
+    struct ace_sums sums = {slow_ns, allocations, {0}};
+    sums.misses[class_id] = misses;
+    ace_look(&ace, now_ns, active);
+    return ace_turn(&ace, &sums);
+}
+struct inside_ace_player inside_ace_seen(unsigned player) {
+    const struct ace_player *p = &ace.player[player];
+    return (struct inside_ace_player){p->elo, p->deviation, p->matches};
+}
+unsigned inside_ace_in_use(void) { return ace.in_use; }
+unsigned inside_ace_best(void) { return ace_best(&ace); }
+unsigned inside_ace_switches(void) { return ace.switches; }
+uint64_t inside_ace_spent_ns(void) { return ace.spent_ns; }

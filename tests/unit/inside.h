@@ -50,6 +50,24 @@ struct inside_option inside_option_at(unsigned option);
 extern const unsigned inside_tunables;
 struct inside_option inside_tunable_at(unsigned tunable);
 
+/* learn/ace.h: one controller. Rules are of `players` policies; `misses` are of one class so far, of the others 0. */
+struct inside_ace_rule {
+    uint64_t slots, percent, decay_ns;
+};
+struct inside_ace_player {
+    int elo, deviation;
+    unsigned matches;
+};
+void inside_ace_start(unsigned players, const struct inside_ace_rule *rules, uint64_t slot_second, uint64_t fault,
+                      int plays);
+unsigned inside_ace_turn(uint64_t now_ns, uint64_t active, uint64_t slow_ns, uint64_t allocations, unsigned class_id,
+                         unsigned misses);
+struct inside_ace_player inside_ace_seen(unsigned player);
+unsigned inside_ace_in_use(void);
+unsigned inside_ace_best(void);
+unsigned inside_ace_switches(void);
+uint64_t inside_ace_spent_ns(void);
+
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);
 void inside_overwrite_key(void);

@@ -298,6 +298,18 @@ long timed_misses() {
     return timed() - before;
 }
 
+/* What the policy that keeps most would pay for that, while little of 16 MiB is in use. */
+long kept_us() {
+    free_all(allocate(16'000, 1024));
+    for (auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(250);
+         std::chrono::steady_clock::now() < end;)
+        free_all(allocate(1000, 1024));
+    double most = 0;
+    for (auto &policy : heap_stats()["learn"]["policies"].items)
+        most = std::max(most, policy["kept_us"].number);
+    return static_cast<long>(most);
+}
+
 long statistics() { return static_cast<long>(run_self({"--end", way, get("STATS")}, {"HAKMEM_STATS=0"}).err.size()); }
 
 long samples(size_t mean_bytes, size_t count) {
@@ -383,6 +395,7 @@ const std::vector<Probe> probes = {
     {"PRESSURE", "0", "10", 1, scarcity, {}},
     {"STATS", "0", "1", 100, statistics, {}},
     {"LEARN", "0", "observe", 5, timed_misses, {}},
+    {"GOAL", "time", "memory", 100, kept_us, {"HAKMEM_LEARN=observe"}},
     {"PROFILE_BYTES", "16m", "16k", 200, samples_by_option, {"HAKMEM_PROFILE_RATE=0"}},
     {"PROFILE_RATE", "1", "0", 1000, samples_in_haste, {}},
     {"PROFILE_PYTHON", "0", "1", 200, asks_python, {"HAKMEM_PROFILE_RATE=0"}},

@@ -93,7 +93,9 @@ std::vector<std::string> illegal_values(const inside_option &o) {
                                     "1k ", "1kk", "1k1", "+1"};
     if (o.kind != INSIDE_NUMBER || o.max != 1)
         if (std::string(o.choices).rfind("0|1", 0) != 0)
-            values.insert(values.end(), {"on", "true", "off"});
+            for (const char *word : {"on", "true", "off"})
+                if (("|" + std::string(o.choices) + "|").find("|" + std::string(word) + "|") == std::string::npos)
+                    values.emplace_back(word);
     if (o.kind == INSIDE_CHOICE)
         for (auto &choice : split(o.choices, '|')) {
             values.push_back(choice + "x");

@@ -28,6 +28,9 @@ pub struct Snapshot {
     pub arenas: Vec<Arena>,
     pub counters: Vec<Counter>,
     pub options: Vec<OptionValue>,
+    /// None: LEARN is off, or nothing has been rated yet.
+    #[serde(default)]
+    pub learned: Option<Learned>,
     /// Sampled allocations, if profiling is or was on.
     pub rounding_waste: Option<u64>,
 }
@@ -35,6 +38,32 @@ pub struct Snapshot {
 /// Files that do not say it were saved when no library had slots of another size.
 fn slot_bytes_of_old_files() -> u64 {
     64 << 10
+}
+
+/// How policies are rated (docs/ace.md).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Learned {
+    pub policy: String,
+    /// Another one with LEARN=observe, which does not use it.
+    pub best: String,
+    pub rounds: u64,
+    pub switches: u64,
+    pub changes: u64,
+    pub ms: u64,
+    /// Against the first policy.
+    pub saved_ms: i64,
+    pub spent_ms: u64,
+    pub policies: Vec<Rated>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rated {
+    pub name: String,
+    pub rating: i64,
+    pub deviation: i64,
+    pub matches: u64,
+    /// What the free memory that it would keep costs in a second: the price of GOAL, purges and faults.
+    pub kept_us: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -420,6 +420,7 @@ impl Reader {
             heaps: threads,
             arenas,
             options: self.read_options()?,
+            learned: self.learned()?,
             rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),
         })
     }

@@ -1,0 +1,191 @@
+/* See learn.h. */
+/* SPDX-License-Identifier: MIT */
+#include "learn/learn.h"
+#include "account.h"
+#include "base/os.h"
+#include "base/page_cost.h"
+#include "learn/ace.h"
+
+#define STRETCH_NS 10000000ull
+#define LOOK_NS 200000ull /* a look costs as much as a miss or two */
+#define MISS_NS_MAX 4000  /* more was a fault or a purge, which ACE prices itself, or an interrupt */
+#define HOT_SHARE 16      /* of the misses: a class with more is hot */
+/* Measured where these were chosen: a fault of a small page; a page that is purged, its share of the call included. */
+#define FAULT_NS 500
+#define PURGE_NS 100
+/* 1 GiB for a second is worth 30 ms with GOAL=time, and each next goal ten times as much. */
+#define SLOT_SECOND_NS (30000000 / (GIB / SLOT_BYTES))
+
+_Static_assert((int)TUNED_CLASSES <= (int)ACE_CLASSES_MAX, "ACE has room for all classes");
+_Static_assert((int)POLICY_COUNT <= (int)ACE_PLAYERS_MAX, "and for all policies");
+
+/* Any thread's, by read-modify-writes; a sum read while others add is as good as one of a moment later. */
+static struct {
+    _Atomic uint64_t slow_ns, allocations;
+    _Atomic uint32_t misses[TUNED_CLASSES];
+    _Atomic uint64_t look_ns, stretch_ns; /* when the next look is due, and the next turn */
+} sums;
+
+/* The holder's. `holder` is a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back. */
+static _Atomic uint32_t holder;
+static struct ace ace;
+static unsigned playing;
+static bool started;
+
+struct learn_seen hak_learned;
+
+static struct ace_prices prices(void) {
+    static const uint64_t times[] = {1, 10, 100};
+    uint64_t fault = page_cost_seen().small_ns / SUPERSLAB_SLOTS, pages = SLOT_BYTES / os_page_bytes();
+    return (struct ace_prices){SLOT_SECOND_NS * times[option(OPT_GOAL)], pages * PURGE_NS,
+                               fault != 0 ? fault : pages * FAULT_NS};
+}
+
+static struct ace_rule rule_of(unsigned policy) {
+    struct policy_keeps keeps = policy_keeps(policy);
+    return (struct ace_rule){keeps.bytes / SLOT_BYTES, keeps.percent, keeps.ms * 1000000, true};
+}
+
+static void start_anew(uint64_t now_ns) {
+    struct ace_rule rules[POLICY_COUNT];
+    for (unsigned p = 0; p < POLICY_COUNT; p++)
+        rules[p] = rule_of(p);
+    playing = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
+    ace_start(&ace, POLICY_COUNT, rules, playing, now_ns, account_active_slots());
+    started = true;
+}
+
+static void play(unsigned policy) {
+    uint64_t hot[TUNED_CLASSES / 64 + 1] = {0}, all = 0;
+    for (unsigned c = 0; c < TUNED_CLASSES; c++)
+        all += ace.seen.misses[c];
+    for (unsigned c = 0; c < TUNED_CLASSES; c++)
+        hot[c / 64] |= (uint64_t)(ace.seen.misses[c] > all / HOT_SHARE) << c % 64;
+    policy_apply(policy, hot);
+    playing = policy;
+}
+
+static void show(void) {
+    struct learn_seen *s = &hak_learned;
+    store_relaxed(&s->rounds, ace.rounds);
+    store_relaxed(&s->in_use, ace.in_use);
+    store_relaxed(&s->best, ace_best(&ace));
+    store_relaxed(&s->switches, ace.switches);
+    store_relaxed(&s->changes, ace.changes);
+    store_relaxed(&s->ns, ace.now_ns - ace.began_ns);
+    store_relaxed(&s->saved_ns, ace.saved_ns);
+    store_relaxed(&s->spent_ns, ace.spent_ns);
+    for (unsigned p = 0; p < POLICY_COUNT; p++) {
+        store_relaxed(&s->elo[p], ace.player[p].elo);
+        store_relaxed(&s->deviation[p], ace.player[p].deviation);
+        store_relaxed(&s->matches[p], ace.player[p].matches);
+        store_relaxed(&s->kept_us[p], (uint32_t)(ace.player[p].usual_ns * 1000 / (ace.usual_round_ns / 1000 + 1)));
+    }
+}
+
+/* The policy in use is another. `learned` is made from it. */
+static void switched(unsigned was) {
+    policy_learn_from(ace.in_use);
+    ace.player[POLICY_LEARNED].rule = rule_of(POLICY_LEARNED);
+    if (option(OPT_STATS) != STATS_OFF)
+        text_line("hakmem: policy %s instead of %s (ratings %u and %u)", policy_names[ace.in_use], policy_names[was],
+                  (uint64_t)ace.player[ace.in_use].elo, (uint64_t)ace.player[was].elo);
+}
+
+static void turn(void) {
+    static struct ace_sums now; /* the holder's, too large for a stack */
+    now.slow_ns = load_relaxed(&sums.slow_ns);
+    now.allocations = load_relaxed(&sums.allocations);
+    for (unsigned c = 0; c < TUNED_CLASSES; c++)
+        now.misses[c] = load_relaxed(&sums.misses[c]);
+    unsigned was = ace.in_use;
+    ace.plays = option(OPT_LEARN) == LEARN_ON;
+    ace.price = prices();
+    unsigned next = ace_turn(&ace, &now);
+    if (!ace.plays)
+        next = ace.in_use = (unsigned)option(OPT_PRESET);
+    if (ace.in_use != was)
+        switched(was);
+    if (next != playing)
+        play(next);
+    show();
+}
+
+/* Unless PURGE=auto, no policy decides what is kept: ACE sees an empty heap. */
+static void look(uint64_t now_ns) {
+    uint32_t process = os_process(), before = rmw_swap(&holder, process);
+    if (before == process)
+        return;
+    if (before != 0 || !started)
+        start_anew(now_ns);
+    ace_look(&ace, now_ns, option(OPT_PURGE) == PURGE_AUTO ? account_active_slots() : 0);
+    store_relaxed(&sums.look_ns, now_ns + LOOK_NS);
+    if (now_ns >= load_relaxed(&sums.stretch_ns)) {
+        store_relaxed(&sums.stretch_ns, now_ns + STRETCH_NS);
+        turn();
+    }
+    store_release(&holder, 0);
+}
+
+/* What brought blocks into lists was an allocation, and so was each miss. */
+static uint64_t allocations_since(struct ledger_row *row) {
+    uint32_t blocks = (uint32_t)load_relaxed(&row->blocks);
+    int32_t more = (int32_t)(blocks - row->blocks_timed);
+    row->blocks_timed = blocks;
+    return more > LEDGER_TIMED ? (uint64_t)more : LEDGER_TIMED;
+}
+
+void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
+    struct ledger_row *row = &rows[class_id];
+    uint64_t now_ns = os_now_ns(), ns = now_ns - began;
+    add_owned(&row->timed, 1);
+    ledger_add(&row->ns, ns);
+    rmw_add(&sums.slow_ns, LEDGER_TIMED * min_size(ns, MISS_NS_MAX));
+    rmw_add(&sums.allocations, allocations_since(row));
+    rmw_add(&sums.misses[class_id], 1);
+    if (now_ns >= load_relaxed(&sums.look_ns))
+        look(now_ns);
+}
+
+/* ---- what others show ---- */
+
+static unsigned policy_in_use(void) {
+    return load_relaxed(&hak_learned.rounds) != 0 ? load_relaxed(&hak_learned.in_use) : (unsigned)option(OPT_PRESET);
+}
+
+static uint64_t per_mille(uint64_t ns, uint64_t of) { return of != 0 ? (ns * 1000 + of / 2) / of : 0; }
+
+void learn_put_text(struct text *t) {
+    const struct learn_seen *s = &hak_learned;
+    int64_t saved = load_relaxed(&s->saved_ns);
+    if (load_relaxed(&s->rounds) == 0)
+        return;
+    text_format(t, "  policy %s", policy_names[policy_in_use()]);
+    if (load_relaxed(&s->best) != load_relaxed(&s->in_use))
+        text_format(t, ", %s would be better", policy_names[load_relaxed(&s->best)]);
+    text_format(t, "; %u switches; %s %u ms in a second, trying others cost %u ms; ratings",
+                (uint64_t)load_relaxed(&s->switches), saved < 0 ? "lost" : "saved",
+                per_mille((uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->ns)),
+                per_mille(load_relaxed(&s->spent_ns), load_relaxed(&s->ns)));
+    for (unsigned p = 0; p < POLICY_COUNT; p++)
+        text_format(t, "%s %s %u", p == 0 ? "" : ",", policy_names[p], (uint64_t)load_relaxed(&s->elo[p]));
+    text_string(t, "\n");
+}
+
+void learn_put_json(struct text *t) {
+    const struct learn_seen *s = &hak_learned;
+    int64_t saved = load_relaxed(&s->saved_ns) / 1000000;
+    text_format(t, "\"learn\":{\"policy\":\"%s\",\"best\":\"%s\",\"rounds\":%u,\"switches\":%u,\"changes\":%u,",
+                policy_names[policy_in_use()],
+                policy_names[load_relaxed(&s->rounds) != 0 ? load_relaxed(&s->best) : policy_in_use()],
+                (uint64_t)load_relaxed(&s->rounds), (uint64_t)load_relaxed(&s->switches),
+                (uint64_t)load_relaxed(&s->changes));
+    text_format(t, "\"ms\":%u,\"saved_ms\":%s%u,\"spent_ms\":%u,\"policies\":[", load_relaxed(&s->ns) / 1000000,
+                saved < 0 ? "-" : "", (uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->spent_ns) / 1000000);
+    for (unsigned p = 0; p < POLICY_COUNT; p++)
+        text_format(t, "%s{\"name\":\"%s\",\"rating\":%u,\"deviation\":%u,\"matches\":%u,\"kept_us\":%u}",
+                    p == 0 ? "" : ",", policy_names[p], (uint64_t)load_relaxed(&s->elo[p]),
+                    (uint64_t)load_relaxed(&s->deviation[p]), (uint64_t)load_relaxed(&s->matches[p]),
+                    (uint64_t)load_relaxed(&s->kept_us[p]));
+    text_string(t, "]},");
+}

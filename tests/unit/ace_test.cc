@@ -1,0 +1,214 @@
+/* ACE, with costs that the test makes up and a clock of its own, then in this process. If it fails, a program with LEARN=on uses a policy
+ * that is worse than what it had, or pays for the search. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+
+#include <hakmem.h>
+#include <sys/wait.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../heap_stats.h"
+#include "../support.h"
+#include "inside.h"
+
+namespace {
+
+constexpr uint64_t kStretch = 10'000'000, kSecond = 1'000'000'000;
+constexpr uint64_t kAllocations = 100'000; /* in a stretch */
+
+/* A program whose slow paths take so many picoseconds for an allocation, by the policy that is played. */
+class Program {
+  public:
+    explicit Program(std::vector<uint64_t> costs, bool plays = true, uint64_t seed = 1)
+        : costs_(std::move(costs)), random_(seed) {
+        std::vector<inside_ace_rule> rules(costs_.size(), inside_ace_rule{16, 10, kSecond});
+        inside_ace_start(static_cast<unsigned>(rules.size()), rules.data(), 18'000, 8'000, plays);
+    }
+    void costs(std::vector<uint64_t> costs, unsigned class_id) {
+        costs_ = std::move(costs);
+        class_ = class_id;
+        misses_ = 0;
+    }
+    /* Runs for so long. Each stretch costs up to `noise` percent more or less. */
+    void run(uint64_t ns, unsigned noise = 0) {
+        for (uint64_t end = now_ + ns; now_ < end;) {
+            now_ += kStretch;
+            uint64_t cost = costs_[playing_] * kAllocations / 1000;
+            cost = cost * (100 - noise + random_.below(2 * noise + 1)) / 100;
+            slow_ns_ += cost;
+            allocations_ += kAllocations;
+            misses_ += 500;
+            uint64_t usual = costs_[inside_ace_in_use()] * kAllocations / 1000;
+            lost_ns_ += cost > usual && playing_ != inside_ace_in_use() ? cost - usual : 0;
+            playing_ = inside_ace_turn(now_, 0, slow_ns_, allocations_, class_, misses_);
+            played_.push_back(playing_);
+        }
+    }
+    [[nodiscard]] uint64_t now() const { return now_; }
+    [[nodiscard]] uint64_t lost_ns() const { return lost_ns_; }
+    [[nodiscard]] const std::vector<unsigned> &played() const { return played_; }
+
+  private:
+    std::vector<uint64_t> costs_;
+    Random random_;
+    uint64_t now_ = 1, slow_ns_ = 0, allocations_ = 0, lost_ns_ = 0;
+    unsigned playing_ = 0, class_ = 3, misses_ = 0;
+    std::vector<unsigned> played_;
+};
+
+unsigned matches() {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < 6; i++)
+        sum += inside_ace_seen(i).matches;
+    return sum;
+}
+
+TEST(Ace, UsesThePlantedBest) {
+    for (unsigned best = 0; best < 6; best++) {
+        std::vector<uint64_t> costs(6, 10'000);
+        costs[best] = 7'000;
+        Program program(costs, true, best);
+        program.run(20 * kSecond, 5);
+        EXPECT_EQ(inside_ace_in_use(), best);
+        EXPECT_LE(inside_ace_switches(), 3u) << best;
+    }
+}
+
+TEST(Ace, UsesAnotherAfterTheProgramHasChanged) {
+    Program program({10'000, 7'000, 10'000, 10'000, 10'000, 10'000});
+    program.run(20 * kSecond, 5);
+    ASSERT_EQ(inside_ace_in_use(), 1u);
+    program.costs({10'000, 10'000, 10'000, 10'000, 7'000, 10'000}, 9);
+    program.run(20 * kSecond, 5);
+    EXPECT_EQ(inside_ace_in_use(), 4u);
+}
+
+/* Equal policies: no switches to and fro, and the matches come to an end. */
+TEST(Ace, SettlesWhereNothingIsGained) {
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        Program program(std::vector<uint64_t>(6, 10'000), true, seed);
+        program.run(120 * kSecond, 10);
+        EXPECT_LE(inside_ace_switches(), 2u) << seed;
+        unsigned before = matches();
+        program.run(60 * kSecond, 10);
+        EXPECT_LE(matches() - before, 4u) << seed;
+    }
+}
+
+/* One policy is a hundred times as dear: trying it costs 1 % of the time, and at most one stretch at a time. */
+TEST(Ace, BoundsWhatTheSearchCosts) {
+    Program program({2'000, 200'000, 2'000, 200'000, 2'000, 200'000});
+    program.run(60 * kSecond, 5);
+    EXPECT_EQ(inside_ace_in_use() % 2, 0u);
+    EXPECT_LT(program.lost_ns(), program.now() / 100 + 2 * 200'000 * kAllocations / 1000);
+}
+
+TEST(Ace, DecidesTheSameGivenTheSame) {
+    auto play = [] {
+        Program program({10'000, 9'500, 9'000, 10'500, 9'800, 9'900}, true, 7);
+        program.run(10 * kSecond, 20);
+        return program.played();
+    };
+    EXPECT_EQ(play(), play());
+}
+
+TEST(Ace, OnlyRatesWhereItMayNotPlay) {
+    Program program({10'000, 5'000}, false);
+    program.run(kSecond);
+    for (unsigned played : program.played())
+        ASSERT_EQ(played, 0u);
+    EXPECT_EQ(inside_ace_switches(), 0u);
+}
+
+/* A heap that goes up and down by 1,000 slots. Returns the policy in use after a while: 0 keeps 16 slots, 1 keeps 4,096. */
+unsigned after_swings(uint64_t half_ns, uint64_t slot_second, bool plays = true) {
+    const inside_ace_rule rules[] = {{16, 10, 10 * kSecond}, {4096, 100, 10 * kSecond}};
+    inside_ace_start(2, rules, slot_second, 8'000, plays);
+    uint64_t now = 1;
+    unsigned misses = 0;
+    for (int half = 0; half < 40; half++)
+        for (uint64_t end = now + half_ns; now < end; now += kStretch, misses += 500)
+            inside_ace_turn(now, half % 2 != 0 ? 1'100 : 100, now / 100, now / 10, 3, misses);
+    return plays ? inside_ace_in_use() : inside_ace_best();
+}
+
+/* Keeping 1,000 slots for half a second costs 9 ms at this price, to purge them and fault them in again the same; so a quick swing
+ * keeps them and a slow one doesn't. */
+TEST(Ace, WeighsMemoryAgainstTime) {
+    EXPECT_EQ(after_swings(kSecond / 10, 18'000), 1u);
+    EXPECT_EQ(after_swings(2 * kSecond, 18'000), 0u);
+    EXPECT_EQ(after_swings(2 * kSecond, 1'800), 1u) << "a tenth of the price";
+    EXPECT_EQ(after_swings(kSecond / 10, 180'000), 0u) << "ten times the price";
+    EXPECT_EQ(after_swings(kSecond / 10, 18'000, false), 1u) << "without being played";
+}
+
+// ---- in this process ----
+
+std::string option_value(const char *name) {
+    char value[64];
+    hak_option_get(name, value, sizeof value);
+    return value;
+}
+
+/* Goes up and down by 32 MiB until the policy is that one, and is the one that is played. False: not in 20,000 swings. */
+bool swings_until(const char *policy, const char *retain_percent) {
+    for (int i = 0; i < 20'000; i++) {
+        std::vector<void *> blocks;
+        for (int n = 0; n < 65'536; n++)
+            blocks.push_back(memset(hak_malloc(500), 1, 500));
+        for (void *block : blocks)
+            hak_free(block);
+        if (heap_stats()["learn"]["policy"].text == policy && option_value("RETAIN_PERCENT") == retain_percent)
+            return true;
+    }
+    return false;
+}
+
+TEST(Learn, KeepsWhatASwingNeedsAndLeavesOthersSettingsAlone) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "other tiers";
+    ASSERT_EQ(hak_option_set("GOAL", "time"), 0);
+    ASSERT_EQ(hak_option_set("DECAY_MS", "7000"), 0);
+    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    EXPECT_TRUE(swings_until("throughput", "100"));
+    EXPECT_EQ(option_value("DECAY_MS"), "7000") << "set by the program";
+    ASSERT_EQ(hak_option_set("LEARN", "observe"), 0);
+    EXPECT_TRUE(swings_until("balanced", "10"));
+    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+}
+
+void churn(uint64_t seed) {
+    Random random(seed);
+    std::vector<void *> blocks(20'000);
+    for (int i = 0; i < times(300'000); i++) {
+        void *&block = blocks[random.below(blocks.size())];
+        hak_free(block);
+        block = hak_malloc(16 + random.below(3'000));
+    }
+    for (void *block : blocks)
+        hak_free(block);
+}
+
+/* Several threads find stretches over, and a child of theirs goes on. */
+TEST(Learn, WorksInThreadsAndInAChild) {
+    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    std::vector<std::thread> threads;
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        threads.emplace_back(churn, seed);
+    pid_t child = fork();
+    if (child == 0) {
+        churn(9);
+        _exit(heap_stats()["learn"]["rounds"].number >= 0 ? 0 : 1);
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    int status = 1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+}
+
+} // namespace
