@@ -422,7 +422,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_get(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
-        struct ring_entry e = ring->entry[--ring->blocks];
+        struct ring_entry e = ring_take(ring);
         caches_leave(h);
         return ring_hand_out(e, zero);
     }

@@ -72,8 +72,12 @@ void rings_empty_as_due(struct heap *h) {
     retain_settle(&h->pool);
 }
 
+_Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
+
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
 static void unmake_rings(struct heap *h) {
+    for (const struct ring *ring = h->rings; ring != NULL; ring = ring->next)
+        rmw_add(&hak_ring_hits_ended[ring->index], ring_pops(ring));
     memset(h->ring, 0, sizeof h->ring);
     h->rings = NULL;
     h->ring_kib = 0;
@@ -161,9 +165,9 @@ static void ring_age(struct heap *h, const struct ring *except) {
     if (ring == NULL || ring == except)
         return;
     ring_lower(h, ring, ring_max(ring));
-    if (ring->blocks != 0 && ring->blocks == ring->seen)
+    if (ring->blocks != 0 && ring->seen == (uint32_t)ring->held_and_popped)
         ring_spill(h, index, (ring->blocks + 1u) / 2);
-    ring->seen = ring->blocks;
+    ring->seen = (uint32_t)ring->held_and_popped;
 }
 
 /* The most entries that a ring may have. A ring with fewer is replaced by one in memory that no ring has used yet. */
@@ -307,11 +311,11 @@ uint32_t rings_use(const struct heap *h) {
                                           load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_free_remote]));
     for (unsigned i = 0; i < RING_CLASSES; i++) {
-        struct ring ring = {.blocks = 0};
+        struct ring ring = {.held_and_popped = 0};
         if (rings[i] != NULL)
             snapshot(&ring, rings[i], sizeof ring);
         blocks += ring.blocks;
-        use = use * 31 + ring.blocks;
+        use = use * 31 + (uint32_t)ring.held_and_popped;
     }
     blocks += load_relaxed(&h->outbox_blocks);
     return blocks == 0 ? 0 : max_size(use, 1);

@@ -7,8 +7,8 @@
  *     When it runs empty again its cap is twice what it was before the phase.
  *  3. When the bytes are used up, the cap of the largest ring is halved, even if that is this ring, and the blocks beyond
  *     the new cap go back.
- *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If the ring holds as many blocks as at
- *     the last check it is not in use, and half of them go back.
+ *  4. Each time, one more ring is checked: blocks beyond its option's cap go back. If nothing was put in or taken since
+ *     the last check, half of what it holds goes back.
  *  5. A ring whose cap is to be more than it has room for moves to a place with more room; the old one is left behind.
  *  6. A ring that is neither empty nor full has no slow path. So hak_option_set tells every heap, whose next allocation
  *     from a ring takes the slow path and lowers the caps.
@@ -24,7 +24,7 @@
 #include "learn/tunables.h"
 #include "observe/sample.h"
 
-enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24 };
+enum { RING_BLOCKS_MAX = 1024, RING_PIECE_BLOCKS = 24, RING_HELD_BITS = 16 };
 
 /* A free block of a mid class or large size, and its state byte: with it malloc need not look anything up. */
 struct ring_entry {
@@ -32,13 +32,17 @@ struct ring_entry {
     _Atomic uint8_t *state;
 };
 
-/* A stack of them, newest on top. */
+/* A stack of them, newest on top. Above the bits of `blocks`, `held_and_popped` counts the blocks that malloc took from the ring: one
+ * addition changes both, so that hits are counted at no cost. */
 struct ring {
-    uint16_t blocks;    /* held now */
+    union {
+        uint64_t held_and_popped;
+        uint16_t blocks; /* held now */
+    };
     uint16_t cap;       /* that it may hold; adapted on slow paths */
     uint16_t room;      /* entries there are */
     uint16_t block_kib; /* size of a block, rounded up */
-    uint16_t seen;      /* blocks when it was last looked at */
+    uint32_t seen;      /* the lower half of held_and_popped when it was last looked at */
     uint16_t turn_cap;  /* cap when it last ran full after empty, or empty after full */
     uint8_t spills;     /* times it ran full since it last ran empty */
     uint8_t refilled;   /* it ran empty since it last ran full */
@@ -47,6 +51,17 @@ struct ring {
     struct slab *from;  /* mid: where the last refill left blocks; a hint */
     struct ring_entry entry[];
 };
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are the low bits");
+HAK_INLINE uint64_t ring_pops(const struct ring *ring) { return ring->held_and_popped >> RING_HELD_BITS; }
+/* The newest block, which the ring does not hold any longer. There is one. */
+HAK_INLINE struct ring_entry ring_take(struct ring *ring) {
+    struct ring_entry newest = ring->entry[ring->blocks - 1];
+    ring->held_and_popped += ((uint64_t)1 << RING_HELD_BITS) - 1;
+    return newest;
+}
+/* What was popped from the rings of threads that have ended. Read-modify-writes. */
+extern HAK_HIDDEN _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
 
 /* The kind of the blocks in a ring. */
 HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLASSES ? &kind_mid : &kind_large; }
@@ -59,7 +74,7 @@ HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     if (likely(caches_enter(h))) {
         struct ring *ring = h->ring[index];
         if (likely(ring != NULL && ring->blocks != 0))
-            e = ring->entry[--ring->blocks];
+            e = ring_take(ring);
     }
     caches_leave(h);
     return e;
@@ -73,7 +88,7 @@ HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, 
         mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_STALE | never) && ring != NULL && ring->blocks != 0 &&
                sample_passes(h, bytes);
     if (likely(mine && ring != NULL && ring->blocks != 0))
-        e = ring->entry[--ring->blocks];
+        e = ring_take(ring);
     caches_leave(h);
     return e;
 }
@@ -91,7 +106,7 @@ HAK_INLINE bool ring_put(struct ring *ring, uintptr_t block, _Atomic uint8_t *st
     store_relaxed(state, BLOCK_CACHED);
     ring->entry[blocks] = (struct ring_entry){block, state};
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here by a signal's handler may lose it, no more */
-    ring->blocks = (uint16_t)(blocks + 1);
+    ring->held_and_popped++;                   /* of its width: what wrote it last was a hit, too */
     return true;
 }
 HAK_INLINE bool ring_push(struct heap *h, unsigned index, uintptr_t block, _Atomic uint8_t *state) {

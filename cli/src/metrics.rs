@@ -14,7 +14,7 @@ mod readers;
 use crate::heap::named::Named;
 use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
-use crate::heap::{Arena, Snapshot, Target};
+use crate::heap::{Arena, Class, Snapshot, Target};
 use crate::http::{self, Request, Response};
 use anyhow::{ensure, Result};
 use clap::Args;
@@ -105,6 +105,16 @@ const CLASS: Family = Family {
     kind: Kind::Gauge,
     help: "Bytes in the blocks of a class: live, cached by threads, or free in slabs that also have live blocks.",
 };
+const ALLOCATIONS: Family = Family {
+    name: "hakmem_class_allocations",
+    kind: Kind::Counter,
+    help: "Allocations of a class since the process began.",
+};
+const MISSES: Family = Family {
+    name: "hakmem_class_misses",
+    kind: Kind::Counter,
+    help: "Of the allocations of a class, those that found no block in their thread's list or ring.",
+};
 const SUPERSLABS: Family = Family { name: "hakmem_superslabs", kind: Kind::Gauge, help: "SuperSlabs of 2 MiB in use." };
 const HEAPS: Family =
     Family { name: "hakmem_thread_heaps", kind: Kind::Gauge, help: "Heaps of threads, by whether a thread uses them." };
@@ -123,8 +133,22 @@ const EVENTS: Family = Family {
     kind: Kind::Counter,
     help: "Events on slow paths since the process began; docs/counters.md describes each.",
 };
-const FAMILIES: [&Family; 12] =
-    [&PROCESSES, &BUDGET, &READING, &INFO, &RESIDENT, &HEAP, &CLASS, &SUPERSLABS, &HEAPS, &ARENAS, &POLICIES, &EVENTS];
+const FAMILIES: [&Family; 14] = [
+    &PROCESSES,
+    &BUDGET,
+    &READING,
+    &INFO,
+    &RESIDENT,
+    &HEAP,
+    &CLASS,
+    &ALLOCATIONS,
+    &MISSES,
+    &SUPERSLABS,
+    &HEAPS,
+    &ARENAS,
+    &POLICIES,
+    &EVENTS,
+];
 
 /// More names would be as many series.
 const ARENA_NAMES_MAX: usize = 100;
@@ -196,6 +220,10 @@ fn labels_in(text: &str) -> Vec<(&'static str, String)> {
     labels.into_iter().filter_map(|(key, value)| Some((key, value.filter(|value| value != "/")?))).collect()
 }
 
+fn labels_of_class(class: &Class) -> (String, String) {
+    (format!("{:?}", class.tier).to_lowercase(), class.block_bytes.to_string())
+}
+
 /// The samples of one process in one family.
 fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
     let pid = s.process.pid.to_string();
@@ -216,10 +244,16 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
         "hakmem_info" => put(&[("version", &s.process.version), ("command", &s.process.command)], 1),
         "hakmem_process_resident_bytes" => put(&[], s.process.rss.into()),
         "hakmem_heap_bytes" => s.heap.parts().iter().for_each(|term| put(&[("term", term.name)], term.bytes.into())),
+        "hakmem_class_allocations" | "hakmem_class_misses" => {
+            for class in s.classes.iter().filter(|class| class.allocations != 0) {
+                let (tier, block_bytes) = labels_of_class(class);
+                let count = if family.name == MISSES.name { class.misses } else { class.allocations };
+                put(&[("tier", &tier), ("block_bytes", &block_bytes)], count.into());
+            }
+        }
         "hakmem_class_bytes" => {
             for class in &s.classes {
-                let tier = format!("{:?}", class.tier).to_lowercase();
-                let block_bytes = class.block_bytes.to_string();
+                let (tier, block_bytes) = labels_of_class(class);
                 for (state, bytes) in [("live", class.live), ("cached", class.cached), ("free", class.free)] {
                     put(&[("tier", &tier), ("block_bytes", &block_bytes), ("state", state)], bytes.into());
                 }

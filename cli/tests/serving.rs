@@ -40,6 +40,9 @@ fn metrics_are_those_of_the_heap() {
             }
         }
         assert!(sample(&metrics, &["hakmem_events_total{", &who, "\"slabs_started\""]) > 300.0);
+        let count = |name: &str| sample(&metrics, &[name, &who, "\"416\""]);
+        let (allocations, misses) = (count("hakmem_class_allocations_total{"), count("hakmem_class_misses_total{"));
+        assert!(allocations >= 60_000.0 && misses > 1000.0 && misses < allocations / 4.0, "{allocations}, {misses}");
         assert!(sample(&metrics, &["hakmem_thread_heaps{", &who, "\"in_use\""]) >= 3.0);
     }
     assert!(refusal(&["metrics", &std::process::id().to_string()]).contains("does not run HAKMEM"));

@@ -4,7 +4,8 @@
  *  1. Tiny: allocations are counted exactly, though no hit counts. Each block that enters the heap's list was counted by a slow
  *     path: a refill knows how many it brings, and the current slab's countdown counts the frees that push onto the list. So
  *     allocations are the blocks that entered, less those that left with their slab, less those listed now.
- *  2. Mid and large: rings count nothing on hits. Only misses are known, and the blocks that refills of mid rings brought.
+ *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations are these and the
+ *     misses. Here are the misses, and the blocks that refills of mid rings brought.
  *  3. With LEARN=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
  *     learn_missed ends that.
  *

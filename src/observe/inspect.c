@@ -31,7 +31,7 @@ F(heap, list) F(heap, current) F(heap, fresh) F(heap, owned.slabs) F(heap, lent.
 F(heap, pool) F(heap, number) F(heap, purge_seen) F(heap, in_use) F(heap, next) \
 F(client, counters) F(client, arena) F(heap, ledger) F(ledger_row, blocks) F(ledger_row, misses) \
 F(outbox_entry, slab) F(outbox_entry, blocks) \
-F(ring, blocks) F(ring, block_kib) \
+F(ring, held_and_popped) F(ring, block_kib) \
 F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
@@ -54,7 +54,7 @@ C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE_S
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
-C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(POLICY_COUNT) C(HAK_IS_CHECKED) \
+C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(POLICY_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
@@ -89,6 +89,7 @@ static const struct inspect_place places[] = {
     {"option_texts", option_texts},
     {"option_mid_rings", option_mid_rings},
     {"ledger_ended", hak_ledger_ended},
+    {"ring_hits_ended", hak_ring_hits_ended},
     {"tunable_table", tunable_table},
     {"tunables", &hak_tunables},
     {"tunable_ranges", tunable_ranges},

@@ -16,6 +16,7 @@
 #include "secure/secure_span.h"
 #include "base/text.h"
 #include "observe/sample.h"
+#include "ring.h"
 
 #include <string.h>
 
@@ -144,6 +145,21 @@ static uint64_t uncounted_frees(const struct slab *current, const struct sampler
     return left <= seen.check_after ? seen.check_after - left : 0;
 }
 
+/* The thread may be making its rings anew meanwhile: their memory stays readable. */
+static void add_rings(struct heap_report *r, const struct heap *h) {
+    struct ring *rings[RING_CLASSES];
+    snapshot(rings, h->ring, sizeof rings);
+    for (unsigned i = 0; i < RING_CLASSES; i++) {
+        struct stats_row *row = &r->ledger[TINY_CLASSES + i];
+        struct ring ring;
+        if (rings[i] == NULL)
+            continue;
+        snapshot(&ring, rings[i], sizeof ring);
+        row->hits += ring_pops(&ring);
+        row->held_bytes += ring.blocks * tuned_bytes(TINY_CLASSES + i);
+    }
+}
+
 /* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
  * while they change: every address in the region may be read, and the walk is bounded. */
 static void add_heap(struct heap_report *r, const struct heap *h) {
@@ -163,7 +179,9 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
         r->ledger[c].blocks += uncounted_frees(current[c], &h->sample.tiny[c]) - blocks;
+        r->ledger[c].held_bytes += blocks * bytes;
     }
+    add_rings(r, h);
     for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
         add_row(&r->ledger[c], &h->ledger[c]);
     for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
@@ -195,6 +213,8 @@ static void stats_collect(struct heap_report *r) {
         add_heap(r, h);
     for (unsigned c = 0; c < TUNED_CLASSES; c++)
         add_row(&r->ledger[c], &hak_ledger_ended[c]);
+    for (unsigned i = 0; i < RING_CLASSES; i++)
+        r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
     struct region_range tables[3];
     for (unsigned i = region_tables(tables); i-- > 0;)
         r->metadata += (int64_t)resident_in(&r->pages, tables[i].begin, tables[i].bytes);
@@ -275,6 +295,38 @@ static void put_page_cost(struct text *t) {
         text_string(t, "  slots come in one page fault each, beyond the first 16 MiB\n");
 }
 
+static uint64_t allocations_of(const struct heap_report *r, unsigned c) {
+    const struct stats_row *row = &r->ledger[c];
+    return c < TINY_CLASSES ? row->blocks : row->hits + row->misses;
+}
+
+static void put_column(struct text *t, size_t *from, size_t width) {
+    text_pad(t, *from, width);
+    *from = t->length;
+}
+
+/* What each class allocated, and what found a block in the thread's list or ring. */
+static void put_hits(struct text *t, const struct heap_report *r) {
+    text_string(t, "  blocks of       allocations  misses      hits      held by threads\n");
+    for (unsigned c = 0; c < TUNED_CLASSES; c++) {
+        uint64_t all = allocations_of(r, c), misses = min_size(r->ledger[c].misses, all);
+        if (all == 0)
+            continue;
+        text_flush(t);
+        size_t from = t->length;
+        uint64_t permille = (all - misses) * 1000 / all;
+        text_format(t, "    %u", (uint64_t)tuned_bytes(c));
+        put_column(t, &from, 18);
+        text_number(t, all);
+        put_column(t, &from, 13);
+        text_number(t, misses);
+        put_column(t, &from, 12);
+        text_format(t, "%u.%u %%", permille / 10, permille % 10);
+        put_column(t, &from, 10);
+        text_format(t, "%b\n", r->ledger[c].held_bytes);
+    }
+}
+
 static void put_report(struct text *t, const struct heap_report *r) {
     char path[256];
     const char *program = os_program(path, sizeof path), *slash = strrchr(program, '/');
@@ -296,6 +348,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
         if (arena.limit_bytes != 0)
             text_format(t, " of %b", (uint64_t)arena.limit_bytes);
     }
+    put_hits(t, r);
     text_string(t, "  counters\n");
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
         if (r->counters[c] == 0)
@@ -344,7 +397,10 @@ static void put_arenas(struct text *t) {
     text_string(t, "],");
 }
 
-static void put_misses(struct text *t, const struct stats_row *row) {
+static void put_misses(struct text *t, const struct heap_report *r, unsigned c) {
+    const struct stats_row *row = &r->ledger[c];
+    put_field(t, "held_bytes", (int64_t)row->held_bytes, false);
+    put_field(t, "allocations", (int64_t)allocations_of(r, c), false);
     put_field(t, "misses", (int64_t)row->misses, row->timed == 0);
     if (row->timed != 0) {
         put_field(t, "timed_misses", (int64_t)row->timed, false);
@@ -364,8 +420,7 @@ static void put_tiny_classes(struct text *t, const struct heap_report *r) {
         put_field(t, "block_bytes", size_classes[c].block_bytes, false);
         put_field(t, "live_bytes", (int64_t)r->tiny_live[c], false);
         put_field(t, "free_bytes", (int64_t)r->tiny_free[c], false);
-        put_field(t, "allocations", (int64_t)r->ledger[c].blocks, false);
-        put_misses(t, &r->ledger[c]);
+        put_misses(t, r, c);
     }
     text_string(t, "],");
 }
@@ -375,13 +430,13 @@ static void put_rings(struct text *t, const struct heap_report *r) {
     bool any = false;
     text_string(t, "\"rings\":[");
     for (unsigned c = TINY_CLASSES; c < TUNED_CLASSES; c++) {
-        if (r->ledger[c].misses == 0)
+        if (allocations_of(r, c) == 0)
             continue;
         text_string(t, any ? ",{" : "{");
         any = true;
         put_field(t, "block_bytes", (int64_t)tuned_bytes(c), false);
         put_field(t, "refilled_blocks", (int64_t)r->ledger[c].blocks, false);
-        put_misses(t, &r->ledger[c]);
+        put_misses(t, r, c);
     }
     text_string(t, "],");
 }

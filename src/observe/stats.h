@@ -46,6 +46,8 @@ struct heap_report {
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
     struct stats_row {
         uint64_t blocks, misses, timed, ns; /* as in ledger.h; of tiny classes `blocks` are allocations */
+        uint64_t hits;                      /* of rings: allocations besides misses */
+        uint64_t held_bytes;                /* free blocks in threads' lists or rings */
     } ledger[TUNED_CLASSES];
     struct superslab_totals pool;
     uint64_t counters[COUNTER_COUNT];

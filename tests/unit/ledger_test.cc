@@ -94,6 +94,29 @@ TEST_F(Ledger, CountsWhileTheProfileSamples) {
     EXPECT_NEAR(allocations(320) - before, made - sampled, 16);
 }
 
+/* Rings count as exactly as lists, whatever happened to them: full, emptied, moved to where there is more room, their thread ended. */
+TEST_F(Ledger, CountsEveryAllocationFromRings) {
+    for (size_t bytes : {2048, 8192, 65536}) {
+        for (size_t slots : {1, 100, 2000}) {
+            long before = figure_of("rings", bytes, "allocations"), made = churn(bytes, slots, times(20000), slots);
+            std::thread([&] { made += churn(bytes, slots / 2 + 1, times(5000), slots + 1); }).join();
+            EXPECT_EQ(figure_of("rings", bytes, "allocations") - before, made)
+                << bytes << " bytes, " << slots << " blocks";
+        }
+    }
+    long before = figure_of("rings", 192 * kKiB, "allocations"), made = churn(192 * kKiB, 20, times(2000), 1);
+    EXPECT_EQ(figure_of("rings", 192 * kKiB, "allocations") - before, made);
+}
+
+TEST_F(Ledger, TellsWhatRingsHold) {
+    hak_trim(); /* what other tests left there */
+    EXPECT_EQ(figure_of("rings", 12288, "held_bytes"), 0);
+    hak_free(hak_malloc(12288));
+    EXPECT_GE(figure_of("rings", 12288, "held_bytes"), 12288);
+    hak_trim();
+    EXPECT_EQ(figure_of("rings", 12288, "held_bytes"), 0);
+}
+
 TEST_F(Ledger, TellsMissesOfListsAndRings) {
     long before = figure_of("tiny_classes", 576, "misses");
     std::vector<void *> blocks(1000);

@@ -136,6 +136,7 @@ impl Builder {
         self.place("live_options", count * 8);
         self.place("option_texts", count * self.constant("OPTION_TEXT_BYTES"));
         self.place("ledger_ended", self.constant("TUNED_CLASSES") * self.constant("sizeof ledger_row"));
+        self.place("ring_hits_ended", self.constant("RING_CLASSES") * 8);
         let (count, classes) = (self.constant("TUNABLE_COUNT"), self.constant("CLASS_TUNABLE_COUNT"));
         let at = self.place("tunable_table", (count + classes) * size);
         for i in 0..count + classes {
@@ -195,7 +196,7 @@ impl Builder {
             self.set(outbox, "outbox_entry.slab", 6);
             self.set(outbox, "outbox_entry.blocks", 3);
             self.put(heap + self.facts["heap.ring"].0, &ring.to_le_bytes());
-            self.set(ring, "ring.blocks", 5);
+            self.set(ring, "ring.held_and_popped", (7 << self.constant("RING_HELD_BITS")) + 5);
             self.set(ring, "ring.block_kib", 2);
         }
         // Lists in the blocks: each leads to the next, the fourth ends.

@@ -199,13 +199,13 @@ facts! {
     HeapFacts {
         numbers: owned_slabs = "heap.owned.slabs" upto 4, lent_slabs = "heap.lent.slabs" upto 4, number = "heap.number" upto 4, in_use = "heap.in_use" upto 4,
             next = "heap.next" upto 8, purge_seen = "heap.purge_seen" upto 8, outbox_slab = "outbox_entry.slab" upto 4,
-            outbox_blocks = "outbox_entry.blocks" upto 4, ring_blocks = "ring.blocks" upto 4,
+            outbox_blocks = "outbox_entry.blocks" upto 4, ring_held_and_popped = "ring.held_and_popped" upto 8,
             ring_block_kib = "ring.block_kib" upto 4, row_blocks = "ledger_row.blocks" upto 8,
             row_misses = "ledger_row.misses" upto 8;
         arrays: ledger = "heap.ledger" of 1, list = "heap.list" of 8, outbox = "heap.outbox" of 1, ring = "heap.ring" of 8, pool = "heap.pool" of 1,
             counters = "client.counters" of 8;
         constants: heap_size = "sizeof heap" in 1..=STRUCT_MAX, outbox_entries = "OUTBOX_ENTRIES" in 1..=4096,
-            outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512,
+            outbox_entry_size = "sizeof outbox_entry" in 1..=4096, ring_classes = "RING_CLASSES" in 1..=512, ring_held_bits = "RING_HELD_BITS" in 1..=32,
             counter_count = "COUNTER_COUNT" in 1..=512, row_size = "sizeof ledger_row" in 1..=256;
     }
 }
@@ -309,7 +309,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings ledger_ended tunable_table tunables tunable_ranges learned policy_names profile python span_table arenas
+    option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges learned policy_names profile python span_table arenas
 }
 
 #[derive(Debug)]
@@ -393,7 +393,7 @@ impl Layout {
             ("heap.outbox", heap.outbox.bytes as u64 >= heap.outbox_entries * heap.outbox_entry_size),
             ("heap.pool", heap.pool.at as u64 + heap.counters.end() <= heap.heap_size),
             ("client.counters", heap.counters.bytes as u64 >= heap.counter_count * 8),
-            ("ring.blocks", heap.ring_blocks.end().max(heap.ring_block_kib.end()) <= 4096),
+            ("ring.held_and_popped", heap.ring_held_and_popped.end().max(heap.ring_block_kib.end()) <= 4096),
             ("sizeof superslab_row", region.row_size >= SUPERSLABS_PER_ROW as u64 * region.superslab_size),
             ("client.arena", heap.pool.at as u64 + self.arena.of_heap.end() <= heap.heap_size),
             ("arena_table.chunk", self.arena.chunk.bytes as u64 >= self.arena.chunks * 8),

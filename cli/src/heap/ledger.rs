@@ -1,6 +1,7 @@
 //! The ledgers of a process's heaps (src/learn/ledger.h), summed up by class.
 // SPDX-License-Identifier: MIT
 
+use super::layout::word;
 use super::model::{Class, Tier};
 use super::reader::Reader;
 use anyhow::Result;
@@ -10,6 +11,8 @@ struct Row {
     block_bytes: u64,
     blocks: u64,
     misses: u64,
+    /// Of rings; lists have what `blocks` has besides the misses.
+    hits: u64,
 }
 
 pub struct Ledger<'a> {
@@ -24,16 +27,23 @@ impl Ledger<'_> {
         let classes = facts.tuned_classes as usize;
         let rows = (0..classes).map(|class| Row { block_bytes: reader.class_bytes(class), ..Row::default() });
         let mut ledger = Ledger { reader, rows: rows.collect() };
-        ledger.add(&reader.remote.read_vec(reader.layout.places.ledger_ended, classes * heap.row_size as usize)?);
+        let hits = reader.remote.read_vec(reader.layout.places.ring_hits_ended, heap.ring_classes as usize * 8)?;
+        let hits = hits.chunks_exact(8).map(|hits| word(hits, 0)).enumerate();
+        ledger.add(&reader.remote.read_vec(reader.layout.places.ledger_ended, classes * heap.row_size as usize)?, hits);
         Ok(ledger)
     }
 
-    /// Adds the rows of a heap.
-    pub fn add(&mut self, rows: &[u8]) {
+    /// Adds the rows of a heap, and by number what was popped from its rings.
+    pub fn add(&mut self, rows: &[u8], hits: impl Iterator<Item = (usize, u64)>) {
         let facts = &self.reader.layout.heap;
         for (sum, row) in self.rows.iter_mut().zip(rows.chunks_exact(facts.row_size as usize)) {
             sum.blocks = sum.blocks.wrapping_add(facts.row_blocks.of(row));
             sum.misses = sum.misses.wrapping_add(facts.row_misses.of(row));
+        }
+        for (ring, hits) in hits {
+            if let Some(sum) = self.rows.get_mut(self.reader.layout.slab.tiny_classes as usize + ring) {
+                sum.hits = sum.hits.wrapping_add(hits);
+            }
         }
     }
 
@@ -43,9 +53,16 @@ impl Ledger<'_> {
         let row = small.iter().find(|row| row.block_bytes == class.block_bytes);
         match (class.tier, row) {
             (Tier::Tiny, Some(row)) => (class.allocations, class.misses) = (row.blocks, row.misses),
-            (Tier::Mid, Some(row)) => class.misses = row.misses,
-            (Tier::Large, _) => class.misses = large.iter().fold(0, |sum, row| sum.wrapping_add(row.misses)),
+            (Tier::Mid, Some(row)) => (class.allocations, class.misses) = of_rings(std::slice::from_ref(row)),
+            (Tier::Large, _) => (class.allocations, class.misses) = of_rings(large),
             _ => {}
         }
     }
+}
+
+/// Allocations and misses.
+fn of_rings(rows: &[Row]) -> (u64, u64) {
+    let sum = |of: fn(&Row) -> u64| rows.iter().map(of).fold(0u64, u64::wrapping_add);
+    let misses = sum(|row| row.misses);
+    (sum(|row| row.hits).wrapping_add(misses), misses)
 }

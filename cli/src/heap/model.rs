@@ -164,10 +164,10 @@ pub struct Class {
     /// meshing cannot.
     #[serde(default)]
     pub meshable: u64,
-    /// Since the process began. Only of tiny classes, and up to the threads' last slow paths.
+    /// Since the process began; of tiny classes up to the threads' last slow paths. 0 of huge blocks and in secure mode.
     #[serde(default)]
     pub allocations: u64,
-    /// Of those, or of mid and large blocks, the ones that found no block in their thread's list or ring.
+    /// Of those, the ones that found no block in their thread's list or ring.
     #[serde(default)]
     pub misses: u64,
 }

@@ -32,6 +32,13 @@ const ATTEMPTS: usize = 20;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 const STARTING_MS: u64 = 1000;
 
+/// A ring of a thread's heap.
+struct Ring {
+    index: usize,
+    held_bytes: u64,
+    popped: u64,
+}
+
 /// How much of a heap a snapshot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
@@ -296,7 +303,7 @@ impl Reader {
         ThreadHeap {
             number: facts.number.of(heap) as u32,
             in_use: facts.in_use.of(heap) != 0,
-            cached: cached + self.in_rings(heap),
+            cached: cached + self.rings(heap).iter().map(|ring| ring.held_bytes).sum::<u64>(),
             owned_slabs: (facts.owned_slabs.of(heap) + facts.lent_slabs.of(heap)) as u32,
         }
     }
@@ -312,18 +319,23 @@ impl Reader {
         (class_id < facts.tiny_classes).then_some(class_id as usize)
     }
 
-    fn in_rings(&self, heap: &[u8]) -> u64 {
+    fn rings(&self, heap: &[u8]) -> Vec<Ring> {
         let facts = &self.layout.heap;
-        let (blocks, kib) = (facts.ring_blocks, facts.ring_block_kib);
-        let bytes = (blocks.at + blocks.bytes).max(kib.at + kib.bytes);
-        let rings = (0..facts.ring_classes as usize).map(|i| facts.ring.element(heap, i, 8)).filter(|&at| at != 0);
-        let pieces: Vec<(u64, usize)> = rings.map(|at| (at, bytes)).collect();
+        let (word, kib) = (facts.ring_held_and_popped, facts.ring_block_kib);
+        let bytes = (word.at + word.bytes).max(kib.at + kib.bytes);
+        let places = (0..facts.ring_classes as usize).map(|i| (i, facts.ring.element(heap, i, 8)));
+        let places: Vec<(usize, u64)> = places.filter(|&(_, at)| at != 0).collect();
+        let pieces: Vec<(u64, usize)> = places.iter().map(|&(_, at)| (at, bytes)).collect();
         let mut heads = vec![0; pieces.len() * bytes];
         if self.remote.read_pieces(&pieces, &mut heads).is_err() {
-            return 0; // they have just gone back with the thread
+            return Vec::new(); // they have just gone back with the thread
         }
-        let ring = |ring: &[u8]| blocks.of(ring).min(RING_MAX) * kib.of(ring).min(RING_MAX) * 1024;
-        heads.chunks_exact(bytes).map(ring).sum()
+        let ring = |(&(index, _), ring): (&(usize, u64), &[u8])| {
+            let (word, kib) = (word.of(ring), kib.of(ring).min(RING_MAX));
+            let held = (word & ((1 << facts.ring_held_bits) - 1)).min(RING_MAX);
+            Ring { index, held_bytes: held * kib * 1024, popped: word >> facts.ring_held_bits }
+        };
+        places.iter().zip(heads.chunks_exact(bytes)).map(ring).collect()
     }
 
     /// Adds the counters of a heap.
@@ -387,7 +399,8 @@ impl Reader {
         self.each_heap(|address, heap| {
             numbers.insert(address, self.layout.heap.number.of(heap) as u32);
             self.add_counters(&mut counters, heap);
-            ledger.add(self.layout.heap.ledger.slice(heap));
+            let popped = self.rings(heap).into_iter().map(|ring| (ring.index, ring.popped));
+            ledger.add(self.layout.heap.ledger.slice(heap), popped);
             Ok(())
         })?;
         let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };

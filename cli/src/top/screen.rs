@@ -321,7 +321,7 @@ impl Screen {
         frame.render_widget(table.block(titled(&name)), area);
     }
 
-    /// Since the last snapshot: misses, and of tiny classes the share of hits.
+    /// Since the last snapshot: misses, and the share of hits.
     fn misses(&self, class: &Class) -> [String; 2] {
         let Some(&(allocations, misses)) = self.recent.get(&class.key()) else { return ["–".into(), "–".into()] };
         let hits = allocations.saturating_sub(misses) as f64 / allocations.max(1) as f64;
