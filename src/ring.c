@@ -86,13 +86,15 @@ static void unmake_rings(struct heap *h) {
 
 /* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
 void rings_forget(struct heap *h) {
-    size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, sample.tiny); /* else that is not in use */
+    size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, ledger[TINY_CLASSES]); /* the rest is empty */
     size_t kept = round_up(used, os_page_bytes());
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && load_relaxed(&h->lent.slabs) == 0 && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
-        unmake_rings(h);
+    bool empty = load_relaxed(&h->lent.slabs) == 0 && load_relaxed(&h->outbox_blocks) == 0;
+    if (mine && empty && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
+        if (h->rings != NULL)
+            unmake_rings(h);
         os_advise(OS_PURGE, (char *)h + kept, HEAP_BYTES - kept);
     }
     caches_leave(h);

@@ -43,7 +43,7 @@ static void end_thread(void *value) {
     put(h);
 }
 
-HAK_COLD static struct heap *enter_slowly(void) {
+HAK_NOINLINE static struct heap *enter_slowly(void) {
     struct heap *h = heap_take();
     if (h == NULL)
         return NULL;

@@ -16,6 +16,11 @@
 #define prefetch(address) __builtin_prefetch((const void *)(address)) /* the address may be any number */
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
+/* cmake/layout.ld says where these are put. Functions that every program runs when it starts, in files that it hardly uses. */
+#define HAK_AT_START __attribute__((section(".text.startup")))
+/* Large variables, so that the small ones share pages: without an initial value, and with one. */
+#define HAK_APART __attribute__((section(".bss.apart")))
+#define HAK_APART_DATA __attribute__((section(".data.apart")))
 #define HAK_INLINE static inline __attribute__((always_inline))
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
@@ -49,13 +54,11 @@
 /* For the type of a variable that is made read-only once it is filled in: it gets pages of its own. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 
-/* For functions that use vectors of 32 bytes. They may only be called where HAK_HAS_WIDE() is true. */
+/* For functions that use vectors of 32 bytes. They may only be called where the machine has these. */
 #if defined(__x86_64__)
 #define HAK_WIDE __attribute__((target("avx2")))
-#define HAK_HAS_WIDE() (__builtin_cpu_supports("avx2") != 0)
 #else
 #define HAK_WIDE
-#define HAK_HAS_WIDE() false
 #endif
 
 #define KIB ((size_t)1 << 10)
@@ -135,7 +138,13 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 /* ---- bits ---- */
 HAK_INLINE unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }        /* x != 0 */
 HAK_INLINE unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); } /* x != 0 */
-HAK_INLINE unsigned count_bits(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
+/* In line: without an instruction for it the compiler calls a function of libgcc's, with a table. */
+HAK_INLINE uint64_t sums_of_2_bits(uint64_t x) { return x - (x >> 1 & 0x5555555555555555); }
+HAK_INLINE uint64_t sums_of_4_bits(uint64_t x) { return (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333); }
+HAK_INLINE uint64_t sums_of_8_bits(uint64_t x) { return (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f; }
+HAK_INLINE unsigned count_bits(uint64_t x) {
+    return (unsigned)(sums_of_8_bits(sums_of_4_bits(sums_of_2_bits(x))) * 0x0101010101010101 >> 56);
+}
 /* `n` one bits, n <= 64 */
 HAK_INLINE uint64_t low_bits(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 HAK_INLINE size_t round_up(size_t x, size_t power_of_two) { return (x + power_of_two - 1) & ~(power_of_two - 1); }

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "learn/ledger.h"
 
-struct ledger_row hak_ledger_ended[TUNED_CLASSES];
+HAK_APART struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 
 static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
     rmw_add(to, load_relaxed(from));

@@ -16,9 +16,9 @@
 #define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back */
 #define HELD (1u << 30)      /* in `blocks`: a pass has the slab in its hands */
 
-struct heap heap_of_meshed;
+HAK_APART struct heap heap_of_meshed;
 
-static struct {
+static HAK_APART struct {
     _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
     _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
     _Atomic uint32_t mappings, mappings_max; /* of merged pages; 0: not asked yet */
