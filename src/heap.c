@@ -7,26 +7,28 @@
 
 #include <string.h>
 
-_Static_assert(offsetof(struct heap, sample.tiny) <= 4096, "a thread without samples, rings and loans has one page");
+_Static_assert(offsetof(struct heap, ledger[TINY_CLASSES]) <= 4096, "a thread with tiny blocks alone has one page");
 
 // clang-format off
 #define NO_BLOCKS {[0 ... TINY_CLASSES] = 1}
 // clang-format on
-struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
-struct heap heap_afterlife = {
+HAK_APART_DATA struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
+HAK_APART_DATA struct heap heap_afterlife = {
     .list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
-struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
+HAK_APART_DATA struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
 _Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
 
-static bool sites_watched;                         /* constant once the program's own code runs */
-static _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
-_Atomic(struct heap *) heap_newest_made;           /* push-only list of all heaps */
+static bool sites_watched;                                   /* constant once the program's own code runs */
+static HAK_APART _Alignas(4096) char first_heap[HEAP_BYTES]; /* the first thread's: needs no system call */
+_Atomic(struct heap *) heap_newest_made;                     /* push-only list of all heaps */
 /* Any thread. */
 static struct {
-    _Atomic uint32_t made;                    /* numbers given to heaps so far, from 0 */
-    _Atomic uint64_t idle[3][HEAPS_MAX / 64]; /* numbers of heaps that no thread uses: hints for take_idle, by level */
+    _Atomic uint32_t made; /* numbers given to heaps so far, from 0 */
+    /* numbers of heaps that no thread uses: hints for take_idle, by level */
+    _Atomic uint64_t idle_1[HEAPS_MAX / 64 / 64], idle_2[1];
 } heaps;
+static HAK_APART _Atomic uint64_t idle_0[HEAPS_MAX / 64];
 
 struct heap *heap_newest(void) {
     struct heap *newest = PROVEN(newest, load_acquire(&heap_newest_made));
@@ -47,7 +49,7 @@ bool heap_may_have_gathered(const struct heap *h, const struct slab *s) {
 
 _Static_assert(HEAPS_MAX <= 64 * 64 * 64, "three levels");
 static const struct bitset_family idle = {
-    .level = {(char *)heaps.idle[0], (char *)heaps.idle[1], (char *)heaps.idle[2]},
+    .level = {(char *)idle_0, (char *)heaps.idle_1, (char *)heaps.idle_2},
     .row_bytes = {8, 8, 8},
     .rows = {HEAPS_MAX / 64, HEAPS_MAX / 64 / 64, 1},
     .levels = 3,

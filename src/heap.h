@@ -41,22 +41,23 @@ struct slab_lists {
 
 /* When the next allocation is sampled: sample.c's, all of it the owner's; others read `rest` and `mean_bytes`. */
 struct sampler {
-    uint64_t wanted;          /* the profile's word when this was last set up */
-    uint32_t guard_wanted;    /* the option GUARD_SAMPLE_BYTES then */
-    _Atomic float mean_bytes; /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
-    struct sampler_class {
-        _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
-        uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
-        uint32_t seen;          /* the current slab's countdown when it was last looked at */
-        uint32_t deferred;      /* frees still to be counted when the countdown, cut short, ends */
-        uint32_t had;           /* blocks in the heap's list then */
-    } tiny[TINY_CLASSES];
+    uint64_t wanted;           /* the profile's word when this was last set up */
+    uint32_t guard_wanted;     /* the option GUARD_SAMPLE_BYTES then */
+    _Atomic float mean_bytes;  /* between samples, of whatever kind; 0: there are none, and the rest is not in use */
     int64_t bytes_left;        /* until the next sample among blocks that are not tiny */
     double profile_mean_bytes; /* between samples for the profile; 0: none */
     unsigned stretch;          /* profile_mean_bytes was doubled so often, for there were too many samples a second */
     uint32_t batch, batch_ms;  /* samples since, the clock then */
     uint64_t random;           /* state of the generator */
     uintptr_t callers[PROFILE_CALLERS]; /* of the sample that is being taken: too many for a small stack */
+};
+
+/* The same of a tiny class. */
+struct sampler_class {
+    _Atomic uintptr_t rest; /* free blocks of the class that were cut off the heap's list; 0: none */
+    uint32_t left;          /* blocks that may still be handed out before the one to be sampled */
+    uint32_t seen;          /* the current slab's countdown when it was last looked at */
+    uint32_t had;           /* blocks in the heap's list then */
 };
 
 enum { ARENA_ENTRIES = 16 };
@@ -86,9 +87,7 @@ struct heap {
     uint32_t undrained_frees; /* remote frees since the outbox was drained */
     uint32_t bulk_frees;      /* the same since the last refill of a list */
     uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
-    struct outbox_entry outbox[OUTBOX_ENTRIES];
-    _Atomic uint32_t outbox_blocks; /* in all entries */
-    struct slab_lists lent;         /* on loan to the heap; see slab.h */
+    _Atomic uint32_t outbox_blocks;       /* in all entries */
     /* mid and large, and who is at the caches */
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
@@ -99,8 +98,7 @@ struct heap {
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
-    struct ring *ring[RING_CLASSES];
-    struct ring *rings; /* the same, newest first */
+    struct ring *rings;           /* newest first */
     /* pool, counters */
     struct client pool;
     /* what its threads allocated by site, see lane.h; NULL: nothing yet. It stays when a thread ends */
@@ -110,8 +108,15 @@ struct heap {
     uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
     uint8_t checks_left[TINY_CLASSES];           /* of these */
     uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
-    uint8_t loans_wait[TINY_CLASSES];        /* slabs of the class that are not borrowed yet, as others look for such */
-    struct ledger_row ledger[TUNED_CLASSES]; /* lies in the page of `sample.tiny`, which tiny classes touch anyway */
+    uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
+    /* of current slabs: frees still to be counted when the countdown, cut short by a sample, ends */
+    _Atomic uint32_t deferred[TINY_CLASSES];
+    struct slab_lists lent;                  /* on loan to the heap; see slab.h */
+    struct ledger_row ledger[TUNED_CLASSES]; /* the page ends behind the tiny classes */
+    /* what many threads never touch */
+    struct ring *ring[RING_CLASSES];
+    struct outbox_entry outbox[OUTBOX_ENTRIES];
+    struct sampler_class sampled[TINY_CLASSES];
     /* moving blocks */
     uint32_t dense[CLASSES];     /* slot + 1 of the slab that dense allocations came from last: a hint */
     uint8_t asked_left[CLASSES]; /* questions about blocks of the class until the next look at the clock */

@@ -89,7 +89,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
 /* Thin slabs whose free pages are still resident, oldest first. A slab's mark is the truth, which one swap takes; all here is a
  * hint, so relaxed. */
 #define KEPT_THIN_MAX 8192
-static struct {
+static HAK_APART struct {
     _Atomic size_t first, next;           /* of the entries, modulo KEPT_THIN_MAX */
     _Atomic int64_t slots;                /* of the slabs marked kept_thin */
     _Atomic uint32_t slot[KEPT_THIN_MAX]; /* of the slab, + 1; 0: none */

@@ -13,7 +13,7 @@
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
 #define RESERVE_MIN (256 * MIB) /* below that the window does better */
 
-struct region hak_region;
+HAK_APART struct region hak_region;
 struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
 
 /* How far the region is made. Any thread; sequentially consistent unless noted. */
@@ -77,6 +77,7 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->superslabs_max = l.superslabs;
     r->key = (uintptr_t)os_random() | (BLOCK_ALIGN - 1); /* is_no_block says why */
     r->second_key = (r->key * 0x9e3779b97f4a7c15 ^ r->key >> 29) | 1;
+    r->wide = option(OPT_SECURE) && os_has_wide();
     r->sized_check_from = HAK_IS_CHECKED || option(OPT_SECURE) ? 0 : TINY_BYTES_MAX + 1;
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     at -= table_bytes(l.slabs_bytes);

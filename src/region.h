@@ -187,6 +187,7 @@ struct HAK_FROZEN region {
     size_t superslabs_max;
     uint64_t second_key; /* secure mode: canaries */
     bool window;         /* nothing is reserved: SuperSlabs are mapped one by one */
+    bool wide;           /* secure mode: the machine has vectors of 32 bytes */
 };
 extern HAK_HIDDEN struct region hak_region;
 

@@ -82,13 +82,15 @@ static void unmake_rings(struct heap *h) {
 
 /* The rings' pages go back; the pages of the struct stay, for whoever takes the heap next. */
 void rings_forget(struct heap *h) {
-    size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, sample.tiny); /* else that is not in use */
+    size_t used = sample_on(h) ? sizeof *h : offsetof(struct heap, ledger[TINY_CLASSES]); /* the rest is empty */
     size_t kept = round_up(used, os_page_bytes());
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    if (mine && load_relaxed(&h->lent.slabs) == 0 && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
-        unmake_rings(h);
+    bool empty = load_relaxed(&h->lent.slabs) == 0 && load_relaxed(&h->outbox_blocks) == 0;
+    if (mine && empty && (h->ring_top > kept || option(OPT_SECURE)) && kept < HEAP_BYTES) {
+        if (h->rings != NULL)
+            unmake_rings(h);
         os_advise(OS_PURGE, (char *)h + kept, HEAP_BYTES - kept);
     }
     caches_leave(h);
@@ -301,8 +303,10 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */
 uint32_t rings_use(const struct heap *h) {
-    struct ring *rings[RING_CLASSES];
-    snapshot(rings, h->ring, sizeof rings);
+    struct ring *rings[RING_CLASSES] = {NULL}, *newest;
+    snapshot(&newest, &h->rings, sizeof newest);
+    if (newest != NULL) /* else a page of the heap may stay untouched */
+        snapshot(rings, h->ring, sizeof rings);
     uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_free_remote]));

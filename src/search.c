@@ -49,7 +49,7 @@ static bool inbox_has(const struct slab *s, uintptr_t block) {
 static bool heap_has(const struct heap *h, const struct slab *s, uintptr_t block) {
     unsigned c = slab_class(s);
     return chain_has(s, load_relaxed(&h->list[c]), block) ||
-           (sample_on(h) && chain_has(s, load_relaxed(&h->sample.tiny[c].rest), block));
+           (sample_on(h) && chain_has(s, load_relaxed(&h->sampled[c].rest), block));
 }
 
 /* In the order in which blocks travel, so that one that does is met. */

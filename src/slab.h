@@ -46,11 +46,11 @@ void slab_make_current(struct heap *h, struct slab *s);
 /* Of a current slab: looks whether it is empty after so many frees. */
 HAK_INLINE void slab_check_after(struct heap *h, struct slab *s, unsigned frees) {
     s->check_after = s->countdown = (uint32_t)max_size(frees, 1);
-    h->sample.tiny[slab_class(s)].deferred = 0;
+    store_relaxed(&h->deferred[slab_class(s)], 0);
 }
 /* Of a current slab, before its countdown is set anew: its frees since then put blocks on the heap's list. */
 HAK_INLINE void slab_count_frees(struct heap *h, unsigned c, const struct slab *s) {
-    ledger_add(&h->ledger[c].blocks, s->check_after - s->countdown - h->sample.tiny[c].deferred);
+    ledger_add(&h->ledger[c].blocks, s->check_after - s->countdown - load_relaxed(&h->deferred[c]));
 }
 /* The heap's list of the class becomes the list of the current slab, which is on no list afterwards. Returns the slab;
  * NULL if there was none or it was empty and is gone. */

@@ -62,5 +62,6 @@ __attribute__((constructor(101))) void start_library(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     dump_at_end("exit");
     tiny_check_at_exit(); /* last, because these two may abort the program */
-    secure_check_at_exit();
+    if (option(OPT_SECURE))
+        secure_check_at_exit();
 }

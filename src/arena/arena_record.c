@@ -9,7 +9,7 @@
 
 _Static_assert(ARENAS_MAX < 1 << NUMBER_BITS, "a handle has room for the number");
 
-struct arena_table hak_arenas;
+HAK_APART struct arena_table hak_arenas;
 
 static size_t chunk_bytes(void) { return round_up(ARENAS_IN_CHUNK * sizeof(struct arena), os_page_bytes()); }
 

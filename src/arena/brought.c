@@ -47,7 +47,7 @@ struct brought {
 /* A place: the number of the first page, 35 bits, and how many pages there are. 0: none. One word, so that both change at once. */
 #define PAGE_SHIFT 12
 #define PLACE_SHIFT 29
-static _Atomic uint64_t place_table[PLACES];
+static HAK_APART _Atomic uint64_t place_table[PLACES];
 static _Atomic uint32_t places_used; /* those behind were never used */
 
 static uintptr_t place_begin(uint64_t place) { return place >> PLACE_SHIFT << PAGE_SHIFT; }

@@ -32,7 +32,7 @@ uintptr_t lane_make(unsigned policy) {
 enum { SITE_NAME_BYTES = 48 };
 
 /* Any thread. A site is filled in by whoever took its number, and exists from `policy_plus_1` on. */
-static struct site {
+static HAK_APART struct site {
     _Atomic unsigned policy_plus_1; /* released when the name is there */
     char name[SITE_NAME_BYTES];
 } sites[SITES_MAX];

@@ -44,10 +44,10 @@ _Static_assert(sizeof(struct step) == sizeof(uint32_t), "one word");
 /* Written by policy_start, constant afterwards. */
 static struct line *lines;
 static unsigned line_count;
-_Atomic uint64_t policy_cache[1 << POLICY_CACHE_BITS];
+HAK_APART _Atomic uint64_t policy_cache[1 << POLICY_CACHE_BITS];
 /* struct step, by number - POLICIES; 0: unused. Any thread. A step is there before an entry has its number: both are relaxed, so a
  * thread that sees the entry first reads 0, which policy_step refuses. */
-static _Atomic uint32_t steps[STEPS_MAX];
+static HAK_APART _Atomic uint32_t steps[STEPS_MAX];
 
 /* ---- the file ---- */
 
@@ -135,7 +135,7 @@ static struct line *map_lines(void) {
     return memory != NULL && os_commit_first(memory, bytes, bytes) ? memory : NULL;
 }
 
-bool policy_start(void) {
+HAK_AT_START bool policy_start(void) {
     const char *path = option_text(OPT_POLICY);
     if (*path == '\0' || option(OPT_SECURE) || !option(OPT_SUPERSLAB))
         return false;

@@ -16,6 +16,11 @@
 #define prefetch(address) __builtin_prefetch((const void *)(address)) /* the address may be any number */
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
+/* cmake/layout.ld says where these are put. Functions that every program runs when it starts, in files that it hardly uses. */
+#define HAK_AT_START __attribute__((section(".text.startup")))
+/* Large variables, so that the small ones share pages: without an initial value, and with one. */
+#define HAK_APART __attribute__((section(".bss.apart")))
+#define HAK_APART_DATA __attribute__((section(".data.apart")))
 #define HAK_INLINE static inline __attribute__((always_inline))
 #define HAK_HIDDEN __attribute__((visibility("hidden"))) /* on shared variables: reached without the GOT */
 #define HAK_API __attribute__((visibility("default")))
@@ -49,13 +54,11 @@
 /* For the type of a variable that is made read-only once it is filled in: it gets pages of its own. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 
-/* For functions that use vectors of 32 bytes. They may only be called where HAK_HAS_WIDE() is true. */
+/* For functions that use vectors of 32 bytes. They may only be called where the machine has these. */
 #if defined(__x86_64__)
 #define HAK_WIDE __attribute__((target("avx2")))
-#define HAK_HAS_WIDE() (__builtin_cpu_supports("avx2") != 0)
 #else
 #define HAK_WIDE
-#define HAK_HAS_WIDE() false
 #endif
 
 #define KIB ((size_t)1 << 10)

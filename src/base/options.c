@@ -21,7 +21,7 @@ const struct option_entry option_table[OPTION_COUNT] = {
 #undef OPTION_ENTRY
 };
 #define OPTION_INITIAL(name, kind, when, initial, ...) initial,
-struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
+HAK_APART_DATA struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
 _Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 #undef OPTION_INITIAL
 // clang-format on
@@ -41,14 +41,15 @@ static const struct alias {
 #undef OPTION_ALIAS
 };
 
-char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
+HAK_APART char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
 _Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
 /* A program may define this string to compile its options in. */
 HAK_API HAK_WEAK extern const char *hak_options;
 
 const char *option_name(enum option o) { return option_table[o].name; }
-const char *option_text(enum option o) { return option_texts[o]; }
+/* Most programs set none: they do not touch the texts. */
+const char *option_text(enum option o) { return option(o) ? option_texts[o] : ""; }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static int lower(char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
@@ -161,7 +162,8 @@ static bool parse_value(enum option o, const char *s, size_t length) {
             return false;
         memcpy(option_texts[o], s, length);
         option_texts[o][length] = '\0';
-        return true;
+        value = length != 0;
+        break;
     case OPTION_LIST:
         if (!parse_list(e, s, length, &value))
             return false;
@@ -284,6 +286,7 @@ static void add_word(const struct alias *alias, const char *value, size_t length
     struct text t = {words, OPTION_TEXT_BYTES - 1, strlen(words), -1};
     text_format(&t, t.length > 0 ? ",%s" : "%s", alias->word);
     words[min_size(t.length, OPTION_TEXT_BYTES - 1)] = '\0';
+    store_relaxed(option_word(alias->option), true);
 }
 
 /* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */

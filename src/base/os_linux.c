@@ -6,6 +6,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/os_call.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -60,19 +63,33 @@ enum { CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0], READABLE_
  * no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one compare-and-swap. */
 static struct os_state {
     /* Any thread. */
-    _Atomic size_t page_bytes;                  /* 0: not asked yet */
-    _Atomic bool lacks_populate;                /* a kernel before 5.14: OS_POPULATE is not asked for again */
-    _Atomic bool was_confined;                  /* some thread was found in a sandbox, which is for good */
-    _Atomic bool lacks_process_madvise;         /* the kernel has none, or not for the process itself */
-    _Atomic uint8_t move;                       /* enum move_support */
-    _Atomic uint32_t exit_key;                  /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
-    _Atomic uintptr_t readable[READABLE_PAGES]; /* pages that could be read: hints */
+    _Atomic size_t page_bytes;          /* 0: not asked yet */
+    _Atomic bool lacks_populate;        /* a kernel before 5.14: OS_POPULATE is not asked for again */
+    _Atomic bool was_confined;          /* some thread was found in a sandbox, which is for good */
+    _Atomic bool lacks_process_madvise; /* the kernel has none, or not for the process itself */
+    _Atomic uint8_t move;               /* enum move_support */
+    _Atomic uint32_t exit_key;          /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
     /* Constant after the start. */
     long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
     thread_starter *start_thread; /* NULL: not known */
     os_crash_report *report_crash;
     struct sigaction handler_before[CRASH_SIGNALS];
 } os_state;
+static HAK_APART _Atomic uintptr_t
+    read_pages[READABLE_PAGES]; /* pages that could be read: hints. As the atomics above */
+
+/* libgcc would ask at the start of every program. Asking takes a virtual machine microseconds. */
+bool os_has_wide(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d, kept, upper;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return false;
+    __asm__("xgetbv" : "=a"(kept), "=d"(upper) : "c"(0));
+    return (kept & 6) == 6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_AVX2;
+#else
+    return false;
+#endif
+}
 
 size_t os_page_bytes(void) {
     size_t known = load_relaxed(&os_state.page_bytes);
@@ -418,7 +435,7 @@ uint64_t os_random(void) {
 static bool page_readable_now(uintptr_t page) { return can_read(page << PROBE_SHIFT); }
 
 static bool page_readable(uintptr_t page) {
-    _Atomic uintptr_t *place = &os_state.readable[page % READABLE_PAGES];
+    _Atomic uintptr_t *place = &read_pages[page % READABLE_PAGES];
     if (load_relaxed(place) == page)
         return true;
     bool readable = page_readable_now(page);

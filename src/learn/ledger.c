@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "learn/ledger.h"
 
-struct ledger_row hak_ledger_ended[TUNED_CLASSES];
+HAK_APART struct ledger_row hak_ledger_ended[TUNED_CLASSES];
 
 void ledger_end(struct ledger_row *row, uint64_t began) {
     ledger_add(&row->timed, 1);

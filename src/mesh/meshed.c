@@ -19,9 +19,9 @@ struct meshed {
     _Atomic uint64_t map[MESHED_BLOCKS_MAX / 64]; /* bit i: block i is live */
 };
 
-struct heap heap_of_meshed;
+HAK_APART struct heap heap_of_meshed;
 
-static struct {
+static HAK_APART struct {
     _Atomic(struct meshed *) table; /* MESHED_MAX; NULL: nothing was meshed yet. The first compare-and-swap wins */
     _Atomic uint64_t taken[MESHED_MAX / 64]; /* bit i: table[i] is a slab's */
     _Atomic uint32_t mappings, mappings_max; /* of merged pages; 0: not asked yet */

@@ -108,7 +108,8 @@ void dump_at_end(const char *moment) {
     uint32_t number = load_relaxed(&dumps.number) + 1, own = os_process();
     if (rmw_swap(&dumps.ended, own) == own)
         return;
-    stats_write(NAME_PROCESS, number);
+    if (option(OPT_STATS) != STATS_OFF)
+        stats_write(NAME_PROCESS, number);
     if (option_text(OPT_PROFILE_FILE)[0] != '\0')
         dump_profile_for(OPT_PROFILE_FILE, NAME_PROCESS, number, moment);
 }

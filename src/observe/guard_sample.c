@@ -29,7 +29,7 @@ struct guard_slot {
     struct guard_stack allocated, freed;
 };
 
-static struct {
+static HAK_APART struct {
     struct guard_slot slot[GUARD_SLOTS];
     _Atomic size_t first_slot; /* of the pool, + 1; 0: not taken yet. Pairs with itself, for the records */
     _Atomic uint32_t frees;    /* only orders the slots by age */

@@ -74,7 +74,7 @@ static unsigned walk(uintptr_t block, unsigned max, uintptr_t *last) {
 
 /* Counts the blocks that were handed out since the last count. */
 static void count_pops(struct heap *h, unsigned c) {
-    struct sampler_class *t = &h->sample.tiny[c];
+    struct sampler_class *t = &h->sampled[c];
     const struct slab *s = h->current[c];
     uintptr_t last;
     uint32_t listed =
@@ -90,10 +90,10 @@ static void count_pops(struct heap *h, unsigned c) {
 /* Joins the rest to the list again. `rest` is cleared before the rest is linked, so a child that a signal handler forks
  * in between can at worst lose blocks. */
 static void join(struct heap *h, unsigned c) {
-    uintptr_t rest = load_relaxed(&h->sample.tiny[c].rest), last;
+    uintptr_t rest = load_relaxed(&h->sampled[c].rest), last;
     if (rest == 0)
         return;
-    store_relaxed(&h->sample.tiny[c].rest, 0);
+    store_relaxed(&h->sampled[c].rest, 0);
     atomic_signal_fence(memory_order_seq_cst);
     if (is_no_block(load_relaxed(&h->list[c])))
         store_relaxed(&h->list[c], rest);
@@ -104,7 +104,7 @@ static void join(struct heap *h, unsigned c) {
 /* Moves all but the first `keep` blocks of the list to the rest. Returns how many blocks the list has then. */
 static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
     uintptr_t last = 0, end, first = load_relaxed(&h->list[c]);
-    _Atomic uintptr_t *rest = &h->sample.tiny[c].rest;
+    _Atomic uintptr_t *rest = &h->sampled[c].rest;
     unsigned n = walk(first, keep, &last);
     uintptr_t off = n != 0 ? block_next(last) : first, terminator = (first & ~(uintptr_t)(SLOT_BYTES - 1)) | 1;
     if (n < keep || is_no_block(off) || !same_slot(off, first))
@@ -121,36 +121,37 @@ static unsigned cut(struct heap *h, unsigned c, unsigned keep) {
 }
 
 void sample_cut(struct heap *h, unsigned c, unsigned blocks) {
-    struct sampler_class *t = &h->sample.tiny[c];
+    struct sampler_class *t = &h->sampled[c];
     struct slab *s = h->current[c];
     unsigned max = t->left / 2 + t->left % 2;
     t->had = blocks > max ? cut(h, c, max) : blocks;
     if (s == NULL)
         return;
     /* With this many pushes at most `left` blocks are popped: the last push is still listed as the countdown ends. */
-    uint32_t frees = t->left - t->had + 1, whole = s->countdown + t->deferred;
-    t->deferred = whole > frees ? whole - frees : 0;
-    t->seen = s->countdown = whole - t->deferred;
+    uint32_t frees = t->left - t->had + 1, whole = s->countdown + load_relaxed(&h->deferred[c]);
+    uint32_t deferred = whole > frees ? whole - frees : 0;
+    store_relaxed(&h->deferred[c], deferred);
+    t->seen = s->countdown = whole - deferred;
 }
 
 void sample_take_back(struct heap *h, unsigned c) {
     count_pops(h, c);
     join(h, c);
-    h->sample.tiny[c].had = 0;
+    h->sampled[c].had = 0;
 }
 
 void sample_made_current(struct heap *h, unsigned c, unsigned blocks) {
-    h->sample.tiny[c].had = blocks;
-    h->sample.tiny[c].seen = h->current[c]->countdown;
+    h->sampled[c].had = blocks;
+    h->sampled[c].seen = h->current[c]->countdown;
 }
 
 void sample_handed_out(struct heap *h, unsigned c, unsigned blocks) {
-    h->sample.tiny[c].left -= h->sample.tiny[c].left != 0;
+    h->sampled[c].left -= h->sampled[c].left != 0;
     sample_cut(h, c, blocks != SAMPLE_UNCOUNTED ? blocks - 1 : blocks);
 }
 
 void sample_rejoin(struct heap *h, unsigned c) {
-    if (load_relaxed(&h->sample.tiny[c].rest) != 0 && is_no_block(load_relaxed(&h->list[c])))
+    if (load_relaxed(&h->sampled[c].rest) != 0 && is_no_block(load_relaxed(&h->list[c])))
         sample_take_back(h, c);
 }
 
@@ -168,8 +169,8 @@ static void begin_anew(struct heap *h) {
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
         join(h, c);
         if (h->current[c] != NULL)
-            h->current[c]->countdown += r->tiny[c].deferred;
-        r->tiny[c].deferred = 0;
+            h->current[c]->countdown += load_relaxed(&h->deferred[c]);
+        store_relaxed(&h->deferred[c], 0);
     }
     r->wanted =
         load_relaxed(&hak_profile.wanted); /* first: if that changes meanwhile, the heap begins anew once more */
@@ -194,7 +195,7 @@ static void begin_anew(struct heap *h) {
         r->random = os_random() ^ (uint64_t)h->number << 40 ^ os_now_ms();
     r->bytes_left = (int64_t)draw_bytes(r);
     for (unsigned c = 0; c < TINY_CLASSES; c++) {
-        r->tiny[c].left = draw_blocks(r, c);
+        h->sampled[c].left = draw_blocks(r, c);
         sample_cut(h, c, SAMPLE_UNCOUNTED);
     }
     rmw_or(&h->caches_flags, CACHES_SAMPLING);
@@ -213,7 +214,7 @@ bool sample_is_far_in_class(struct heap *h, unsigned c) {
     if (!sample_is_set_up(h))
         return false;
     count_pops(h, c);
-    return h->sample.tiny[c].left != 0;
+    return h->sampled[c].left != 0;
 }
 
 /* A sample costs a microsecond or more. So a thread that takes them too fast takes half as many, each of which counts
@@ -244,10 +245,10 @@ static bool is_due(struct heap *h, size_t bytes, unsigned c) {
         return true;
     }
     count_pops(h, c);
-    if (r->tiny[c].left != 0)
+    if (h->sampled[c].left != 0)
         return false;
-    r->tiny[c].left = draw_blocks(r, c);
-    sample_cut(h, c, r->tiny[c].had);
+    h->sampled[c].left = draw_blocks(r, c);
+    sample_cut(h, c, h->sampled[c].had);
     return true;
 }
 
@@ -266,7 +267,7 @@ struct sample sample_due(struct heap *h, size_t bytes, unsigned c) {
 }
 
 bool sample_countdown_ended(struct heap *h, unsigned c) {
-    bool early = h->sample.tiny[c].deferred != 0;
+    bool early = load_relaxed(&h->deferred[c]) != 0;
     if (!sample_is_set_up(h)) {
         begin_anew(h);
         return early;

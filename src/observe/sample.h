@@ -74,7 +74,7 @@ void sample_rejoin(struct heap *h, unsigned class_id);
 
 /* The blocks in the list, or SAMPLE_UNCOUNTED. */
 HAK_INLINE unsigned sample_listed(const struct heap *h, unsigned c) {
-    return h->sample.tiny[c].had != 0 ? h->sample.tiny[c].had : SAMPLE_UNCOUNTED;
+    return h->sampled[c].had != 0 ? h->sampled[c].had : SAMPLE_UNCOUNTED;
 }
 
 #endif

@@ -28,7 +28,7 @@ struct frame {
 struct cached {
     _Atomic uint64_t key, word[2];
 };
-static struct cached cache[CACHE_ENTRIES];
+static HAK_APART struct cached cache[CACHE_ENTRIES];
 
 static uint64_t entry_key(uint64_t place, const union cfi_packed *row) {
     return place ^ mix_bits(row->word[0] + mix_bits(row->word[1]));

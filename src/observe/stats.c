@@ -132,14 +132,12 @@ static void add_row(struct stats_row *row, const struct ledger_row *from) {
 
 /* Frees into a heap's current slab, or NULL, that no slow path has counted yet. They are read while they change: what cannot be is
  * left out. */
-static uint64_t uncounted_frees(const struct slab *current, const struct sampler_class *sampler) {
+static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
     struct slab seen;
-    struct sampler_class sampled;
     if (current == NULL)
         return 0;
     snapshot(&seen, current, sizeof seen);
-    snapshot(&sampled, sampler, sizeof sampled);
-    uint64_t left = (uint64_t)seen.countdown + sampled.deferred;
+    uint64_t left = (uint64_t)seen.countdown + deferred;
     return left <= seen.check_after ? seen.check_after - left : 0;
 }
 
@@ -157,15 +155,15 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         size_t bytes = size_classes[c].block_bytes;
         size_t blocks = listed_blocks(load_relaxed(&h->list[c]), size_classes[c].blocks);
         if (samples)
-            blocks += listed_blocks(load_relaxed(&h->sample.tiny[c].rest), size_classes[c].blocks);
+            blocks += listed_blocks(load_relaxed(&h->sampled[c].rest), size_classes[c].blocks);
         r->live -= (int64_t)(blocks * bytes);
         r->thread_caches += (int64_t)(blocks * bytes);
         r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
-        r->ledger[c].blocks += uncounted_frees(current[c], &h->sample.tiny[c]) - blocks;
+        r->ledger[c].blocks += uncounted_frees(current[c], load_relaxed(&h->deferred[c])) - blocks;
     }
     for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
         add_row(&r->ledger[c], &h->ledger[c]);
-    for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
+    for (unsigned i = 0; load_relaxed(&h->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;
         snapshot(&e, &h->outbox[i], sizeof e);
         uint32_t number = load_relaxed(&e.slab);
@@ -492,7 +490,7 @@ static int open_stats_file(enum output_name name, uint64_t number) {
     return fd;
 }
 
-void stats_init(void) {
+HAK_AT_START void stats_init(void) {
     if (option(OPT_STATS) == STATS_OFF)
         return;
     stats_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;

@@ -86,7 +86,7 @@ HAK_NOINLINE static void *any_hand_out(struct secure_entry e, size_t block_bytes
     return secure_finish(e, block_bytes, bytes);
 }
 void *secure_hand_out(struct secure_entry e, size_t block_bytes, size_t bytes, void *(*otherwise)(size_t bytes)) {
-    if (likely(block_bytes > NARROW_MAX && HAK_HAS_WIDE()))
+    if (likely(block_bytes > NARROW_MAX && hak_region.wide))
         return wide_hand_out(e, block_bytes, bytes, otherwise);
     return any_hand_out(e, block_bytes, bytes, otherwise);
 }
@@ -331,7 +331,7 @@ static void secure_free(struct heap *h, struct slab *s, void *p) {
     size_t bytes, block_bytes = s->block_bytes;
     if (unlikely(!take_back(s, p, &e, &bytes)))
         return;
-    if (block_bytes > NARROW_MAX && likely(HAK_HAS_WIDE())) {
+    if (block_bytes > NARROW_MAX && likely(hak_region.wide)) {
         free_wide(h, s, e, bytes);
         return;
     }
@@ -435,7 +435,7 @@ static void check_entries(const struct secure_entry *entries, unsigned n, size_t
 
 void secure_check_at_exit(void) {
     uint64_t taken[SPAN_BLOCKS_MAX / 64];
-    struct heap *h = option(OPT_SECURE) ? thread_enter() : NULL;
+    struct heap *h = thread_enter();
     if (h == NULL)
         return;
     for (unsigned c = ZERO_CLASS + 1; c < CLASSES; c++) {

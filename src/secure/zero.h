@@ -14,7 +14,7 @@
 #ifndef HAK_ZERO_H
 #define HAK_ZERO_H
 
-#include "base/base.h"
+#include "region.h"
 
 #include <string.h>
 
@@ -93,11 +93,11 @@ HAK_WIDE static inline bool wide_is_zero(uintptr_t block, size_t bytes) {
 static inline bool memory_is_zero(uintptr_t block, size_t bytes) {
     if (bytes <= NARROW_MAX)
         return narrow_is_zero(block, bytes);
-    return likely(HAK_HAS_WIDE()) ? wide_is_zero(block, bytes) : long_is_zero(block, bytes);
+    return likely(hak_region.wide) ? wide_is_zero(block, bytes) : long_is_zero(block, bytes);
 }
 /* If the middle of a big block is zero, the program probably used only a part of the block. */
 static inline void memory_clear(uintptr_t block, size_t bytes) {
-    if (bytes > BIG_FROM && HAK_HAS_WIDE() && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MAX))
+    if (bytes > BIG_FROM && hak_region.wide && narrow_is_zero(block + round_down(bytes / 2, 16), NARROW_MAX))
         big_clear(block, bytes);
     else
         memset((void *)block, 0, bytes); /* NOLINT: blocks are addresses */

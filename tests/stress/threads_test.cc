@@ -82,6 +82,31 @@ TEST(Threads, TenThousandAliveAtOnce) {
     EXPECT_LT(left, 6 * kMiB + static_cast<size_t>(kAlive) * (in_secure_mode() ? 32 : 5) * kKiB) << heap_stats_text();
 }
 
+/* A thread that has a few tiny blocks: a page of its heap and a page of each class. */
+TEST(Threads, LittleThreadsCostLittle) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "its heaps are larger";
+    constexpr int kThreads = 500;
+    Crowd crowd;
+    pthread_barrier_init(&crowd.all_alive, nullptr, kThreads + 1);
+    pthread_barrier_init(&crowd.may_end, nullptr, kThreads + 1);
+    size_t before = heap_rss_bytes();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; i++)
+        threads.emplace_back([&crowd] {
+            void *block = S.alloc(48);
+            memset(block, 1, 48);
+            pthread_barrier_wait(&crowd.all_alive);
+            pthread_barrier_wait(&crowd.may_end);
+            S.free(block);
+        });
+    pthread_barrier_wait(&crowd.all_alive);
+    EXPECT_LT((heap_rss_bytes() - before) / kThreads, 9 * kKiB);
+    pthread_barrier_wait(&crowd.may_end);
+    for (auto &thread : threads)
+        thread.join();
+}
+
 /* ---- destructors that allocate ---- */
 
 pthread_key_t keys[3];
