@@ -156,6 +156,8 @@ void rings_forget(struct heap *h);
 
 /* ---- the purger's side ---- */
 
+/* Has the heap's thread made a ring since it was born? Any thread. */
+bool rings_made(const struct heap *h);
 /* A number that changes when the thread uses its rings or its outbox; 0: there is nothing in them. */
 uint32_t rings_use(const struct heap *h);
 /* The same of its slabs on loan. */

@@ -146,6 +146,8 @@ static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */
 static void add_rings(struct heap_report *r, const struct heap *h) {
     struct ring *rings[RING_CLASSES];
+    if (!rings_made(h)) /* so that their page is left untouched */
+        return;
     snapshot(rings, h->ring, sizeof rings);
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct stats_row *row = &r->ledger[TINY_CLASSES + i];
@@ -182,7 +184,7 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
     add_rings(r, h);
     for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
         add_row(&r->ledger[c], &h->ledger[c]);
-    for (unsigned i = 0; i < OUTBOX_ENTRIES; i++) {
+    for (unsigned i = 0; load_relaxed(&h->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;
         snapshot(&e, &h->outbox[i], sizeof e);
         uint32_t number = load_relaxed(&e.slab);
