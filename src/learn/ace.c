@@ -12,7 +12,7 @@
 #define REGRETS 3
 
 #define DT_MAX_US 60000000ull /* a program that slept is charged for a minute at most */
-#define KNOWN_BY_ROUND 32     /* how far a round without a match moves ratings */
+#define KNOWN_BY_ROUND 64     /* how far a round without a match moves ratings */
 #define DRAW_SHARE 1000       /* of the time: a smaller difference is none */
 #define BUDGET_SHARE 100      /* of the time: what matches may cost */
 #define BUDGET_NS 1000000     /* and that in any case */
@@ -47,12 +47,13 @@ static void rate(struct ace_player *one, struct ace_player *other, int score, in
     other->elo -= surprise * other_by / 1000;
 }
 
-/* Of `other` against `one`, by what they cost in `ns`: a draw where that is next to nothing, 1000 if it costs a fifth less. */
+/* Of `other` against `one`, by what they cost in `ns`: a draw where that is next to nothing, or a tenth apart, as what slow paths
+ * take varies; 1000 if `other` costs three tenths less. */
 static int score_of(uint64_t cost, uint64_t other_cost, uint64_t ns) {
     uint64_t most = cost > other_cost ? cost : other_cost, difference = less(cost, other_cost) + less(other_cost, cost);
-    if (difference <= ns / DRAW_SHARE)
+    if (difference <= ns / DRAW_SHARE || difference <= most / 10)
         return 500;
-    int by = (int)min_u64(difference * 2500 / most, 500);
+    int by = (int)min_u64((difference - most / 10) * 2500 / most, 500);
     return other_cost < cost ? 500 + by : 500 - by;
 }
 
