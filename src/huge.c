@@ -244,5 +244,6 @@ const struct kind kind_huge = {
     .is_free = huge_is_free,
     .state = block_only_state,
     .drop = block_drop_only,
+    .visit = kind_visit_first,
     .count = huge_count,
 };

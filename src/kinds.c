@@ -10,6 +10,22 @@ const struct kind *const kinds[] = {
 #undef ENTRY
 };
 
+bool kind_visit_at(struct slab *s, void *p, block_visitor *call, void *argument) {
+    struct block b = {s, 0, ""};
+    kind_of(s)->find(&b, p);
+    return b.why != NULL || kind_of(s)->is_free(&b, p) || call(p, b.bytes, argument);
+}
+
+void kind_visit_first(struct slab *s, block_visitor *call, void *argument) {
+    kind_visit_at(s, slab_address(s), call, argument);
+}
+
+void kind_visit_span(struct slab *s, block_visitor *call, void *argument) {
+    bool more = s->first_offset == 0; /* else the record of a later slot */
+    for (unsigned i = 0; more && i < s->blocks; i++)
+        more = kind_visit_at(s, slab_address(s) + (size_t)i * s->block_bytes, call, argument);
+}
+
 /* A large block has one record; the further slots' records are of this kind. */
 static void free_slot_find(struct block *b, const void *p) {
     (void)p;

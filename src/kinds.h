@@ -67,6 +67,9 @@ struct fill {
 };
 enum { LIVE_WORDS = SLOT_BYTES / BLOCK_ALIGN / 64 }; /* of a map with one bit for each block of a slab */
 
+/* Called for a block. False: enough. */
+typedef bool block_visitor(void *block, size_t bytes, void *argument);
+
 struct kind {
     const char *name; /* for the crash line */
 
@@ -107,6 +110,9 @@ struct kind {
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 
+    /* Calls `call` for each live block of the slab that begins at the record, until it returns false. NULL: no arena has such
+     * slabs. */
+    void (*visit)(struct slab *s, block_visitor *call, void *argument);
     /* The slab's arena ends, and no thread of it is in a call. False: a thread outside is at the slab, which it found when the
      * SuperSlab was the process's, so the slab must stay; or the kind has checked and freed what is there. Else nobody finds anything
      * there any more. NULL: nobody does. */
@@ -134,6 +140,10 @@ struct kind {
 #define ROW(number, row) extern const struct kind row;
 KINDS(ROW)
 #undef ROW
+/* For rows: `visit` where the slab has one block, at its first byte or at p; and where it has a state for each block. */
+void kind_visit_first(struct slab *s, block_visitor *call, void *argument);
+bool kind_visit_at(struct slab *s, void *p, block_visitor *call, void *argument);
+void kind_visit_span(struct slab *s, block_visitor *call, void *argument);
 extern const struct kind kind_arena;     /* arena_heap.c: frees blocks of arenas */
 extern const struct kind *const kinds[]; /* by number; NULL ends the kinds, those of arenas follow */
 

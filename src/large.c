@@ -168,5 +168,6 @@ const struct kind kind_large = {
     .state = block_only_state,
     .give_back = large_give_back,
     .drop = block_drop_only,
+    .visit = kind_visit_first,
     .count = large_count,
 };

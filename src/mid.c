@@ -654,5 +654,6 @@ const struct kind kind_mid = {
     .is_live = mid_is_live,
     .malloc_dense = mid_malloc_dense,
     .free_dense = mid_free_dense,
+    .visit = kind_visit_span,
     .count = mid_count,
 };

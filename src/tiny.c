@@ -600,5 +600,6 @@ const struct kind kind_tiny = {
     .is_live = tiny_is_live,
     .malloc_dense = tiny_malloc_dense,
     .free_dense = tiny_free_dense,
+    .visit = pages_visit_live,
     .count = tiny_count,
 };

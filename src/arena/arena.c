@@ -6,7 +6,6 @@
 #include "base/fail.h"
 #include "kinds.h"
 #include "base/options.h"
-#include "pages.h"
 #include "retain.h"
 #include "secure/secure_span.h"
 #include "thread.h"
@@ -221,26 +220,6 @@ static bool call_visitor(void *block, size_t bytes, void *visit) {
     return v->answer == 0;
 }
 
-/* All blocks of a slab that is not tiny have a state. */
-static void visit_slab(struct slab *s, struct visit *v) {
-    unsigned tier = slab_tier(s);
-    if (tier == KIND_TINY) {
-        pages_visit_live(s, call_visitor, v);
-        return;
-    }
-    bool one = tier != KIND_MID && tier != KIND_SECURE_SMALL;
-    if (!one && s->first_offset != 0)
-        return;
-    char *first = slab_address(s) + (tier == KIND_SECURE_LARGE ? s->lead_bytes % SLOT_BYTES : 0);
-    for (unsigned i = 0; i < (one ? 1 : s->blocks) && v->answer == 0; i++) {
-        char *p = first + (one ? 0 : (size_t)i * s->block_bytes);
-        struct block b = {s, 0, ""};
-        kind_of(s)->find(&b, p);
-        if (b.why == NULL && !kind_of(s)->is_free(&b, p))
-            call_visitor(p, b.bytes, v);
-    }
-}
-
 int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     struct visit v = {visit, argument, 0};
     if (a->brought != NULL)
@@ -250,8 +229,8 @@ int arena_visit(struct arena *a, hak_arena_visitor *visit, void *argument) {
     for (uint32_t at = load_acquire(&a->newest); at != 0; at = arena_next(at))
         for (unsigned i = 0; i < SUPERSLAB_SLOTS && v.answer == 0; i++) {
             struct slab *s = slab_of_slot((at - 1) * (size_t)SUPERSLAB_SLOTS + i);
-            if (slab_kind(s) >= KIND_IN_ARENA)
-                visit_slab(s, &v);
+            if (slab_kind(s) >= KIND_IN_ARENA && kind_of(s)->visit != NULL)
+                kind_of(s)->visit(s, call_visitor, &v);
         }
     return v.answer;
 }

@@ -428,7 +428,7 @@ const struct kind kind_brought = {
 
 /* ---- visiting ---- */
 
-static bool visit_slab(struct brought *m, const struct piece *s, bool (*call)(void *, size_t, void *), void *argument) {
+static bool visit_slab(struct brought *m, const struct piece *s, block_visitor *call, void *argument) {
     unsigned c = load_relaxed(&s->what) >> WHAT_SHIFT;
     bool more = true;
     for (uint64_t live = low_bits(class_blocks(c)) & ~load_relaxed(&s->free_blocks); more && live != 0;
@@ -438,7 +438,7 @@ static bool visit_slab(struct brought *m, const struct piece *s, bool (*call)(vo
     return more;
 }
 
-void brought_visit(struct brought *m, bool (*call)(void *block, size_t bytes, void *argument), void *argument) {
+void brought_visit(struct brought *m, block_visitor *call, void *argument) {
     bool more = true;
     for (size_t at = 0; more && at < m->pieces; at++) {
         const struct piece *s = &m->piece[at];

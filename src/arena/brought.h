@@ -28,7 +28,7 @@ void *brought_malloc(struct arena *a, size_t bytes, size_t alignment);
 /* Pieces in all. */
 size_t brought_pieces(const struct brought *m);
 /* Calls `call` for each live block until it returns false. */
-void brought_visit(struct brought *m, bool (*call)(void *block, size_t bytes, void *argument), void *argument);
+void brought_visit(struct brought *m, block_visitor *call, void *argument);
 
 /* The record of the memory that the address is in, which all its blocks have in common; NULL: in none. */
 struct slab *brought_record(const void *p);

@@ -524,5 +524,6 @@ const struct kind kind_secure_small = {
     .release = secure_empty,
     .trim = secure_trim,
     .drop = secure_slab_drop,
+    .visit = kind_visit_span,
     .count = secure_count,
 };

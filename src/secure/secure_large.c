@@ -438,6 +438,10 @@ static void secure_large_release(struct heap *h) {
         secure_large_empty(h);
 }
 
+static void secure_large_visit(struct slab *s, block_visitor *call, void *argument) {
+    kind_visit_at(s, slab_address(s) + s->lead_bytes % SLOT_BYTES, call, argument);
+}
+
 const struct kind kind_secure_large = {
     .name = "a guarded block",
     .free = secure_large_free,
@@ -448,5 +452,6 @@ const struct kind kind_secure_large = {
     .size_fits = secure_size_fits,
     .release = secure_large_release,
     .drop = secure_large_drop,
+    .visit = secure_large_visit,
     .count = secure_large_count,
 };

@@ -273,7 +273,7 @@ impl Finder<'_> {
         let facts = self.facts;
         let start = self.region.base + slot as u64 * facts.slot_bytes;
         let room = (self.blocks.of_slot.len() - slot) as u64 * facts.slot_bytes;
-        let (bytes, slots) = (facts.bytes.of(record).min(room), facts.slots.of(record));
+        let bytes = facts.bytes.of(record).min(room);
         let first = self.blocks.count();
         let one = |tier, start| Span { tier, start, block_bytes: bytes, blocks: 1, first };
         let class = |sizes: &[SizeClass]| sizes.get(facts.class_id.of(record) as usize).copied();
@@ -286,28 +286,22 @@ impl Finder<'_> {
                 first,
             })
         };
-        let kind = facts.kind.of(record) & !facts.kind_in_arena;
-        let (span, slots) = match kind {
-            kind if kind == facts.kind_tiny => (class(Tier::Tiny), 1),
-            kind if kind == facts.kind_mid => (class(Tier::Mid), slots),
-            kind if kind == facts.kind_large => (Some(one(Tier::Large, start)), slots),
-            kind if kind == facts.kind_huge => {
-                let whole = bytes.div_ceil(facts.superslab_bytes) * facts.superslab_slots;
-                (Some(one(Tier::Huge, start)), whole)
-            }
+        let span = match facts.kind_of(record) {
+            kind if kind == facts.kind_tiny => class(Tier::Tiny),
+            kind if kind == facts.kind_mid => class(Tier::Mid),
+            kind if kind == facts.kind_large => Some(one(Tier::Large, start)),
+            kind if kind == facts.kind_huge => Some(one(Tier::Huge, start)),
             kind if kind == facts.kind_secure_small => {
                 let (start, block_bytes) = (facts.start.of(record), facts.block_bytes.of(record));
                 let blocks = facts.blocks.of(record);
-                (Some(Span { tier: Tier::Secure, start, block_bytes, blocks, first }), slots)
+                Some(Span { tier: Tier::Secure, start, block_bytes, blocks, first })
             }
             kind if kind == facts.kind_secure_large => {
-                let lead = facts.lead_bytes.of(record);
-                let slots = facts.span_slots.of(record).saturating_sub(lead / facts.slot_bytes);
-                (Some(one(Tier::Secure, start + lead % facts.slot_bytes)), slots)
+                Some(one(Tier::Secure, start + facts.lead_bytes.of(record) % facts.slot_bytes))
             }
-            _ => (None, 1),
+            _ => None,
         };
-        let slots = slots.clamp(1, room / facts.slot_bytes);
+        let slots = facts.slots_of(record).unwrap_or(1).clamp(1, room / facts.slot_bytes);
         let fits = |span: &Span| {
             let bytes = span.block_bytes.saturating_mul(span.blocks);
             span.block_bytes > 0
@@ -326,7 +320,7 @@ impl Finder<'_> {
         let live: Vec<bool> = match span.tier {
             Tier::Tiny => self.live_tiny(slot, &span, record),
             Tier::Huge => vec![true],
-            Tier::Secure if self.facts.kind.of(record) & !self.facts.kind_in_arena == self.facts.kind_secure_small => {
+            Tier::Secure if self.facts.kind_of(record) == self.facts.kind_secure_small => {
                 self.live_secure(&span, record)
             }
             Tier::Secure => vec![self.is_live(self.facts.secure_large_state.of(record))],

@@ -194,6 +194,30 @@ facts! {
     }
 }
 
+impl SlabFacts {
+    pub fn kind_of(&self, record: &[u8]) -> u64 {
+        self.kind.of(record) & !self.kind_in_arena
+    }
+
+    /// How many slots the span has that the record says begins there; None: the kind is not known here.
+    pub fn slots_of(&self, record: &[u8]) -> Option<u64> {
+        match self.kind_of(record) {
+            kind if kind == self.kind_tiny => Some(1),
+            kind if [self.kind_mid, self.kind_large, self.kind_secure_small].contains(&kind) => {
+                Some(self.slots.of(record))
+            }
+            kind if kind == self.kind_huge => {
+                Some(self.bytes.of(record).div_ceil(self.superslab_bytes) * self.superslab_slots)
+            }
+            kind if kind == self.kind_secure_large => {
+                let lead = self.lead_bytes.of(record) / self.slot_bytes;
+                Some(self.span_slots.of(record).saturating_sub(lead))
+            }
+            _ => None,
+        }
+    }
+}
+
 facts! {
     /// What is needed of `struct heap` and its like.
     HeapFacts {

@@ -293,10 +293,10 @@ impl<'a> Census<'a> {
 
     fn span(&mut self, slot: usize, record: &[u8]) -> Option<Span> {
         let facts = self.facts;
-        let kind = facts.kind.of(record) & !facts.kind_in_arena;
+        let slots = facts.slots_of(record)? as usize;
         let state = facts.state.element(record, 0, 1) & facts.block_state;
         let bytes = facts.bytes.of(record);
-        let one = |tier, slots, live: bool, cached: bool| Span {
+        let one = |tier, live: bool, cached: bool| Span {
             tier,
             class_id: 0,
             slots,
@@ -311,23 +311,18 @@ impl<'a> Census<'a> {
             may_move: false,
             owner: None,
         };
-        match kind {
+        match facts.kind_of(record) {
             kind if kind == facts.kind_tiny => self.tiny_span(slot, record),
             kind if kind == facts.kind_mid => self.mid_span(slot, record),
             kind if kind == facts.kind_large => {
                 let live = state == facts.block_live;
-                Some(one(Tier::Large, facts.slots.of(record) as usize, live, !live))
+                Some(one(Tier::Large, live, !live))
             }
-            kind if kind == facts.kind_huge => {
-                let slots = bytes.div_ceil(facts.superslab_bytes) * facts.superslab_slots;
-                Some(one(Tier::Huge, slots as usize, true, false))
-            }
+            kind if kind == facts.kind_huge => Some(one(Tier::Huge, true, false)),
             kind if kind == facts.kind_secure_small => self.secure_span(record),
             kind if kind == facts.kind_secure_large => {
-                let lead = facts.lead_bytes.of(record) / facts.slot_bytes;
-                let slots = facts.span_slots.of(record).saturating_sub(lead);
                 let live = facts.secure_large_state.of(record) & facts.block_state == facts.block_live;
-                Some(one(Tier::Secure, slots as usize, live, false))
+                Some(one(Tier::Secure, live, false))
             }
             _ => None,
         }
