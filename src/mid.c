@@ -486,8 +486,8 @@ static size_t mid_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigne
 }
 
 static size_t mid_trim_slab(struct heap *h, struct slab *s) {
-    return mid_trim_if_idle(h, s, false,
-                            (unsigned)max_size(tuned(TUNE_look_bytes) / size_classes[slab_class(s)].block_bytes, 1));
+    size_t min_blocks = option(OPT_MESH) ? 1 : tuned(TUNE_look_bytes) / size_classes[slab_class(s)].block_bytes;
+    return mid_trim_if_idle(h, s, false, (unsigned)max_size(min_blocks, 1));
 }
 
 static size_t mid_trim(struct heap *h, bool all) {

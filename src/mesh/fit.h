@@ -19,7 +19,7 @@ enum {
     FIT_GROUPS_MAX = FIT_UNITS_MAX / 2,
     FIT_FILES = 8192
 };
-enum { FIT_LOOKS = 1024 };     /* at groups, for each unit: 8,192 find as much, and take twice the time */
+enum { FIT_LOOKS = 1024 };     /* at groups, for each unit: 8,192 find 1 % more */
 enum { FIT_MEMBERS_MAX = 64 }; /* pages of a group: writers to them wait while they are copied */
 
 struct fit_unit {

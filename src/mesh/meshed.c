@@ -14,7 +14,7 @@
 #define MAPPINGS_SHARE 4     /* of the process's mappings may be ours */
 #define MAPPINGS_LEAST 65530 /* that a process may have, if the kernel does not tell */
 #define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back */
-#define HELD (1u << 30)      /* in `blocks`: a pass has the slab in its hands */
+#define HELD_SHIFT 14        /* in `blocks`: above their number, the process whose pass holds the slab; 0: none */
 
 HAK_APART struct heap heap_of_meshed;
 
@@ -169,19 +169,24 @@ static void came_back(struct heap *h, struct slab *s, uint32_t blocks) {
 
 /* ---- passes ---- */
 
+/* A child of fork has lost the passes of its parent: what they held is for its own to take. */
+static uint32_t held_by_us(void) { return (os_process() % UINT16_MAX + 1) << HELD_SHIFT; }
+static uint32_t holder(uint32_t blocks) { return blocks & (uint32_t)UINT16_MAX << HELD_SHIFT; }
+
 struct meshed *meshed_hold(struct heap *h, struct slab *s, uint64_t live[MESHED_BLOCKS_MAX / 64]) {
     struct meshed *m = meshed_of(s);
-    uint32_t blocks = load_relaxed(&m->blocks);
+    uint32_t blocks = load_relaxed(&m->blocks), ours = held_by_us();
     if (blocks == 0)
         end_slab(h, s);
-    if (blocks == 0 || blocks & (ENDING | HELD) || !claim(s, m, blocks, blocks | HELD))
+    if (blocks == 0 || blocks & ENDING || holder(blocks) == ours ||
+        !claim(s, m, blocks, blocks - holder(blocks) + ours))
         return NULL;
     for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
         live[i] = load_relaxed(&m->map[i]);
     return m;
 }
 
-void meshed_release(struct heap *h, struct slab *s) { came_back(h, s, HELD); }
+void meshed_release(struct heap *h, struct slab *s) { came_back(h, s, held_by_us()); }
 
 /* A run of pages of no file, or one page of a file. */
 static void drop_run(struct slab *s, struct meshed *m, unsigned first, unsigned n) {
@@ -286,7 +291,7 @@ static void meshed_count(const struct slab *s, struct span_use *use) {
     if (use->is_in_pool)
         return;
     use->class_id = c;
-    use->out_bytes = min_size(load_relaxed(&meshed_of(s)->blocks) & ~(ENDING | HELD), size_classes[c].blocks) *
+    use->out_bytes = min_size(load_relaxed(&meshed_of(s)->blocks) & low_bits(HELD_SHIFT), size_classes[c].blocks) *
                      size_classes[c].block_bytes;
 }
 

@@ -289,6 +289,45 @@ TEST_F(Mesh, AChildKeepsWhatItHas) {
     close(freed[0]), close(freed[1]);
 }
 
+size_t mappings_of_files() {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    size_t n = 0;
+    while (fgets(line, sizeof line, maps) != nullptr)
+        n += strstr(line, "memfd:hakmem") != nullptr;
+    fclose(maps);
+    return n;
+}
+
+/* Else slabs that a pass of the parent had in its hands at the fork stay for the life of the child. */
+TEST_F(Mesh, AChildTakesOverWhatALostPassHeld) {
+    auto blocks = std::make_unique<Sparse>(208, 60000, 10);
+    hak_trim();
+    ASSERT_TRUE(merges());
+    std::atomic<bool> stop{false};
+    std::thread passes([&] {
+        while (!stop)
+            hak_trim();
+    });
+    for (int round = 0; round < 8; round++) {
+        fflush(nullptr);
+        pid_t child = fork();
+        if (child == 0) {
+            bool right = blocks->all_have_theirs();
+            hak_trim();
+            blocks->free_from(0);
+            hak_trim();
+            _exit(!right ? 1 : mappings_of_files() != 0 ? 2 : 0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << "in round " << round;
+    }
+    stop = true;
+    passes.join();
+    EXPECT_TRUE(blocks->all_have_theirs());
+}
+
 /* Neither a signal ends the program nor is anything lost. */
 TEST_F(Mesh, FilesMayBeForbidden) {
     rlimit before{}, none{};
