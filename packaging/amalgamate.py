@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SRC, INCLUDE = ROOT / "src", ROOT / "include"
 STATIC = re.compile( # HAK_INLINE is static, too
-    r"^(?:(?:HAK_\w+ )*static (?:inline )?|HAK_INLINE )(?:const |struct |enum |_Atomic |_Thread_local )*\w+[ *]+(\w+)(?:\(|\[|;| =)", re.MULTILINE
+    r"^(?:(?:HAK_\w+ )*static (?:inline )?|HAK_INLINE )(?:const |struct |enum |_Atomic |_Thread_local )*\w+[ *]+(?!_Alignas\b)(\w+)(?:\(|\[|;| =)", re.MULTILINE
 )
 OPENING = """\
 /* HAKMEM {version}, a memory allocator for Linux, in one file; made by ./hak amalgamate. Replaces malloc in the program it is linked

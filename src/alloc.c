@@ -135,8 +135,14 @@ static const struct kind *kind_for(size_t bytes, size_t alignment) {
 
 /* ---- sampling ---- */
 
+_Static_assert(PROFILE_NAME_BYTES == (int)ARENA_NAME_BYTES, "a name fits");
+/* "" if the heap belongs to no arena of the program's. */
+static const char *arena_name_of(const struct heap *h) {
+    return h->pool.arena != 0 && !h->pool.is_lane ? arena_numbered(h->pool.arena)->name : "";
+}
+
 HAK_INLINE void add_sample(struct heap *h, const void *p, size_t bytes, double chance) {
-    bool added = profile_add(p, bytes, chance, h->sample.callers);
+    bool added = profile_add(p, bytes, chance, arena_name_of(h), h->sample.callers);
     count(&h->pool.counters, added ? COUNT_samples_taken : COUNT_samples_dropped);
     struct slab *s = slab_at_offset(region_offset(p));
     if (added)

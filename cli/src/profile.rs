@@ -166,10 +166,13 @@ pub struct Lifetime {
     pub freed: Totals,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Stack {
     /// Places, the one that allocated first.
     pub places: Vec<usize>,
+    /// The name of the arena that has the blocks; empty: none, or an arena without a name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub arena: String,
     pub live: Totals,
     /// Live when the program held most.
     pub peak: Totals,

@@ -108,7 +108,7 @@ def decode(path):
     samples = []
     for entry in map(message, whole.get(2, [])):
         frames = [frame for place in numbers(entry.get(1, [])) for frame in places[place]]
-        labels = [(texts[one(label, 1)], one(label, 3), texts[one(label, 4)])
+        labels = [(texts[one(label, 1)], texts[one(label, 2)] or one(label, 3), texts[one(label, 4)])
                   for label in map(message, entry.get(3, []))]
         values = list(numbers(entry[2]))
         assert len(values) == len(types)
@@ -548,6 +548,35 @@ for line in sys.stdin:
                 statistics = json.loads(run.communicate()[1])
             counter = "samples_taken" if "profile" in begin else "guard_sampled"
             self.assertGreater(statistics["counters"][counter], 20, begin)
+
+    def test_arenas_with_names_are_told_apart(self):
+        """Else a profile adds up what a program keeps apart on purpose, and nobody sees which of its arenas grew."""
+        program, names = self.place / "arenas", ["parser", 'scene: "cache"', ""]
+        subprocess.run(["cc", "-O1", "-g", "-I", HERE.parents[1] / "include", "-o", program, HERE / "profile" / "arenas.c",
+                        self.library], check=True)
+        written = self.place / "arenas.txt"
+        with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={
+                **os.environ, "LD_LIBRARY_PATH": str(pathlib.Path(self.library).parent), "HAKMEM_PROFILE_BYTES": "1",
+                "HAKMEM_PROFILE_RATE": "0", "HAKMEM_PROFILE_FILE": f"{written}%p"}) as run:
+            self.assertEqual(run.stdout.readline(), "filled\n")
+            pid = str(run.pid)
+            live = json.loads(self.run_tool("flame", pid, "--json"))
+            self.run_tool("flame", pid, "-o", "arenas.pb.gz", "-o", "arenas.folded")
+            text = self.run_tool("flame", pid)
+        at_end = json.loads(self.run_tool("flame", f"{written}{pid}", "--json"))
+        again = json.loads(self.run_tool("flame", "arenas.pb.gz", "--json"))
+        for found in live, at_end, again:
+            held = {site.get("arena", ""): site["in_use"]["objects"] for site in found["sites"] if "fill" in site["function"]}
+            self.assertEqual(held.keys(), set(names), found["sites"])
+            for name, blocks in zip(names, (1000, 2000, 3000 + 4000)):
+                self.assertAlmostEqual(held[name], blocks, delta=blocks / 50)
+        self.assertIn("fill at arenas.c:8 in arena parser", text)
+        labels = {label[1] for _, _, all_of in decode(self.place / "arenas.pb.gz")["samples"] for label in all_of
+                  if label[0] == "arena"}
+        self.assertEqual(labels, set(names[:2]))
+        folded = (self.place / "arenas.folded").read_text()
+        self.assertRegex(folded, r"(?m)^arena parser;[^\n]*main;fill \d+$")
+        self.assertRegex(folded, r"(?m)^(?!arena)[^\n]*main;fill \d+$")
 
     def test_a_leak_is_named_while_the_program_runs(self):
         """Else a service grows, and nobody finds out where without two files and an hour between them."""

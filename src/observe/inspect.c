@@ -42,11 +42,11 @@ F(fork_page, purger) F(inspect, purge_wanted) \
 F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
 F(profile_sample, stack) F(profile_sample, birth_ms) \
-F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) F(profile_stack, lifetimes) F(profile_stack, callers) \
+F(profile, arenas) F(profile_arena, name) F(profile_stack, arena) F(profile_stack, depth) F(profile_stack, allocated) F(profile_stack, freed) F(profile_stack, kept_mark) F(profile_stack, kept_bytes) F(profile_stack, kept_objects) F(profile_stack, lifetimes) F(profile_stack, callers) \
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
 F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(learn_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_sample) S(python_code)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(learn_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -58,7 +58,7 @@ C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) 
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
-C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PYTHON_CODES)
+C(ARENAS_IN_CHUNK) C(ARENA_CHUNKS) C(PROFILE_CALLERS) C(PROFILE_LIFETIMES) C(PROFILE_STACKS) C(PROFILE_ARENAS) C(PYTHON_CODES)
 
 static const struct inspect_fact facts[] = {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field), sizeof((struct type *)0)->field},

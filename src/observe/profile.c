@@ -20,7 +20,8 @@ _Static_assert(offsetof(struct profile, alloc_tracers) == 4 && offsetof(struct p
 
 static size_t table_bytes(void) {
     return round_up(PROFILE_STACKS * sizeof(struct profile_stack) + PROFILE_SAMPLES * sizeof(struct profile_sample) +
-                        INDEX_PLACES * sizeof(uint32_t) + PYTHON_TABLE_BYTES,
+                        PROFILE_ARENAS * sizeof(struct profile_arena) + INDEX_PLACES * sizeof(uint32_t) +
+                        PYTHON_TABLE_BYTES,
                     os_page_bytes());
 }
 
@@ -45,7 +46,9 @@ static struct profile_stack *tables(void) {
     stacks = (struct profile_stack *)(void *)memory;
     struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);
     store_relaxed(&hak_profile.samples, samples);
-    store_relaxed(&hak_profile.index, (_Atomic uint32_t *)(void *)(samples + PROFILE_SAMPLES));
+    struct profile_arena *arenas = (struct profile_arena *)(void *)(samples + PROFILE_SAMPLES);
+    store_relaxed(&hak_profile.arenas, arenas);
+    store_relaxed(&hak_profile.index, (_Atomic uint32_t *)(void *)(arenas + PROFILE_ARENAS));
     store_relaxed(&hak_python.codes, (struct python_code *)(void *)(load_relaxed(&hak_profile.index) + INDEX_PLACES));
     uint32_t none = 0;
     rmw_cas(&hak_profile.stacks_used, &none, 1);
@@ -64,35 +67,59 @@ uint32_t profile_interval(void) {
     return bytes == 0 && hak_profile.alloc_tracers != 0 ? (uint32_t)option(OPT_PROFILE_BYTES) : bytes;
 }
 
+/* ---- names of arenas ---- */
+
+/* The number of the name; 0: it is empty, or there is no room. */
+static uint32_t arena_number_of(const char *name) {
+    uint64_t hash = 1;
+    size_t length = min_size(strlen(name), PROFILE_NAME_BYTES - 1);
+    for (size_t i = 0; i < length; i++)
+        hash = mix_bits(hash + (uint8_t)name[i]);
+    for (uint32_t i = 1; i < PROFILE_ARENAS && length != 0; i++) {
+        struct profile_arena *entry = &load_relaxed(&hak_profile.arenas)[i];
+        uint64_t known = load_relaxed(&entry->hash);
+        if (known == 0 && rmw_cas(&entry->hash, &known, hash)) {
+            memcpy(entry->name, name, length);
+            return i;
+        }
+        if (known == hash)
+            return i;
+    }
+    return 0;
+}
+
 /* ---- stacks ---- */
 
-static uint64_t hash_of(const uintptr_t *callers, unsigned depth) {
-    uint64_t hash = depth;
+static uint64_t hash_of(const uintptr_t *callers, unsigned depth, uint32_t arena) {
+    uint64_t hash = depth + ((uint64_t)arena << 32);
     for (unsigned i = 0; i < depth; i++)
         hash = mix_bits(hash + callers[i]);
     return hash;
 }
 
-static bool is_stack(const struct profile_stack *s, uint64_t hash, const uintptr_t *callers, unsigned depth) {
-    return s->hash == hash && load_relaxed(&s->depth) == depth &&
+static bool is_stack(const struct profile_stack *s, uint64_t hash, const uintptr_t *callers, unsigned depth,
+                     uint32_t arena) {
+    return s->hash == hash && load_relaxed(&s->depth) == depth && s->arena == arena &&
            memcmp(s->callers, callers, depth * sizeof *callers) == 0;
 }
 
 /* Adds an entry and returns its number; 0: there is no room left. */
-static uint32_t add_stack(struct profile_stack *stacks, uint64_t hash, const uintptr_t *callers, unsigned depth) {
+static uint32_t add_stack(struct profile_stack *stacks, uint64_t hash, const uintptr_t *callers, unsigned depth,
+                          uint32_t arena) {
     uint32_t n = load_relaxed(&hak_profile.stacks_used);
     if (n < PROFILE_STACKS)
         n = rmw_add(&hak_profile.stacks_used, 1);
     if (n >= PROFILE_STACKS)
         return 0;
     stacks[n].hash = hash;
+    stacks[n].arena = arena;
     memcpy(stacks[n].callers, callers, depth * sizeof *callers);
     store_release(&stacks[n].depth, depth);
     return n;
 }
 
-static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, unsigned depth) {
-    uint64_t hash = hash_of(callers, depth);
+static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, unsigned depth, uint32_t arena) {
+    uint64_t hash = hash_of(callers, depth, arena);
     uint32_t mine = 0;
     if (depth == 0)
         return 0;
@@ -101,11 +128,11 @@ static uint32_t intern(struct profile_stack *stacks, const uintptr_t *callers, u
         uint32_t number = load_acquire(place);
         if (number == 0) {
             if (mine == 0)
-                mine = add_stack(stacks, hash, callers, depth);
+                mine = add_stack(stacks, hash, callers, depth, arena);
             if (mine == 0 || rmw_cas(place, &number, mine)) /* pairs with the load above */
                 return mine;
         }
-        if (is_stack(&stacks[number], hash, callers, depth)) {
+        if (is_stack(&stacks[number], hash, callers, depth, arena)) {
             if (mine != 0)
                 store_relaxed(&stacks[mine].depth, 0); /* another thread was faster: the entry stays unused */
             return number;
@@ -204,7 +231,7 @@ static unsigned capture(uintptr_t *callers) {
     return calls + frames;
 }
 
-bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers) {
+bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers) {
     struct profile_stack *stacks = tables();
     struct profile_sample *sample = stacks != NULL ? profile_claim((uintptr_t)p) : NULL;
     if (sample == NULL) {
@@ -215,7 +242,7 @@ bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers)
     sample->bytes = bytes;
     sample->estimated_bytes = (uint64_t)((double)bytes / chance + 0.5);
     sample->estimated_objects = (uint64_t)(SCALE / chance + 0.5);
-    sample->stack = intern(stacks, callers, depth);
+    sample->stack = intern(stacks, callers, depth, arena_number_of(arena));
     sample->birth_ms = os_now_ms();
     sample->thread = os_thread();
     mark_add(&stacks[sample->stack], sample->estimated_bytes);

@@ -1,7 +1,7 @@
 /* The heap profile: what was sampled, by call stack. The program reads it, and other processes may at any moment.
  *
- *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers and the totals of
- *     what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
+ *  1. Stacks: an index by hash leads to entries, which are added but never removed. Each holds the callers, the arena's name
+ *     and the totals of what was sampled there, allocated and freed, with estimates: a sample whose chance was p stands for 1 / p objects.
  *  2. Samples: the live ones, found by the block's address, in levels of which each is twice as large as the last, so that few
  *     samples touch few pages. An entry is claimed by compare-and-swap, filled, then published by storing its address.
  *  3. The high-water mark: what each stack held when the live samples stood for most. The mark has a number, which goes up when
@@ -22,6 +22,8 @@ enum {
     PROFILE_CALLERS = 64,
     PROFILE_LIFETIMES = 16,
     PROFILE_STACKS = 8192,
+    PROFILE_NAME_BYTES = 48,
+    PROFILE_ARENAS = 256,      /* names; samples of arenas with other names have none */
     PROFILE_SAMPLES_MIN = 256, /* in level 0 */
     PROFILE_LEVELS = 9,
     PROFILE_SAMPLES = PROFILE_SAMPLES_MIN * ((1 << PROFILE_LEVELS) - 1),
@@ -37,8 +39,8 @@ struct profile_total {
 struct profile_stack {
     /* callers; 0: not in use. The first entry also has 0: it stands for all stacks that found no place */
     _Atomic uint32_t depth;
-    uint32_t unused;
-    uint64_t hash;                         /* constant once depth is set; so are the callers */
+    uint32_t arena; /* number of its name, 0: the process, or an arena without name. Constant once depth is set */
+    uint64_t hash;  /* likewise; so are the callers */
     struct profile_total allocated, freed; /* any thread; live is the difference */
     /* what was live at the mark of this number; any thread. Two that keep it at once differ by what they are adding or
      * removing, so the figures are right to within a sample for each thread */
@@ -46,6 +48,12 @@ struct profile_stack {
     /* freed samples that lived less than 1, 2, 4, … ms; the last: the rest */
     _Atomic uint32_t lifetimes[PROFILE_LIFETIMES];
     uintptr_t callers[PROFILE_CALLERS]; /* innermost first; then words of Python's frames, likewise */
+};
+
+/* What an arena is called; arenas of one name count together. Added, never removed. */
+struct profile_arena {
+    _Atomic uint64_t hash;         /* of the name; 0: the entry is unused, as the first one is. Pairs with itself */
+    char name[PROFILE_NAME_BYTES]; /* with the terminator; "" for a moment after the hash */
 };
 
 struct profile_sample {
@@ -79,6 +87,7 @@ struct profile {
     _Atomic(char *) memory;                   /* of the tables; NULL until a caller has made it. Pairs with itself */
     _Atomic(struct profile_stack *) stacks;   /* NULL until the profile is first wanted; then constant */
     _Atomic(struct profile_sample *) samples; /* PROFILE_SAMPLES; constant once stacks is set */
+    _Atomic(struct profile_arena *) arenas;   /* PROFILE_ARENAS; constant likewise */
     _Atomic(_Atomic uint32_t *) index;        /* 2 * PROFILE_STACKS numbers of stacks, 0: none; constant likewise */
     _Atomic uint32_t stacks_used;             /* entries given out; may exceed PROFILE_STACKS */
     _Atomic uint32_t levels_used;             /* of samples */
@@ -90,9 +99,9 @@ void profile_want(uint64_t bytes);
 /* Mean bytes between samples, as the profile wants them, or else a tracer of the probes; 0: nobody does. */
 uint32_t profile_interval(void);
 
-/* Adds a block that was allocated with this chance of being sampled. `callers` has room for PROFILE_CALLERS, too many
- * for a small stack. False: there was no place. */
-bool profile_add(const void *p, size_t bytes, double chance, uintptr_t *callers);
+/* Adds a block that was allocated with this chance of being sampled, in an arena of this name ("": none). `callers` has room for
+ * PROFILE_CALLERS, too many for a small stack. False: there was no place. */
+bool profile_add(const void *p, size_t bytes, double chance, const char *arena, uintptr_t *callers);
 /* Removes a block that is about to be freed, if it is in the profile. */
 void profile_remove(const void *p);
 /* What the stack held at the mark: estimated bytes, and objects in 1 / 65536. */

@@ -6,6 +6,7 @@
  *  2. "stack ALLOCATED BYTES FREED BYTES LIFETIMES CALLERS…" for each stack: estimates, objects in 1 / 65536; samples
  *     that lived less than 1, 2, 4, … ms, with commas between; return addresses, innermost first.
  *  3. "peak OBJECTS BYTES" after a stack's line: what was live of it when the program held most.
+ *     "arena NAME" after that: the stack's blocks are in an arena of this name, in hexadecimal digits.
  *  4. "python NUMBER MINOR LINE NAME FILE LINES" for each code that words of Python's frames lead to (python.h): the version is
  *     3.MINOR; in hexadecimal digits what it is called, its file, and its table of lines.
  *  5. "maps", then the process's mappings to the end. The command finds the functions' names, from files.
@@ -17,7 +18,17 @@
 #include "observe/profile.h"
 #include "observe/python.h"
 #include "base/scratch.h"
+#include "base/snapshot.h"
 #include "base/text.h"
+
+#include <string.h>
+
+static void put_digits(struct text *t, const char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        char digits[2] = {"0123456789abcdef"[(uint8_t)bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]};
+        text_put(t, digits, 2);
+    }
+}
 
 static void put_stack(struct text *t, const struct profile_stack *s) {
     const struct profile_total *totals[] = {&s->allocated, &s->freed};
@@ -32,12 +43,13 @@ static void put_stack(struct text *t, const struct profile_stack *s) {
         text_format(t, " %x", s->callers[i]);
     struct profile_held peak = profile_at_mark(s);
     text_format(t, "\npeak %u %u\n", peak.objects, peak.bytes);
-}
-
-static void put_digits(struct text *t, const char *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        char digits[2] = {"0123456789abcdef"[(uint8_t)bytes[i] >> 4], "0123456789abcdef"[bytes[i] & 15]};
-        text_put(t, digits, 2);
+    if (s->arena != 0) {
+        char name[PROFILE_NAME_BYTES];
+        snapshot(name, load_relaxed(&hak_profile.arenas)[s->arena].name,
+                 sizeof name); /* a thread may just be writing it */
+        text_string(t, "arena ");
+        put_digits(t, name, strlen(name)); /* its last byte is always zero */
+        text_string(t, "\n");
     }
 }
 

@@ -97,7 +97,7 @@ static uint32_t number_of(struct trace *t, const uintptr_t *callers, unsigned de
 /* ---- words ---- */
 
 /* The word of the block without stack and thread, and its place: together they tell the address. */
-static uint64_t word_of(uintptr_t offset, uint32_t *place) {
+static uint64_t trace_word_of(uintptr_t offset, uint32_t *place) {
     uint64_t unit = offset / BLOCK_UNIT_BYTES, piece = unit >> PLACE_BITS;
     *place = (uint32_t)(unit + piece * SPREAD) % (1u << PLACE_BITS);
     return piece << (THREAD_BITS + NUMBER_BITS);
@@ -115,7 +115,7 @@ HAK_NOINLINE void *secure_trace_note(void *p, enum stack_event event) {
     /* Else nothing here is the thread's alone, or libc allocates for a thread that malloc starts, on what may be a small stack. */
     if (likely(h != NULL && h->number != HEAP_NONE && !h->pool.in_start))
         number = number_of(t, h->sample.callers, stack_capture(h->sample.callers, CALLERS));
-    uint64_t word = word_of(region_offset(p), &place);
+    uint64_t word = trace_word_of(region_offset(p), &place);
     word |= (uint64_t)(os_thread() % (1u << THREAD_BITS)) << NUMBER_BITS | number;
     if (event == STACK_ALLOCATED)
         store_relaxed(&t->word[place][STACK_FREED], 0);
@@ -139,7 +139,7 @@ bool secure_trace_find(const void *p, enum stack_event event, struct stack_taken
     if (t == NULL || !region_has(p))
         return false;
     uint32_t place;
-    uint64_t of_block = word_of(start_of((uintptr_t)p) - hak_region.base, &place),
+    uint64_t of_block = trace_word_of(start_of((uintptr_t)p) - hak_region.base, &place),
              word = load_acquire(&t->word[place][event]);
     const struct stack *s = &t->stack[word % (1u << NUMBER_BITS)];
     if (word == 0 || word >> (THREAD_BITS + NUMBER_BITS) != of_block >> (THREAD_BITS + NUMBER_BITS))

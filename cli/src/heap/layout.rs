@@ -306,12 +306,14 @@ facts! {
             kept_mark = "profile_stack.kept_mark" upto 8, kept_bytes = "profile_stack.kept_bytes" upto 8,
             kept_objects = "profile_stack.kept_objects" upto 8,
             total_bytes = "profile_total.estimated_bytes" upto 8, total_objects = "profile_total.estimated_objects" upto 8,
+            arenas = "profile.arenas" upto 8, stack_arena = "profile_stack.arena" upto 4,
             codes = "python.codes" upto 8, minor = "python.minor" upto 4, code_text = "python_code.text" upto 8,
             name_bytes = "python_code.name_bytes" upto 4, file_bytes = "python_code.file_bytes" upto 4,
             lines_bytes = "python_code.lines_bytes" upto 4, first_line = "python_code.first_line" upto 4;
         arrays: allocated = "profile_stack.allocated" of 1, freed = "profile_stack.freed" of 1,
-            lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8;
+            lifetimes = "profile_stack.lifetimes" of 4, callers = "profile_stack.callers" of 8, arena_name = "profile_arena.name" of 1;
         constants: stack_size = "sizeof profile_stack" in 1..=4096, sample_size = "sizeof profile_sample" in 1..=4096,
+            arenas_most = "PROFILE_ARENAS" in 1..=4096, arena_size = "sizeof profile_arena" in 1..=4096,
             stacks_most = "PROFILE_STACKS" in 1..=1 << 16, least_samples = "PROFILE_SAMPLES_MIN" in 1..=4096,
             callers_most = "PROFILE_CALLERS" in 1..=256, code_size = "sizeof python_code" in 1..=4096,
             codes_most = "PYTHON_CODES" in 1..=1 << 16, lifetimes_count = "PROFILE_LIFETIMES" in 1..=64;

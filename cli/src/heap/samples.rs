@@ -1,7 +1,7 @@
 //! The heap profile of another process: the tables of `struct profile` (src/observe/profile.h), and the word that switches it.
 // SPDX-License-Identifier: MIT
 
-use super::layout::{Field, ProfileFacts};
+use super::layout::{text, Field, ProfileFacts};
 use super::reader::Reader;
 use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
@@ -31,7 +31,8 @@ fn at_mark(facts: &ProfileFacts, mark: u64, record: &[u8], allocated: Totals, fr
     }
 }
 
-fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> SampledStack {
+/// `arenas`: the names by number.
+fn stack(facts: &ProfileFacts, number: u64, mark: u64, arenas: &[String], record: &[u8]) -> SampledStack {
     let depth = facts.depth.of(record).min(facts.callers_most) as usize;
     let lifetimes = 0..facts.lifetimes_count as usize;
     let [allocated, freed] = [facts.allocated, facts.freed].map(|at| totals(facts, record, at));
@@ -42,6 +43,7 @@ fn stack(facts: &ProfileFacts, number: u64, mark: u64, record: &[u8]) -> Sampled
         peak: at_mark(facts, mark, record, allocated, freed),
         lifetimes: lifetimes.map(|number| facts.lifetimes.element(record, number, 4)).collect(),
         callers: (0..depth).map(|number| facts.callers.element(record, number, 8)).collect(),
+        arena: arenas.get(facts.stack_arena.of(record) as usize).cloned().unwrap_or_default(),
     }
 }
 
@@ -166,6 +168,15 @@ impl Reader {
         Ok(codes)
     }
 
+    /// The names of arenas that samples have, by number; the first one is none.
+    fn arena_names(&self) -> Result<Vec<String>> {
+        let (facts, mut names) = (&self.layout.profile, Vec::new());
+        let at = self.profile_number(facts.arenas)?;
+        let count = if at == 0 { 0 } else { facts.arenas_most };
+        self.each_record(at, facts.arena_size, count, |record| names.push(text(facts.arena_name.slice(record))))?;
+        Ok(names)
+    }
+
     /// What was sampled so far.
     pub fn samples(&self) -> Result<Sampled> {
         let facts = &self.layout.profile;
@@ -177,9 +188,11 @@ impl Reader {
         );
         let (mut stacks, mut number, mark) = (Vec::new(), 0, self.profile_number(facts.mark)?);
         let used = if at == 0 { 0 } else { used.min(facts.stacks_most) }; // the tables are made for the first sample
+        let arenas = self.arena_names()?;
         self.each_record(at, facts.stack_size, used, |record| {
-            stacks
-                .extend(Some(stack(facts, number, mark, record)).filter(|stack| stack.allocated != Totals::default()));
+            stacks.extend(
+                Some(stack(facts, number, mark, &arenas, record)).filter(|stack| stack.allocated != Totals::default()),
+            );
             number += 1;
         })?;
         Ok(Sampled {

@@ -372,10 +372,8 @@ mod tests {
         let lifetime =
             |ms: u64, bytes| Lifetime { at_least_ns: Some(ms * 1_000_000), freed: Totals { objects: 1, bytes } };
         let stack = Stack {
-            places: Vec::new(),
-            live: Totals::default(),
-            peak: Totals::default(),
             lifetimes: vec![lifetime(0, 1), lifetime(4, 10), lifetime(8, 100), lifetime(16, 1000)],
+            ..Stack::default()
         };
         let weight = freed(&stack, 16_000_000);
         assert_eq!((weight.short, weight.long), (111.0, 1000.0));

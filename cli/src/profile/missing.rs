@@ -90,12 +90,8 @@ mod tests {
             module,
             frames: vec![Frame { function: "f".into(), file: String::new(), line }],
         };
-        let stack = |place, bytes| Stack {
-            places: vec![place],
-            live: Totals { objects: 1, bytes },
-            peak: Totals::default(),
-            lifetimes: Vec::new(),
-        };
+        let stack =
+            |place, bytes| Stack { places: vec![place], live: Totals { objects: 1, bytes }, ..Stack::default() };
         let mut profile = Profile {
             modules: ["/usr/lib/x/libz.so.1", "/opt/a", "/opt/b"].map(module).to_vec(),
             places: vec![place(Some(0), 0), place(Some(1), 0), place(Some(2), 7), place(None, 0)],

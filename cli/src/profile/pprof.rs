@@ -2,7 +2,7 @@
 //!
 //! Sample types are alloc_objects, alloc_space, inuse_objects and inuse_space, as Go's and gperftools' heap profiles have
 //! them, and peak_objects and peak_space: what was in use when the program held most. A stack is written as one sample of what is in use and one for each range of lifetimes of what was freed, which has
-//! a numeric label "lifetime" in nanoseconds: the lower end of the range. What pprof has no field for is in comments.
+//! a numeric label "lifetime" in nanoseconds: the lower end of the range. Blocks in an arena with a name have it as the label "arena". What pprof has no field for is in comments.
 //! Profiles of others are read as far as they have these sample types.
 // SPDX-License-Identifier: MIT
 
@@ -29,6 +29,7 @@ const TYPES: [Metric; Metric::COUNT] = [
 /// The largest unpacked profile: a few KiB could unpack to any size.
 const PLAIN_MAX: u64 = 64 << 20;
 const LIFETIME: &str = "lifetime";
+const ARENA: &str = "arena";
 
 pub fn is_pprof(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1f, 0x8b])
@@ -106,22 +107,27 @@ fn encode(profile: &Profile) -> proto::Profile {
 fn samples(stack: &Stack, tables: &mut Tables) -> Vec<proto::Sample> {
     let location_id: Vec<u64> = stack.places.iter().map(|place| *place as u64 + 1).collect();
     let number = |value: u64| value.min(i64::MAX as u64) as i64;
+    let arena = (!stack.arena.is_empty()).then(|| {
+        let (key, str) = (tables.string(ARENA), tables.string(&stack.arena));
+        proto::Label { key, str, ..Default::default() }
+    });
     let mut samples = Vec::new();
     if stack.live != Totals::default() || stack.peak != Totals::default() {
         let [live, peak] = [stack.live, stack.peak].map(|one| [number(one.objects), number(one.bytes)]);
         let value = [live, live, peak].concat();
-        samples.push(proto::Sample { location_id: location_id.clone(), value, label: Vec::new() });
+        samples.push(proto::Sample { location_id: location_id.clone(), value, label: arena.into_iter().collect() });
     }
     for lifetime in &stack.lifetimes {
         let label = lifetime.at_least_ns.map(|at_least_ns| proto::Label {
             key: tables.string(LIFETIME),
             num: number(at_least_ns),
             num_unit: tables.string("nanoseconds"),
+            ..Default::default()
         });
         samples.push(proto::Sample {
             location_id: location_id.clone(),
             value: vec![number(lifetime.freed.objects), number(lifetime.freed.bytes), 0, 0, 0, 0],
-            label: label.into_iter().collect(),
+            label: label.into_iter().chain(arena).collect(),
         });
     }
     samples
@@ -234,8 +240,10 @@ impl Reader<'_> {
         for sample in &self.from.sample {
             let place = |id: &u64| self.places.get(id).copied().with_context(|| format!("has no location {id}"));
             let places = sample.location_id.iter().map(place).collect::<Result<Vec<_>>>()?;
-            let at = *known.entry(places.clone()).or_insert_with(|| {
-                stacks.push(Stack { places, live: Totals::default(), peak: Totals::default(), lifetimes: Vec::new() });
+            let label = |key| sample.label.iter().find(|label| text(self.from, label.key) == key);
+            let arena = label(ARENA).map_or("", |label| text(self.from, label.str)).to_string();
+            let at = *known.entry((places.clone(), arena.clone())).or_insert_with(|| {
+                stacks.push(Stack { places, arena, ..Stack::default() });
                 stacks.len() - 1
             });
             let [objects, bytes, live_objects, live_bytes, peak_objects, peak_bytes] = self.numbers(sample)?;
@@ -244,8 +252,7 @@ impl Reader<'_> {
             let freed =
                 Totals { objects: objects.saturating_sub(live_objects), bytes: bytes.saturating_sub(live_bytes) };
             if freed != Totals::default() {
-                let label = sample.label.iter().find(|label| text(self.from, label.key) == LIFETIME);
-                let at_least_ns = label.map(|label| label.num.max(0) as u64);
+                let at_least_ns = label(LIFETIME).map(|label| label.num.max(0) as u64);
                 add_lifetimes(&mut stacks[at].lifetimes, &[Lifetime { at_least_ns, freed }]);
             }
         }
@@ -290,6 +297,7 @@ mod tests {
             stacks: vec![
                 Stack {
                     places: vec![0, 1],
+                    arena: "parser".into(),
                     live: totals(3, 300),
                     peak: totals(4, 800),
                     lifetimes: vec![
@@ -297,7 +305,8 @@ mod tests {
                         Lifetime { at_least_ns: Some(1000), freed: totals(2, 20) },
                     ],
                 },
-                Stack { places: vec![1], live: totals(1, u64::MAX >> 1), peak: totals(4, 800), lifetimes: vec![] },
+                Stack { places: vec![1], live: totals(1, u64::MAX >> 1), peak: totals(4, 800), ..Stack::default() },
+                Stack { places: vec![1], arena: "a scene".into(), live: totals(2, 9), ..Stack::default() },
             ],
         }
     }

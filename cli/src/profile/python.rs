@@ -261,7 +261,7 @@ mod tests {
         let mut profile = Profile { places: in_c.chain(in_python).collect(), ..Profile::default() };
         let places = (0..profile.places.len()).collect();
         let none = Default::default();
-        profile.stacks.push(Stack { places, live: none, peak: none, lifetimes: Vec::new() });
+        profile.stacks.push(Stack { places, live: none, ..Stack::default() });
         merge(&mut profile);
         profile.frames(&profile.stacks[0]).into_iter().map(|(frame, _)| frame.function).collect()
     }

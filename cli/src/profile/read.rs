@@ -54,6 +54,8 @@ pub struct SampledStack {
     pub lifetimes: Vec<u64>,
     /// Return addresses, the inmost first; then words of Python's frames, likewise.
     pub callers: Vec<u64>,
+    /// The name of the arena that has the blocks.
+    pub arena: String,
 }
 
 // ---- from the tables to a profile ----
@@ -140,7 +142,13 @@ fn profile_of(sampled: Sampled) -> Profile {
         let live =
             Totals { objects: stack.allocated.objects - freed.objects, bytes: stack.allocated.bytes - freed.bytes };
         let lifetimes = lifetimes(whole(freed), &stack.lifetimes);
-        profile.stacks.push(Stack { places, live: whole(live), peak: whole(stack.peak), lifetimes });
+        profile.stacks.push(Stack {
+            places,
+            arena: stack.arena,
+            live: whole(live),
+            peak: whole(stack.peak),
+            lifetimes,
+        });
     }
     profile
 }
@@ -253,7 +261,7 @@ fn stack_of(line: &str) -> Option<SampledStack> {
     let freed = Totals { objects: number()?, bytes: number()? };
     let lifetimes = words.next()?.split(',').map(|count| count.parse().ok()).collect::<Option<_>>()?;
     let callers = words.map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect::<Option<_>>()?;
-    Some(SampledStack { number: 0, allocated, freed, peak: Totals::default(), lifetimes, callers })
+    Some(SampledStack { allocated, freed, lifetimes, callers, ..SampledStack::default() })
 }
 
 fn from_digits(text: &str) -> Option<Vec<u8>> {
@@ -298,6 +306,11 @@ fn parse(text: &str) -> Result<Profile> {
                 let last = sampled.stacks.last_mut().zip(totals_of(value));
                 let (stack, peak) = last.with_context(|| format!("is damaged: {line}"))?;
                 stack.peak = peak;
+            }
+            "arena" => {
+                let last = sampled.stacks.last_mut().zip(from_digits(value));
+                let (stack, name) = last.with_context(|| format!("is damaged: {line}"))?;
+                stack.arena = String::from_utf8_lossy(&name).into_owned();
             }
             "python" => {
                 sampled.codes.extend(Some(code_of(value).with_context(|| format!("is damaged: {line}"))?));

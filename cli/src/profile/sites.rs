@@ -13,6 +13,9 @@ pub struct Site {
     #[serde(flatten)]
     pub frame: Frame,
     pub module: String,
+    /// The name of the arena that has the blocks; empty: none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub arena: String,
     pub in_use: Totals,
     /// In use when the program held most.
     pub peak: Totals,
@@ -165,9 +168,10 @@ pub fn cut_allocator(profile: &mut Profile) {
 
 /// Joins stacks that are equal now that the allocator's part is gone.
 pub fn join_equal(profile: &mut Profile) {
-    let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::<Vec<usize>, usize>::new());
+    let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::<(Vec<usize>, String), usize>::new());
     for stack in std::mem::take(&mut profile.stacks) {
-        match known.get(&stack.places) {
+        let key = (stack.places.clone(), stack.arena.clone());
+        match known.get(&key) {
             Some(&at) => {
                 let same: &mut Stack = &mut stacks[at];
                 same.live += stack.live;
@@ -175,7 +179,7 @@ pub fn join_equal(profile: &mut Profile) {
                 add_lifetimes(&mut same.lifetimes, &stack.lifetimes);
             }
             None => {
-                known.insert(stack.places.clone(), stacks.len());
+                known.insert(key, stacks.len());
                 stacks.push(stack);
             }
         }
@@ -202,14 +206,14 @@ pub fn site(profile: &Profile, stack: &Stack) -> (Frame, Option<usize>, Vec<Fram
 
 /// Largest first.
 pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
-    let mut sites: HashMap<(String, String, u64), (Site, u64)> = HashMap::new();
+    let mut sites: HashMap<(Frame, String), (Site, u64)> = HashMap::new();
     for stack in &profile.stacks {
         let (frame, module, callers) = site(profile, stack);
-        let key = (frame.function.clone(), frame.file.clone(), frame.line);
+        let (key, arena) = ((frame.clone(), stack.arena.clone()), stack.arena.clone());
         let module = module.map_or(String::new(), |number| profile.modules[number].name().to_string());
         let (site, most) = sites.entry(key).or_insert_with(|| {
             let [in_use, peak, allocated] = [Totals::default(); 3];
-            (Site { frame, module, in_use, peak, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
+            (Site { frame, module, arena, in_use, peak, allocated, lifetimes: Vec::new(), callers: Vec::new() }, 0)
         });
         site.in_use += stack.live;
         site.peak += stack.peak;
@@ -223,7 +227,8 @@ pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
     }
     let mut sites: Vec<Site> = sites.into_values().map(|(site, _)| site).collect();
     sites.sort_by(|a, b| {
-        (b.value(metric), &a.frame.function, a.frame.line).cmp(&(a.value(metric), &b.frame.function, b.frame.line))
+        let names = |site: &Site| (site.frame.function.clone(), site.frame.line, site.arena.clone());
+        (b.value(metric), names(a)).cmp(&(a.value(metric), names(b)))
     });
     sites
 }
@@ -301,8 +306,7 @@ mod tests {
         let module = |path: &str| Module { path: path.into(), ..Module::default() };
         let modules = ["/usr/lib/libpython3.12.so.1.0", "/x/_json.so", "/lib/libc.so.6"].map(module).to_vec();
         let site = |places: &[(Option<usize>, &str, &str, u64)]| {
-            let none = Totals::default();
-            let stack = Stack { places: (0..places.len()).collect(), live: none, peak: none, lifetimes: Vec::new() };
+            let stack = Stack { places: (0..places.len()).collect(), ..Stack::default() };
             let places = places.iter().map(|&one| place(one)).collect();
             super::site(&Profile { modules: modules.clone(), places, ..Profile::default() }, &stack).0.function
         };

@@ -59,6 +59,14 @@ pub fn named(frame: &Frame) -> String {
     }
 }
 
+/// The same of blocks in an arena of this name.
+fn named_in(frame: &Frame, arena: &str) -> String {
+    match arena {
+        "" => named(frame),
+        _ => format!("{} in arena {}", named(frame), shown::line(arena)),
+    }
+}
+
 /// How long half of the freed blocks lived at least, or less than that.
 pub fn typical_lifetime(lifetimes: &[Lifetime]) -> String {
     let all: u128 = lifetimes.iter().map(|one| u128::from(one.freed.objects)).sum();
@@ -198,7 +206,7 @@ pub fn sites_text(profile: &Profile, metric: Metric, top: usize, style: Style) -
             Metric::AllocSpace.text(site.allocated.bytes),
             typical_lifetime(&site.lifetimes),
             share(site.value(metric), total),
-            named(&site.frame),
+            named_in(&site.frame, &site.arena),
         ];
         (cells, callers(&site.callers))
     };

@@ -21,9 +21,10 @@ pub struct Tree {
     known: HashMap<(usize, String), usize>,
 }
 
-/// Names of a stack with their modules, the outmost caller first.
+/// Names of a stack with their modules, the outmost caller first; before it the arena, if that has a name.
 pub fn names(profile: &Profile, stack: &Stack) -> Vec<(String, Option<usize>)> {
     let mut names: Vec<_> = profile.frames(stack).into_iter().map(|(frame, module)| (frame.function, module)).collect();
+    names.extend((!stack.arena.is_empty()).then(|| (format!("arena {}", stack.arena), None)));
     names.reverse();
     names
 }

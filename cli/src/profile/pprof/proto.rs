@@ -50,6 +50,8 @@ pub struct Sample {
 pub struct Label {
     #[prost(int64, tag = "1")]
     pub key: i64,
+    #[prost(int64, tag = "2")]
+    pub str: i64,
     #[prost(int64, tag = "3")]
     pub num: i64,
     #[prost(int64, tag = "4")]
