@@ -138,11 +138,12 @@ extern _Thread_local uint64_t rmw_count; /* atomic read-modify-writes of this th
 /* ---- bits ---- */
 HAK_INLINE unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }        /* x != 0 */
 HAK_INLINE unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); } /* x != 0 */
-/* In line: without an instruction for it the compiler calls a function of libgcc's, with a table. */
+/* Without an instruction for it the compiler would call a function of libgcc's, with a table. */
 HAK_INLINE uint64_t sums_of_2_bits(uint64_t x) { return x - (x >> 1 & 0x5555555555555555); }
 HAK_INLINE uint64_t sums_of_4_bits(uint64_t x) { return (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333); }
 HAK_INLINE uint64_t sums_of_8_bits(uint64_t x) { return (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f; }
-HAK_INLINE unsigned count_bits(uint64_t x) {
+/* In line it would take registers, and so stack. */
+__attribute__((noinline, unused)) static unsigned count_bits(uint64_t x) {
     return (unsigned)(sums_of_8_bits(sums_of_4_bits(sums_of_2_bits(x))) * 0x0101010101010101 >> 56);
 }
 /* `n` one bits, n <= 64 */
