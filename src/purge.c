@@ -98,7 +98,8 @@ struct batch {
     struct os_range range[OS_RANGES_MAX];
 };
 
-static size_t purge_batch(struct client *c, struct batch *batch) {
+/* Not inlined: a frame of its own, and that of the walks stays small. */
+HAK_NOINLINE static size_t purge_batch(struct client *c, struct batch *batch) {
     size_t purged = 0;
     if (batch->runs == 0)
         return 0;

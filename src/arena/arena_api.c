@@ -38,7 +38,7 @@ static void *allocate(hak_arena *arena, size_t size, size_t alignment, bool *zer
     return a != NULL ? alloc_in_arena(a, size, alignment, zero) : NULL;
 }
 
-HAK_NOINLINE static void *malloc_slow(hak_arena *arena, size_t size) {
+HAK_NOINLINE static void *arena_malloc_slow(hak_arena *arena, size_t size) {
     bool zero;
     return allocate(arena, size, 1, &zero, "hak_arena_malloc");
 }
@@ -47,7 +47,7 @@ void *hak_arena_malloc(hak_arena *arena, size_t size) {
     uintptr_t handle = (uintptr_t)arena;
     struct heap *h = arena_heap_noted(hak_heap, handle);
     void *block = likely(h != NULL) ? alloc_malloc_from(h, size, alloc_no_hit) : NULL;
-    return likely(block != NULL) ? block : malloc_slow(arena, size);
+    return likely(block != NULL) ? block : arena_malloc_slow(arena, size);
 }
 
 void *hak_arena_calloc(hak_arena *arena, size_t count, size_t size) {

@@ -21,8 +21,9 @@ namespace {
 constexpr size_t kLarge = 300000;
 
 /* The functions that the reports must name. */
+hak_arena *arena; /* NULL: the process's heap */
 __attribute__((noinline)) char *allocate_here(size_t size) {
-    void *volatile block = hak_malloc(size);
+    void *volatile block = arena != nullptr ? hak_arena_malloc(arena, size) : hak_malloc(size);
     return static_cast<char *>(block);
 }
 __attribute__((noinline)) void free_here(void *block) {
@@ -73,6 +74,26 @@ void free_with_size(size_t size) {
     __asm__ volatile("" ::: "memory"); /* a call, not a jump */
 }
 
+/* ---- in an arena ---- */
+
+void double_free_in_an_arena(size_t size) {
+    arena = hak_arena_new(nullptr);
+    double_free(size);
+}
+void double_free_in_an_arena_by_another_thread(size_t size) {
+    arena = hak_arena_new(nullptr);
+    double_free_by_another_thread(size);
+}
+__attribute__((noinline)) void end_here() {
+    hak_arena_destroy(arena);
+    __asm__ volatile("" ::: "memory");
+}
+void overflow_until_the_end_of_an_arena(size_t size) {
+    arena = hak_arena_new(nullptr);
+    write(allocate_here(size) + size);
+    end_here();
+}
+
 struct BadProgram {
     const char *name;
     void (*run)(size_t);
@@ -104,6 +125,13 @@ const BadProgram kPrograms[] = {
      "err_here"},
     {"free_with_size", free_with_size, 2000, "free of 0x[0-9a-f]+ with size 2001 \\(2000-byte block\\)", false,
      "free_with_size"},
+    {"double_free_in_an_arena", double_free_in_an_arena, 48, "double free of 0x[0-9a-f]+ ", true, "err_here"},
+    {"double_free_in_an_arena_by_another_thread", double_free_in_an_arena_by_another_thread, 5000,
+     "double free of 0x[0-9a-f]+ ", true, "err_here"},
+    {"overflow_until_the_end_of_an_arena", overflow_until_the_end_of_an_arena, 40, "overflow of 0x[0-9a-f]+ ", false,
+     "end_here"},
+    {"overflow_large_until_the_end_of_an_arena", overflow_until_the_end_of_an_arena, kLarge, "overflow of 0x[0-9a-f]+ ",
+     false, "end_here"},
 };
 
 const std::vector<std::string> kStacks{"HAKMEM_SECURE=1", "HAKMEM_SECURE_STACKS=1"};

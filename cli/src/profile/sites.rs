@@ -135,12 +135,14 @@ fn is_allocator(function: &str) -> bool {
         "__libc_realloc",
     ];
     /// HAKMEM's own functions, for programs that link it or load it under another name.
-    const OWN: [&str; 8] = [
+    const OWN: [&str; 10] = [
         "profile_add",
         "take_sampled",
         "resample",
         "alloc_any",
         "alloc_slow",
+        "alloc_in_arena",
+        "arena_malloc_slow",
         "alloc_calloc",
         "alloc_realloc",
         "alloc_aligned",
