@@ -55,7 +55,7 @@ def classes_of(superslabs):
         one = found.setdefault((slot["tier"], size), {
             "tier": slot["tier"], "block_bytes": size, "slabs": 0, "live_blocks": 0, "cached_blocks": 0,
             "free_blocks": 0, "live": 0, "untouched": 0, "cached": 0, "free": 0, "resident": 0,
-            "partly_used_slabs": 0, "free_pages": 0, "movable": 0, "allocations": 0, "misses": 0})
+            "partly_used_slabs": 0, "free_pages": 0, "movable": 0, "meshable": 0, "allocations": 0, "misses": 0})
         one["resident"] += slot["resident"]
         if slot["back"] == 0:
             free = slot["blocks"] - slot["used"]
@@ -85,7 +85,7 @@ def snapshot(count, command="a program"):
                         "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False, "asleep": False},
             "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs, "superslab_count": len(superslabs),
             "heaps": [{"number": n, "in_use": n < 3, "cached": 5000 * n, "owned_slabs": 40 - 9 * n} for n in range(4)],
-            "arenas": [], "counters": counters, "options": [], "rounding_waste": None}
+            "arenas": [], "counters": counters, "options": [], "learned": None, "rounding_waste": None}
 
 
 class Page(BrowserTest):
