@@ -6,7 +6,7 @@
 #include "observe/profile.h"
 #include "region.h"
 
-/* The record that counts, from that of any slot of a mid span or of secure mode's. */
+/* The first record of the span, given any record of a mid span or of one of secure mode. */
 HAK_INLINE struct slab *span_first(const struct slab *part) {
     return (struct slab *)(uintptr_t)(part - part->first_offset); /* NOLINT: records are addresses */
 }
@@ -18,20 +18,20 @@ enum block_state {
     BLOCK_STATE = 3,    /* mask of these */
     BLOCK_CLEAN = 4,    /* never handed out, zero */
     BLOCK_PURGED = 16,  /* free, and its pages were given back, except those it shares with blocks in use */
-    BLOCK_PROFILED = 8, /* live, and in the profile: so that no free of it is a hit */
+    BLOCK_PROFILED = 8, /* live, and in the profile, so that no free of it is a hit */
     BLOCK_TAKEN = 32,   /* cached, by a thread that did not free it */
 };
 
 static inline unsigned block_state(const struct slab *s, unsigned i) {
     return load_relaxed(&s->state[i]) & BLOCK_STATE;
 }
-/* Of a slab with one block. */
+/* For kinds whose slabs have one block. */
 static inline _Atomic uint8_t *block_only_state(struct slab *s, const void *p) {
     (void)p;
     return &s->state[0];
 }
 
-/* The block is about to be freed, or is another from now on. True: it was in the profile, and is not any more. */
+/* Removes the block from the profile before it is freed or resized. Returns whether it was there. */
 HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     if (likely(load_relaxed(state) != (BLOCK_LIVE | BLOCK_PROFILED)))
         return false;
@@ -39,7 +39,7 @@ HAK_INLINE bool block_unsample(_Atomic uint8_t *state, const void *p) {
     store_relaxed(state, BLOCK_LIVE);
     return true;
 }
-/* The arena of a large or huge block ends. */
+/* For kinds whose slabs have one block: the block's arena ends. */
 static inline bool block_drop_only(struct heap *h, struct slab *s) {
     (void)h;
     block_unsample(&s->state[0], slab_address(s));

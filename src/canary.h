@@ -17,10 +17,10 @@ HAK_INLINE uint64_t canary_of(uintptr_t block) {
     return canary_fold(block ^ hak_region.key, hak_region.second_key) | 0x0101010101010101;
 }
 
-/* ---- large and huge blocks: what was asked for is usable ----
- * Behind that lies a canary. Where memory is new the canary is not written, and the memory may stay untouched: zero is as
- * good. So a program may also give the pages back in which its block ends. */
-#define CANARY_TAIL_BYTES 32 /* an overflow that begins so far behind the block is seen */
+/* ---- large and huge blocks: the usable size is what was asked for ----
+ * A canary lies behind it. In new memory the canary is not written, and zero is accepted as well, so the memory may stay untouched
+ * and a program may even give back the pages in which its block ends. */
+#define CANARY_TAIL_BYTES 32 /* an overflow that begins within this distance behind the block is seen */
 
 HAK_INLINE size_t asked_bytes(const struct slab *s) { return s->bytes - s->slack_bytes; }
 HAK_INLINE void canary_put(const struct slab *s, char *at, size_t bytes) {

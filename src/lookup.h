@@ -1,17 +1,17 @@
-/* What is at an address: by the address alone, as every slot's record tells its tier, which knows the rest. For the calls that
- * are no hit path; what is not a live block's start ends the program with a line, or is left alone (fail.h).
+/* Finds the block at an address: the record of the slot names the kind, and the kind's row knows the rest. Used on slow paths only.
+ * Anything but the start of a live block is reported (fail.h).
  *
- * Any thread. Of a block that another thread frees meanwhile either answer may come. */
+ * Any thread may call these. If another thread frees the block meanwhile, either answer may come. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_LOOKUP_H
 #define HAK_LOOKUP_H
 
 #include "kinds.h"
 
-/* The live block that p starts. If there is none: the end of the program or, as ON_ERROR has it, one of 0 bytes. A `call` named
- * "free" of a block that is free is a double free. */
+/* The live block that starts at p. If there is none, reports that, and returns a block of 0 bytes without a slab if ON_ERROR lets
+ * the program go on. If `call` is "free", a free block is reported as a double free. */
 struct block lookup_live(const void *p, const char *call);
-/* A second opinion on a tiny block that looked as if it could not be freed. False: it can't be, and that has been reported. */
+/* A second opinion on a tiny block that failed the fast check of free. Returns false after reporting the error. */
 bool lookup_for_free(void *p);
 
 #endif

@@ -1,11 +1,11 @@
-/* Giving memory back to the system: the mechanics. What stays resident, and how much, is for retain.h and limits.h to say.
+/* The mechanics of giving memory back to the system. retain.h and limits.h decide what stays resident, and how much.
  *
  *  1. A slot is purged in three steps: compare-and-swap to ACTIVE, madvise, publish as UNUSED, or as EMPTY again if the
  *     system refused. Wholly empty SuperSlabs go first, the oldest of them first, several with one call; then EMPTY slots,
  *     the highest address first, several runs with one call where the kernel has such a call.
- *  2. Wholly empty SuperSlabs are bounded by count, bytes and age in every mode: when one more becomes empty, and as time
- *     passes. A reserve is kept that age does not take.
- *  3. SuperSlabs with huge pages: when some slots are purged the other free slots go with them, as one touch made all of them
+ *  2. In every mode the number, size and age of wholly empty SuperSlabs are bounded, as they become empty and as time passes. Age
+ *     spares a reserve.
+ *  3. In a SuperSlab with a huge page, purging some slots purges the other free slots, too, because one touch made all of them
  *     resident.
  *
  * Any thread calls anything; nothing waits. */
@@ -15,7 +15,7 @@
 
 #include "superslab.h"
 
-/* Free memory of two kinds, whose purges are judged apart. */
+/* The two kinds of free memory. Their purges are judged separately. */
 enum purged {
     PURGED_SLOTS, /* EMPTY slots */
     PURGED_PAGES, /* free pages inside slabs */
@@ -28,7 +28,7 @@ struct purge {
         _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
     } rounds[PURGED_KINDS];
     _Atomic uint32_t refused_ms;   /* when the system last refused a purge */
-    _Atomic int32_t advised_alone; /* SuperSlabs whose advice differs from their neighbours', about */
+    _Atomic int32_t advised_alone; /* roughly how many SuperSlabs have other advice than their neighbours */
 };
 extern HAK_HIDDEN struct purge hak_purge;
 
@@ -38,13 +38,13 @@ size_t purge_empty(struct client *c, size_t keep_slots);
 void purge_decay(struct client *c, uint32_t now_ms);
 /* Purges the oldest wholly empty SuperSlabs until all bounds of the cache hold. */
 void purge_bound_cache(struct client *c, uint32_t now_ms);
-size_t purge_cache_max(void); /* the bound of their number */
-/* The system refused a purge a moment ago, so that it is not worth trying. */
+size_t purge_cache_max(void); /* the most wholly empty SuperSlabs that may stay */
+/* Did the system refuse a purge a moment ago, so that trying is pointless? */
 bool purge_was_refused(uint32_t now_ms);
 
-/* Pages inside the slab at `slot` were purged, as it was hardly used. */
+/* Call it after purging pages inside the hardly used slab at `slot`. */
 void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
-/* A part of this SuperSlab was purged, or is not for use: the kernel makes no huge page of it until all of it is purged. */
+/* A part of this SuperSlab was purged or is unusable: the kernel must not make a huge page of it until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
 /* Purges slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct client *c);

@@ -1,6 +1,6 @@
-/* Is a tiny block that looks free really free, and who freed it? The block may be in any of several lists, also those of other
- * threads, which change meanwhile: `true` is always right; `false` can be wrong only if another thread frees the same block
- * at this very moment. For errors and second opinions, never on a hit path. */
+/* Is a tiny block that looks free really free, and who freed it? The block may be in any of several lists, including those of
+ * other threads, which change meanwhile. `true` is always right; `false` can be wrong only if another thread frees the same block
+ * at this very moment. Used for errors and second opinions, never on a hit path. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SEARCH_H
 #define HAK_SEARCH_H
@@ -12,7 +12,7 @@
 bool search_lists(const struct slab *s, uintptr_t block);
 /* Who freed a block that is free; h is the caller's heap. */
 enum freer search_freer(const struct heap *h, const struct slab *s, uintptr_t block);
-/* Who freed anything that is free: this thread, if no other has ever had a heap. */
+/* Who freed whatever is free: this thread if no other has ever had a heap, else unknown. */
 enum freer search_only_freer(void);
 
 #endif

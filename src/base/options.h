@@ -31,7 +31,7 @@ X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly e
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
 X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
 X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE limits allow; lazy keeps as much as is live; auto keeps RETAIN_BYTES plus RETAIN_PERCENT; eager keeps nothing, at one system call for each slot") \
-X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "size of the EMPTY slots that PURGE=auto keeps however little is live") \
+X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "size of the EMPTY slots that PURGE=auto keeps, however little is live") \
 X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots that PURGE=auto keeps in addition, in percent of the slots in use") \
 X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which unused EMPTY slots go back in every mode except PURGE=never") \
 X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
@@ -50,23 +50,23 @@ X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each 
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
 X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
 X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 3, "abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect") \
-X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "with ON_ERROR=report, file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID, which is appended to a name without") \
+X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "with ON_ERROR=report, file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets it appended") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
 X(SECURE_STACKS,   NUMBER, START, 0, 0, 1, "", "with SECURE=1, 1 keeps the stacks that last allocated and freed each block, for reports of errors; see docs/secure.md for what that costs") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
-X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID, which is appended to a name without") \
+X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID; a name without %p gets it appended") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
-X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum of samples in each thread per second; when it is reached, samples are taken less often and each counts for more; 0 for none") \
+X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum number of samples per second in each thread; at the maximum, samples become rarer and each counts for more; 0 for none") \
 X(PROFILE_PYTHON,  NUMBER, LIVE,  1, 0, 1, "", "0 leaves Python's functions out of the heap profile's stacks") \
-X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit and on SIGTERM, for `hakmem flame`; %p becomes the process ID, which is appended to a name without; implies PROFILE=1") \
-X(DUMP_SIGNAL,     NUMBER, START, 0, 0, 64, "", "signal on which the heap profile is written to PROFILE_FILE (or hakmem.%p.%n.heap), and with STATS=1 the statistics to STATS_FILE; 0 for none. %p becomes the process ID and %n the number of the dump, which are appended to a name without; implies PROFILE=1, as do the next three") \
+X(PROFILE_FILE,    TEXT,   START, 0, 0, 0, "", "file for the heap profile at exit and on SIGTERM, for `hakmem flame`; %p becomes the process ID; a name without %p gets it appended; implies PROFILE=1") \
+X(DUMP_SIGNAL,     NUMBER, START, 0, 0, 64, "", "signal on which the heap profile is written to PROFILE_FILE (or hakmem.%p.%n.heap), and with STATS=1 the statistics to STATS_FILE; 0 for none. %p becomes the process ID and %n the number of the dump; a name without them gets them appended; implies PROFILE=1, as do the next three") \
 X(DUMP_INTERVAL_MS, NUMBER, LIVE, 0, 0, OPTION_UNLIMITED, "", "milliseconds between two dumps like those on DUMP_SIGNAL, while the program allocates; 0 for none") \
-X(DUMP_GROWTH_BYTES, BYTES, LIVE, 0, 0, OPTION_UNLIMITED, "", "growth of the blocks in use since the last dump, or since they were least after it, at which another dump is written; 0 for none") \
-X(DUMP_PEAK,       NUMBER, LIVE,  0, 0, 1, "", "1 writes a dump when the blocks in use are more than ever, by an eighth and 1 MiB more than at the last dump") \
-X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", "minimum of milliseconds between two dumps for DUMP_GROWTH_BYTES or DUMP_PEAK") \
-X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "size of all dumps of the process together from which on no more are written; files at exit do not count") \
+X(DUMP_GROWTH_BYTES, BYTES, LIVE, 0, 0, OPTION_UNLIMITED, "", "writes a dump when the blocks in use have grown by this since the last dump, or since their minimum after it; 0 for none") \
+X(DUMP_PEAK,       NUMBER, LIVE,  0, 0, 1, "", "1 writes a dump when the blocks in use reach a new peak that exceeds the one at the last dump by an eighth and by 1 MiB") \
+X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", "minimum number of milliseconds between two dumps for DUMP_GROWTH_BYTES or DUMP_PEAK") \
+X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "total size of the process's dumps after which no more are written; files at exit do not count") \
 X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, as `hakmem learn` writes it; see docs/sites.md. Not with SECURE=1") \
