@@ -65,23 +65,25 @@ void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, co
     cover(u, used, 1);
 }
 
-/* Puts the unit into the first group where it fits, of those that were begun last: the others are the fullest. */
-static void group_unit(struct fit *f, struct fit_unit *u) {
-    unsigned i = f->groups > FIT_LOOKS ? f->groups - FIT_LOOKS : 0;
-    struct fit_unit *first = NULL;
-    for (; i < f->groups; i++) {
-        first = &f->unit[f->group[i]];
+/* The first unit of the first group where the unit fits, of those that were begun last: the others are the fullest. NULL: none. */
+static struct fit_unit *find_group(struct fit *f, const struct fit_unit *u) {
+    for (unsigned i = f->groups > FIT_LOOKS ? f->groups - FIT_LOOKS : 0; i < f->groups; i++) {
+        struct fit_unit *first = &f->unit[f->group[i]];
         if (first->members + u->members <= FIT_MEMBERS_MAX && !overlap(first->used, u->used))
-            break;
+            return first;
     }
-    if (i == f->groups) {
-        if (i < FIT_GROUPS_MAX)
-            f->group[f->groups++] = (uint32_t)(u - f->unit);
-        return;
+    return NULL;
+}
+
+static void group_unit(struct fit *f, struct fit_unit *u) {
+    struct fit_unit *first = find_group(f, u);
+    if (first != NULL) {
+        u->next = first->next;
+        first->next = (uint32_t)(u - f->unit) + 1;
+        cover(first, u->used, u->members);
+    } else if (f->groups < FIT_GROUPS_MAX) {
+        f->group[f->groups++] = (uint32_t)(u - f->unit);
     }
-    u->next = first->next;
-    first->next = (uint32_t)(u - f->unit) + 1;
-    cover(first, u->used, u->members);
 }
 
 void fit_group(struct fit *f) {

@@ -88,6 +88,7 @@ struct Thin {
     slot: usize,
     list: u64,
     carved: u64,
+    purged_pages: u64,
 }
 
 /// How full a slab is.
@@ -343,7 +344,8 @@ impl<'a> Census<'a> {
             self.lists.entry(class_id).or_default().push((slot, facts.list.of(record)));
         }
         if !current && facts.kind.of(record) == facts.kind_tiny && meshing::is_sparse(size, used) {
-            self.thin.entry(class_id).or_default().push(Thin { slot, list: facts.list.of(record), carved });
+            let (list, purged_pages) = (facts.list.of(record), facts.purged_pages.of(record));
+            self.thin.entry(class_id).or_default().push(Thin { slot, list, carved, purged_pages });
         }
         Some(Span {
             tier: Tier::Tiny,
@@ -570,7 +572,9 @@ impl<'a> Census<'a> {
 
     /// The slab's resident pages, as its live blocks cover them.
     fn live_pages(&self, size: SizeClass, slab: &Thin) -> Vec<meshing::PageMap> {
-        let mut is_live = vec![true; slab.carved as usize];
+        let purged = |byte: u64| slab.purged_pages >> (byte / meshing::PAGE_BYTES).min(63) & 1 != 0;
+        let is_out = |block: u64| !purged(block * size.block_bytes) && !purged((block + 1) * size.block_bytes - 1);
+        let mut is_live: Vec<bool> = (0..slab.carved).map(is_out).collect();
         for block in self.list(slab.list, size.blocks) {
             if let Some(live) = is_live.get_mut((block / size.block_bytes) as usize) {
                 *live = false;
