@@ -38,7 +38,7 @@ static bool is_own(const char *name) {
         "alloc_delete_aligned alloc_usable alloc_expand lookup_for_free guard_free mid_free large_free huge_free "
         "allocate_secure any_hand_out wide_hand_out begin_block secure_malloc secure_large_malloc secure_free "
         "free_any free_wide free_traced free_unborn free_checking_size secure_large_free secure_check_at_exit "
-        "secure_trace_note secure_fail_hand_out fail_free fail_double_free fail_bad_pointer fail_bad_size "
+        "alloc_trim secure_trace_note secure_fail_hand_out fail_free fail_double_free fail_bad_pointer fail_bad_size "
         "fail_operator fail_damage fail_finish error_explain report_here report_json_here ";
     static const char *const beginnings[] = {"hak_", "_Znw", "_Zna", "_Zdl", "_Zda"};
     for (unsigned i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
