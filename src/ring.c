@@ -306,16 +306,15 @@ enum freer ring_freer(struct heap *h, unsigned index, const _Atomic uint8_t *sta
 /* ---- the purger's side ---- */
 
 bool rings_made(const struct heap *h) {
-    struct ring *newest;
+    uintptr_t newest;
     snapshot(&newest, &h->rings, sizeof newest);
-    return newest != NULL;
+    return newest != 0;
 }
 
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */
 uint32_t rings_use(const struct heap *h) {
-    struct ring *rings[RING_CLASSES] = {NULL}, *newest;
-    snapshot(&newest, &h->rings, sizeof newest);
-    if (newest != NULL) /* else a page of the heap may stay untouched */
+    struct ring *rings[RING_CLASSES] = {NULL};
+    if (rings_made(h)) /* else a page of the heap may stay untouched */
         snapshot(rings, h->ring, sizeof rings);
     uint32_t blocks = 0, use = (uint32_t)(load_relaxed(&h->pool.counters.n[COUNT_ring_refills]) +
                                           load_relaxed(&h->pool.counters.n[COUNT_ring_spills]) +
