@@ -1,4 +1,4 @@
-"""gdb's command `hak block ADDRESS`: which block, slab and heap an address belongs to, and whether the block is in use.
+"""gdb's command `hak block ADDRESS`: which block, slab, heap and arena an address belongs to, and whether the block is in use.
 
     gdb -p PID -x docs/block.py -ex 'hak block 0x7f0012345678'      also on a core file
 
@@ -90,9 +90,22 @@ class Slot:
         return self.tables.field(self.record, "slab." + name)
 
     def kind(self):
-        kinds = [name for name in self.tables.facts if name.startswith("KIND_") and
-                 self.tables.constant(name) == self.get("kind")]
+        kind = self.get("kind") % self.tables.constant("KIND_IN_ARENA")
+        kinds = [name for name in self.tables.facts if name.startswith("KIND_") and self.tables.constant(name) == kind]
         return kinds[0][5:].lower().replace("_", " ") if kinds else "guard page"
+
+    def arena(self):
+        """The lines about the arena that has the slot; none if the process has it."""
+        tables, constant = self.tables, self.tables.constant
+        row, index = divmod(self.number // constant("SUPERSLAB_SLOTS"), 64)
+        rows = tables.region("rows") + row * constant("sizeof superslab_row") + constant("superslab_row.superslab")
+        arena = tables.field(rows + index * constant("sizeof superslab"), "superslab.arena")
+        if arena == 0:
+            return []
+        chunk, index = divmod(arena, constant("ARENAS_IN_CHUNK"))
+        record = number(tables.places["arenas"] + constant("arena_table.chunk") + 8 * chunk) + index * constant("sizeof arena")
+        offset, size = tables.facts["arena.name"]
+        return [f'arena   {arena}, "{text(read(record + offset, size))}"']
 
     def state(self, index=0):
         """The state of a block that is not tiny, as an index into STATES."""
@@ -181,7 +194,7 @@ def describe(address):
     slab = f"slab    {kind}, slot {slot.number} at {slot.start:#x}"
     if kind in ("large", "huge", "secure large", "guard page"):
         state = "unknown" if kind == "guard page" else STATES[slot.state()]
-        return [f"block   {slot.get('bytes')} bytes, the only one of its span", f"state   {state}", slab]
+        return [f"block   {slot.get('bytes')} bytes, the only one of its span", f"state   {state}", slab, *slot.arena()]
     block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("list")
     index = (address - start) // block_bytes
     block = start + index * block_bytes
@@ -196,7 +209,7 @@ def describe(address):
     place = f"number {index} of {slot.classed('blocks')}; the address is {address - block} bytes into it"
     lines = [f"block   {block:#x}, {block_bytes} bytes, {place}", f"state   {state}"]
     lines += [f"{slab}, class {slot.get('class_id')}"]
-    return lines + ([f"heap    {owner_of(slot)}"] if kind == "tiny" else [])
+    return lines + ([f"heap    {owner_of(slot)}"] if kind == "tiny" else []) + slot.arena()
 
 
 class Hak(gdb.Command):
@@ -207,7 +220,7 @@ class Hak(gdb.Command):
 
 
 class HakBlock(gdb.Command):
-    """hak block ADDRESS: the block that the address lies in, whether it is in use, its slab and its heap."""
+    """hak block ADDRESS: the block that the address lies in, whether it is in use, its slab, heap and arena."""
 
     def __init__(self):
         super().__init__("hak block", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)

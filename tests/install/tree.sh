@@ -46,7 +46,7 @@ block() {
   shift
   gdb -nx -batch -ex 'set env LD_PRELOAD='"$PREFIX"'/lib/libhakmem.so.0' -ex "set env HAKMEM_SECURE=${secure-0}" -ex run \
     -x "$PREFIX/share/hakmem/block.py" -ex "hak block $expression" "$SCRATCH/stopped" >"$SCRATCH/out" 2>&1 || true
-  grep -E '^(block|state|slab|heap|hak:) ' "$SCRATCH/out" | sed -E 's/slot [0-9]+ at 0x[0-9a-f]+/a slot/; s/0x[0-9a-f]+/ADDRESS/g' >"$SCRATCH/said"
+  grep -E '^(block|state|slab|heap|arena|hak:) ' "$SCRATCH/out" | sed -E 's/slot [0-9]+ at 0x[0-9a-f]+/a slot/; s/0x[0-9a-f]+/ADDRESS/g' >"$SCRATCH/said"
   diff <(printf '%s\n' "$@") "$SCRATCH/said" || fail "hak block $expression says the above: $(cat "$SCRATCH/out")"
 }
 
@@ -64,10 +64,14 @@ installed_gdb_script() {
     'slab    large, a slot'
   block '(char *)huge + 10000000' 'block   20971520 bytes, the only one of its span' 'state   in use' \
     'slab    huge, a slot'
+  block in_arena 'block   ADDRESS, 5120 bytes, number 0 of 12; the address is 0 bytes into it' 'state   in use' \
+    'slab    mid, a slot, class 50' 'arena   1, "requests"'
   block '&tiny' "hak: ADDRESS is not in HAKMEM's region"
   secure=1
   block '(char *)huge + 10000000' 'block   20971520 bytes, the only one of its span' 'state   in use' \
     'slab    secure large, a slot'
+  block '(char *)large_in_arena + 200000' 'block   300000 bytes, the only one of its span' 'state   in use' \
+    'slab    secure large, a slot' 'arena   1, "requests"'
   refuses 'hak: this program does not run HAKMEM' bash -c "gdb -nx -batch -x '$PREFIX/share/hakmem/block.py' \
     -ex 'break main' -ex run -ex 'hak block 1' '$SCRATCH/stopped' 2>&1 | grep '^hak: ' && false"
 }
