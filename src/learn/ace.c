@@ -18,8 +18,9 @@
 #define BUDGET_NS 1000000     /* and that in any case */
 #define RESTS_MAX 8
 #define AVERAGED_MAX 16u
-#define AVERAGED_MIN 4u  /* after a change: so many of the old rounds count like the next one */
-#define PEAK_FALLS 64    /* of what the peak is above what is in use, in each round */
+#define AVERAGED_MIN 4u /* after a change: so many of the old rounds count like the next one */
+#define PEAK_FALLS 64   /* of what the peak is above what is in use, in each round */
+#define VAIN_MAX 6
 #define CHANGE_ROUNDS 50 /* a program that changes more often does so all the time, and that is how it is */
 #define MIX_ALL 10000u
 #define MIX_CHANGED (MIX_ALL / 2)
@@ -159,9 +160,10 @@ static void average_kept(struct ace *a) {
 }
 
 static void widen(struct ace *a) {
-    if (a->changes++ != 0 && a->rounds - a->widened < CHANGE_ROUNDS)
+    if (a->changes++ != 0 && a->rounds - a->widened < (uint64_t)CHANGE_ROUNDS << a->vain)
         return;
     a->widened = a->rounds;
+    a->vain += a->vain < VAIN_MAX;
     a->usual_ps = 0;
     a->averaged = a->averaged < AVERAGED_MIN ? a->averaged : AVERAGED_MIN;
     for (unsigned i = 0; i < a->players; i++) {
@@ -265,6 +267,7 @@ static void round_ends(struct ace *a) {
     if (best != a->in_use && a->plays) {
         a->in_use = best;
         a->switches++;
+        a->vain = 0;
         a->usual_ps = 0;
     }
     a->rounds++;

@@ -63,6 +63,7 @@ struct ace {
     uint32_t players, in_use, challenger, stretch; /* ACE_NOBODY: no match. Stretches of the round that are over */
     uint32_t rounds, switches, changes;
     uint32_t widened, averaged; /* round of the last widening; rounds that the means are of */
+    uint32_t vain;              /* widenings since the last switch: the next one waits twice as long after each */
     bool plays, seconds;        /* false: only watches. The match is B A A B */
     struct ace_prices price;
     uint64_t now_ns, began_ns, round_ns; /* last call, first call, begin of the round */

@@ -3,16 +3,16 @@
 #include "learn/learn.h"
 #include "account.h"
 #include "base/os.h"
-#include "base/page_cost.h"
 #include "learn/ace.h"
 
 #define STRETCH_NS 10000000ull
 #define LOOK_NS 200000ull /* a look costs as much as a miss or two */
 #define MISS_NS_MAX 4000  /* more was a fault or a purge, which ACE prices itself, or an interrupt */
 #define HOT_SHARE 16      /* of the misses: a class with more is hot */
-/* Measured where these were chosen: a fault of a small page; a page that is purged, its share of the call included. */
-#define FAULT_NS 500
-#define PURGE_NS 100
+/* What purging and touching a slot costs where that cannot be tried. */
+#define FAULT_NS 8000
+#define PURGE_NS 1600
+#define TRIES 3 /* the least counts: another may have been interrupted */
 /* 1 GiB for a second is worth 30 ms with GOAL=time, and each next goal ten times as much. */
 #define SLOT_SECOND_NS (30000000 / (GIB / SLOT_BYTES))
 
@@ -30,15 +30,36 @@ static struct {
 static _Atomic uint32_t holder;
 static struct ace ace;
 static unsigned playing;
+static uint64_t fault_ns, purge_ns; /* of a slot on this machine */
 static bool started;
 
 struct learn_seen hak_learned;
 
 static struct ace_prices prices(void) {
     static const uint64_t times[] = {1, 10, 100};
-    uint64_t fault = page_cost_seen().small_ns / SUPERSLAB_SLOTS, pages = SLOT_BYTES / os_page_bytes();
-    return (struct ace_prices){SLOT_SECOND_NS * times[option(OPT_GOAL)], pages * PURGE_NS,
-                               fault != 0 ? fault : pages * FAULT_NS};
+    return (struct ace_prices){SLOT_SECOND_NS * times[option(OPT_GOAL)], purge_ns, fault_ns};
+}
+
+static void time_one_slot(char *slot) {
+    uint64_t began = os_now_ns();
+    for (size_t at = 0; at < SLOT_BYTES; at += os_page_bytes())
+        *(volatile char *)(slot + at) = 1;
+    uint64_t touched = os_now_ns();
+    os_advise(OS_PURGE, slot, SLOT_BYTES);
+    fault_ns = min_size(fault_ns, touched - began);
+    purge_ns = min_size(purge_ns, os_now_ns() - touched);
+}
+
+/* What these cost differs between machines by ten times. */
+static void time_slots(void) {
+    char *slot = os_map(OS_RESERVE, NULL, SLOT_BYTES);
+    bool works = slot != NULL && os_commit(slot, SLOT_BYTES);
+    fault_ns = works ? UINT64_MAX : FAULT_NS;
+    purge_ns = works ? UINT64_MAX : PURGE_NS;
+    for (unsigned i = 0; works && i < TRIES; i++)
+        time_one_slot(slot);
+    if (slot != NULL)
+        os_unmap(slot, SLOT_BYTES);
 }
 
 static struct ace_rule rule_of(unsigned policy) {
@@ -50,6 +71,7 @@ static void start_anew(uint64_t now_ns) {
     struct ace_rule rules[POLICY_COUNT];
     for (unsigned p = 0; p < POLICY_COUNT; p++)
         rules[p] = rule_of(p);
+    time_slots();
     playing = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
     ace_start(&ace, POLICY_COUNT, rules, playing, now_ns, account_active_slots());
     started = true;
