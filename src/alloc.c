@@ -388,7 +388,9 @@ void *alloc_calloc(size_t n, size_t bytes) {
     void *p = sited ? alloc_slow(whole) : allocate(whole, 1, &zero, false);
     if (p == NULL || zero)
         return p;
-    return whole < CLEAR_BY_PAGE_BYTES ? memset(p, 0, whole) : clear_pages(p, whole);
+    /* What lies outside the region is in memory of the program's, which may be shared or a file: nothing is purged there. */
+    bool by_hand = whole < CLEAR_BY_PAGE_BYTES || !region_has(p);
+    return by_hand ? memset(p, 0, whole) : clear_pages(p, whole);
 }
 
 /* ---- freeing ---- */

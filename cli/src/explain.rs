@@ -30,7 +30,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(60);
 /// Growth is worth a word if so much of the blocks would be added in a minute, at least GROWTH_MIN bytes.
 const GROWTH_SHARE: i64 = 20;
 const GROWTH_MIN: i64 = 4 << 20;
-/// Less than so many bytes are not worth a line.
+/// Fewer bytes than this are not worth a line.
 const ESTIMATES_MIN: u64 = 1 << 20;
 /// A class with a smaller share of the heap is not listed.
 const CLASS_SHARE_MIN: i64 = 100;

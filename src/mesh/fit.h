@@ -1,11 +1,10 @@
-/* Which pages fit into one: pages whose live blocks do not overlap (mesh.h).
+/* Finds pages that fit into one, because their live blocks do not overlap (mesh.h).
  *
- *  1. A map has a bit for each 16 bytes of a page that live blocks cover.
- *  2. Pages that share memory already are one unit, as moving some of them away gives nothing back. Every other page is a unit of its
- *     own.
+ *  1. A map has a bit for each grain of 16 bytes of a page, set if live blocks cover the grain.
+ *  2. Pages that share memory already are one unit, because moving some of them away gives nothing back. Any other page is a unit.
  *  3. The fullest units go first, each into the first group where it fits.
  *
- * All of it is the caller's; nothing here reads a page. */
+ * The caller owns the memory. No function here reads a page. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_FIT_H
 #define HAK_FIT_H
@@ -40,11 +39,11 @@ struct fit {
     uint32_t group[FIT_GROUPS_MAX];      /* its first unit */
 };
 
-/* The grains of the page that live blocks cover. */
+/* Marks the grains of the page that live blocks cover. */
 void fit_map_page(const struct slab *s, const uint64_t *live, unsigned page, uint64_t used[PAGE_WORDS]);
 bool fit_is_none(const uint64_t used[PAGE_WORDS]);
 void fit_begin(struct fit *f);
-/* Of a pass's slab number `slab`. `file`: that the page shares with others; 0: none. */
+/* Adds a page of the pass's slab number `slab`. `file`: the file that the page shares with others; 0: none. */
 void fit_add_page(struct fit *f, unsigned slab, unsigned page, uint32_t file, const uint64_t used[PAGE_WORDS]);
 void fit_group(struct fit *f);
 

@@ -169,6 +169,27 @@ TEST_F(Brought, TheDefaultTakesWhatNamesNoArena) {
 }
 
 /* The memory is not touched, and may be unmapped or be another arena's. */
+/* Purging would not clear shared memory, and the memory is not the library's to purge. */
+TEST(BroughtLarge, CallocOfADefaultArenaIsZeroInSharedMemory) {
+    size_t bytes = 48 * kMiB;
+    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    memset(memory, 0xa5, bytes);
+    hak_arena *arena = hak_arena_new_in(memory, bytes, nullptr);
+    ASSERT_EQ(hak_arena_set_default(arena, nullptr), 0);
+    for (size_t offset = 0; offset < 4 * kKiB; offset += kKiB) /* one of four begins a page */
+        for (size_t size : {3 * kMiB, 33 * kMiB}) {
+            void *before = hak_malloc(offset + 1025), *block = hak_calloc(1, size);
+            EXPECT_EQ(first_dirty(block, size), size) << "calloc memory that is not zero";
+            memset(block, 0xa5, size);
+            hak_free(block);
+            hak_free(before);
+        }
+    hak_arena_set_default(nullptr, nullptr);
+    hak_arena_destroy(arena);
+    munmap(memory, bytes);
+}
+
 TEST_F(Brought, DestroyingGivesTheMemoryBack) {
     auto *block = static_cast<char *>(hak_arena_strdup(arena_, "still there"));
     hak_arena_destroy(arena_);

@@ -14,7 +14,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SLABS_READ: usize = 32;
 const GRAIN_BYTES: u64 = 16;
 const WORDS: usize = (PAGE_BYTES / GRAIN_BYTES / 64) as usize;
-/// As in src/mesh: no slab that is fuller than this share, and at most so many pages of a group.
+/// As in src/mesh: the largest share of live blocks in a slab, and the most pages of a group.
 const SPARSE_SHARE: u64 = 4;
 const MEMBERS_MAX: usize = 64;
 
@@ -45,7 +45,7 @@ pub fn pages(size: SizeClass, slot_bytes: u64, is_live: &[bool]) -> Vec<PageMap>
 pub struct Meshed {
     /// Pages that would go back.
     pub saved: u64,
-    /// Pages that would be mapped to files, of which a process may have only so many.
+    /// Pages that would be mapped to files. A process may have a bounded number of mappings.
     pub mapped: u64,
 }
 
