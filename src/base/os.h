@@ -66,6 +66,7 @@ enum os_moved os_move(void *from, void *to, size_t bytes);
  * they fail with EFAULT. In a process of one thread nobody has to wait, but its signals do. */
 struct os_hold {
     int fd;           /* -1: there is no other thread */
+    bool holds_files; /* pages that os_map_copy put there can be held, too (Linux 5.19) */
     uint64_t signals; /* the thread's mask before */
 };
 bool os_hold_begin(struct os_hold *hold);

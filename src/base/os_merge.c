@@ -12,7 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { USERFAULTFD_API = 0xaa, UFFD_USER_MODE_ONLY = 1, UFFD_FEATURE_WP = 1, UFFD_MODE_WP = 2, UFFD_WP_ON = 1 };
+enum { USERFAULTFD_API = 0xaa, UFFD_USER_MODE_ONLY = 1, UFFD_MODE_WP = 2, UFFD_WP_ON = 1 };
+enum { UFFD_FEATURE_WP = 1, UFFD_FEATURE_WP_FILES = 1 << 12 };
 enum { MFD_CLOSE_ON_EXEC = 1, MFD_NEVER_EXEC = 8 }; /* the latter of Linux 6.3, where a system may demand it */
 #define UFFD_IOCTL_API 0xc018aa3fu
 #define UFFD_IOCTL_REGISTER 0xc020aa00u
@@ -24,13 +25,15 @@ static bool control(int fd, unsigned long request, uint64_t *argument) {
     return os_call(SYS_ioctl, fd, (long)request, (long)argument) == 0; /* not ioctl, which has another type in musl */
 }
 
-static int open_fault_fd(long flags) {
+static int open_fault_fd(long flags, bool *holds_files) {
     int fd = (int)os_call(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags, 0, 0);
     uint64_t api[3] = {USERFAULTFD_API, UFFD_FEATURE_WP, 0};
-    if (fd < 0 || control(fd, UFFD_IOCTL_API, api))
-        return fd;
-    os_close(fd);
-    return -1;
+    if (fd >= 0 && !control(fd, UFFD_IOCTL_API, api)) {
+        os_close(fd);
+        return -1;
+    }
+    *holds_files = api[1] & UFFD_FEATURE_WP_FILES; /* the kernel answers with all that it has */
+    return fd;
 }
 
 /* Each thread is a directory there. */
@@ -51,11 +54,12 @@ bool os_hold_begin(struct os_hold *hold) {
         return false;
     set_signals(&all, &hold->signals); /* a handler that writes to what is held would wait for itself */
     hold->fd = -1;
+    hold->holds_files = true;
     if (is_only_thread())
         return true;
-    hold->fd = open_fault_fd(0);
+    hold->fd = open_fault_fd(0, &hold->holds_files);
     if (hold->fd < 0)
-        hold->fd = open_fault_fd(UFFD_USER_MODE_ONLY);
+        hold->fd = open_fault_fd(UFFD_USER_MODE_ONLY, &hold->holds_files);
     if (hold->fd >= 0)
         return true;
     set_signals(&hold->signals, NULL);

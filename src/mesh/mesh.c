@@ -189,7 +189,8 @@ static void find_groups(struct mesh_pass *p) {
             if (fit_is_none(used))
                 continue;
             p->held[i].used_pages |= (uint16_t)(1u << page);
-            fit_add_page(&p->fit, i, page, p->held[i].meshed->file[page], used);
+            if (p->held[i].meshed->file[page] == 0 || p->hold.holds_files)
+                fit_add_page(&p->fit, i, page, p->held[i].meshed->file[page], used);
         }
     fit_group(&p->fit);
     for (unsigned i = 0; i < p->fit.groups; i++)
