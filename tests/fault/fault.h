@@ -65,7 +65,7 @@ void fault_clock_advance(unsigned ms);
 /* Options that are only read at the start. Call before the first allocation. */
 void fault_no_reservation(void);    /* REGION_BYTES=0 */
 void fault_huge_pages_always(void); /* HUGE_PAGES=always */
-void fault_secure(void);            /* SECURE=1 */
+void fault_secure(void);            /* SECURE=1, SECURE_STACKS=1 */
 
 /* Counts of the pool's slots. `nobodys` are ACTIVE without any block in them that could ever be freed. */
 struct fault_slots {
