@@ -108,7 +108,7 @@ HAK_INLINE bool has_chores(const struct heap *h) {
 }
 
 /* At the end of a slow path, when nothing is half-done. */
-HAK_NOINLINE static void do_chores(struct heap *h) {
+HAK_COLD static void do_chores(struct heap *h) {
     if (h->pool.chores != 0)
         chores_do(h);
     if (alloc_is_asked(h))

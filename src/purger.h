@@ -19,6 +19,6 @@
 
 /* Does what settling found due. Called at the end of malloc's slow path only: nothing is half-done there, and no lock of
  * the C library is held that starting a thread takes, as in free. */
-HAK_NOINLINE void chores_do(struct heap *h);
+HAK_COLD void chores_do(struct heap *h);
 
 #endif

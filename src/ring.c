@@ -72,7 +72,7 @@ void rings_empty_as_due(struct heap *h) {
     retain_settle(&h->pool);
 }
 
-_Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
+HAK_APART _Atomic uint64_t hak_ring_hits_ended[RING_CLASSES];
 
 /* There are no rings any more, and their memory is free for new ones. They are empty, and the thread is at its caches. */
 static void unmake_rings(struct heap *h) {

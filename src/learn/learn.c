@@ -28,7 +28,7 @@ static struct {
 
 /* The holder's. `holder` is a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back. */
 static _Atomic uint32_t holder;
-static struct ace ace;
+static HAK_APART struct ace ace;
 static unsigned playing;
 static uint64_t fault_ns, purge_ns; /* of a slot on this machine */
 static bool started;
@@ -115,7 +115,7 @@ static void switched(unsigned was) {
 }
 
 static void turn(void) {
-    static struct ace_sums now; /* the holder's, too large for a stack */
+    static HAK_APART struct ace_sums now; /* the holder's, too large for a stack */
     now.slow_ns = load_relaxed(&sums.slow_ns);
     now.allocations = load_relaxed(&sums.allocations);
     for (unsigned c = 0; c < TUNED_CLASSES; c++)

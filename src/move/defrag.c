@@ -18,8 +18,9 @@
 enum { STEPS = 64, STEP_HALF = STEPS / 2, STEP_DENSE = STEPS * 7 / 8 };
 #define CALLS_PER_CLOCK 16 /* steps of the cursor: a block, or a slab that is not sparse */
 
-_Atomic uint64_t defrag_bounds[CLASSES];
-static _Atomic uint32_t surveyed_ms[CLASSES]; /* when its bound was last found, | 1; 0: never, or it is out of date */
+HAK_APART _Atomic uint64_t defrag_bounds[CLASSES];
+static HAK_APART _Atomic uint32_t
+    surveyed_ms[CLASSES]; /* when its bound was last found, | 1; 0: never, or it is out of date */
 
 /* ---- the survey ---- */
 

@@ -40,7 +40,7 @@
 
 /* Any thread. Each number stands for itself and may be a little off. A place pairs with itself: whoever exchanges a record out of
  * it holds that block. */
-static struct {
+static HAK_APART struct {
     _Atomic(struct slab *) random[QUARANTINE_PLACES], ring[QUARANTINE_PLACES]; /* the quarantine's two parts */
     _Atomic uint32_t ring_at;                                                  /* places of the ring taken so far */
     _Atomic int32_t touched[2]; /* how many more of the blocks freed lately were touched whole than were not; the second

@@ -21,7 +21,7 @@ int main(void) {
         if (strstr(line, "-") != NULL && sscanf(line, "%*x-%*x %*s %*s %*s %lu", &path) == 1)
             /* its variables without a value follow, as mappings without a file */
             seen |= inside = strstr(line, "libhakmem") != NULL || (inside && path == 0);
-        else if (inside && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
+        else if (inside && sscanf(line, "Anonymous: %lu kB", &kib) == 1)
             sum += kib;
     }
     fclose(smaps);
