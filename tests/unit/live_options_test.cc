@@ -305,7 +305,8 @@ long kept_us() {
          std::chrono::steady_clock::now() < end;)
         free_all(allocate(1000, 1024));
     double most = 0;
-    for (auto &policy : heap_stats()["learn"]["policies"].items)
+    const Json stats = heap_stats();
+    for (auto &policy : stats["learn"]["policies"].items)
         most = std::max(most, policy["kept_us"].number);
     return static_cast<long>(most);
 }
