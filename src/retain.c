@@ -239,7 +239,7 @@ static size_t bound_slots(void) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
     case PURGE_LAZY: bound = max_size(live, min_slots()); break;
     case PURGE_AUTO:
-        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(min_slots() << BOOST_MAX, swing_slots(live)));
+        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(min_slots(), swing_slots(live)));
         bound = (is_below_swings(live) ? min_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
         break;
     case PURGE_EAGER: break;
@@ -250,6 +250,17 @@ static size_t bound_slots(void) {
 size_t retain_bound_bytes(void) {
     size_t slots = bound_slots();
     return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
+}
+
+/* One more; of EMPTY slots as many as the swing needs, as the program would pay for a round at each. */
+static uint32_t boost_after(enum purged kind, uint32_t boost) {
+    const struct swing *s = &retain_state.swing;
+    size_t top = load_relaxed(&s->usual_top), bottom = load_relaxed(&s->usual_bottom);
+    size_t width = kind == PURGED_SLOTS && top > bottom ? top - bottom : 0;
+    do
+        boost += boost < retain_state.of[kind].boost_max;
+    while (boost < BOOST_MAX && min_slots() << boost < width);
+    return boost;
 }
 
 /* If memory was `taken` that is not resident, and a recent purge gave such memory away, counts a regret. Else the bound may
@@ -274,8 +285,8 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     store_relaxed(&r->regrets, seen);
     if (kind == PURGED_SLOTS)
         learn_swing(&retain_state.swing);
-    if (seen >= tuned(TUNE_regrets) && load_relaxed(&r->boost) < r->boost_max)
-        store_relaxed(&r->boost, load_relaxed(&r->boost) + 1);
+    if (seen >= tuned(TUNE_regrets))
+        store_relaxed(&r->boost, boost_after(kind, load_relaxed(&r->boost)));
 }
 
 static void expect_quiet(void) {

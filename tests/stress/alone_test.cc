@@ -235,6 +235,23 @@ void swing_widely() {
 }
 TEST(Alone, LargeSwingsAreLearned) { in_child(swing_widely); }
 
+/* A swing of 30 MB beside 40 MB that stay is given back in the first rounds alone. */
+void swing_beside() {
+    constexpr size_t kBlocks = 10, kBytes = 3000000;
+    char *stay = filled(40 * kMiB), *blocks[kBlocks];
+    long begin = 0;
+    for (int round = 0; round < 8; round++) {
+        begin = round == 4 ? faults() : begin;
+        for (char *&block : blocks)
+            block = filled(kBytes);
+        for (char *block : blocks)
+            S.free(block);
+    }
+    EXPECT_LE(faults() - begin, static_cast<long>(kBlocks * kBytes / 4096)) << heap_stats_text();
+    S.free(stay);
+}
+TEST(Alone, SwingsAreLearnedInAFewRounds) { in_child(swing_beside); }
+
 /* Without a purger, many threads swing, and then there is one that frees nothing. */
 void swing_in_threads() {
     constexpr unsigned kThreads = 300, kAtOnce = 100;
