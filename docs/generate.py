@@ -89,7 +89,7 @@ def write_counters():
 def write_tunables():
     lines = ["# Tunables", "",
              "`./hak doc` makes this page from the tables in `src/learn/tunables.h`: the tuned constants that can be changed while a",
-             "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` sets them at the start; `hakmem set PID NAME=VALUE` and",
+             "program runs. `HAKMEM_TUNE=NAME=VALUE,NAME=VALUE` or a [policy file](sites.md) sets them at the start; `hakmem set PID NAME=VALUE` and",
              "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, such as",
              "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
              "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, too:",

@@ -39,6 +39,7 @@ static void report_crash(int signal_number, const void *at, const char *access, 
 __attribute__((constructor(101))) void start_library(void) {
     os_find_threads();
     options_init();
+    bool has_sites = policy_start();
     tunables_init();
     policies_start();
     region_start();
@@ -54,7 +55,7 @@ __attribute__((constructor(101))) void start_library(void) {
         os_catch_crashes(true);
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
-    if (policy_start())
+    if (has_sites)
         heap_watch_sites();
     options_freeze();
     region_freeze();

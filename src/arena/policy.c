@@ -6,8 +6,10 @@
 #include "base/os.h"
 #include "base/scratch.h"
 #include "base/text.h"
+#include "learn/tunables.h"
 #include "observe/cfi.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
@@ -24,8 +26,12 @@ struct place {
     uint64_t id, offset;
 };
 struct line {
-    struct place frame[FRAMES_MAX];
-    uint8_t frames, policy;
+    union {
+        struct place frame[FRAMES_MAX];
+        struct setting setting;
+    };
+    uint8_t frames; /* 0: the line has a setting */
+    uint8_t policy;
 };
 
 /* Where a function continues, and what its stack and frame pointers are then. */
@@ -82,6 +88,21 @@ static const char *parse_policy(const char *at, uint8_t *policy) {
     return NULL;
 }
 
+/* `set NAME=VALUE`. */
+static const char *parse_setting(const char *at) {
+    size_t length = strcspn(at, " \t\r#"), rest = strspn(at + length, " \t\r");
+    if (at[length + rest] != '\0' && at[length + rest] != '#')
+        return "longer than one setting";
+    switch (setting_parse(at, length, &lines[line_count].setting)) {
+    case 0: break;
+    case ENOENT: return "no setting: there is no such option or tunable";
+    case EPERM: return "no setting for a file: the environment sets this option";
+    default: return "no setting: the value does not fit";
+    }
+    lines[line_count++].frames = 0;
+    return NULL;
+}
+
 /* NULL, or what is wrong with the line. */
 static const char *parse_line(const char *at) {
     struct line *line = &lines[line_count];
@@ -89,9 +110,11 @@ static const char *parse_line(const char *at) {
     if (*at == '\0' || *at == '#')
         return NULL;
     if (line_count == LINES_MAX)
-        return "one call site too many";
+        return "one line too many";
+    if (strncmp(at, "set", 3) == 0 && (at[3] == ' ' || at[3] == '\t'))
+        return parse_setting(skip_blanks(at + 3));
     if ((at = parse_policy(at, &line->policy)) == NULL)
-        return "no policy, such as long-lived";
+        return "no policy, such as long-lived, and no setting";
     for (line->frames = 0; *at != '\0' && *at != '#'; at = skip_blanks(at), line->frames++) {
         if (line->frames == FRAMES_MAX)
             return "longer than three frames";
@@ -135,6 +158,17 @@ static struct line *map_lines(void) {
     return memory != NULL && os_commit_first(memory, bytes, bytes) ? memory : NULL;
 }
 
+/* Returns whether there are call sites. */
+static bool apply_settings(void) {
+    bool sites = false;
+    for (unsigned i = 0; i < line_count; i++) {
+        sites |= lines[i].frames != 0;
+        if (lines[i].frames == 0)
+            setting_apply(&lines[i].setting);
+    }
+    return sites;
+}
+
 HAK_AT_START bool policy_start(void) {
     const char *path = option_text(OPT_POLICY);
     if (*path == '\0' || option(OPT_SECURE) || !option(OPT_SUPERSLAB))
@@ -153,7 +187,7 @@ HAK_AT_START bool policy_start(void) {
         os_close(fd);
     if (scratch != NULL)
         scratch_give(scratch);
-    return error == NULL && line_count != 0;
+    return error == NULL && apply_settings();
 }
 
 /* ---- who called, looked up for the first time ---- */

@@ -2,7 +2,7 @@
  *
  *  1. A line names a call site by one to three frames, innermost first: the build id of a module, and the offset there of the
  *     address to which the call returns. So lines hold wherever modules are loaded. Further frames tell the callers of a wrapper
- *     such as xmalloc apart.
+ *     such as xmalloc apart. A line `set NAME=VALUE` sets a tunable or an option instead.
  *  2. What was found is cached by return address. Mostly that is all: a multiplication, a load, a comparison.
  *  3. For a wrapper the cache has a step: where its caller's return address is, relative to the stack pointer or the frame
  *     pointer. The unwind table is asked for that once; the address is then found by one load. The key becomes a mix of the
@@ -28,8 +28,8 @@ HAK_INLINE unsigned policy_cached(uint64_t key) {
     return likely(entry >> 8 == key) ? entry & 255 : POLICY_UNKNOWN;
 }
 
-/* Reads the file, if there is one and policies have an effect. False: there are no lines. A bad line is reported, and none
- * counts. */
+/* Reads the file, if there is one and policies have an effect, and sets what it says. Called before HAKMEM_TUNE is applied. False: there
+ * are no call sites. A bad line is reported, and none counts. */
 bool policy_start(void);
 
 /* enum hak_policy, for whoever called the function with this frame (__builtin_frame_address): the caller's frame pointer, the

@@ -153,29 +153,26 @@ bool option_parse(const struct option_entry *e, const char *s, size_t length, ui
     return end == s + length && *value >= e->min && *value <= e->max;
 }
 
+/* Of an option without a text or list beside. */
+static bool parse_word(const struct option_entry *e, const char *s, size_t length, uint64_t *value) {
+    if (e->kind == OPTION_CHOICE)
+        return parse_choice(e->choices, s, length, value) || parse_switch(e, s, length, value);
+    return option_parse(e, s, length, value);
+}
+
 static bool parse_value(enum option o, const char *s, size_t length) {
     const struct option_entry *e = &option_table[o];
     uint64_t value = 0;
-    switch (e->kind) {
-    case OPTION_TEXT:
+    if (e->kind == OPTION_TEXT) {
         if (length >= OPTION_TEXT_BYTES)
             return false;
         memcpy(option_texts[o], s, length);
         option_texts[o][length] = '\0';
-        value = length != 0;
-        break;
-    case OPTION_LIST:
-        if (!parse_list(e, s, length, &value))
-            return false;
-        break;
-    case OPTION_CHOICE:
-        if (!parse_choice(e->choices, s, length, &value) && !parse_switch(e, s, length, &value))
-            return false;
-        break;
-    default:
-        if (!option_parse(e, s, length, &value))
-            return false;
+        store_relaxed(option_word(o), length != 0);
+        return true;
     }
+    if (!(e->kind == OPTION_LIST ? parse_list : parse_word)(e, s, length, &value))
+        return false;
     store_relaxed(option_word(o), value);
     return true;
 }
@@ -289,6 +286,11 @@ static void add_word(const struct alias *alias, const char *value, size_t length
     store_relaxed(option_word(alias->option), true);
 }
 
+static uint64_t
+    from_environment; /* bit o: the environment has set option o. Written by options_init, read at the start */
+
+bool option_is_from_environment(enum option o) { return from_environment >> o & 1; }
+
 /* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
     const struct alias *alias = find_alias(name, name_length);
@@ -360,8 +362,11 @@ static void apply_environment(char **environment, bool of_aliases) {
         const char *equals = strchr(*entry, '=');
         size_t length = equals != NULL ? (size_t)(equals - *entry) : 0;
         if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry) &&
-            (find_alias(*entry, length) != NULL) == of_aliases)
+            (find_alias(*entry, length) != NULL) == of_aliases) {
+            enum option o = find_option(*entry, length);
+            from_environment |= (uint64_t)(o < OPTION_COUNT) << o % OPTION_COUNT;
             apply_setting(*entry, length, equals + 1, strlen(equals + 1));
+        }
     }
 }
 
@@ -429,6 +434,16 @@ int option_set(const char *name, const char *value) {
     if (option_table[o].when == START)
         return EPERM;
     return parse_value(o, value, strlen(value)) ? 0 : EINVAL;
+}
+
+int option_parse_live(const char *name, size_t name_length, const char *value, size_t length, struct option_value *v) {
+    v->option = find_option(name, name_length);
+    if (v->option == OPTION_COUNT)
+        return ENOENT;
+    const struct option_entry *e = &option_table[v->option];
+    if (e->when == START || e->kind == OPTION_TEXT || e->kind == OPTION_LIST)
+        return EPERM;
+    return parse_word(e, value, length, &v->value) ? 0 : EINVAL;
 }
 
 void options_print_help(int fd) {

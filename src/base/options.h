@@ -69,7 +69,7 @@ X(DUMP_PAUSE_MS,   NUMBER, LIVE,  1000, 0, OPTION_UNLIMITED, "", "minimum number
 X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "total size of the process's dumps after which no more are written; files at exit do not count") \
 X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
-X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, as `hakmem learn` writes it; see docs/sites.md. Not with SECURE=1") \
+X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, and sets tunables and options; `hakmem learn` writes call sites; see docs/sites.md. Not with SECURE=1") \
 X(LEARN,           CHOICE, LIVE,  LEARN_OFF, 0, 2, "0|observe|on", "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost, and rates policies by what they would cost (hak_stats_json, `hakmem top`); on uses the policy that is rated best; see docs/ace.md") \
 X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", "what memory is worth to LEARN: 1 GiB that is kept for one second counts like 30 ms of CPU time, 300 ms, or 3 s") \
 X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", "policy to start with: named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
@@ -148,6 +148,16 @@ bool option_parse(const struct option_entry *e, const char *s, size_t length, ui
 /* hak_option_get, hak_option_set: see hakmem.h. option_set returns 0, EINVAL or EPERM. */
 size_t option_get(const char *name, char *buffer, size_t bytes);
 int option_set(const char *name, const char *value);
+
+struct option_value {
+    enum option option;
+    uint64_t value;
+};
+/* A value for an option that is one number and may be set while the program runs. Returns 0, ENOENT, EPERM: another option, EINVAL:
+ * another value. */
+int option_parse_live(const char *name, size_t name_length, const char *value, size_t length, struct option_value *v);
+/* Has the environment set the option, as far as options_init was called? */
+bool option_is_from_environment(enum option o);
 
 /* One line an option: name, kind and values, default, help. Written to `fd`. */
 void options_print_help(int fd);

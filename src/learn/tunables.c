@@ -92,19 +92,40 @@ static struct words find_words(const char *name, size_t length) {
     return w;
 }
 
-static int set_words(const char *name, size_t name_length, const char *value, size_t length) {
+static int parse_words(const char *name, size_t name_length, const char *value, size_t length, struct setting *s) {
     struct words w = find_words(name, name_length);
     uint64_t n = 0;
     if (w.entry == NULL)
         return ENOENT;
     if (w.count == 0 || !option_parse(w.entry, value, length, &n))
         return EINVAL;
-    for (unsigned i = 0; i < w.count; i++)
-        store_relaxed(&w.first[i], (uint32_t)n);
+    *s = (struct setting){w.first, w.count, {OPTION_COUNT, n}};
     return 0;
 }
 
-int tunable_set(const char *name, const char *value) { return set_words(name, strlen(name), value, strlen(value)); }
+int setting_parse(const char *text, size_t length, struct setting *s) {
+    size_t name = min_size(strcspn(text, "="), length), value = min_size(name + 1, length);
+    int answer = parse_words(text, name, text + value, length - value, s);
+    if (answer != ENOENT)
+        return answer;
+    *s = (struct setting){NULL, 0, {OPTION_COUNT, 0}};
+    return option_parse_live(text, name, text + value, length - value, &s->value);
+}
+
+void setting_apply(const struct setting *s) {
+    for (unsigned i = 0; i < s->words; i++)
+        store_relaxed(&s->first[i], (uint32_t)s->value.value);
+    if (s->words == 0 && !option_is_from_environment(s->value.option))
+        store_relaxed(option_word(s->value.option), s->value.value);
+}
+
+int tunable_set(const char *name, const char *value) {
+    struct setting s;
+    int answer = parse_words(name, strlen(name), value, strlen(value), &s);
+    if (answer == 0)
+        setting_apply(&s);
+    return answer;
+}
 
 size_t tuned_bytes(unsigned class_id) {
     return class_id < CLASSES ? size_classes[class_id].block_bytes : (class_id - CLASSES) * SLOT_BYTES;
@@ -128,11 +149,13 @@ size_t tunable_get(const char *name, char *buffer, size_t bytes) {
 }
 
 static void apply_part(const char *part, size_t length) {
-    size_t name = min_size(strcspn(part, "="), length);
-    size_t value = min_size(name + 1, length);
-    int answer = set_words(part, name, part + value, length - value);
-    if (answer == 0)
+    size_t name = min_size(strcspn(part, "="), length), value = min_size(name + 1, length);
+    struct setting s;
+    int answer = parse_words(part, name, part + value, length - value, &s);
+    if (answer == 0) {
+        setting_apply(&s);
         return;
+    }
     struct words w = find_words(part, name);
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: HAKMEM_TUNE=");

@@ -83,6 +83,17 @@ HAK_INLINE uint32_t tuned_ring(enum class_tunable t, unsigned ring) { return tun
 /* Applies HAKMEM_TUNE, and prints a line for each part of it that is wrong. */
 void tunables_init(void);
 
+/* What NAME=VALUE sets: words of a tunable, or else an option that may be set while the program runs. */
+struct setting {
+    _Atomic uint32_t *first;
+    unsigned words; /* 0: an option */
+    struct option_value value;
+};
+/* Returns 0, EINVAL or ENOENT, or EPERM: the option is set by the environment alone. */
+int setting_parse(const char *text, size_t length, struct setting *s);
+/* At the start. Where the environment has set the option, its value stays. */
+void setting_apply(const struct setting *s);
+
 /* NAME is that of a tunable, or NAME:BYTES for the class that serves requests of BYTES. Returns 0, EINVAL, or ENOENT:
  * there is no such tunable. */
 int tunable_set(const char *name, const char *value);

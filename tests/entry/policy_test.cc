@@ -71,6 +71,16 @@ const char *lane_of(const void *block) {
     return names[0];
 }
 
+/* The child's part: prints values of tunables and options. */
+int tell_settings(const std::vector<std::string> &names) {
+    for (auto &name : names) {
+        char value[256] = "";
+        hak_option_get(name.c_str(), value, sizeof value);
+        printf("%s\n", value);
+    }
+    return 0;
+}
+
 /* The child's part: prints where the sites' blocks lie. */
 int tell_lanes(const std::string &way) {
     for (auto &one : kWays)
@@ -143,6 +153,12 @@ class Policy : public testing::Test {
         all.insert(all.end(), env.begin(), env.end());
         return run_self({"--lanes", way}, all);
     }
+    Outcome values(const std::vector<std::string> &names, const std::vector<std::string> &env = {}) const {
+        std::vector<std::string> arguments = {"--settings"}, all = {"HAKMEM_POLICY=" + path_};
+        arguments.insert(arguments.end(), names.begin(), names.end());
+        all.insert(all.end(), env.begin(), env.end());
+        return run_self(arguments, all);
+    }
     std::string path_;
 };
 
@@ -175,6 +191,71 @@ TEST_F(Policy, HasNoEffectInSecureMode) {
     EXPECT_EQ(outcome.err.find("hakmem:"), std::string::npos) << outcome.err;
 }
 
+TEST_F(Policy, SetsTunablesAndOptions) {
+    write("hakmem policy 1\nset ring_blocks:8000=64 # why\n set\towned_slabs=3\nset PURGE=lazy\nset RING_BYTES=2m\n");
+    const std::vector<std::string> names = {"ring_blocks", "owned_slabs", "PURGE", "RING_BYTES"};
+    Outcome outcome = values(names);
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(outcome.out, "1024,8192:64\n3\nlazy\n2097152\n");
+    outcome = values(names, {"HAKMEM_TUNE=ring_blocks=7", "HAKMEM_RING_BYTES=4m"});
+    EXPECT_EQ(outcome.out, "7\n3\nlazy\n4194304\n") << "what the environment says counts, even if that is the default";
+}
+
+/* Pieces of good lines in any order, cut anywhere. */
+TEST_F(Policy, TakesAnyFileOrSaysInOneLineWhatIsWrong) {
+    const std::string site = noted_by(plain);
+    const std::vector<std::string> pieces = {"set ",
+                                             "set\t",
+                                             "owned_slabs=",
+                                             "ring_blocks:8000=",
+                                             "ring_blocks:",
+                                             "PURGE=",
+                                             "lazy",
+                                             "64",
+                                             "=",
+                                             "RING_BYTES=2m",
+                                             "MID_RING_BLOCKS=16",
+                                             "SECURE=1",
+                                             "POLICY=x",
+                                             "# a\n",
+                                             "\n",
+                                             "\n\n",
+                                             " ",
+                                             "\r",
+                                             "long-lived ",
+                                             "cold ",
+                                             site,
+                                             "+0x",
+                                             "set",
+                                             std::string(300, 'x'),
+                                             "18446744073709551616",
+                                             "-1",
+                                             std::string(1, '\0'),
+                                             "=\n",
+                                             "hot " + site + "\n",
+                                             "set regrets=2\n"};
+    std::string begin = "hakmem: HAKMEM_POLICY=" + path_ + " has no effect: line ";
+    int bad = 0, good = 0;
+    for (int i = 0; i < times(200); i++) {
+        Random random(i);
+        std::string text = "hakmem policy 1\n";
+        for (unsigned n = random.below(8); n != 0; n--)
+            text += pieces[random.below(pieces.size())];
+        write(random.below(4) == 0 ? text.substr(0, random.below(text.size() + 1)) : text + "\n");
+        Outcome outcome = values({"owned_slabs"});
+        ASSERT_TRUE(outcome.exited(0)) << text << outcome.describe();
+        good += outcome.err.empty();
+        bad += !outcome.err.empty();
+        if (outcome.err.empty())
+            continue;
+        EXPECT_EQ(outcome.err.substr(0, begin.size()), begin) << text;
+        EXPECT_EQ(lines_of(outcome.err).size(), 1u) << text;
+        EXPECT_EQ(outcome.out, "16\n") << text;
+    }
+    EXPECT_GT(good, 0);
+    EXPECT_GT(bad, 0);
+}
+
 TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
     std::string good = "long-lived " + noted_by(plain) + "\n", many, frames = good.substr(0, good.size() - 1);
     for (int i = 0; i < 4097; i++)
@@ -183,15 +264,23 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
     const std::pair<std::string, const char *> files[] = {
         {"", nullptr},
         {"hakmem policy 2\n" + good, "line 1 is not \"hakmem policy 1\""},
-        {"hakmem policy 1\n" + good + "lively 0123456789abcdef+0x1\n", "line 3 is no policy, such as long-lived"},
+        {"hakmem policy 1\n" + good + "lively 0123456789abcdef+0x1\n",
+         "line 3 is no policy, such as long-lived, and no setting"},
         {"hakmem policy 1\n" + good + "hot\n", "line 3 is without a call site"},
+        {"hakmem policy 1\n" + good + "set\n", "line 3 is no policy, such as long-lived, and no setting"},
+        {"hakmem policy 1\n" + good + "set carve=1\n", "line 3 is no setting: there is no such option or tunable"},
+        {"hakmem policy 1\n" + good + "set carve_bytes=1\n", "line 3 is no setting: the value does not fit"},
+        {"hakmem policy 1\n" + good + "set PURGE=often\n", "line 3 is no setting: the value does not fit"},
+        {"hakmem policy 1\n" + good + "set PURGE=lazy x\n", "line 3 is longer than one setting"},
+        {"hakmem policy 1\n" + good + "set SECURE=1\n",
+         "line 3 is no setting for a file: the environment sets this option"},
         {"hakmem policy 1\nhot 0123456789abcdef\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\nhot 0123+0x10\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\nhot 0123456789abcdef+0x\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\nhot 0123456789abcdef+0x1x\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\n" + frames + frames.substr(10) + frames.substr(10) + frames.substr(10) + "\n",
          "line 2 is longer than three frames"},
-        {"hakmem policy 1\n" + many, "line 4098 is one call site too many"},
+        {"hakmem policy 1\n" + many, "line 4098 is one line too many"},
         {"hakmem policy 1\n" + long_line + "\n" + good, "line 2 is too long"},
         {"hakmem policy 1\n" + good + "hot", "line 3 is without an end"},
     };
@@ -212,6 +301,8 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--lanes") == 0)
         return tell_lanes(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "--settings") == 0)
+        return tell_settings({argv + 2, argv + argc});
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
