@@ -34,7 +34,11 @@ __attribute__((noinline)) void err_here(void *block) {
     hak_free(block);
     __asm__ volatile("" ::: "memory");
 }
-void write(char *at) { *static_cast<volatile char *>(at) = 7; }
+/* Other bits than were there: a canary may have any. */
+void write(char *at) {
+    volatile char *byte = at;
+    *byte = static_cast<char>(*byte ^ 7);
+}
 
 void double_free(size_t size) {
     char *block = allocate_here(size);
