@@ -53,7 +53,7 @@ struct Command {
 enum Subcommands {
     /// Run a program or a suite of workloads under every allocator found, and say which is best and how certain that is
     Compare(Box<compare::Options>),
-    /// Search the options under which a program is faster or smaller, and say how certain that is
+    /// Search the options and tunables under which a program is faster or smaller, and say how certain that is
     Tune(tune::Options),
     /// Run a program under HAKMEM, and sum up its memory when it ends
     Run(run::Options),
