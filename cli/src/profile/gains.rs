@@ -97,7 +97,7 @@ fn of_policy(learned: &Learned, settings: &[&OptionValue]) -> Vec<String> {
 fn of_class(class: &Class, before: Option<&Class>, cut: u64, cpu: f64) -> Option<String> {
     let since = |of: fn(&Class) -> u64| of(class).saturating_sub(before.map_or(0, of)) as f64;
     let (allocations, misses) = (since(|class| class.allocations), since(|class| class.misses));
-    let blocks_cut = (cut / class.block_bytes).max(1) as f64;
+    let blocks_cut = (cut / class.block_bytes.max(1)).max(1) as f64;
     let saved = misses * (1.0 - cut as f64 / CARVE_BYTES as f64) * MISS_NS / 1e9;
     let is_worth_it =
         saved * 100.0 >= cpu * CARVE_PERCENT && saved > 0.0 && allocations <= MARGIN * blocks_cut * misses;

@@ -213,7 +213,7 @@ fn policy(name: &str, settings: &[String], lines: &[Line], long: Duration) -> St
         long.as_millis()
     );
     for setting in settings {
-        let _ = writeln!(text, "{setting}");
+        let _ = writeln!(text, "{}", shown::line(setting)); // names and values are the program's
     }
     for line in lines {
         let places: Vec<&str> = line.frames.iter().map(|frame| frame.place.as_str()).collect();
@@ -409,9 +409,8 @@ mod tests {
     #[test]
     fn a_policy_names_its_sites() {
         let lines = lines_of(&[chain(&["a", "b"], 0, 2048)], 10);
-        assert_eq!(
-            policy("x\ny", &[], &lines, Duration::from_millis(50)).lines().last(),
-            Some("long-lived a+0x1 # a: 2 KiB, 100 % long-lived")
-        );
+        let policy = policy("x\ny", &["set a=1 # b\nset c=2".into()], &lines, Duration::from_millis(50));
+        let written: Vec<&str> = policy.lines().collect();
+        assert_eq!(written[2..], ["set a=1 # b\\nset c=2", "long-lived a+0x1 # a: 2 KiB, 100 % long-lived"]);
     }
 }
