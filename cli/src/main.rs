@@ -53,7 +53,7 @@ struct Command {
 enum Subcommands {
     /// Run a program or a suite of workloads under every allocator found, and say which is best and how certain that is
     Compare(Box<compare::Options>),
-    /// Search the options under which a program is faster or smaller, and say how certain that is
+    /// Search the options and tunables under which a program is faster or smaller, and say how certain that is
     Tune(tune::Options),
     /// Run a program under HAKMEM, and sum up its memory when it ends
     Run(run::Options),
@@ -95,7 +95,7 @@ enum Subcommands {
     Leak(profile::LeakOptions),
     /// Say what the live blocks are by their contents: classes, texts, nodes; also those from before anybody looked
     What(what::Options),
-    /// Run a program or watch one, and write a policy file with the call sites whose blocks live long
+    /// Run a program or watch one, and write a policy file: the call sites whose blocks live long, and settings that gain
     Learn(profile::LearnOptions),
     /// Add functions, files and lines to a report of HAKMEM, or to any text with places like /PATH+0x1234
     Symbolize(profile::SymbolizeOptions),

@@ -8,7 +8,7 @@
 //!  4. A program that ends with nearly what it had at its peak is read at its end, when nothing moves.
 // SPDX-License-Identifier: MIT
 
-use crate::heap::{Snapshot, Target};
+use crate::heap::{OptionValue, Snapshot, Target};
 use anyhow::{bail, Context, Result};
 use hakmem_base::preload;
 use hakmem_base::print;
@@ -31,6 +31,10 @@ pub struct Watched {
     pub after: Option<Duration>,
     /// What was left when the program had ended.
     pub end: Option<Snapshot>,
+    /// Options and tunables as they were then.
+    pub settings: Vec<OptionValue>,
+    /// Seconds of processor time.
+    pub cpu: f64,
     /// How the program ended, if not well.
     pub failure: Option<String>,
     /// Its status, as a shell tells it.
@@ -43,6 +47,8 @@ struct Watch {
     statm: Option<proc::Statm>,
     best: Option<(Snapshot, Option<Duration>)>,
     end: Option<Snapshot>,
+    settings: Vec<OptionValue>,
+    cpu: f64,
     cost: Duration,
     /// Rss at most, known at the end.
     peak: u64,
@@ -70,14 +76,24 @@ pub fn run(program: &[String], library: &str, environment: &[(&str, OsString)], 
     }
     let child = command.spawn().with_context(|| program[0].clone())?;
     let (pid, begun) = (child.id() as Pid, Instant::now());
-    let mut watch =
-        Watch { pid, begun, statm: None, best: None, end: None, cost: Duration::ZERO, peak: 0, error: None };
+    let mut watch = Watch {
+        pid,
+        begun,
+        statm: None,
+        best: None,
+        end: None,
+        settings: Vec::new(),
+        cpu: 0.0,
+        cost: Duration::ZERO,
+        peak: 0,
+        error: None,
+    };
     let (code, failure) = watch.until_end()?;
     signals::interrupted(); // what was meant for the program is not to end this process now
     match (watch.best, watch.error) {
         (Some((mut snapshot, after)), _) => {
             snapshot.process.rss_peak = snapshot.process.rss_peak.max(watch.peak);
-            Ok(Watched { snapshot, after, end: watch.end, failure, code })
+            Ok(Watched { snapshot, after, end: watch.end, settings: watch.settings, cpu: watch.cpu, failure, code })
         }
         (None, Some(error)) => Err(error),
         (None, None) => bail!("{} ended before it could be read", program[0]),
@@ -148,6 +164,7 @@ impl Watch {
     }
 
     fn look_at_end(&mut self) {
+        self.cpu = proc::cpu_of_threads(self.pid);
         self.peak = proc::rss_and_peak(self.pid).map_or(0, |(_, peak)| peak);
         let best = self.best.as_ref().map_or(0, |(snapshot, _)| snapshot.process.rss);
         let counts = self.rss() >= best - best / 20;
@@ -156,8 +173,11 @@ impl Watch {
 
     fn take(&mut self, after: Option<Duration>, least: u64) {
         let begun = Instant::now();
-        match Target::attach(self.pid).and_then(|target| target.snapshot()) {
-            Ok(snapshot) => {
+        match Target::attach(self.pid).and_then(|target| Ok((target.snapshot()?, target))) {
+            Ok((snapshot, target)) => {
+                if after.is_none() {
+                    self.settings = target.read_settings().unwrap_or_default();
+                }
                 self.end = after.is_none().then(|| snapshot.clone());
                 if snapshot.process.rss >= least {
                     self.best = Some((snapshot, after));

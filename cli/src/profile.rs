@@ -7,13 +7,14 @@
 //!  4. pprof.rs is the one file format, written and read; `Profile` below is the same in memory.
 //!  5. sites.rs sums by the line of the program that allocated, tree.rs by call path; text.rs, flame.rs and page.rs show.
 //!  6. command.rs has the commands `profile`, `flame` and `diff`, leak.rs has `leak`, with lost.rs, sparse.rs and rates.rs for some
-//!     of its questions, learn.rs `learn`, symbolize.rs `symbolize`.
+//!     of its questions, learn.rs and gains.rs `learn`, symbolize.rs `symbolize`.
 //!
 //! All totals are estimates from samples, made unbiased by the library: each sample counts for as much as it stands for.
 // SPDX-License-Identifier: MIT
 
 mod command;
 mod flame;
+mod gains;
 mod jit;
 mod leak;
 mod learn;

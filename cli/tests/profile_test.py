@@ -654,6 +654,25 @@ for line in sys.stdin:
             stderr=subprocess.PIPE, text=True, check=True).stderr)
         self.assertEqual(len(policy.read_text().splitlines()), 2)
 
+    def test_learn_writes_settings_that_gain(self):
+        """Else a program that could take a sixth less time has to be searched by hand, or gets settings that gain nothing."""
+        program, policy = self.place / "growing", self.place / "growing.policy"
+        subprocess.run(["gcc", "-O1", "-fno-builtin", "-Wl,--build-id", "-o", program, HERE / "profile" / "growing.c"], check=True)
+
+        def misses(**environment):
+            run = subprocess.run([program, "20"], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json", **environment},
+                                 stderr=subprocess.PIPE, text=True, check=True)
+            classes = json.loads(run.stderr)["tiny_classes"]
+            return next(one["misses"] for one in classes if one["block_bytes"] == 512)
+
+        self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, "3000")
+        lines = [line for line in policy.read_text().splitlines() if line.startswith("set ")]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"^set carve_bytes:512=16384 # \S+ M misses bring 8\.\d blocks each: ")
+        self.assertLess(misses(HAKMEM_POLICY=str(policy)) * 3, misses())
+        self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, "1")
+        self.assertNotIn("set ", policy.read_text())
+
     def test_functions_of_python_are_named(self):
         """Else a Python program's memory is all _PyEval_EvalFrameDefault's."""
         directory = self.place / "päth €"

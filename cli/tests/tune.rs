@@ -17,9 +17,13 @@ echo "speed $speed"
 "#;
 
 fn tune(arguments: &[&str], program: &str) -> Output {
+    tune_in(&[], arguments, program)
+}
+
+fn tune_in(environment: &[(&str, &str)], arguments: &[&str], program: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
     command.args(["tune", "--metric", r"speed (\d+)", "--quiet"]).args(arguments).args(["--", "sh", "-c", program]);
-    command.stdin(Stdio::null()).env_remove("LD_PRELOAD").output().unwrap()
+    command.envs(environment.iter().copied()).stdin(Stdio::null()).env_remove("LD_PRELOAD").output().unwrap()
 }
 
 fn json(arguments: &[&str], program: &str) -> Value {
@@ -51,6 +55,53 @@ fn the_default_may_be_best() {
     let output = tune(&["--goal", "time", "--rounds", "5"], slower);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("\nThe default is best: no setting lowers time beyond the noise.\n"), "{text}");
+}
+
+/// Else what was found can't be kept, or the file does something else.
+#[test]
+fn what_gains_becomes_a_policy_file() {
+    let Some(library) = library() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (old, new) = (place.path().join("old.policy"), place.path().join("new.policy"));
+    let (old, new) = (old.to_str().unwrap(), new.to_str().unwrap());
+    std::fs::write(old, "hakmem policy 1\nset regrets=3\n").unwrap();
+    let program = r#"
+speed=100
+case $HAKMEM_TUNE in *carve_bytes=16k*) speed=$((speed * 10)) ;; esac
+case $HAKMEM_RING_BYTES in 32m) speed=$((speed * 2)) ;; esac
+case $HAKMEM_HUGE_PAGES in always) speed=$((speed * 4)) ;; esac
+echo "speed $speed"
+"#;
+    let arguments = ["--goal", "time", "--rounds", "6", "--policy", new];
+    let environment = [("HAKMEM_POLICY", old), ("HAKMEM_TUNE", "quiet_ms=9000")];
+    let text = String::from_utf8(tune_in(&environment, &arguments, program).stdout).unwrap();
+    let variables = "HAKMEM_HUGE_PAGES=always HAKMEM_RING_BYTES=32m HAKMEM_TUNE='quiet_ms=9000,carve_bytes=16k' sh -c";
+    assert!(text.contains(variables), "{text}");
+    let with_file = format!("\nor, with the policy file:\nHAKMEM_HUGE_PAGES=always HAKMEM_POLICY={new} sh -c ");
+    assert!(text.contains(&with_file), "{text}");
+    let written = std::fs::read_to_string(new).unwrap();
+    let lines: Vec<&str> = written.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[..2], ["hakmem policy 1", "set regrets=3"], "{written}");
+    let mut found = lines[2..].to_vec();
+    found.sort();
+    assert_eq!(found, ["set RING_BYTES=32m", "set carve_bytes=16k"], "{written}");
+    assert!(written.contains("# Tuned for sh: ") && written.contains("# HAKMEM_HUGE_PAGES=always gained"), "{written}");
+    let started = Command::new("true").env("LD_PRELOAD", &library).env("HAKMEM_POLICY", new).output().unwrap();
+    assert_eq!(String::from_utf8(started.stderr).unwrap(), "", "{written}");
+    let mut options = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    let options = options.args(["options", "--json"]).env("HAKMEM_POLICY", new).output().unwrap();
+    let options: Value = serde_json::from_slice(&options.stdout).unwrap();
+    let value =
+        |name: &str| options.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap()["value"].clone();
+    assert_eq!(
+        (value("RING_BYTES"), value("carve_bytes"), value("regrets")),
+        ("32 MiB".into(), "16384".into(), "3".into())
+    );
+    let refused = String::from_utf8(tune(&arguments, program).stderr).unwrap();
+    assert_eq!(refused, format!("hakmem: {new} exists; --force replaces it\n"));
+    let again = tune(&["--goal", "time", "--rounds", "5", "--policy", new, "--force"], "echo speed 100").stdout;
+    assert!(String::from_utf8(again).unwrap().ends_with(&format!(" noise. {new} was not written.\n")));
+    assert_eq!(std::fs::read_to_string(new).unwrap(), written);
 }
 
 #[test]
@@ -89,5 +140,6 @@ fn the_library_knows_every_setting() {
     tune(&["--rounds", "1"], &program);
     let seen = std::fs::read_to_string(seen.path()).unwrap();
     assert!(seen.lines().all(|line| line.starts_with("HAKMEM_") && line.contains('=')), "{seen}");
-    assert!(seen.contains("HAKMEM_PURGE=never\n") && seen.contains("HAKMEM_DRAIN_INTERVAL=8192\n"), "{seen}");
+    let is_seen = |setting: &str| seen.lines().any(|line| line == setting);
+    assert!(is_seen("HAKMEM_PURGE=never") && is_seen("HAKMEM_TUNE=large_ring_percent=100"), "{seen}");
 }

@@ -115,6 +115,8 @@ struct Stat {
     parent: Pid,
     flags: u64,
     minor_faults: u64,
+    /// Of all its threads, also those that have ended.
+    cpu_ticks: u64,
     threads: u64,
     /// Since the machine started.
     started_ticks: u64,
@@ -130,6 +132,7 @@ impl Stat {
             parent: fields.get(1)?.parse().ok()?,
             flags: number(6)?,
             minor_faults: number(7)?,
+            cpu_ticks: number(11)? + number(12)?,
             threads: number(17)?,
             started_ticks: number(19)?,
         })
@@ -187,8 +190,7 @@ pub fn command_line(pid: Pid) -> String {
 pub fn about(pid: Pid) -> Option<About> {
     let stat = Stat::of(pid)?;
     let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-    let started = stat.started_ticks as f64 / ticks;
+    let started = stat.started_ticks as f64 / ticks_per_second();
     Some(About {
         command: command_line(pid),
         threads: stat.threads,
@@ -250,6 +252,16 @@ pub fn is_of_kernel(pid: Pid) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
+fn ticks_per_second() -> f64 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
+}
+
+/// CPU time of all threads so far, in seconds.
+pub fn cpu_of_threads(pid: Pid) -> f64 {
+    Stat::of(pid).map_or(0.0, |stat| stat.cpu_ticks as f64 / ticks_per_second())
+}
+
 /// CPU time of the main thread so far, in seconds.
 pub fn cpu(pid: Pid) -> f64 {
     let text = text(format!("/proc/{pid}/schedstat")).unwrap_or_default();
@@ -296,7 +308,7 @@ mod tests {
         let (rss_now, peak) = rss_and_peak(me).unwrap();
         assert!(Statm::open(me).unwrap().rss().unwrap() > 0 && rss_now > 0 && peak >= rss_now);
         assert!(pss(me).unwrap() > 0);
-        assert!(minor_faults(me) > 0 && cpu(me) < 3600.0);
+        assert!(minor_faults(me) > 0 && cpu(me) < 3600.0 && cpu_of_threads(me) < 3600.0);
         assert_eq!(own_pid(me), me);
     }
 
@@ -313,7 +325,7 @@ mod tests {
         let numbers = (0..40).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
         let stat = Stat::parse(&format!("7 (x) Z 1 (y) R {numbers}")).unwrap();
         assert_eq!((stat.state, stat.parent, stat.flags, stat.minor_faults), ('R', 0, 5, 6));
-        assert_eq!((stat.threads, stat.started_ticks), (16, 18));
+        assert_eq!((stat.cpu_ticks, stat.threads, stat.started_ticks), (10 + 11, 16, 18));
         assert!(Stat::parse("7 (x").is_none() && Stat::parse("7 (x) R 1").is_none());
     }
 

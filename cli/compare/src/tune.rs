@@ -1,9 +1,10 @@
-//! `hakmem tune`: searches the options under which a program is faster or smaller.
+//! `hakmem tune`: searches the options and tunables under which a program is faster or smaller.
 //!
 //! 1. Heats: settings are measured beside the default, in interleaved rounds as by `compare`. The better half goes on, with
 //!    twice the rounds (successive halving).
 //! 2. The final: the settings that are left, and those that gained in the last heat all together.
 //! 3. A setting wins only if its gain is beyond its interval and beyond what the default shows against itself.
+//! 4. The answer is a line of environment variables and, with `--policy`, a policy file (docs/sites.md).
 // SPDX-License-Identifier: MIT
 
 use crate::compare::{duration, program_spec, Scratch};
@@ -13,9 +14,11 @@ use crate::results::*;
 use crate::statistics::{self, Baseline, ROUNDS_FOR_VERDICT};
 use crate::suite::Spec;
 use crate::{launch, terminal};
-use anyhow::{bail, Result};
+use anyhow::{bail, ensure, Context, Result};
+use hakmem_base::files;
 use hakmem_base::preload::{hakmem_library, preloadable};
 use hakmem_base::print;
+use hakmem_base::shown;
 use hakmem_base::signals;
 use hakmem_base::table::Style;
 use serde::Serialize;
@@ -24,8 +27,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What may pay, and what it may pay for. Each row is measured for itself; of one option at most one setting wins.
-const SETTINGS: [(&str, &str); 13] = [
+/// What may pay, and what it may pay for: options in capitals, tunables (docs/tunables.md) in small letters. Each row is measured
+/// for itself; of one option at most one setting wins.
+const SETTINGS: [(&str, &str); 23] = [
     ("PURGE", "never"), // a program that ends before its free memory is missed elsewhere
     ("PURGE", "lazy"),  // one that frees much and takes it again
     ("PURGE", "eager"), // one that must be small
@@ -39,7 +43,19 @@ const SETTINGS: [(&str, &str); 13] = [
     ("POPULATE", "0"),
     ("DRAIN_INTERVAL", "128"), // threads that free each other's blocks
     ("DRAIN_INTERVAL", "8192"),
+    ("carve_bytes", "16k"), // small blocks that are rarely freed
+    ("carve_bytes", "1k"),  // few blocks of each of many sizes
+    ("populate_from_slabs", "2"),
+    ("reuse_frees", "1"), // small blocks replaced at random, which must stay small
+    ("kept_slabs", "0"),
+    ("owned_slabs", "256"),
+    ("loan_from_frees", "2048"),
+    ("ring_blocks", "16"), // blocks above 1 KiB of many sizes, few of each
+    ("refill_percent", "100"),
+    ("large_ring_percent", "100"), // blocks above 48 KiB that come and go
 ];
+/// Options among them that a policy file can't set.
+const OF_ENVIRONMENT_ALONE: [&str; 1] = ["HUGE_PAGES"];
 const DEFAULT: &str = "default";
 const FIRST_ROUNDS: usize = 2;
 /// Of how many settings the final decides.
@@ -47,7 +63,7 @@ const FINALISTS: usize = 3;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "It runs the program some 150 times, or as often as --max-time allows.\nExit status: 0 measured, whether \
+    after_help = "It runs the program some 230 times, or as often as --max-time allows.\nExit status: 0 measured, whether \
     or not a setting gains; 2 a wrong option or a program that fails; 130 interrupted.\nA load on the machine hides small \
     gains. Settings of HAKMEM_* variables in the environment hold in every run."
 )]
@@ -73,6 +89,12 @@ pub struct Options {
     /// Whose memory counts: that of the program itself, or of all processes it starts
     #[arg(long, value_enum, default_value_t = Processes::Main)]
     processes: Processes,
+    /// Also write what gains as a policy file, for HAKMEM_POLICY; no file if the default is best
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Replace the policy file if it exists
+    #[arg(long, requires = "policy")]
+    force: bool,
     /// The library to run the program under
     #[arg(long, value_name = "LIB", env = "HAKMEM_LIBRARY")]
     hakmem: Option<PathBuf>,
@@ -115,14 +137,37 @@ impl Goal {
     }
 }
 
-/// One or more options with their values.
+fn is_tunable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
+/// One or more options and tunables with their values.
 #[derive(Debug, Clone, PartialEq)]
 struct Setting(Vec<(&'static str, &'static str)>);
 
 impl Setting {
-    /// As it is typed before a command.
-    fn environment(&self) -> String {
-        self.0.iter().map(|(name, value)| format!("HAKMEM_{name}={value}")).collect::<Vec<_>>().join(" ")
+    /// Variables and their values. `inherited` is what HAKMEM_TUNE has without the setting.
+    fn variables(&self, inherited: Option<&str>) -> Vec<(String, String)> {
+        let (tunables, options): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| is_tunable(name));
+        let mut variables: Vec<_> =
+            options.iter().map(|(name, value)| (format!("HAKMEM_{name}"), value.to_string())).collect();
+        let parts = tunables.iter().map(|(name, value)| format!("{name}={value}"));
+        let inherited = inherited.filter(|text| !text.is_empty()).map(String::from);
+        if !tunables.is_empty() {
+            variables.push(("HAKMEM_TUNE".into(), inherited.into_iter().chain(parts).collect::<Vec<_>>().join(",")));
+        }
+        variables
+    }
+
+    /// The part of it that a policy file can't set.
+    fn of_environment_alone(&self) -> Setting {
+        Setting(self.0.iter().filter(|(name, _)| OF_ENVIRONMENT_ALONE.contains(name)).copied().collect())
+    }
+
+    /// Lines of a policy file.
+    fn lines(&self) -> String {
+        let rest = self.0.iter().filter(|(name, _)| !OF_ENVIRONMENT_ALONE.contains(name));
+        rest.map(|(name, value)| format!("set {name}={value}\n")).collect()
     }
 
     fn name(&self) -> String {
@@ -154,6 +199,7 @@ struct Answer<'a> {
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
+    let before = options.policy.as_deref().map(|path| before_policy(path, options.force)).transpose()?;
     let library = match hakmem_library(options.hakmem.as_deref())? {
         Some(library) => preloadable(&library)?,
         None => bail!("no libhakmem.so found; name one with --hakmem LIB"),
@@ -173,6 +219,9 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::from(130));
     };
     let best = best_of(&rated);
+    if let (Some(path), Some(before), Some(best)) = (&options.policy, &before, best) {
+        files::write(path, before.clone() + &policy(options, best))?;
+    }
     if options.json {
         print::json(&answer(options.goal, best, &workload, &notes))?;
         print::note(&say(options, best, &workload, &notes, Style::of_stderr()));
@@ -180,6 +229,29 @@ pub fn command(options: &Options) -> Result<ExitCode> {
         print::line(&say(options, best, &workload, &notes, Style::of_stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+// ---- the policy file ----
+
+/// What the file begins with: the policy that holds in every run, as only one file can be named. Fails where the file can't be
+/// written.
+fn before_policy(path: &Path, force: bool) -> Result<String> {
+    ensure!(!print::is_stdout(path), "--policy: name a file");
+    ensure!(force || path.symlink_metadata().is_err(), "{} exists; --force replaces it", path.display());
+    files::ensure_place(path)?;
+    match std::env::var_os("HAKMEM_POLICY").filter(|old| !old.is_empty()).map(PathBuf::from) {
+        Some(old) => files::read_text(&old).with_context(|| format!("HAKMEM_POLICY={}", old.display())),
+        None => Ok("hakmem policy 1\n".into()),
+    }
+}
+
+fn policy(options: &Options, best: &Rated) -> String {
+    let program = Path::new(&options.command[0]).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut text = format!("# Tuned for {}: {}.\n", shown::line(&program), gain(best)) + &best.setting.lines();
+    for (name, value) in best.setting.of_environment_alone().variables(None) {
+        text += &format!("# {name}={value} gained, too: the environment alone sets this option.\n");
+    }
+    text
 }
 
 // ---- searching ----
@@ -262,9 +334,8 @@ impl Search<'_> {
             environment,
             tags: Vec::new(),
         };
-        let variables = |setting: &Setting| {
-            setting.0.iter().map(|(name, value)| (format!("HAKMEM_{name}"), value.to_string())).collect()
-        };
+        let inherited = inherited_tune();
+        let variables = |setting: &Setting| setting.variables(inherited.as_deref()).into_iter().collect();
         let settings = field.iter().map(|setting| allocator(setting.name(), variables(setting)));
         std::iter::once(allocator(DEFAULT.to_string(), BTreeMap::new())).chain(settings).collect()
     }
@@ -322,20 +393,37 @@ fn answer<'a>(goal: Goal, best: Option<&Rated>, workload: &'a Workload, notes: &
     }
 }
 
+fn inherited_tune() -> Option<String> {
+    std::env::var("HAKMEM_TUNE").ok()
+}
+
+fn gain(one: &Rated) -> String {
+    let cost = |ratio: &Ratio| format!("{:.2} [{:.2}–{:.2}]", ratio.median, ratio.low, ratio.high);
+    format!("{} of the default's time and {} of its peak memory", cost(&one.time), cost(&one.peak_rss))
+}
+
+/// A line to be typed.
+fn typed(options: &Options, variables: &[(String, String)]) -> String {
+    let variables = variables.iter().map(|(name, value)| {
+        let value = shlex::try_quote(value).map_or_else(|_| value.clone(), |quoted| quoted.into_owned());
+        format!("{name}={value} ")
+    });
+    let command = shlex::try_join(options.command.iter().map(String::as_str));
+    variables.collect::<String>() + &command.unwrap_or_else(|_| options.command.join(" "))
+}
+
 fn say(options: &Options, best: Option<&Rated>, workload: &Workload, notes: &[String], style: Style) -> String {
     let mut text = terminal::workload(workload, "setting", DEFAULT, style) + "\n\n";
     match best {
         Some(one) => {
-            let cost = |ratio: &Ratio| format!("{:.2} [{:.2}–{:.2}]", ratio.median, ratio.low, ratio.high);
-            text += &format!(
-                "{} takes {} of the default's time and {} of its peak memory. Type:\n{} {}",
-                one.setting.name(),
-                cost(&one.time),
-                cost(&one.peak_rss),
-                one.setting.environment(),
-                shlex::try_join(options.command.iter().map(String::as_str))
-                    .unwrap_or_else(|_| options.command.join(" "))
-            );
+            let variables = one.setting.variables(inherited_tune().as_deref());
+            text += &format!("{} takes {}. Type:\n{}", one.setting.name(), gain(one), typed(options, &variables));
+            if let Some(path) = &options.policy {
+                let path = path.canonicalize().unwrap_or(path.clone()).display().to_string();
+                let mut variables = one.setting.of_environment_alone().variables(None);
+                variables.push(("HAKMEM_POLICY".into(), path));
+                text += &format!("\nor, with the policy file:\n{}", typed(options, &variables));
+            }
         }
         None if workload.rounds < ROUNDS_FOR_VERDICT => {
             text += &format!("No verdict: that takes {ROUNDS_FOR_VERDICT} rounds in the final.");
@@ -343,6 +431,9 @@ fn say(options: &Options, best: Option<&Rated>, workload: &Workload, notes: &[St
         None => {
             text += &format!("The default is best: no setting lowers {} beyond the noise.", options.goal.name());
         }
+    }
+    if let (None, Some(path)) = (best, &options.policy) {
+        text += &format!(" {} was not written.", path.display());
     }
     for note in notes {
         text += &format!("\nnote: {note}");
@@ -373,6 +464,34 @@ mod tests {
         assert_eq!(together(&field), Some(Setting(vec![PURGE, RINGS])));
         assert_eq!(together(&field[..2]), None);
         assert_eq!(together(&[rated(&[PURGE], 0.9, Verdict::Better), rated(&[RINGS], 1.1, Verdict::Worse)]), None);
+    }
+
+    #[test]
+    fn tunables_share_a_variable_and_a_file_has_lines() {
+        let setting = Setting(vec![RINGS, ("carve_bytes", "16k"), ("HUGE_PAGES", "always"), ("kept_slabs", "0")]);
+        let typed = |inherited| {
+            let each = setting.variables(inherited).into_iter().map(|(name, value)| name + "=" + &value);
+            each.collect::<Vec<_>>().join(" ")
+        };
+        let tune = "HAKMEM_RING_BYTES=32m HAKMEM_HUGE_PAGES=always HAKMEM_TUNE=";
+        assert_eq!(typed(None), format!("{tune}carve_bytes=16k,kept_slabs=0"));
+        assert_eq!(typed(Some("regrets=3")), format!("{tune}regrets=3,carve_bytes=16k,kept_slabs=0"));
+        assert_eq!(setting.lines(), "set RING_BYTES=32m\nset carve_bytes=16k\nset kept_slabs=0\n");
+        assert_eq!(setting.of_environment_alone().name(), "HUGE_PAGES=always");
+    }
+
+    /// The library's tables know each row, and say which rows a file can't set.
+    #[test]
+    fn each_row_is_in_the_librarys_tables() {
+        let header = |path: &str| std::fs::read_to_string(format!("{}/../../src/{path}", env!("CARGO_MANIFEST_DIR")));
+        let (options, tunables) = (header("base/options.h").unwrap(), header("learn/tunables.h").unwrap());
+        for (name, value) in SETTINGS {
+            let table = if is_tunable(name) { &tunables } else { &options };
+            let entry = format!("X({name},");
+            let entry = table.lines().find(|line| line.starts_with(&entry)).unwrap_or_else(|| panic!("{name}={value}"));
+            let is_live = is_tunable(name) || entry.split(',').nth(2).unwrap().trim() == "LIVE";
+            assert_eq!(is_live, !OF_ENVIRONMENT_ALONE.contains(&name), "{name}");
+        }
     }
 
     #[test]

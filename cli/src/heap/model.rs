@@ -41,7 +41,7 @@ fn slot_bytes_of_old_files() -> u64 {
 }
 
 /// How policies are rated (docs/ace.md).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Learned {
     pub policy: String,
     /// Another one with LEARN=observe, which does not use it.
@@ -125,9 +125,10 @@ pub struct Mapping {
     pub rss: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
+    #[default]
     Tiny,
     Mid,
     Large,
@@ -137,7 +138,7 @@ pub enum Tier {
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
 /// `live`, `cached`, `free` and `untouched` are this class's part of the term of that name, so they add up to them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,
     pub block_bytes: u64,
@@ -256,7 +257,7 @@ pub struct Counter {
     pub value: u64,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OptionValue {
     pub name: String,
     pub kind: String,

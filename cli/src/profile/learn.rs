@@ -1,4 +1,5 @@
-//! `hakmem learn`: finds the call sites of a program that allocate long-lived blocks, and writes a policy file (HAKMEM_POLICY).
+//! `hakmem learn`: finds the call sites of a program that allocate long-lived blocks, and settings that gain (gains.rs), and writes
+//! a policy file (HAKMEM_POLICY).
 //!
 //!  1. The command runs a program, or watches a running one, while the library samples allocations. A sample has its call stack,
 //!     and how long the block lived or that the block is still live.
@@ -10,6 +11,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::command::{interval, Symbols};
+use super::gains::Seen;
 use super::symbols::Names;
 use super::{read, Place, Profile, Stack};
 use crate::heap::named::Named;
@@ -17,7 +19,7 @@ use crate::heap::samples::Birth;
 use crate::heap::Target;
 use crate::peak;
 use anyhow::{bail, ensure, Context, Result};
-use hakmem_base::proc::Pid;
+use hakmem_base::proc::{self, Pid};
 use hakmem_base::{files, preload, print, say, scratch, shown, signals};
 use hakmem_compare::compare::duration;
 use std::collections::{BTreeMap, HashMap};
@@ -194,7 +196,6 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     let mut lines = Vec::new();
     calls.values().for_each(|group| divide(group, 1, interval as f64, &mut lines));
     lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
-    lines.truncate(LINES_MAX);
     lines
 }
 
@@ -203,7 +204,7 @@ fn is_worth_it(long: f64, all: f64) -> bool {
     long >= WORTH_BYTES && all >= 2.0 * long
 }
 
-fn policy(name: &str, lines: &[Line], long: Duration) -> String {
+fn policy(name: &str, settings: &[String], lines: &[Line], long: Duration) -> String {
     let mut text = String::from("hakmem policy 1\n");
     let _ = writeln!(
         text,
@@ -211,6 +212,9 @@ fn policy(name: &str, lines: &[Line], long: Duration) -> String {
         shown::line(name),
         long.as_millis()
     );
+    for setting in settings {
+        let _ = writeln!(text, "{}", shown::line(setting)); // names and values are the program's
+    }
     for line in lines {
         let places: Vec<&str> = line.frames.iter().map(|frame| frame.place.as_str()).collect();
         let names: Vec<&str> = line.frames.iter().map(|frame| frame.name.as_str()).collect();
@@ -229,6 +233,12 @@ struct Learned {
     name: String,
     long: Duration,
     chains: Vec<Chain>,
+    /// Lines of the policy file.
+    settings: Vec<String>,
+}
+
+fn environment_of(pid: Pid) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
 }
 
 fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
@@ -237,11 +247,15 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
     target.sample_every(options.bytes)?;
+    let (first, cpu) = (Some(target.summary()?), proc::cpu_of_threads(pid));
     let due = Instant::now() + options.time;
     while matches!(signals::wait(due), signals::Event::Child) {}
     let (sampled, births) = (target.samples(), target.births());
     target.sample_every(before)?;
     drop(blocked);
+    let (last, settings) = (target.summary()?, target.read_settings()?);
+    let cpu = proc::cpu_of_threads(pid) - cpu;
+    let seen = Seen { first, last, settings, cpu, environment: environment_of(pid) };
     let (sampled, births, long) = (sampled?, births?, options.time / SHARE);
     let numbers: Vec<u64> = sampled.stacks.iter().map(|stack| stack.number).collect();
     let profile = read::uncut(target.remote(), sampled, &options.symbols.debug_directory);
@@ -256,7 +270,7 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
         Chain { frames: modules.frames(&profile, stack), weight }
     };
     let chains = profile.stacks.iter().zip(&numbers).filter(|(stack, _)| !is_large(stack)).map(chain).collect();
-    Ok(Learned { name: profile.command.clone(), long, chains })
+    Ok(Learned { name: profile.command.clone(), long, chains, settings: seen.lines() })
 }
 
 fn is_large(stack: &Stack) -> bool {
@@ -279,6 +293,10 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
     let mut learned = Learned { long: begun.elapsed() / SHARE, ..Learned::default() };
     let program = Path::new(&options.program[0]).file_name().map(|name| name.to_string_lossy().into_owned());
     learned.name = program.unwrap_or_default();
+    if let Some(last) = watched.end {
+        let (environment, settings) = (environment_of(std::process::id() as Pid), watched.settings);
+        learned.settings = Seen { first: None, last, settings, cpu: watched.cpu, environment }.lines();
+    }
     for entry in fs::read_dir(place.path())? {
         let profile = read::uncut_file(&entry?.path(), &options.symbols.debug_directory)?;
         let mut modules =
@@ -299,10 +317,10 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
         None => run(options)?,
     };
     ensure!(
-        !learned.chains.is_empty(),
+        !learned.chains.is_empty() || !learned.settings.is_empty(),
         "nothing was sampled: the program allocates too little, or does not use HAKMEM"
     );
-    if learned.chains.iter().all(|chain| chain.frames.is_empty()) {
+    if learned.settings.is_empty() && learned.chains.iter().all(|chain| chain.frames.is_empty()) {
         bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
     }
     let mut lines = lines_of(&learned.chains, options.bytes);
@@ -311,17 +329,23 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
     if !is_worth_it(long, all) {
         lines.clear();
     }
+    lines.truncate(LINES_MAX - learned.settings.len().min(LINES_MAX));
     let path = options.output.clone().unwrap_or_else(|| format!("{}.policy", learned.name.replace('/', "_")).into());
-    files::write(&path, policy(&learned.name, &lines, learned.long)).with_context(|| path.display().to_string())?;
+    files::write(&path, policy(&learned.name, &learned.settings, &lines, learned.long))
+        .with_context(|| path.display().to_string())?;
     let path = fs::canonicalize(&path).unwrap_or(path).display().to_string();
     let found = format!(
         "{} of {} allocated are long-lived and come from sites of their own",
         say::bytes(long),
         say::bytes(all)
     );
+    let settings = match learned.settings.len() {
+        0 => String::new(),
+        settings => format!("; set lines: {settings}, which HAKMEM_POLICY={path} applies"),
+    };
     print::note(&match lines.len() {
-        0 => format!("{path}: no call sites, as there is too little to gain: {found}"),
-        sites => format!("{path}: {sites} call sites; {found}; HAKMEM_POLICY={path} places them apart"),
+        0 => format!("{path}: no call sites, as there is too little to gain: {found}{settings}"),
+        sites => format!("{path}: {sites} call sites; {found}; HAKMEM_POLICY={path} places them apart{settings}"),
     });
     Ok(ExitCode::from(code))
 }
@@ -385,9 +409,8 @@ mod tests {
     #[test]
     fn a_policy_names_its_sites() {
         let lines = lines_of(&[chain(&["a", "b"], 0, 2048)], 10);
-        assert_eq!(
-            policy("x\ny", &lines, Duration::from_millis(50)).lines().last(),
-            Some("long-lived a+0x1 # a: 2 KiB, 100 % long-lived")
-        );
+        let policy = policy("x\ny", &["set a=1 # b\nset c=2".into()], &lines, Duration::from_millis(50));
+        let written: Vec<&str> = policy.lines().collect();
+        assert_eq!(written[2..], ["set a=1 # b\\nset c=2", "long-lived a+0x1 # a: 2 KiB, 100 % long-lived"]);
     }
 }
