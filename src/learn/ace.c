@@ -18,7 +18,7 @@
 #define BUDGET_NS 1000000     /* and that in any case */
 #define RESTS_MAX 8
 #define AVERAGED_MAX 16u
-#define AVERAGED_MIN 4u /* after a change: so many of the old rounds count like the next one */
+#define AVERAGED_MIN 4u /* after a change all old rounds together weigh as much as this many new ones */
 #define PEAK_FALLS 64   /* of what the peak is above what is in use, in each round */
 #define VAIN_MAX 6
 #define CHANGE_ROUNDS 50 /* a program that changes more often does so all the time, and that is how it is */

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kStretch = 10'000'000, kSecond = 1'000'000'000;
 constexpr uint64_t kAllocations = 100'000; /* in a stretch */
 
-/* A program whose slow paths take so many picoseconds for an allocation, by the policy that is played. */
+/* A program, with the picoseconds that its slow paths take for an allocation under each policy. */
 class Program {
   public:
     explicit Program(std::vector<uint64_t> costs, bool plays = true, uint64_t seed = 1)

@@ -22,7 +22,7 @@ const CARVE_BYTES: u64 = 16 << 10;
 const CPU_MIN: f64 = 0.1;
 /// A miss less saves at least that (docs/experiments.md: 14 to 18 ns).
 const MISS_NS: f64 = 10.0;
-/// Misses bring what is cut if they bring at most so many times as many blocks.
+/// The blocks that misses bring are newly cut ones if they are at most this many times as many.
 const MARGIN: f64 = 1.25;
 
 /// What is known of a process, `first` when the watching began; None: that was its start.
