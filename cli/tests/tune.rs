@@ -85,7 +85,10 @@ echo "speed $speed"
     let mut found = lines[2..].to_vec();
     found.sort();
     assert_eq!(found, ["set RING_BYTES=32m", "set carve_bytes=16k"], "{written}");
-    assert!(written.contains("# Tuned for sh: ") && written.contains("# HAKMEM_HUGE_PAGES=always gained"), "{written}");
+    assert!(
+        written.contains("# Tuned for sh: ") && written.contains("with HAKMEM_HUGE_PAGES=always, which"),
+        "{written}"
+    );
     let started = Command::new("true").env("LD_PRELOAD", &library).env("HAKMEM_POLICY", new).output().unwrap();
     assert_eq!(String::from_utf8(started.stderr).unwrap(), "", "{written}");
     let mut options = Command::new(env!("CARGO_BIN_EXE_hakmem"));

@@ -249,7 +249,7 @@ fn policy(options: &Options, best: &Rated) -> String {
     let program = Path::new(&options.command[0]).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut text = format!("# Tuned for {}: {}.\n", shown::line(&program), gain(best)) + &best.setting.lines();
     for (name, value) in best.setting.of_environment_alone().variables(None) {
-        text += &format!("# {name}={value} gained, too: the environment alone sets this option.\n");
+        text += &format!("# The figures are those with {name}={value}, which the environment alone sets.\n");
     }
     text
 }
