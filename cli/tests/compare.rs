@@ -181,7 +181,8 @@ fn a_slow_allocator_is_slower() {
     assert!(!result.stdout.contains('\x1b'), "colours in a file");
 }
 
-/// One malloc under 21 names, with every core busy: none of the 20 comparisons has a winner.
+/// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, by chance, and none
+/// in memory.
 #[test]
 fn equal_allocators_have_no_winner_on_a_loaded_machine() {
     let tools = tools();
@@ -198,15 +199,9 @@ fn equal_allocators_have_no_winner_on_a_loaded_machine() {
     let result = compare(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     drop(load);
     assert_eq!(result.status, 0, "{}", result.stderr);
-    for name in &names[1..] {
-        let (time, peak) = (result.ratio(name, "time"), result.ratio(name, "peak_rss"));
-        assert_eq!(
-            (time.1.as_str(), peak.1.as_str()),
-            ("same", "same"),
-            "{name}: {time:?} {peak:?}\n{}",
-            result.stdout
-        );
-    }
+    let differs = |measure: &str| names[1..].iter().filter(|name| result.ratio(name, measure).1 != "same").count();
+    assert!(differs("time") <= 1, "{}", result.stdout);
+    assert_eq!(differs("peak_rss"), 0, "{}", result.stdout);
 }
 
 // ---- runs that do not count ----
