@@ -272,7 +272,7 @@ TEST(Profile, BlocksThatAnotherThreadFrees) {
 TEST(Profile, BlocksOfArenas) {
     hak_arena *arena = hak_arena_new(nullptr);
     expect_unbiased(
-        4096,
+        1024,
         [&](Books &books, Random &random) {
             hak_arena_set_default(arena, nullptr);
             for (int i = 0; i < 3000; i++) {
