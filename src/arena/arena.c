@@ -46,8 +46,9 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
     }
     set_name(a, o->name);
     store_relaxed(&a->is_lane, is_lane);
-    a->slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
-    a->limit_slots = o->limit_bytes != 0 ? o->limit_bytes / a->slot_bytes : ARENA_UNLIMITED;
+    size_t slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
+    store_release(&a->slot_bytes, slot_bytes);
+    store_release(&a->limit_slots, o->limit_bytes != 0 ? o->limit_bytes / slot_bytes : ARENA_UNLIMITED);
     a->over_limit = o->over_limit;
     a->argument = o->argument;
     return arena_open(a);
@@ -194,10 +195,11 @@ uintptr_t arena_of_block(const void *block) {
 }
 
 void arena_measure(const struct arena *a, hak_arena_stats *stats) {
+    struct arena_use use = arena_use(a);
     *stats = (hak_arena_stats){
-        .used_bytes = load_relaxed(&a->slots) * a->slot_bytes,
-        .peak_bytes = load_relaxed(&a->peak_slots) * a->slot_bytes,
-        .limit_bytes = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * a->slot_bytes : 0,
+        .used_bytes = use.used_bytes,
+        .peak_bytes = use.peak_bytes,
+        .limit_bytes = use.limit_bytes,
         .reserved_bytes = a->brought != NULL ? brought_pieces(a->brought) * BROUGHT_PIECE_BYTES
                                              : load_relaxed(&a->superslabs) * SUPERSLAB_BYTES,
         .refusals = load_relaxed(&a->refusals),

@@ -95,10 +95,19 @@ void arena_put(struct arena *a) {
 
 /* ---- limits ---- */
 
+struct arena_use arena_use(const struct arena *a) {
+    size_t limit = load_acquire(&a->limit_slots), slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
+    return (struct arena_use){
+        .used_bytes = load_acquire(&a->slots) * slot_bytes,
+        .peak_bytes = load_acquire(&a->peak_slots) * slot_bytes,
+        .limit_bytes = limit != ARENA_UNLIMITED ? limit * slot_bytes : 0,
+    };
+}
+
 bool arena_admit(struct arena *a, size_t slots) {
-    size_t have = load_relaxed(&a->slots);
+    size_t have = load_relaxed(&a->slots), limit = load_relaxed(&a->limit_slots);
     do {
-        if (slots > a->limit_slots || have > a->limit_slots - slots) {
+        if (slots > limit || have > limit - slots) {
             rmw_add(&a->refusals, 1);
             return false;
         }

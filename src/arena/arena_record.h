@@ -30,12 +30,13 @@ struct arena {
     uint64_t generation;          /* of the number; whoever has taken the record */
     uint32_t number;              /* constant */
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
-    /* Constant while the arena lives. */
+    /* Constant while the arena lives. Statistics may read the first three at any time; their read of a handle before and after
+     * pairs with the releases of limit_slots and slot_bytes. */
     char name[ARENA_NAME_BYTES];
-    _Atomic bool is_lane;    /* the process's own, see lane.h */
-    struct brought *brought; /* the memory that it was given; NULL: it has SuperSlabs */
-    size_t slot_bytes;  /* SLOT_BYTES; in memory that was brought, of a piece, which counts as a slot does elsewhere */
-    size_t limit_slots; /* ARENA_UNLIMITED: no limit */
+    _Atomic size_t limit_slots; /* ARENA_UNLIMITED: no limit */
+    _Atomic size_t slot_bytes;  /* SLOT_BYTES; of a piece in brought memory, where a piece counts as a slot */
+    _Atomic bool is_lane;       /* the process's own, see lane.h */
+    struct brought *brought;    /* the memory that it was given; NULL: it has SuperSlabs */
     int (*over_limit)(struct hak_arena *arena, size_t bytes, void *argument); /* NULL: none */
     void *argument;
     /* Any thread. The counts are exact after each change; the others are hints, relaxed. */
@@ -75,6 +76,12 @@ struct arena *arena_take(void);
 uintptr_t arena_open(struct arena *a);
 bool arena_close(struct arena *a, uintptr_t handle);
 void arena_put(struct arena *a);
+
+/* What an arena uses. If it may be ending meanwhile, the caller reads the handle before and after. */
+struct arena_use {
+    size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
+};
+struct arena_use arena_use(const struct arena *a);
 
 /* Counts slots that become ACTIVE. False: they would pass the limit. */
 bool arena_admit(struct arena *a, size_t slots);

@@ -246,7 +246,7 @@ void stats_end(struct heap_report *r) { scratch_give(r); }
 
 struct arena_report {
     char name[ARENA_NAME_BYTES];
-    size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
+    struct arena_use use;
 };
 
 /* The first arena from `number` on. Returns the number behind it; 0: there is none. */
@@ -257,10 +257,7 @@ static uint32_t next_arena(uint32_t number, struct arena_report *report) {
         if (handle == 0)
             continue;
         snapshot(report->name, a->name, sizeof report->name);
-        size_t limit = a->limit_slots != ARENA_UNLIMITED ? a->limit_slots * a->slot_bytes : 0;
-        report->used_bytes = load_relaxed(&a->slots) * a->slot_bytes;
-        report->peak_bytes = load_relaxed(&a->peak_slots) * a->slot_bytes;
-        report->limit_bytes = limit;
+        report->use = arena_use(a);
         if (load_acquire(&a->handle) == handle) /* else it has ended meanwhile */
             return number + 1;
     }
@@ -343,10 +340,10 @@ static void put_report(struct text *t, const struct heap_report *r) {
     struct arena_report arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
         text_flush(t);
-        text_format(t, "  arena \"%s\": %b in use, %b at most", arena.name, (uint64_t)arena.used_bytes,
-                    (uint64_t)arena.peak_bytes);
-        if (arena.limit_bytes != 0)
-            text_format(t, " of %b", (uint64_t)arena.limit_bytes);
+        text_format(t, "  arena \"%s\": %b in use, %b at most", arena.name, (uint64_t)arena.use.used_bytes,
+                    (uint64_t)arena.use.peak_bytes);
+        if (arena.use.limit_bytes != 0)
+            text_format(t, " of %b", (uint64_t)arena.use.limit_bytes);
     }
     put_hits(t, r);
     text_string(t, "  counters\n");
@@ -388,10 +385,10 @@ static void put_arenas(struct text *t) {
         text_string(t, any ? ",{\"name\":" : "{\"name\":");
         text_json_string(t, arena.name);
         text_string(t, ",");
-        put_field(t, "used_bytes", (int64_t)arena.used_bytes, false);
-        put_field(t, "peak_bytes", (int64_t)arena.peak_bytes, arena.limit_bytes == 0);
-        if (arena.limit_bytes != 0)
-            put_field(t, "limit_bytes", (int64_t)arena.limit_bytes, true);
+        put_field(t, "used_bytes", (int64_t)arena.use.used_bytes, false);
+        put_field(t, "peak_bytes", (int64_t)arena.use.peak_bytes, arena.use.limit_bytes == 0);
+        if (arena.use.limit_bytes != 0)
+            put_field(t, "limit_bytes", (int64_t)arena.use.limit_bytes, true);
         text_string(t, "}");
     }
     text_string(t, "],");

@@ -194,6 +194,37 @@ TEST(Arenas, ALimitHoldsAmongThreads) {
     }
 }
 
+/* Statistics are read while arenas end and others take their places: a report never has one's name beside another's limit. */
+TEST(Arenas, StatisticsWhileArenasAreMade) {
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < 3; i++)
+        threads.emplace_back([&, i] {
+            for (Random random(i); !stop;) {
+                size_t limit = (1 + random.below(9)) * kMiB;
+                std::string name = "limit " + std::to_string(limit);
+                hak_arena_options options = {name.c_str(), limit, nullptr, nullptr};
+                hak_arena *arena = hak_arena_new(&options);
+                hak_free(hak_arena_malloc(arena, 100));
+                hak_arena_destroy(arena);
+            }
+        });
+    std::vector<char> text(256 * kKiB);
+    size_t seen = 0;
+    for (int i = 0; i < std::max(times(300), 100); i++) {
+        ASSERT_LT(hak_stats_json(text.data(), text.size()), text.size());
+        for (const char *at = text.data(); (at = strstr(at, "{\"name\":\"limit ")) != nullptr; at++, seen++) {
+            const char *limit = strstr(at, "\"limit_bytes\":");
+            ASSERT_NE(limit, nullptr);
+            EXPECT_EQ(strtoul(at + 15, nullptr, 10), strtoul(limit + 14, nullptr, 10)) << std::string(at, 120);
+        }
+    }
+    stop = true;
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_GT(seen, 0u);
+}
+
 /* fork, while other threads are in calls on arenas: the child may allocate in each, and end it. */
 TEST(Arenas, AChildHasThemAll) {
     if (kShorter != 1)
