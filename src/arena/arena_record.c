@@ -96,7 +96,8 @@ void arena_put(struct arena *a) {
 /* ---- limits ---- */
 
 struct arena_use arena_use(const struct arena *a) {
-    size_t limit = load_acquire(&a->limit_slots), slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
+    size_t limit = load_acquire(&a->limit_slots),
+           slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
     return (struct arena_use){
         .used_bytes = load_acquire(&a->slots) * slot_bytes,
         .peak_bytes = load_acquire(&a->peak_slots) * slot_bytes,
