@@ -40,6 +40,7 @@ X(moving) \
 X(meshed) \
 X(mesh_hold) \
 X(mesh_reuse) \
+X(mesh_next) \
 X(birth) \
 X(borrow) \
 X(guard) \

@@ -14,6 +14,7 @@
 #include "kinds.h"
 #include "limits.h"
 #include "links.h"
+#include "mesh/meshed.h"
 #include "base/options.h"
 #include "learn/ace.h"
 #include "learn/tunables.h"
@@ -130,6 +131,14 @@ void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
     s->secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE_SMALL);
+}
+void inside_record_meshed(void *block) {
+    struct slab none;
+    struct slab *s = mid_slab_of(block);
+    if (meshed_reserve(&none) != NULL) /* there is a table now */
+        meshed_cancel(&none);
+    store_relaxed(&s->class_id, 1);
+    store_relaxed(&s->kind, KIND_MESHED);
 }
 
 static int index_in(const struct slab *s, uintptr_t block) {

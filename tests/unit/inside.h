@@ -92,6 +92,8 @@ void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
 /* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
+/* For a mid block: what was a meshed slab when its kind was read is a mid slab by now. */
+void inside_record_meshed(void *block);
 
 /* region.h, heap.h: the record of a tiny block's slab, and what the heap holds of its class, as docs/design.md shows
  * them. Blocks are given as their index in the slab, or -1 for none. */
