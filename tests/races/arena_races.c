@@ -86,6 +86,31 @@ const struct race arena_tiny_race = {"arena_tiny",
                                      2,
                                      NULL};
 
+/* ---- arena_cursor: the cursor over sparse slabs finds the same slab ---- */
+
+static bool kept;
+
+static void arena_cursor_0(void) {
+    uint64_t live[LIVE_WORDS] = {0};
+    kind_tiny.live(kit_heap[3], slab, KIT_CLASS, live);
+    kept = load_relaxed(&slab->owner) == kit_heap[3];
+    race_expect(!kept || superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) == 0);
+}
+static void arena_cursor_check(void) {
+    ended_check();
+    race_expect(load_relaxed(&slab->owner) == (kept                           ? kit_heap[3]
+                                               : slab_kind(slab) == KIND_TINY ? OWNER_NONE
+                                                                              : OWNER_POOL));
+    race_saw(kept);
+}
+const struct race arena_cursor_race = {"arena_cursor",
+                                       "the process allocates in a slab of an arena, and the blocks go with that",
+                                       arena_tiny_setup,
+                                       {arena_cursor_0, arena_ends},
+                                       arena_cursor_check,
+                                       2,
+                                       NULL};
+
 /* ---- arena_cached: the purger is at a wholly EMPTY SuperSlab of the arena ---- */
 
 static void arena_cached_setup(void) { arena_setup(16 * KIB, 1, 0); }

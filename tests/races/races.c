@@ -50,6 +50,7 @@ X(offer) \
 X(half_listed) \
 X(arena_mid) \
 X(arena_tiny) \
+X(arena_cursor) \
 X(arena_cached) \
 X(arena_exit) \
 X(arena_secure)
