@@ -43,6 +43,8 @@ X(mesh_reuse) \
 X(mesh_next) \
 X(birth) \
 X(borrow) \
+X(forked) \
+X(fork_page) \
 X(guard) \
 X(guard_again) \
 X(spans) \
