@@ -270,10 +270,10 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     uint32_t round = load_relaxed(&hak_purge.rounds[kind].count);
     if (!taken || round == load_relaxed(&r->regretted_round) ||
         os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= tuned(TUNE_regret_ms)) {
-        if (load_relaxed(&r->boost) > r->boost_min &&
-            os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
+        uint32_t boost = load_relaxed(&r->boost); /* once: another thread may lower it meanwhile, too */
+        if (boost > r->boost_min && os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
             store_relaxed(&r->last_regret_ms, now);
-            store_relaxed(&r->boost, load_relaxed(&r->boost) - 1);
+            store_relaxed(&r->boost, boost - 1);
             store_relaxed(&r->regrets, 0);
         }
         return;

@@ -108,6 +108,30 @@ static void limit_check(void) {
 const struct race limit_race = {"limit", "the heap outgrows its limit", limit_setup, {limit_0, limit_1}, limit_check, 2,
                                 NULL};
 
+/* ---- quiet: the program regretted purges, and ten seconds later two threads settle ---- */
+
+static void quiet_setup(void) {
+    kit_setup();
+    race_expect(option_set("PURGE", "auto") == 0);
+    for (uint32_t i = 1; i <= tuned(TUNE_regrets); i++) {
+        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].count, i);
+        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms, kit_now_ms);
+        client[0].unused_taken = 1;
+        retain_settle(&client[0]);
+    }
+    kit_now_ms += tuned(TUNE_quiet_ms) + 1;
+}
+static void quiet_0(void) { retain_settle(&client[0]); }
+static void quiet_1(void) { retain_settle(&client[1]); }
+static void quiet_check(void) {
+    size_t bound = retain_bound_bytes(), least = option(OPT_RETAIN_BYTES);
+    race_expect(bound >= least && bound <= 2 * least);
+    race_saw(0);
+}
+const struct race quiet_race = {
+    "quiet", "what may stay EMPTY is nothing, or anything, for good", quiet_setup, {quiet_0, quiet_1}, quiet_check, 1,
+    NULL};
+
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 
 enum { FIRST = 64, INDICES = 2 }; /* neighbours, outside the first word */

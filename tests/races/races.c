@@ -18,6 +18,7 @@ X(keep) \
 X(keep_long) \
 X(pool) \
 X(limit) \
+X(quiet) \
 X(cache) \
 X(cache_long) \
 X(bitset) \
