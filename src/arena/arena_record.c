@@ -96,7 +96,8 @@ void arena_put(struct arena *a) {
 /* ---- limits ---- */
 
 struct arena_use arena_use(const struct arena *a) {
-    size_t limit = load_acquire(&a->limit_slots), slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
+    size_t limit = load_acquire(&a->limit_slots),
+           slot_bytes = load_acquire(&a->slot_bytes); /* before the handle again */
     return (struct arena_use){
         .used_bytes = load_acquire(&a->slots) * slot_bytes,
         .peak_bytes = load_acquire(&a->peak_slots) * slot_bytes,
@@ -123,4 +124,31 @@ void arena_uncount(struct arena *a, size_t slots) {
     size_t have = load_relaxed(&a->slots);
     while (!rmw_cas(&a->slots, &have, have - min_size(slots, have)))
         ;
+}
+
+/* ---- what statistics see ---- */
+
+void arena_set_name(struct arena *a, const char *name) {
+    char text[ARENA_NAME_BYTES] = {0};
+    for (size_t i = 0; name != NULL && i < sizeof text - 1 && name[i] != '\0'; i++)
+        text[i] = name[i];
+    for (unsigned i = 0; i < ARENA_NAME_WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, text + i * sizeof word, sizeof word);
+        store_release(&a->name_word[i], word); /* pairs with arena_see */
+    }
+}
+
+/* Each load acquires: whoever reads what was written for the next arena sees that this one's handle is gone. */
+bool arena_see(uint32_t number, struct arena_seen *seen) {
+    const struct arena *a = arena_numbered(number);
+    uintptr_t handle = load_acquire(&a->handle);
+    if (handle == 0)
+        return false;
+    for (unsigned i = 0; i < ARENA_NAME_WORDS; i++) {
+        uint64_t word = PROVEN(arena_name, load_acquire(&a->name_word[i]));
+        memcpy(seen->name + i * sizeof word, &word, sizeof word);
+    }
+    seen->use = arena_use(a);
+    return load_acquire(&a->handle) == handle;
 }

@@ -153,3 +153,31 @@ const struct race arena_exit_race = {"arena_exit",
                                      arena_exit_check,
                                      1,
                                      NULL};
+
+/* ---- arena_named: statistics meet an arena that ends while another takes its record ---- */
+
+static struct arena_seen report;
+static bool seen;
+
+static void arena_named_setup(void) {
+    kit_setup();
+    kit_is_settled = true;
+    hak_heap = kit_heap[2];
+    handle = arena_make(&(hak_arena_options){.name = "a", .limit_bytes = SLOT_BYTES}, false);
+}
+static void arena_named_0(void) { seen = arena_see(arena_number(handle), &report); }
+static void arena_named_1(void) {
+    arena_ends();
+    arena_make(&(hak_arena_options){.name = "b", .limit_bytes = 2 * SLOT_BYTES}, false);
+}
+static void arena_named_check(void) {
+    race_saw(!seen ? 0 : report.name[0] == 'a' ? 1 : 2);
+    race_expect(!seen || report.use.limit_bytes == (report.name[0] == 'a' ? 1 : 2) * SLOT_BYTES);
+}
+const struct race arena_named_race = {"arena_named",
+                                      "a report has one arena's name beside another's figures",
+                                      arena_named_setup,
+                                      {arena_named_0, arena_named_1},
+                                      arena_named_check,
+                                      3,
+                                      NULL};

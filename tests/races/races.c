@@ -56,6 +56,7 @@ X(arena_tiny) \
 X(arena_cursor) \
 X(arena_cached) \
 X(arena_exit) \
+X(arena_named) \
 X(arena_secure)
 // clang-format on
 

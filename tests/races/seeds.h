@@ -82,7 +82,8 @@ X(offer_class,   no,      offer) \
 X(unlist_first,  no,      half_listed) \
 X(held_mid,      no,      arena_mid) \
 X(count_look,    no,      arena_cached) \
-X(reserve_mine,  yes,     arena_secure)
+X(reserve_mine,  yes,     arena_secure) \
+X(arena_name,    relaxed, arena_named)
 
 // clang-format on
 
