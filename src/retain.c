@@ -351,7 +351,18 @@ static bool shrank(void) {
     return third;
 }
 
+/* Purges what is over the bound. */
+static void purge_over_bound(struct client *c) {
+    size_t bound = bound_slots();
+    if (account_empty_slots() > bound)
+        purge_empty(c, bound - bound / 4);
+}
+
 void retain_settle(struct client *c) {
+    if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
+        purge_over_bound(c);
+        return;
+    }
     uint32_t now = os_now_ms();
     size_t empty = account_settle(c);
     account_set_clock(now);
@@ -395,9 +406,7 @@ void retain_settle(struct client *c) {
 static void give_back_what_swings(struct client *c) {
     expect_quiet();
     retain_settle(c);
-    size_t bound = bound_slots();
-    if (account_empty_slots() > bound)
-        purge_empty(c, bound - bound / 4);
+    purge_over_bound(c);
 }
 
 void retain_thread_ended(struct client *c) {

@@ -136,8 +136,7 @@ static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
         else
             active += drop_superslab(h, at - 1);
     }
-    h->pool.active_delta -= (int32_t)active;
-    h->pool.empty_delta += (int32_t)active;
+    account_change(&h->pool, -(int32_t)active, (int32_t)active);
 }
 
 static void end_heaps(struct arena *a) {
@@ -149,7 +148,7 @@ static void end_heaps(struct arena *a) {
 }
 
 static void end_in_region(struct arena *a, bool keep_blocks) {
-    struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife; /* that only counts for this call */
+    struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife;
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         if (keep_blocks)
             thread_empty_heap(of);

@@ -19,6 +19,7 @@ X(keep_long) \
 X(pool) \
 X(limit) \
 X(quiet) \
+X(unborn) \
 X(cache) \
 X(cache_long) \
 X(bitset) \
