@@ -183,6 +183,11 @@ struct heap *heap_take_for_arena(void) {
     return h;
 }
 
+void heap_untake_for_arena(struct heap *h) {
+    store_release(&h->is_of_arena, false);
+    put_idle(h);
+}
+
 void heap_put_from_arena(struct heap *h) {
     clear_words(h->current, &h->caches_busy);
     clear_words(&h->purge_seen, &h->pool);

@@ -5,6 +5,7 @@
 #include "arena/arena_heap.h"
 #include "arena/arena_space.h"
 #include "purge.h"
+#include "ring.h"
 
 static uintptr_t handle;
 static struct heap *of; /* heap 1's in the arena */
@@ -181,3 +182,37 @@ const struct race arena_named_race = {"arena_named",
                                       arena_named_check,
                                       3,
                                       NULL};
+
+/* ---- arena_left: a thread ends while the purger is at its caches, and an arena takes the thread's heap ---- */
+
+static void arena_left_setup(void) {
+    bool zero;
+    kit_setup();
+    kit_is_settled = true;
+    hak_heap = &heap_afterlife;
+    handle = arena_make(NULL, false);
+    void *p = kind_mid.malloc(kit_heap[1], 16 * KIB, 1, &zero);
+    kind_mid.free(kit_heap[1], slab_at_offset((uintptr_t)p - hak_region.base), p); /* into the ring */
+    race_expect(rings_use(kit_heap[1]) != 0);
+}
+static void arena_left_0(void) {
+    caches_freeze(kit_heap[1]); /* they are in use, and stay as they are */
+    caches_thaw(kit_heap[1]);
+}
+static void arena_left_1(void) {
+    bool zero;
+    thread_leave(kit_heap[1]);
+    of = arena_heap(kit_heap[2], arena_checked(handle, ""));
+    block[0] = kind_mid.malloc(of, 16 * KIB, 1, &zero);
+}
+static void arena_left_check(void) {
+    race_expect(arena_of_block(block[0]) == handle);
+    race_saw(of == kit_heap[1]);
+}
+const struct race arena_left_race = {"arena_left",
+                                     "an arena hands out blocks of the process",
+                                     arena_left_setup,
+                                     {arena_left_0, arena_left_1},
+                                     arena_left_check,
+                                     2,
+                                     NULL};

@@ -58,6 +58,7 @@ X(arena_cursor) \
 X(arena_cached) \
 X(arena_exit) \
 X(arena_named) \
+X(arena_left) \
 X(arena_secure)
 // clang-format on
 
