@@ -172,8 +172,9 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     for (size_t slot; (slot = space_take_inbox_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
-        unsigned blocks;
-        uintptr_t list = inbox_take(s, &blocks);
+        unsigned blocks = 0;
+        /* Before, too: an arena may end with its slab while we have blocks of it. */
+        uintptr_t list = slab_is_for(&h->pool, s) ? inbox_take(s, &blocks) : slab_terminator(s);
         if (is_terminator(list))
             continue;
         if (slab_class(s) == c &&

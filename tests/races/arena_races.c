@@ -112,6 +112,30 @@ const struct race arena_cursor_race = {"arena_cursor",
                                        2,
                                        NULL};
 
+/* ---- arena_inbox: a refill of the process follows an old hint to the slab's inbox ---- */
+
+static void arena_inbox_setup(void) {
+    arena_setup(KIB, 16, 2);
+    thread_empty_heap(of);
+    kind_tiny.free_past_caches(kit_heap[2], slab, block[1]);
+    race_expect(load_relaxed(&slab->inbox) != 0);
+    store_relaxed(&superslab_at(slot_of(slab) / SUPERSLAB_SLOTS)->inbox_mask, 1u << slot_of(slab) % SUPERSLAB_SLOTS);
+    bitset_add(&hak_region.sets, SET_INBOX + KIT_CLASS, slot_of(slab) / SUPERSLAB_SLOTS);
+}
+static void arena_inbox_0(void) { race_expect(tiny_refill(kit_heap[3], KIT_CLASS) != 0); }
+static void arena_inbox_check(void) {
+    ended_check();
+    race_expect(load_relaxed(&slab->inbox) == 0); /* else the next slab there hands out a block twice */
+    race_saw(slab_kind(slab) == KIND_TINY);       /* the refill began that one */
+}
+const struct race arena_inbox_race = {"arena_inbox",
+                                      "blocks of an arena that has ended are handed out again",
+                                      arena_inbox_setup,
+                                      {arena_inbox_0, arena_ends},
+                                      arena_inbox_check,
+                                      2,
+                                      NULL};
+
 /* ---- arena_cached: the purger is at a wholly EMPTY SuperSlab of the arena ---- */
 
 static void arena_cached_setup(void) { arena_setup(16 * KIB, 1, 0); }
