@@ -553,9 +553,8 @@ HAK_READS_PROGRAM_BYTES static bool tiny_is_live(const struct heap *h, const str
 }
 
 static void tiny_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
-    bool adopted = load_relaxed(&s->owner) == OWNER_NONE && outbox_adopt(h, s);
-    if (adopted && load_relaxed(&s->owner) == h && unlikely(!slab_is_for(&h->pool, s)))
-        slab_let_go(h, s); /* another slab by now, of an arena */
+    if (load_relaxed(&s->owner) == OWNER_NONE)
+        outbox_adopt_unheld(h, s);
     if (!tiny_is_ours(h, s, class_id))
         return;
     for (unsigned i = 0; i < slab_carved(s); i++)

@@ -4,6 +4,7 @@
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
 #include "arena/arena_space.h"
+#include "learn/tunables.h"
 #include "purge.h"
 #include "ring.h"
 
@@ -111,6 +112,48 @@ const struct race arena_cursor_race = {"arena_cursor",
                                        arena_cursor_check,
                                        2,
                                        NULL};
+
+/* ---- arena_sent: a slab ends while a sender looks whether anybody owns it, and the next there is the arena's ---- */
+
+static void arena_sent_setup(void) {
+    kit_setup();
+    kit_is_settled = kit_purge_is_granted = true;
+    store_relaxed(&hak_tunables.word[TUNE_batch_blocks], 1);
+    hak_heap = kit_heap[2];
+    handle = arena_make(NULL, false);
+    of = arena_heap(kit_heap[2], arena_checked(handle, ""));
+    of->ring_top = HEAP_BYTES; /* no rings */
+    race_label(of, HEAP_BYTES, "arena's heap");
+    block[0] = (void *)kit_malloc(kit_heap[1]);
+    slab = kit_slab_of((uintptr_t)block[0]);
+    race_label(slab, sizeof *slab, "slab");
+}
+static void arena_sent_0(void) {
+    outbox_free(kit_heap[3], slab, (uintptr_t)block[0]);
+    kept = load_relaxed(&slab->owner) == kit_heap[3];
+    race_expect(!kept || superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) == 0);
+}
+static void arena_sent_1(void) {
+    bool zero;
+    thread_empty_heap(kit_heap[1]);
+    if (slab_kind(slab) != KIND_FREE)
+        return;
+    purge_empty(&kit_heap[1]->pool, 0);
+    block[1] = kind_tiny.malloc(of, KIB, 1, &zero);
+    thread_empty_heap(of);
+}
+static void arena_sent_check(void) {
+    bool is_arenas = superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) != 0;
+    race_expect(!is_arenas || load_relaxed(&slab->owner) == OWNER_NONE);
+    race_saw(is_arenas);
+}
+const struct race arena_sent_race = {"arena_sent",
+                                     "the process allocates in a slab of an arena, and the blocks go with that",
+                                     arena_sent_setup,
+                                     {arena_sent_0, arena_sent_1},
+                                     arena_sent_check,
+                                     2,
+                                     NULL};
 
 /* ---- arena_inbox: a refill of the process follows an old hint to the slab's inbox ---- */
 

@@ -55,6 +55,7 @@ X(half_listed) \
 X(arena_mid) \
 X(arena_tiny) \
 X(arena_cursor) \
+X(arena_sent) \
 X(arena_inbox) \
 X(arena_cached) \
 X(arena_exit) \
