@@ -25,7 +25,7 @@ enum chore {
 };
 
 /* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may read
- * the counters. */
+ * the counters. That of heap_afterlife is any thread's, for frees: nothing of it changes but the counters, which are hints there. */
 struct client {
     struct counters counters;
     uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
@@ -41,6 +41,7 @@ struct client {
     bool is_purger : 1;         /* what the purger settles is no sign of life */
     bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
+    bool is_shared : 1;   /* it is heap_afterlife's; constant */
 };
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums
@@ -70,6 +71,11 @@ HAK_INLINE size_t account_resident_slots(void) {
     return account_not_negative(account_resident_of(load_relaxed(&hak_account.slots)));
 }
 
+/* The client's heap has so many slots more that are ACTIVE, EMPTY: counted for the client, or at once if that is shared. */
+HAK_INLINE void account_change(struct client *c, int32_t active, int32_t empty) {
+    unlikely(c->is_shared) ? (void)rmw_add(&hak_account.slots, account_pair(active, empty))
+                           : (void)(c->active_delta += active, c->empty_delta += empty);
+}
 /* Adds what the client counted to the totals, and starts it anew. Returns the EMPTY slots there are then. */
 size_t account_settle(struct client *c);
 /* Counts `slots` that are to become resident. False: there would be more than `max`, and nothing is counted. */

@@ -13,8 +13,10 @@ _Static_assert(offsetof(struct heap, ledger[TINY_CLASSES]) <= 4096, "a thread wi
 #define NO_BLOCKS {[0 ... TINY_CLASSES] = 1}
 // clang-format on
 HAK_APART_DATA struct heap heap_before_birth = {.list = NO_BLOCKS, .number = HEAP_NONE};
-HAK_APART_DATA struct heap heap_afterlife = {
-    .list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES}; /* has no room for rings */
+HAK_APART_DATA struct heap heap_afterlife = {.list = NO_BLOCKS,
+                                             .number = HEAP_NONE,
+                                             .ring_top = HEAP_BYTES, /* has no room for rings */
+                                             .pool = {.is_shared = true}};
 HAK_APART_DATA struct heap heap_redirected = {.list = NO_BLOCKS, .number = HEAP_NONE, .ring_top = HEAP_BYTES};
 _Thread_local struct default_arena hak_default_arena __attribute__((tls_model("initial-exec")));
 _Thread_local struct heap *hak_heap __attribute__((tls_model("initial-exec"))) = &heap_before_birth;
@@ -179,6 +181,11 @@ struct heap *heap_take_for_arena(void) {
                   true); /* before it holds anything: the purger looks at it after it has frozen the heap */
     }
     return h;
+}
+
+void heap_untake_for_arena(struct heap *h) {
+    store_release(&h->is_of_arena, false);
+    put_idle(h);
 }
 
 void heap_put_from_arena(struct heap *h) {

@@ -152,8 +152,9 @@ HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *
 struct heap *heap_take(void);
 /* Puts it back, empty. Its thread does not count as a client any more. */
 void heap_put(struct heap *h);
-/* The same of a heap for an arena. It is put back as it is; what it holds is gone. */
+/* The same of a heap for an arena, which may hold what its last thread has left. It is put back as it is; what it holds is gone. */
 struct heap *heap_take_for_arena(void);
+void heap_untake_for_arena(struct heap *h); /* no arena has used it: it keeps what it holds */
 void heap_put_from_arena(struct heap *h);
 /* From now on no malloc is a hit in the calling thread's heap and in those taken later, so that alloc_slow can ask who calls: every
  * size leads to the list that is always empty. Frees stay hits. At the start, once. */

@@ -97,11 +97,12 @@ unsigned limits_take_due(unsigned keep) { return rmw_and(&hak_limits.due, keep) 
 /* ---- the callback ---- */
 
 void limits_set_callback(void (*call)(void *), void *argument) {
-    uint32_t before = load_relaxed(&hak_limits.callback_settings);
-    store_seq(&hak_limits.callback_settings, before + 1); /* pairs with limits_call_back, as all here */
+    /* Odd already in the child of a fork: the thread that was setting it is not there. */
+    uint32_t setting = load_relaxed(&hak_limits.callback_settings) | 1;
+    store_seq(&hak_limits.callback_settings, setting); /* pairs with limits_call_back, as all here */
     store_seq(&hak_limits.callback, call);
     store_seq(&hak_limits.callback_argument, argument);
-    store_seq(&hak_limits.callback_settings, before + 2);
+    store_seq(&hak_limits.callback_settings, setting + 1);
 }
 
 void limits_call_back(void) {

@@ -22,6 +22,15 @@ bool outbox_adopt(struct heap *h, struct slab *s) {
     return true;
 }
 
+bool outbox_adopt_unheld(struct heap *h, struct slab *s) {
+    bool adopted = outbox_adopt(h, s) && load_relaxed(&s->owner) == h;
+    if (adopted && unlikely(!slab_is_for(&h->pool, s))) {
+        slab_let_go(h, s);
+        return false;
+    }
+    return adopted;
+}
+
 /* The same as a loan. */
 static bool borrow(struct heap *h, struct slab *s) {
     if (load_acquire(&s->owner) != OWNER_NONE || !slab_borrow(h, s))
@@ -96,7 +105,7 @@ static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last
     if (owner == h)
         slab_drain_inbox(h, s);
     else if (owner == OWNER_NONE && wanted)
-        outbox_adopt(h, s);
+        outbox_adopt_unheld(h, s);
     else if (owner == OWNER_NONE)
         check_inbox(h, s, c, waiting - blocks, waiting);
     else if (PROVEN(mesh_send, owner == &heap_of_meshed))

@@ -16,6 +16,9 @@
 
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
 bool outbox_adopt(struct heap *h, struct slab *s);
+/* The same for whoever has no block of the slab in hand: the slab may be another by now, and an arena's; of that the heap lets
+ * go again. False unless the slab stays with the heap. */
+bool outbox_adopt_unheld(struct heap *h, struct slab *s);
 /* Frees a block whose slab this heap does not own (it may have no owner). */
 void outbox_free(struct heap *h, struct slab *s, uintptr_t block);
 /* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */

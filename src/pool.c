@@ -27,8 +27,7 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
             arena_lost(c->arena, slots);
         return false;
     }
-    c->active_delta += (int32_t)(counted ? empty : slots);
-    c->empty_delta -= (int32_t)empty;
+    account_change(c, (int32_t)(counted ? empty : slots), -(int32_t)empty);
     c->unused_taken += (uint32_t)unused;
     if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS ||
         (counted && c->unused_taken >= SETTLE_SLOTS))
@@ -118,9 +117,9 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
         LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(slot / SUPERSLAB_SLOTS),
             (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     }
-    c->active_delta -= (int32_t)slots;
-    c->empty_delta += resident ? (int32_t)slots : 0;
-    if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || option(OPT_PURGE) == PURGE_EAGER)
+    account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
+    if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
+        option(OPT_PURGE) == PURGE_EAGER)
         retain_settle(c);
 }
 
@@ -206,15 +205,14 @@ void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
         arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
     count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
-    c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
-    c->empty_delta += (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0);
+    account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0));
     retain_settle(c);
 }
 
 void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
     region_put_unmapped(first, n);
-    c->active_delta -= (int32_t)(n * SUPERSLAB_SLOTS);
+    account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), 0);
     retain_settle(c);
 }
 

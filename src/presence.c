@@ -23,9 +23,9 @@ static struct presence_state {
     _Atomic uint32_t ended_settlings; /* `settlings` then */
 } presence_state;
 
-/* Two threads may make it at once, without harm. */
+/* If there is none yet. Two threads may make it at once, without harm. */
 static void make_fork_page(void) {
-    void *page = region_commit_heap(REGION_FORK_PAGE);
+    void *page = load_relaxed(&presence_page) == NULL ? region_commit_heap(REGION_FORK_PAGE) : NULL;
     if (page == NULL)
         return;
     if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
@@ -37,13 +37,16 @@ static void make_fork_page(void) {
     store_release(&presence_page, page);
 }
 
-/* In a new child: the other threads are not here. What ran between the fork and now counted on top of theirs. */
+/* In a new child: the other threads are not here. Whoever changes the number of clients has been here before, so it is the parent's
+ * until `known` is 1; from then on others may add themselves. */
 static void notice_fork(void) {
     struct fork_page *page = load_acquire(&presence_page);
-    if (page != NULL && load_relaxed(&page->known) == 0 && rmw_swap(&page->known, 1) == 0) {
-        store_relaxed(&presence_client_count, 1);
-        store_relaxed(&presence_state.lost_threads, true);
-    }
+    if (page == NULL || load_acquire(&page->known) != 0) /* pairs with the swap, for `lost_threads` */
+        return;
+    store_relaxed(&presence_state.lost_threads, true);
+    int32_t parents = load_relaxed(&presence_client_count);
+    if (rmw_swap(&page->known, 1) == 0)
+        rmw_add(&presence_client_count, 1 - parents);
 }
 
 bool presence_lost_threads(void) {
@@ -67,9 +70,11 @@ static void call_running(struct fork_page *page) {
 
 void presence_clients_changed(int by) {
     notice_fork();
+    if (by > 0 && load_relaxed(&presence_client_count) >= 1)
+        make_fork_page(); /* first: a fork must not copy the number without the page */
     int32_t before = rmw_add(&presence_client_count, by);
-    if (before >= 1 && by > 0 && load_relaxed(&presence_page) == NULL)
-        make_fork_page();
+    if (before >= 1 && by > 0)
+        make_fork_page(); /* another thread was born meanwhile */
     struct fork_page *page = load_acquire(&presence_page);
     if (by > 0 || page == NULL)
         return;

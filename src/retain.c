@@ -270,10 +270,10 @@ static void judge_last_purge(struct client *c, enum purged kind, bool taken, uin
     uint32_t round = load_relaxed(&hak_purge.rounds[kind].count);
     if (!taken || round == load_relaxed(&r->regretted_round) ||
         os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= tuned(TUNE_regret_ms)) {
-        if (load_relaxed(&r->boost) > r->boost_min &&
-            os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
+        uint32_t boost = load_relaxed(&r->boost); /* once: another thread may lower it meanwhile, too */
+        if (boost > r->boost_min && os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
             store_relaxed(&r->last_regret_ms, now);
-            store_relaxed(&r->boost, load_relaxed(&r->boost) - 1);
+            store_relaxed(&r->boost, boost - 1);
             store_relaxed(&r->regrets, 0);
         }
         return;
@@ -351,7 +351,18 @@ static bool shrank(void) {
     return third;
 }
 
+/* Purges what is over the bound. */
+static void purge_over_bound(struct client *c) {
+    size_t bound = bound_slots();
+    if (account_empty_slots() > bound)
+        purge_empty(c, bound - bound / 4);
+}
+
 void retain_settle(struct client *c) {
+    if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
+        purge_over_bound(c);
+        return;
+    }
     uint32_t now = os_now_ms();
     size_t empty = account_settle(c);
     account_set_clock(now);
@@ -395,9 +406,7 @@ void retain_settle(struct client *c) {
 static void give_back_what_swings(struct client *c) {
     expect_quiet();
     retain_settle(c);
-    size_t bound = bound_slots();
-    if (account_empty_slots() > bound)
-        purge_empty(c, bound - bound / 4);
+    purge_over_bound(c);
 }
 
 void retain_thread_ended(struct client *c) {

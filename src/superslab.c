@@ -376,11 +376,12 @@ size_t superslab_take_offer(struct client *c, unsigned class_id) {
     }
 }
 
+/* Of the process. A member of the set may be an arena's by now, with offers of its own. */
 static size_t offer_from(unsigned class_id, size_t slot) {
     for (size_t at; (at = bitset_find(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
          slot = (at + 1) * SUPERSLAB_SLOTS)
         for (slot = max_size(slot, at * SUPERSLAB_SLOTS); slot < (at + 1) * SUPERSLAB_SLOTS; slot++)
-            if (superslab_is_offered(slot, class_id))
+            if (load_relaxed(&superslab_at(at)->offer[slot % SUPERSLAB_SLOTS]) == offer_tag(0, class_id))
                 return slot;
     return BITSET_NONE;
 }

@@ -115,7 +115,8 @@ HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
 uint32_t superslab_offers_in(size_t superslab);
 /* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
 size_t superslab_take_offer(struct client *c, unsigned class_id);
-/* The first slot at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It stays on offer. */
+/* The first slot of the process at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It stays on
+ * offer. */
 size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* The same for tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);

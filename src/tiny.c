@@ -172,8 +172,9 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
     for (size_t slot; (slot = space_take_inbox_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
-        unsigned blocks;
-        uintptr_t list = inbox_take(s, &blocks);
+        unsigned blocks = 0;
+        /* Before, too: an arena may end with its slab while we have blocks of it. */
+        uintptr_t list = slab_is_for(&h->pool, s) ? inbox_take(s, &blocks) : slab_terminator(s);
         if (is_terminator(list))
             continue;
         if (slab_class(s) == c &&
@@ -553,7 +554,7 @@ HAK_READS_PROGRAM_BYTES static bool tiny_is_live(const struct heap *h, const str
 
 static void tiny_live(struct heap *h, struct slab *s, unsigned class_id, uint64_t map[LIVE_WORDS]) {
     if (load_relaxed(&s->owner) == OWNER_NONE)
-        outbox_adopt(h, s);
+        outbox_adopt_unheld(h, s);
     if (!tiny_is_ours(h, s, class_id))
         return;
     for (unsigned i = 0; i < slab_carved(s); i++)

@@ -11,7 +11,6 @@
 #include "thread.h"
 
 #include <errno.h>
-#include <string.h>
 
 struct arena *arena_checked(uintptr_t handle, const char *call) {
     struct arena *a = arena_of(handle);
@@ -23,12 +22,6 @@ struct arena *arena_checked(uintptr_t handle, const char *call) {
 }
 
 /* ---- making ---- */
-
-static void set_name(struct arena *a, const char *name) {
-    memset(a->name, 0, sizeof a->name);
-    if (name != NULL)
-        memcpy(a->name, name, min_size(strlen(name), sizeof a->name - 1));
-}
 
 /* In the process's SuperSlabs, or in memory of the caller's. */
 static uintptr_t make(const hak_arena_options *options, bool is_lane, bool brings, void *memory, size_t bytes) {
@@ -44,7 +37,7 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
         arena_put(a);
         return 0;
     }
-    set_name(a, o->name);
+    arena_set_name(a, o->name);
     store_relaxed(&a->is_lane, is_lane);
     size_t slot_bytes = brings ? BROUGHT_PIECE_BYTES : SLOT_BYTES;
     store_release(&a->slot_bytes, slot_bytes);
@@ -143,8 +136,7 @@ static void end_superslabs(struct heap *h, struct arena *a, bool keep_blocks) {
         else
             active += drop_superslab(h, at - 1);
     }
-    h->pool.active_delta -= (int32_t)active;
-    h->pool.empty_delta += (int32_t)active;
+    account_change(&h->pool, -(int32_t)active, (int32_t)active);
 }
 
 static void end_heaps(struct arena *a) {
@@ -156,7 +148,7 @@ static void end_heaps(struct arena *a) {
 }
 
 static void end_in_region(struct arena *a, bool keep_blocks) {
-    struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife; /* that only counts for this call */
+    struct heap *h = thread_enter(), *own = h != NULL ? h : &heap_afterlife;
     for (struct heap *of = load_acquire(&a->heaps); of != NULL; of = of->next_in_arena) {
         if (keep_blocks)
             thread_empty_heap(of);

@@ -3,6 +3,8 @@
 #include "arena/arena_heap.h"
 #include "base/options.h"
 #include "kinds.h"
+#include "ring.h"
+#include "thread.h"
 
 static struct heap *held(struct heap *h, const struct arena *a) {
     struct heap *of = load_acquire(&a->heaps);
@@ -20,8 +22,34 @@ static struct heap *take_over(struct heap *h, const struct arena *a) {
     return NULL;
 }
 
+static bool holds_nothing(struct heap *of) {
+    bool nothing = caches_enter(of) && rings_use(of) == 0 && loans_use(of) == 0;
+    caches_leave(of);
+    return nothing;
+}
+
+/* A heap that holds nothing. A thread that ended while the purger was at its caches has left there what it could not reach: blocks of
+ * the process, which the arena must not hand out. While the purger is still there, or in a child of fork a lost one seems to be, another
+ * heap is taken. */
+static struct heap *take_empty(void) {
+    struct heap *of, *passed = NULL, *next;
+    while ((of = heap_take_for_arena()) != NULL && unlikely(!holds_nothing(of))) {
+        thread_empty_heap(of);
+        if (holds_nothing(of))
+            break;
+        of->next_in_arena = passed;
+        passed = of;
+    }
+    for (; passed != NULL; passed = next) {
+        next = passed->next_in_arena;
+        passed->next_in_arena = NULL;
+        heap_untake_for_arena(passed);
+    }
+    return of;
+}
+
 static struct heap *make(struct heap *h, struct arena *a) {
-    struct heap *of = heap_take_for_arena();
+    struct heap *of = take_empty();
     if (of == NULL)
         return NULL;
     of->pool.arena = a->number;

@@ -125,3 +125,30 @@ void arena_uncount(struct arena *a, size_t slots) {
     while (!rmw_cas(&a->slots, &have, have - min_size(slots, have)))
         ;
 }
+
+/* ---- what statistics see ---- */
+
+void arena_set_name(struct arena *a, const char *name) {
+    char text[ARENA_NAME_BYTES] = {0};
+    for (size_t i = 0; name != NULL && i < sizeof text - 1 && name[i] != '\0'; i++)
+        text[i] = name[i];
+    for (unsigned i = 0; i < ARENA_NAME_WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, text + i * sizeof word, sizeof word);
+        store_release(&a->name_word[i], word); /* pairs with arena_see */
+    }
+}
+
+/* Each load acquires: whoever reads what was written for the next arena sees that this one's handle is gone. */
+bool arena_see(uint32_t number, struct arena_seen *seen) {
+    const struct arena *a = arena_numbered(number);
+    uintptr_t handle = load_acquire(&a->handle);
+    if (handle == 0)
+        return false;
+    for (unsigned i = 0; i < ARENA_NAME_WORDS; i++) {
+        uint64_t word = PROVEN(arena_name, load_acquire(&a->name_word[i]));
+        memcpy(seen->name + i * sizeof word, &word, sizeof word);
+    }
+    seen->use = arena_use(a);
+    return load_acquire(&a->handle) == handle;
+}

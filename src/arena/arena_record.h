@@ -21,6 +21,7 @@ struct hak_arena; /* hakmem.h: what a handle points to; there is no such thing *
 enum {
     ARENAS_MAX = (1 << 16) - 1,
     ARENA_NAME_BYTES = 48,
+    ARENA_NAME_WORDS = ARENA_NAME_BYTES / 8,
     ARENA_ENTRY_SHIFT = 4, /* the lowest bits of a handle, scaled: the thread's entry for the arena, see arena_heap.h */
 };
 #define ARENA_UNLIMITED SIZE_MAX
@@ -30,9 +31,12 @@ struct arena {
     uint64_t generation;          /* of the number; whoever has taken the record */
     uint32_t number;              /* constant */
     _Atomic uint32_t next_unused; /* number of the next one on the list of unused records */
-    /* Constant while the arena lives. Statistics may read the first three at any time; their read of a handle before and after
-     * pairs with the releases of limit_slots and slot_bytes. */
-    char name[ARENA_NAME_BYTES];
+    /* Constant while the arena lives. Statistics may read the first four at any time; their read of a handle before and after
+     * pairs with the releases of the name, limit_slots and slot_bytes. */
+    union {
+        char name[ARENA_NAME_BYTES]; /* for whoever knows that the arena lives */
+        _Atomic uint64_t name_word[ARENA_NAME_WORDS];
+    };
     _Atomic size_t limit_slots; /* ARENA_UNLIMITED: no limit */
     _Atomic size_t slot_bytes;  /* SLOT_BYTES; of a piece in brought memory, where a piece counts as a slot */
     _Atomic bool is_lane;       /* the process's own, see lane.h */
@@ -73,15 +77,22 @@ uint32_t arenas_made(void);
 /* Takes an unused record; only its number and generation are not zero. NULL: no memory. arena_open makes it an arena, arena_close
  * ends the arena: false if another thread did. arena_put gives the record back. */
 struct arena *arena_take(void);
+void arena_set_name(struct arena *a, const char *name); /* before arena_open. NULL: none */
 uintptr_t arena_open(struct arena *a);
 bool arena_close(struct arena *a, uintptr_t handle);
 void arena_put(struct arena *a);
 
-/* What an arena uses. If it may be ending meanwhile, the caller reads the handle before and after. */
+/* What an arena uses. */
 struct arena_use {
     size_t used_bytes, peak_bytes, limit_bytes; /* limit 0: none */
 };
-struct arena_use arena_use(const struct arena *a);
+struct arena_use arena_use(const struct arena *a); /* of one that lives */
+/* The same of the arena that has the number now, and its name. False: there is none, or it has ended meanwhile. */
+struct arena_seen {
+    char name[ARENA_NAME_BYTES];
+    struct arena_use use;
+};
+bool arena_see(uint32_t number, struct arena_seen *seen);
 
 /* Counts slots that become ACTIVE. False: they would pass the limit. */
 bool arena_admit(struct arena *a, size_t slots);

@@ -73,7 +73,7 @@ static struct os_state {
     long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
     thread_starter *start_thread; /* NULL: not known */
     os_crash_report *report_crash;
-    struct sigaction handler_before[CRASH_SIGNALS];
+    struct sigaction handler_before[CRASH_SIGNALS]; /* constant once a signal can come to on_crash */
 } os_state;
 static HAK_APART _Atomic uintptr_t
     read_pages[READABLE_PAGES]; /* pages that could be read: hints. As the atomics above */
@@ -529,8 +529,10 @@ void os_catch_crashes(bool all) {
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_crash;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++)
-        sigaction(crash_signals[i], &action, &os_state.handler_before[i]);
+    for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++) {
+        sigaction(crash_signals[i], NULL, &os_state.handler_before[i]); /* first: another thread may fault at once */
+        sigaction(crash_signals[i], &action, NULL);
+    }
 }
 
 /* ---- files ---- */

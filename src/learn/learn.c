@@ -26,10 +26,10 @@ static struct {
     _Atomic uint64_t look_ns, stretch_ns; /* when the next look is due, and the next turn */
 } sums;
 
-/* The holder's. `holder` is a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back. */
-static _Atomic uint32_t holder;
+_Atomic uint32_t learn_holder;
+/* The holder's. */
 static HAK_APART struct ace ace;
-static unsigned playing;
+static unsigned playing;            /* the policy that was applied last; POLICY_COUNT: it is not known */
 static uint64_t fault_ns, purge_ns; /* of a slot on this machine */
 static bool started;
 
@@ -72,8 +72,9 @@ static void start_anew(uint64_t now_ns) {
     for (unsigned p = 0; p < POLICY_COUNT; p++)
         rules[p] = rule_of(p);
     time_slots();
-    playing = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
-    ace_start(&ace, POLICY_COUNT, rules, playing, now_ns, account_active_slots());
+    unsigned in_use = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
+    playing = started ? POLICY_COUNT : in_use; /* what the parent was trying is in effect, or in part */
+    ace_start(&ace, POLICY_COUNT, rules, in_use, now_ns, account_active_slots());
     started = true;
 }
 
@@ -135,7 +136,7 @@ static void turn(void) {
 
 /* Unless PURGE=auto, no policy decides what is kept: ACE sees an empty heap. */
 static void look(uint64_t now_ns) {
-    uint32_t process = os_process(), before = rmw_swap(&holder, process);
+    uint32_t process = os_process(), before = rmw_swap(&learn_holder, process);
     if (before == process)
         return;
     if (before != 0 || !started)
@@ -146,7 +147,7 @@ static void look(uint64_t now_ns) {
         store_relaxed(&sums.stretch_ns, now_ns + STRETCH_NS);
         turn();
     }
-    store_release(&holder, 0);
+    store_release(&learn_holder, 0);
 }
 
 /* What brought blocks into lists was an allocation, and so was each miss. */

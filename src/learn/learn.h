@@ -31,6 +31,10 @@ struct learn_seen {
 };
 extern HAK_HIDDEN struct learn_seen hak_learned;
 
+/* Who takes the turn: a process number, 0: nobody. Taken by an exchange, which pairs with the store that gives it back. Here for a
+ * test, which makes this process a child that was forked in the middle of a turn. */
+extern HAK_HIDDEN _Atomic uint32_t learn_holder;
+
 /* A miss of the class is over that began then, which is not 0 (ledger_begin). `rows` are the heap's. */
 HAK_COLD void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began);
 

@@ -10,10 +10,11 @@
 
 #include <string.h>
 
-#define MESHED_MAX 32768     /* slabs, 2 GiB */
+#define MESHED_MAX 32768     /* slabs, 2 GiB; a power of two */
 #define MAPPINGS_SHARE 4     /* of the process's mappings may be ours */
 #define MAPPINGS_LEAST 65530 /* that a process may have, if the kernel does not tell */
-#define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back */
+#define LIVES 1u             /* in `blocks`, beside their number: the slab was closed, and has not ended */
+#define ENDING (1u << 31)    /* in `blocks`: somebody gives the slab back, or has */
 #define HELD_SHIFT 14        /* in `blocks`: above their number, the process whose pass holds the slab; 0: none */
 
 HAK_APART struct heap heap_of_meshed;
@@ -40,9 +41,10 @@ static struct meshed *table(void) {
     return known;
 }
 
+/* If the slab ends meanwhile its record may hold anything there: then this is some other place of the table, which claim finds out. */
 static struct meshed *meshed_of(const struct slab *s) {
     PROVEN(mesh_kind, load_acquire(&s->kind)); /* pairs with meshed_close: what it wrote is there */
-    return load_acquire(&meshes.table) + load_relaxed(&s->meshed);
+    return load_acquire(&meshes.table) + load_relaxed(&s->meshed) % MESHED_MAX;
 }
 
 struct meshed *meshed_reserve(struct slab *s) {
@@ -131,7 +133,8 @@ static unsigned mappings_of(const struct meshed *m) {
 }
 
 /* Swaps the number of blocks, which nobody else does until the caller stores another. False: it is another by now, or the slab has
- * ended since it was looked up and the record is another slab's. */
+ * ended since it was looked up and the record is another slab's. `blocks` has LIVES and not ENDING, so no place is claimed that is
+ * unused, or reserved for a slab that is not closed yet. */
 static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint32_t claimed) {
     if (!PROVEN(mesh_claim, rmw_cas(&m->blocks, &blocks, claimed))) /* pairs with itself, and with meshed_close */
         return false;
@@ -141,16 +144,15 @@ static bool claim(const struct slab *s, struct meshed *m, uint32_t blocks, uint3
     return false;
 }
 
-/* Nobody has a block of the slab any more: gives it back, if no pass holds it. */
-static void end_slab(struct heap *h, struct slab *s) {
-    struct meshed *m = meshed_of(s);
+/* Nobody has a block of the slab any more, whose place was m: gives the slab back, if no pass holds it, and nobody else has. */
+static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
     size_t slot = slot_of(s);
-    unsigned c = slab_class(s);
-    if (!claim(s, m, 0, ENDING))
+    if (!claim(s, m, LIVES, ENDING))
         return;
+    unsigned c = slab_class(s);
     unsigned split = split_pages(s, m);
     if (!put_fresh_memory(slot / SUPERSLAB_SLOTS, slab_address(s), SLOT_BYTES)) {
-        store_release(&m->blocks, 0);
+        store_release(&m->blocks, LIVES);
         return;
     }
     count_add(&h->pool.counters, COUNT_mesh_split_pages, split);
@@ -163,8 +165,9 @@ static void end_slab(struct heap *h, struct slab *s) {
 
 /* So many bits were cleared. */
 static void came_back(struct heap *h, struct slab *s, uint32_t blocks) {
-    if (rmw_add(&meshed_of(s)->blocks, -blocks) == blocks)
-        end_slab(h, s);
+    struct meshed *m = meshed_of(s); /* before: afterwards another thread may end the slab */
+    if (rmw_add(&m->blocks, -blocks) == LIVES + blocks)
+        end_slab(h, s, m);
 }
 
 /* ---- passes ---- */
@@ -176,9 +179,9 @@ static uint32_t holder(uint32_t blocks) { return blocks & (uint32_t)UINT16_MAX <
 struct meshed *meshed_hold(struct heap *h, struct slab *s, uint64_t live[MESHED_BLOCKS_MAX / 64]) {
     struct meshed *m = meshed_of(s);
     uint32_t blocks = load_relaxed(&m->blocks), ours = held_by_us();
-    if (blocks == 0)
-        end_slab(h, s);
-    if (blocks == 0 || blocks & ENDING || holder(blocks) == ours ||
+    if (blocks == LIVES)
+        end_slab(h, s, m);
+    if (PROVEN(mesh_closed, blocks <= LIVES) || blocks & ENDING || holder(blocks) == ours ||
         !claim(s, m, blocks, blocks - holder(blocks) + ours))
         return NULL;
     for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
@@ -270,7 +273,8 @@ void meshed_close(struct slab *s, const uint64_t live[MESHED_BLOCKS_MAX / 64], u
     struct meshed *m = meshed_of(s);
     for (unsigned i = 0; i < MESHED_BLOCKS_MAX / 64; i++)
         store_relaxed(&m->map[i], live[i]);
-    store_release(&m->blocks, blocks + 1); /* until meshed_closed: whoever frees meanwhile must not end the slab */
+    store_release(&m->blocks,
+                  LIVES + blocks + 1); /* until meshed_closed: whoever frees meanwhile must not end the slab */
     store_relaxed(&s->list, slab_terminator(s));
     store_relaxed(&s->purged_pages, 0);
     store_relaxed(&s->hit_blocks, 0);
@@ -291,8 +295,8 @@ static void meshed_count(const struct slab *s, struct span_use *use) {
     if (use->is_in_pool)
         return;
     use->class_id = c;
-    use->out_bytes = min_size(load_relaxed(&meshed_of(s)->blocks) & low_bits(HELD_SHIFT), size_classes[c].blocks) *
-                     size_classes[c].block_bytes;
+    size_t blocks = load_relaxed(&meshed_of(s)->blocks) & low_bits(HELD_SHIFT);
+    use->out_bytes = min_size(blocks - (blocks != 0 ? LIVES : 0), size_classes[c].blocks) * size_classes[c].block_bytes;
 }
 
 const struct kind kind_meshed = {

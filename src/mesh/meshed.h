@@ -24,9 +24,9 @@ extern HAK_HIDDEN struct heap heap_of_meshed;
 
 /* Only the pass that closes or holds the slab touches `file` and `unused`. */
 struct meshed {
-    _Atomic uint32_t blocks;                      /* live ones, and flags; changes after the bits of `map` */
-    uint32_t file[MESH_PAGES];                    /* the number of the file that page i is mapped from; 0: none */
-    uint32_t unused;                              /* bit i: page i has no live block, and its memory went back */
+    _Atomic uint32_t blocks;   /* 0: never closed. Else live ones, 1 more, and flags; changes after the bits of `map` */
+    uint32_t file[MESH_PAGES]; /* the number of the file that page i is mapped from; 0: none */
+    uint32_t unused;           /* bit i: page i has no live block, and its memory went back */
     _Atomic uint64_t map[MESHED_BLOCKS_MAX / 64]; /* bit i: block i is live */
 };
 

@@ -47,7 +47,7 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
         if (!fits || !slab_adopt(h, s))
             continue;
         store_relaxed(&s->place, 0);
-        if (slab_class(s) == c && slab_is_usable(s))
+        if (slab_class(s) == c && slab_is_usable(s) && slab_is_for(&h->pool, s))
             return s;
         slab_let_go(h, s); /* an old offer, as in use_offer */
     }

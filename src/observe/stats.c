@@ -244,23 +244,11 @@ void stats_end(struct heap_report *r) { scratch_give(r); }
 
 /* ---- arenas ---- */
 
-struct arena_report {
-    char name[ARENA_NAME_BYTES];
-    struct arena_use use;
-};
-
 /* The first arena from `number` on. Returns the number behind it; 0: there is none. */
-static uint32_t next_arena(uint32_t number, struct arena_report *report) {
-    for (; number <= arenas_made(); number++) {
-        const struct arena *a = arena_numbered(number);
-        uintptr_t handle = load_acquire(&a->handle);
-        if (handle == 0)
-            continue;
-        snapshot(report->name, a->name, sizeof report->name);
-        report->use = arena_use(a);
-        if (load_acquire(&a->handle) == handle) /* else it has ended meanwhile */
+static uint32_t next_arena(uint32_t number, struct arena_seen *arena) {
+    for (; number <= arenas_made(); number++)
+        if (arena_see(number, arena))
             return number + 1;
-    }
     return 0;
 }
 
@@ -337,7 +325,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     put_page_cost(t);
     learn_put_text(t);
-    struct arena_report arena;
+    struct arena_seen arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
         text_flush(t);
         text_format(t, "  arena \"%s\": %b in use, %b at most", arena.name, (uint64_t)arena.use.used_bytes,
@@ -378,7 +366,7 @@ static void put_field(struct text *t, const char *name, int64_t value, bool last
 }
 
 static void put_arenas(struct text *t) {
-    struct arena_report arena;
+    struct arena_seen arena;
     bool any = false;
     text_string(t, "\"arenas\":[");
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; any = true) {

@@ -44,8 +44,8 @@ struct secure_span *secure_slab_start(struct heap *h, unsigned c, unsigned taken
     secure_slab_set_records(s, span, c);
     if (c == ZERO_CLASS)
         span_shut(slot, order);
-    for (unsigned i = 0; i < span->used; i += 64)
-        memset((void *)span_states(span, i / 64), 0, 64 * sizeof(uint16_t));
+    for (unsigned i = 0; i < span->used; i++) /* statistics may be at the slab that was here */
+        store_relaxed(span_state(span, i), 0);
     span->used = blocks;
     for (unsigned i = 0; i < blocks; i += 64)
         store_relaxed(span_free(span, i / 64), low_bits(blocks - i));

@@ -2,6 +2,7 @@
  * what was done to which block, and who allocated and freed it. If one fails, a bug in production ends in a crash far
  * from its cause. */
 /* SPDX-License-Identifier: MIT */
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <hakmem.h>
 #include <signal.h>
@@ -11,6 +12,22 @@
 #include "../heap_stats.h"
 #include "../posix_regex.h"
 #include "../support.h"
+
+/* A signal that comes to this thread, as to any other, once the system has a new handler for it and before the caller knows which was
+ * the old one. */
+static bool signal_meanwhile = false;
+#if HAK_TEST_SHORTER == 1 /* a sanitizer has a sigaction of its own */
+extern "C" int sigaction(int number, const struct sigaction *action, struct sigaction *before) noexcept {
+    static auto *const next = reinterpret_cast<decltype(&sigaction)>(dlsym(RTLD_NEXT, "sigaction"));
+    struct sigaction was;
+    int result = next(number, action, &was);
+    if (signal_meanwhile && action != nullptr)
+        raise(number);
+    if (before != nullptr && result == 0)
+        *before = was;
+    return result;
+}
+#endif
 
 namespace {
 
@@ -241,6 +258,26 @@ TEST(Guard, IsSwitchedWhileTheProgramRuns) {
         << outcome.describe();
 }
 
+/* The program has a handler, as a virtual machine does that finds null pointers by it, when the library's comes before that. */
+void fault_meanwhile(size_t size) {
+    static volatile sig_atomic_t handled;
+    struct sigaction own = {};
+    own.sa_handler = [](int) { handled = handled + 1; };
+    CHECK(sigaction(SIGSEGV, &own, nullptr) == 0);
+    signal_meanwhile = true;
+    CHECK(hak_option_set("GUARD_SAMPLE_BYTES", "1") == 0);
+    for (int i = 0; i < 1000 && handled == 0; i++)
+        free_here(allocate_here(size));
+    CHECK(handled == 1);
+}
+
+TEST(Guard, TheProgramsHandlerIsNeverLeftOut) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "a sanitizer has a handler of its own";
+    Outcome outcome = run_self({"meanwhile"}, {});
+    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+}
+
 TEST(Guard, IsOffByDefault) {
     for (size_t i = 0; i < 100000; i++)
         hak_free(allocate_here(i % 5000));
@@ -261,6 +298,10 @@ int main(int argc, char **argv) {
     }
     if (argc == 2 && strcmp(argv[1], "switch") == 0) {
         switch_on_and_off(48);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "meanwhile") == 0) {
+        fault_meanwhile(48);
         return 0;
     }
     for (auto &program : kPrograms)

@@ -4,7 +4,9 @@
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
 #include "arena/arena_space.h"
+#include "learn/tunables.h"
 #include "purge.h"
+#include "ring.h"
 
 static uintptr_t handle;
 static struct heap *of; /* heap 1's in the arena */
@@ -86,6 +88,97 @@ const struct race arena_tiny_race = {"arena_tiny",
                                      2,
                                      NULL};
 
+/* ---- arena_cursor: the cursor over sparse slabs finds the same slab ---- */
+
+static bool kept;
+
+static void arena_cursor_0(void) {
+    uint64_t live[LIVE_WORDS] = {0};
+    kind_tiny.live(kit_heap[3], slab, KIT_CLASS, live);
+    kept = load_relaxed(&slab->owner) == kit_heap[3];
+    race_expect(!kept || superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) == 0);
+}
+static void arena_cursor_check(void) {
+    ended_check();
+    race_expect(load_relaxed(&slab->owner) == (kept                           ? kit_heap[3]
+                                               : slab_kind(slab) == KIND_TINY ? OWNER_NONE
+                                                                              : OWNER_POOL));
+    race_saw(kept);
+}
+const struct race arena_cursor_race = {"arena_cursor",
+                                       "the process allocates in a slab of an arena, and the blocks go with that",
+                                       arena_tiny_setup,
+                                       {arena_cursor_0, arena_ends},
+                                       arena_cursor_check,
+                                       2,
+                                       NULL};
+
+/* ---- arena_sent: a slab ends while a sender looks whether anybody owns it, and the next there is the arena's ---- */
+
+static void arena_sent_setup(void) {
+    kit_setup();
+    kit_is_settled = kit_purge_is_granted = true;
+    store_relaxed(&hak_tunables.word[TUNE_batch_blocks], 1);
+    hak_heap = kit_heap[2];
+    handle = arena_make(NULL, false);
+    of = arena_heap(kit_heap[2], arena_checked(handle, ""));
+    of->ring_top = HEAP_BYTES; /* no rings */
+    race_label(of, HEAP_BYTES, "arena's heap");
+    block[0] = (void *)kit_malloc(kit_heap[1]);
+    slab = kit_slab_of((uintptr_t)block[0]);
+    race_label(slab, sizeof *slab, "slab");
+}
+static void arena_sent_0(void) {
+    outbox_free(kit_heap[3], slab, (uintptr_t)block[0]);
+    kept = load_relaxed(&slab->owner) == kit_heap[3];
+    race_expect(!kept || superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) == 0);
+}
+static void arena_sent_1(void) {
+    bool zero;
+    thread_empty_heap(kit_heap[1]);
+    if (slab_kind(slab) != KIND_FREE)
+        return;
+    purge_empty(&kit_heap[1]->pool, 0);
+    block[1] = kind_tiny.malloc(of, KIB, 1, &zero);
+    thread_empty_heap(of);
+}
+static void arena_sent_check(void) {
+    bool is_arenas = superslab_arena(slot_of(slab) / SUPERSLAB_SLOTS) != 0;
+    race_expect(!is_arenas || load_relaxed(&slab->owner) == OWNER_NONE);
+    race_saw(is_arenas);
+}
+const struct race arena_sent_race = {"arena_sent",
+                                     "the process allocates in a slab of an arena, and the blocks go with that",
+                                     arena_sent_setup,
+                                     {arena_sent_0, arena_sent_1},
+                                     arena_sent_check,
+                                     2,
+                                     NULL};
+
+/* ---- arena_inbox: a refill of the process follows an old hint to the slab's inbox ---- */
+
+static void arena_inbox_setup(void) {
+    arena_setup(KIB, 16, 2);
+    thread_empty_heap(of);
+    kind_tiny.free_past_caches(kit_heap[2], slab, block[1]);
+    race_expect(load_relaxed(&slab->inbox) != 0);
+    store_relaxed(&superslab_at(slot_of(slab) / SUPERSLAB_SLOTS)->inbox_mask, 1u << slot_of(slab) % SUPERSLAB_SLOTS);
+    bitset_add(&hak_region.sets, SET_INBOX + KIT_CLASS, slot_of(slab) / SUPERSLAB_SLOTS);
+}
+static void arena_inbox_0(void) { race_expect(tiny_refill(kit_heap[3], KIT_CLASS) != 0); }
+static void arena_inbox_check(void) {
+    ended_check();
+    race_expect(load_relaxed(&slab->inbox) == 0); /* else the next slab there hands out a block twice */
+    race_saw(slab_kind(slab) == KIND_TINY);       /* the refill began that one */
+}
+const struct race arena_inbox_race = {"arena_inbox",
+                                      "blocks of an arena that has ended are handed out again",
+                                      arena_inbox_setup,
+                                      {arena_inbox_0, arena_ends},
+                                      arena_inbox_check,
+                                      2,
+                                      NULL};
+
 /* ---- arena_cached: the purger is at a wholly EMPTY SuperSlab of the arena ---- */
 
 static void arena_cached_setup(void) { arena_setup(16 * KIB, 1, 0); }
@@ -127,4 +220,66 @@ const struct race arena_exit_race = {"arena_exit",
                                      {arena_exit_0, arena_exit_1},
                                      arena_exit_check,
                                      1,
+                                     NULL};
+
+/* ---- arena_named: statistics meet an arena that ends while another takes its record ---- */
+
+static struct arena_seen report;
+static bool seen;
+
+static void arena_named_setup(void) {
+    kit_setup();
+    kit_is_settled = true;
+    hak_heap = kit_heap[2];
+    handle = arena_make(&(hak_arena_options){.name = "a", .limit_bytes = SLOT_BYTES}, false);
+}
+static void arena_named_0(void) { seen = arena_see(arena_number(handle), &report); }
+static void arena_named_1(void) {
+    arena_ends();
+    arena_make(&(hak_arena_options){.name = "b", .limit_bytes = 2 * SLOT_BYTES}, false);
+}
+static void arena_named_check(void) {
+    race_saw(!seen ? 0 : report.name[0] == 'a' ? 1 : 2);
+    race_expect(!seen || report.use.limit_bytes == (report.name[0] == 'a' ? 1 : 2) * SLOT_BYTES);
+}
+const struct race arena_named_race = {"arena_named",
+                                      "a report has one arena's name beside another's figures",
+                                      arena_named_setup,
+                                      {arena_named_0, arena_named_1},
+                                      arena_named_check,
+                                      3,
+                                      NULL};
+
+/* ---- arena_left: a thread ends while the purger is at its caches, and an arena takes the thread's heap ---- */
+
+static void arena_left_setup(void) {
+    bool zero;
+    kit_setup();
+    kit_is_settled = true;
+    hak_heap = &heap_afterlife;
+    handle = arena_make(NULL, false);
+    void *p = kind_mid.malloc(kit_heap[1], 16 * KIB, 1, &zero);
+    kind_mid.free(kit_heap[1], slab_at_offset((uintptr_t)p - hak_region.base), p); /* into the ring */
+    race_expect(rings_use(kit_heap[1]) != 0);
+}
+static void arena_left_0(void) {
+    caches_freeze(kit_heap[1]); /* they are in use, and stay as they are */
+    caches_thaw(kit_heap[1]);
+}
+static void arena_left_1(void) {
+    bool zero;
+    thread_leave(kit_heap[1]);
+    of = arena_heap(kit_heap[2], arena_checked(handle, ""));
+    block[0] = kind_mid.malloc(of, 16 * KIB, 1, &zero);
+}
+static void arena_left_check(void) {
+    race_expect(arena_of_block(block[0]) == handle);
+    race_saw(of == kit_heap[1]);
+}
+const struct race arena_left_race = {"arena_left",
+                                     "an arena hands out blocks of the process",
+                                     arena_left_setup,
+                                     {arena_left_0, arena_left_1},
+                                     arena_left_check,
+                                     2,
                                      NULL};

@@ -1,6 +1,7 @@
 /* What heaps share: their outboxes, with the purger, and the heaps themselves, among threads that are born and end. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
+#include "presence.h"
 
 #define LOSES "a block freed by another thread is lost, or handed out twice"
 
@@ -208,3 +209,53 @@ static void borrow_0(void) {
 const struct race borrow_race = {
     "borrow", "ended threads that call free make a heap each time", birth_setup, {borrow_0, birth_1}, birth_check, 3,
     NULL};
+
+/* ---- forked: in a new child a thread is born, while the first one notices that this is a child ---- */
+
+static void forked_setup(void) {
+    kit_setup();
+    store_relaxed(&load_relaxed(&presence_page)->known, 0);
+    race_expect(presence_clients() == KIT_HEAPS);
+}
+static void forked_0(void) {
+    presence_clients_changed(1);
+    race_expect(presence_lost_threads());
+}
+static void forked_1(void) { race_expect(presence_lost_threads()); }
+static void forked_check(void) {
+    race_expect(load_relaxed(&presence_client_count) == 2);
+    race_saw(0);
+}
+const struct race forked_race = {
+    "forked",     "a child with two threads never gets a purger, or reports what nobody did",
+    forked_setup, {forked_0, forked_1},
+    forked_check, 1,
+    NULL};
+
+/* ---- fork_page: a process forks while its second thread is born: the child has the number and the page as they are then ---- */
+
+static int32_t copied;
+static struct fork_page *page_copied;
+
+static void fork_page_setup(void) {
+    kit_setup();
+    store_relaxed(&presence_page, NULL);
+    store_relaxed(&presence_client_count, 1);
+}
+static void fork_page_0(void) { presence_clients_changed(1); }
+static void fork_page_1(void) {
+    copied = load_acquire(&presence_client_count);
+    page_copied = load_relaxed(&presence_page);
+}
+static void fork_page_check(void) {
+    race_expect(load_relaxed(&presence_client_count) == 2 && load_relaxed(&presence_page) != NULL);
+    race_expect(copied == 1 || page_copied != NULL); /* else it counts a thread that is not there, for good */
+    race_saw((unsigned)copied - 1);
+}
+const struct race fork_page_race = {"fork_page",
+                                    "a child with one thread takes itself for one with two",
+                                    fork_page_setup,
+                                    {fork_page_0, fork_page_1},
+                                    fork_page_check,
+                                    2,
+                                    NULL};

@@ -103,7 +103,8 @@ bool __wrap_os_fence_threads(void) {
 }
 
 uint32_t __wrap_os_now_ms(void);
-uint32_t __wrap_os_now_ms(void) { return 1000000; }
+uint32_t kit_now_ms;
+uint32_t __wrap_os_now_ms(void) { return kit_now_ms; }
 
 /* Settling, and the purges that follow from it, have harnesses of their own and make many accesses. */
 bool kit_is_settled;
@@ -121,6 +122,7 @@ bool __wrap_presence_minds_sleepers(void) { return kit_lends; }
 /* ---- heaps and slabs ---- */
 
 void kit_setup(void) {
+    kit_now_ms = 1000000;
     store_relaxed(option_word(OPT_PURGER), 0);
     store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling purges nothing; a harness purges */
     for (unsigned i = 0; i < KIT_HEAPS; i++) {

@@ -28,6 +28,7 @@ struct slab *kit_full_slab(struct heap *h, uintptr_t blocks[KIT_BLOCKS]);
 extern bool kit_purge_is_granted;
 /* If false, clients add their counts to the pool's totals. */
 extern bool kit_is_settled;
+extern uint32_t kit_now_ms; /* the clock; kit_setup sets it */
 /* There is a purger, so slabs are lent. */
 extern bool kit_lends;
 /* Whether the kernel lets the program read and write there. */

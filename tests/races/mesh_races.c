@@ -157,3 +157,39 @@ const struct race mesh_reuse_race = {"mesh_reuse",
                                      mesh_reuse_check,
                                      2,
                                      NULL};
+
+/* ---- mesh_next: a pass is late, and the record is another meshed slab's by then, whose place in the table is a new one ---- */
+
+static bool began;
+
+static void mesh_next_1(void) {
+    uint64_t live[MESHED_BLOCKS_MAX / 64] = {1};
+    unsigned n;
+    kind_meshed.free(kit_heap[2], slab, block_word(block[0]));
+    if (slab_kind(slab) != KIND_FREE)
+        return;
+    meshed_reserve(other); /* the place that the slab had */
+    began = tiny_start_slab(kit_heap[2], KIT_CLASS, 0) == slab;
+    if (!began) /* the pass has not given the slot back yet */
+        return;
+    tiny_cut_blocks(KIT_CLASS, slab, &n);
+    *block_word(block[0]) = 1;
+    meshed_reserve(slab);
+    meshed_close(slab, live, 1);
+    outbox_after_close(kit_heap[2], slab);
+}
+static void mesh_next_check(void) {
+    race_saw(began);
+    if (began) {
+        race_expect(slab_kind(slab) == KIND_MESHED && *block_word(block[0]) == 1);
+        kind_meshed.free(kit_heap[3], slab, block_word(block[0]));
+    }
+    race_expect(slab_kind(slab) == KIND_FREE);
+}
+const struct race mesh_next_race = {"mesh_next",
+                                    "a late pass gives a slab back whose blocks are in use",
+                                    mesh_reuse_setup,
+                                    {mesh_reuse_0, mesh_next_1},
+                                    mesh_next_check,
+                                    2,
+                                    NULL};

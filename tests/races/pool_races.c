@@ -11,6 +11,7 @@
 
 /* ---- pool: taking, giving and purging at once ---- */
 
+void __real_retain_settle(struct client *c);
 static struct client client[RACE_THREADS];
 static size_t given, empty, taken;
 
@@ -107,6 +108,55 @@ static void limit_check(void) {
 }
 const struct race limit_race = {"limit", "the heap outgrows its limit", limit_setup, {limit_0, limit_1}, limit_check, 2,
                                 NULL};
+
+/* ---- quiet: the program regretted purges, and ten seconds later two threads settle ---- */
+
+static void quiet_setup(void) {
+    kit_setup();
+    race_expect(option_set("PURGE", "auto") == 0);
+    for (uint32_t i = 1; i <= tuned(TUNE_regrets); i++) {
+        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].count, i);
+        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms, kit_now_ms);
+        client[0].unused_taken = 1;
+        retain_settle(&client[0]);
+    }
+    kit_now_ms += tuned(TUNE_quiet_ms) + 1;
+}
+static void quiet_0(void) { retain_settle(&client[0]); }
+static void quiet_1(void) { retain_settle(&client[1]); }
+static void quiet_check(void) {
+    size_t bound = retain_bound_bytes(), least = option(OPT_RETAIN_BYTES);
+    race_expect(bound >= least && bound <= 2 * least);
+    race_saw(0);
+}
+const struct race quiet_race = {
+    "quiet", "what may stay EMPTY is nothing, or anything, for good", quiet_setup, {quiet_0, quiet_1}, quiet_check, 1,
+    NULL};
+
+/* ---- unborn: two threads for which there is no memory for a heap free large blocks ---- */
+
+static void *large[2];
+
+static void unborn_setup(void) {
+    bool zero;
+    kit_setup();
+    for (unsigned i = 0; i < 2; i++)
+        large[i] = kind_large.malloc(kit_heap[0], 2 * SLOT_BYTES, 1, &zero);
+    __real_retain_settle(&kit_heap[0]->pool);
+}
+static void free_unborn(void *p) {
+    kind_large.free(&heap_afterlife, slab_at_offset((uintptr_t)p - hak_region.base), p);
+}
+static void unborn_0(void) { free_unborn(large[0]); }
+static void unborn_1(void) { free_unborn(large[1]); }
+static void unborn_check(void) {
+    struct superslab_totals slots;
+    superslab_count(&slots);
+    race_expect(account_active_slots() == slots.active_slots && account_empty_slots() == slots.empty_slots);
+    race_saw(0);
+}
+const struct race unborn_race = {
+    "unborn", "limits count slots that are free", unborn_setup, {unborn_0, unborn_1}, unborn_check, 1, NULL};
 
 /* ---- bitset: truths and their hints, as the pool uses them ---- */
 

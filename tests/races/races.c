@@ -18,6 +18,8 @@ X(keep) \
 X(keep_long) \
 X(pool) \
 X(limit) \
+X(quiet) \
+X(unborn) \
 X(cache) \
 X(cache_long) \
 X(bitset) \
@@ -40,8 +42,11 @@ X(moving) \
 X(meshed) \
 X(mesh_hold) \
 X(mesh_reuse) \
+X(mesh_next) \
 X(birth) \
 X(borrow) \
+X(forked) \
+X(fork_page) \
 X(guard) \
 X(guard_again) \
 X(spans) \
@@ -49,8 +54,13 @@ X(offer) \
 X(half_listed) \
 X(arena_mid) \
 X(arena_tiny) \
+X(arena_cursor) \
+X(arena_sent) \
+X(arena_inbox) \
 X(arena_cached) \
 X(arena_exit) \
+X(arena_named) \
+X(arena_left) \
 X(arena_secure)
 // clang-format on
 

@@ -65,6 +65,7 @@ X(mesh_send,     no,      meshed) \
 X(mesh_claim,    relaxed, mesh_hold) \
 X(mesh_claim,    split,   mesh_hold) \
 X(mesh_same,     yes,     mesh_reuse) \
+X(mesh_closed,   no,      mesh_next) \
 X(take_idle,     split,   birth) \
 X(put_idle,      late,    birth) \
 X(newest,        relaxed, birth) \
@@ -81,7 +82,8 @@ X(offer_class,   no,      offer) \
 X(unlist_first,  no,      half_listed) \
 X(held_mid,      no,      arena_mid) \
 X(count_look,    no,      arena_cached) \
-X(reserve_mine,  yes,     arena_secure)
+X(reserve_mine,  yes,     arena_secure) \
+X(arena_name,    relaxed, arena_named)
 
 // clang-format on
 

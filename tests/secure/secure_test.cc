@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <future>
 #include <set>
 #include <thread>
@@ -601,6 +602,19 @@ void a_trim_between_frees() {
             S.free(block);
     }
 }
+/* Statistics read the states of blocks in slabs that another thread begins and ends. */
+void statistics_while_slabs_come_and_go() {
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        while (!stop)
+            for (size_t size : {20, 100, 3000, 20000})
+                allocate_and_free(size, 400000 / size, 0);
+    });
+    for (int i = 0; i < 30; i++)
+        heap_bytes("total");
+    stop = true;
+    other.join();
+}
 /* Freed large blocks wait inaccessible. The part of them that stays resident is bounded, and gone after a trim. */
 void large_blocks_in_quarantine_are_bounded() {
     double before = heap_bytes("total");
@@ -673,6 +687,7 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"the_table_goes_back", the_table_goes_back},
                       {"free_pages_go_back", free_pages_go_back},
                       {"a_trim_reaches_other_threads", a_trim_reaches_other_threads},
+                      {"statistics_while_slabs_come_and_go", statistics_while_slabs_come_and_go},
                       {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded},
                       {"a_limit_admits_blocks_that_are_touched_whole", a_limit_admits_blocks_that_are_touched_whole},
                       {"shrunk_blocks_leave_no_mappings", shrunk_blocks_leave_no_mappings},

@@ -173,6 +173,48 @@ bool swings_until(const std::vector<Settings> &policies) {
     return false;
 }
 
+void miss() {
+    std::vector<void *> blocks(2'000);
+    for (void *&block : blocks)
+        block = hak_malloc(500);
+    for (void *block : blocks)
+        hak_free(block);
+}
+
+double rounds() { return heap_stats()["learn"]["rounds"].number; }
+
+/* In a child that was forked in the middle of a turn the rounds begin anew. In the first one nothing is tried, so what was tried then
+ * must not be in effect any more. The first of these tests, as it forks before anything was learned. */
+TEST(Learn, AChildDoesNotGoOnWithWhatItsParentTried) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "other tiers";
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(100);
+        for (const char *set : {"0", "on"})
+            EXPECT_EQ(hak_option_set("LEARN", set), 0);
+        std::string retained;
+        for (bool first_round = false; !first_round;) {
+            while (rounds() == 0)
+                miss();
+            inside_learn_interrupt();
+            EXPECT_EQ(option_value("RETAIN_BYTES"), "268435456");
+            double before = rounds(), now = before;
+            while (now == before) {
+                miss();
+                retained = option_value("RETAIN_BYTES");
+                now = rounds();
+            }
+            first_round = now == 0; /* else the machine was so busy that the first round is over */
+        }
+        EXPECT_EQ(retained, "1048576");
+        _exit(testing::Test::HasFailure());
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
 TEST(Learn, KeepsWhatASwingNeedsAndLeavesOthersSettingsAlone) {
     if (in_secure_mode())
         GTEST_SKIP() << "other tiers";

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "../heap_stats.h"
 #include "../support.h"
@@ -175,6 +176,42 @@ TEST_F(Arena, ArenasAndTheProcessShareNoSuperSlab) {
     for (void *block : process)
         hak_free(block);
     hak_arena_destroy(other);
+}
+
+/* The process's hints may still lead to a SuperSlab that is the arena's by now. */
+TEST_F(Arena, TheProcessTakesNoDenseBlocksFromAnArena) {
+    const size_t size = 1000, count = 12 * kMiB / size;
+    std::vector<void *> blocks(count);
+    Worker().run([&] {
+        for (void *&block : blocks)
+            block = hak_malloc(size);
+        for (size_t i = 0; i < count; i += 2)
+            hak_free(std::exchange(blocks[i], nullptr));
+    }); /* the thread ends, and its slabs are on offer */
+    for (void *block : blocks)
+        hak_free(block);
+    hak_trim();
+    for (size_t i = 0; i < count; i++) {
+        void *block = filled(arena_, size);
+        if (i % 3 == 0)
+            hak_free(block);
+    }
+    size_t live = blocks_of(arena_).size(); /* and all slabs of the arena are on offer there */
+    blocks.clear();
+    for (size_t i = 0; i < count / 4; i++) {
+        void *block = hak_malloc_dense(size);
+        memset(block, 0x11, size);
+        ASSERT_EQ(hak_arena_of(block), nullptr) << "block " << i;
+        blocks.push_back(block);
+    }
+    EXPECT_EQ(blocks_of(arena_).size(), live);
+    remake();
+    for (size_t i = 0; i < count; i++)
+        filled(arena_, size);
+    for (void *block : blocks) {
+        EXPECT_EQ(static_cast<unsigned char *>(block)[size - 1], 0x11);
+        hak_free(block);
+    }
 }
 
 TEST_F(Arena, AnyThreadFrees) {

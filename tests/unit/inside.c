@@ -14,8 +14,10 @@
 #include "kinds.h"
 #include "limits.h"
 #include "links.h"
+#include "mesh/meshed.h"
 #include "base/options.h"
 #include "learn/ace.h"
+#include "learn/learn.h"
 #include "learn/tunables.h"
 #include "base/os.h"
 #include "base/page_cost.h"
@@ -130,6 +132,14 @@ void inside_record_secure(void *block) {
     struct slab *s = mid_slab_of(block);
     s->secure = NULL;
     store_relaxed(&s->kind, KIND_SECURE_SMALL);
+}
+void inside_record_meshed(void *block) {
+    struct slab none;
+    struct slab *s = mid_slab_of(block);
+    if (meshed_reserve(&none) != NULL) /* there is a table now */
+        meshed_cancel(&none);
+    store_relaxed(&s->class_id, 1);
+    store_relaxed(&s->kind, KIND_MESHED);
 }
 
 static int index_in(const struct slab *s, uintptr_t block) {
@@ -361,3 +371,7 @@ unsigned inside_ace_in_use(void) { return ace.in_use; }
 unsigned inside_ace_best(void) { return ace_best(&ace); }
 unsigned inside_ace_switches(void) { return ace.switches; }
 uint64_t inside_ace_spent_ns(void) { return ace.spent_ns; }
+void inside_learn_interrupt(void) {
+    policy_apply(POLICY_THROUGHPUT, NULL);
+    store_relaxed(&learn_holder, 1);
+}

@@ -67,6 +67,8 @@ unsigned inside_ace_in_use(void);
 unsigned inside_ace_best(void);
 unsigned inside_ace_switches(void);
 uint64_t inside_ace_spent_ns(void);
+/* learn/learn.h: this process is a child that was forked while its parent applied a policy to try it. */
+void inside_learn_interrupt(void);
 
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);
@@ -92,6 +94,8 @@ void inside_record_class(void *block, unsigned class_id);
 void inside_record_list(void *block);
 /* For a mid block: it has become a slab of secure mode, part of which has not yet reached this processor. */
 void inside_record_secure(void *block);
+/* For a mid block: what was a meshed slab when its kind was read is a mid slab by now. */
+void inside_record_meshed(void *block);
 
 /* region.h, heap.h: the record of a tiny block's slab, and what the heap holds of its class, as docs/design.md shows
  * them. Blocks are given as their index in the slab, or -1 for none. */

@@ -469,6 +469,37 @@ TEST(SoftLimit, OnceForAllThreads) {
     }
 }
 
+/* The child finds the setting half-done, by a thread that it does not have. */
+TEST(SoftLimit, AChildOfAThreadThatSetsItMaySetItAnew) {
+    if (kShorter != 1)
+        GTEST_SKIP() << "no forks of threads under a sanitizer";
+    size_t rest = counted_at_rest();
+    std::atomic<bool> began{false}, stop{false};
+    std::thread setter([&] {
+        for (; !stop; began = true)
+            for (int i = 0; i < 1000; i++)
+                hak_set_soft_limit_callback([](void *) {}, nullptr);
+    });
+    Setting soft("SOFT_LIMIT", rest + 16 * kMiB);
+    while (!began)
+        sched_yield();
+    for (int i = 0; i < 200 && !testing::Test::HasFailure(); i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(kChildSeconds);
+            Called called;
+            hak_free(hak_malloc(20 * kMiB));
+            _exit(called.times != 1);
+        }
+        int status = 0;
+        waitpid(pid, &status, 0);
+        EXPECT_EQ(status, 0) << "the child's callback was not called";
+    }
+    stop = true;
+    setter.join();
+    hak_set_soft_limit_callback(nullptr, nullptr);
+}
+
 /* ---- nearness ---- */
 
 TEST(NearALimit, NoEmptySlotsAreRetained) {

@@ -303,6 +303,23 @@ TEST(Stats, AReportMeetsASlabThatHasChanged) {
 
 TEST(Stats, AReportMeetsASecureSlabThatIsJustBeingMade) { report_of_spoilt_slabs(inside_record_secure); }
 
+/* Where the record of a meshed slab has a number of the slab's, that of a mid slab has the states of blocks. So reports and passes
+ * that come late read any number there. */
+TEST(Stats, AReportMeetsAMeshedSlabThatHasBecomeAMidSlab) {
+    const size_t bytes = 1100, blocks = inside_class_at(inside_mid_class_of(bytes)).blocks;
+    ASSERT_GT(blocks, 48u);
+    in_child("a pass or a report uses any number as a slab's", [&] {
+        std::vector<void *> all(8 * blocks);
+        for (auto &block : all)
+            block = hak_malloc(bytes);
+        for (auto &block : all)
+            inside_record_meshed(block);
+        hak_stats_json(nullptr, 0);
+        hak_option_set("MESH", "1");
+        hak_trim();
+    });
+}
+
 /* A tiny slab that is a mid slab at the second look has no line among the tiny classes, and adds to no other figure. */
 TEST(Stats, AReportMeetsATinySlabThatHasChanged) {
     in_child("the slab's bytes were added to other figures", [] {
