@@ -156,7 +156,8 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, why, done ? n : 0);
     for (size_t i = 0; i < n; i++) {
-        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT && page_cost_pays()) { /* for its next touch */
+        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT &&
+            page_cost_pays(true)) { /* for its next touch */
             advise_superslab(last - i, OS_HUGE);
             store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE);
         }

@@ -58,12 +58,12 @@ static struct retain_state {
 /* ---- huge pages ---- */
 
 /* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so they must be few
- * against all slots in use: a tenth. Advice differs between neighbours only a few times, as each change is a mapping. */
+ * against all slots in use: a quarter. Advice differs between neighbours only a few times, as each change is a mapping. */
 static bool retain_wants_huge(size_t superslab) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
     int64_t held = (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD;
-    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 10 * held;
+    return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 4 * held;
 }
 
 /* Does the program touch its larger blocks whole? Looks at a part of what it took a while ago, unless huge pages hide the
@@ -98,8 +98,10 @@ static bool can_time(enum contents contents) {
            !os_is_confined();
 }
 
-static bool huge_pages_pay(bool timed) {
-    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || (timed ? page_cost_try_huge() : page_cost_pays());
+/* Nobody knows whether the program will touch a huge block, so others have to show first that huge pages pay. */
+static bool huge_pages_pay(enum contents contents, bool timed) {
+    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS ||
+           (timed ? page_cost_try_huge() : page_cost_pays(contents != CONTENTS_RUN));
 }
 
 static void time_small_pages(size_t slot) { page_cost_note_small(touch_ns(slot, SLOT_BYTES) * SUPERSLAB_SLOTS); }
@@ -164,7 +166,7 @@ void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) 
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
         return;
     bool fits = !limits_near() && retain_wants_huge(first) && (contents == CONTENTS_TOUCHED || touches_whole(first));
-    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(timed);
+    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(contents, timed);
     if (pay != load_relaxed(&retain_state.advising)) {
         store_relaxed(&retain_state.advising, pay);
         rmw_add(&retain_state.advice_changes, 1);
@@ -193,7 +195,7 @@ void retain_wanted_back(size_t slot, enum contents contents) {
     bool fits = (comes_back(ss) && was == HUGE_NONE && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
                  (contents == CONTENTS_TOUCHED || touches_whole(superslab))) ||
                 was == HUGE_WHOLE;
-    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(timed);
+    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(contents, timed);
     if (!pay)
         purge_split_huge_page(superslab);
     else if (was == HUGE_NONE && rmw_cas(&ss->huge, &was, HUGE_WHOLE))

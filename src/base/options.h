@@ -36,7 +36,7 @@ X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots that PURGE=auto 
 X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which unused EMPTY slots go back in every mode except PURGE=never") \
 X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
 X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", "use of huge pages; auto uses them where the heap is so large that they waste little") \
-X(HUGE_PAGES_FROM, BYTES,  START, 64 * MIB, 0, 1 * TIB, "", "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
+X(HUGE_PAGES_FROM, BYTES,  START, 16 * MIB, 0, 1 * TIB, "", "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
 X(MESH,            NUMBER, LIVE,  0, 0, 1, "", "1 lets sparse slabs of blocks up to 1 KiB share pages when memory goes back (malloc_trim, an idle program, a heap that grows); an experiment: see docs/compaction.md for what the program must not do") \
 X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "1 faults in several pages at once when a size class grows") \
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \

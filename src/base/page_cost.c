@@ -2,15 +2,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/page_cost.h"
 
-#define PAUSE_MIN 8 /* SuperSlabs. Where each huge page is dear (4.5 ms), a heap that grows by 128 MiB makes 4 of 64 */
-#define PAUSE_MAX 512 /* 1 GiB: one dear huge page then costs a hundredth of what the small ones cost */
+#define PAUSE_SHORT 8 /* SuperSlabs */
+#define PAUSE_LONG 64 /* where each huge page is dear (4.5 ms), it costs a fourteenth of what the small ones cost */
+#define PAUSE_MAX 512 /* 1 GiB: a hundredth */
 #define WEIGHT 4      /* a new time counts for a quarter */
 
 /* Hints without a read-modify-write: a lost update delays or repeats one trial. Relaxed accesses are enough, because no
  * other memory depends on these words. */
 static struct page_cost {
     _Atomic uint64_t small_ns, huge_ns;
-    _Atomic uint32_t pause;       /* SuperSlabs in the pause that began last; 0: huge pages pay */
+    _Atomic uint64_t won_ns;      /* by huge pages since the last pause, less what dear ones have lost */
+    _Atomic uint32_t pause;       /* SuperSlabs in the pause that began last; 0: a huge page has paid since */
     _Atomic uint32_t left;        /* of them */
     _Atomic uint64_t timed, dear; /* read-modify-writes */
 } page_cost;
@@ -22,29 +24,42 @@ bool page_cost_try_huge(void) {
     return left == 0 && load_relaxed(&page_cost.small_ns) != 0;
 }
 
-static uint64_t add_to_mean(_Atomic uint64_t *mean, uint64_t ns) {
-    uint64_t old = load_relaxed(mean), now = old != 0 ? (old * (WEIGHT - 1) + ns) / WEIGHT : ns;
-    store_relaxed(mean, now);
-    return now;
+static void add_to_mean(_Atomic uint64_t *mean, uint64_t ns) {
+    uint64_t old = load_relaxed(mean);
+    store_relaxed(mean, old != 0 ? (old * (WEIGHT - 1) + ns) / WEIGHT : ns);
 }
 
 void page_cost_note_small(uint64_t ns) { add_to_mean(&page_cost.small_ns, ns); }
 
+/* A huge page was dear. Returns the length of the pause. */
+static uint32_t pause_after_loss(uint64_t lost_ns) {
+    uint64_t won_ns = load_relaxed(&page_cost.won_ns);
+    bool affordable = won_ns != 0 && won_ns / 2 >= lost_ns;
+    store_relaxed(&page_cost.won_ns, affordable ? won_ns / 2 - lost_ns : 0);
+    if (affordable)
+        return 0;
+    if (won_ns != 0 && won_ns >= lost_ns)
+        return PAUSE_SHORT;
+    return (uint32_t)min_size(max_size(load_relaxed(&page_cost.pause) * 2, PAUSE_LONG), PAUSE_MAX);
+}
+
 void page_cost_note_huge(uint64_t ns, bool given) {
     uint64_t small_ns = load_relaxed(&page_cost.small_ns);
-    uint32_t pause = load_relaxed(&page_cost.pause);
-    bool pays = given && add_to_mean(&page_cost.huge_ns, ns) <= small_ns, dear = !given || ns > small_ns;
-    if (pays)
-        pause = pause / 2 >= PAUSE_MIN ? pause / 2 : 0;
-    else if (dear || pause == 0)
-        pause = pause != 0 ? (uint32_t)min_size((size_t)pause * 2, PAUSE_MAX) : PAUSE_MIN;
+    bool dear = !given || ns > small_ns;
+    uint32_t pause = dear ? pause_after_loss(given ? ns - small_ns : 0) : 0;
+    if (!dear)
+        store_relaxed(&page_cost.won_ns, load_relaxed(&page_cost.won_ns) + (small_ns - ns));
+    if (given)
+        add_to_mean(&page_cost.huge_ns, ns);
     store_relaxed(&page_cost.pause, pause);
-    store_relaxed(&page_cost.left, pays ? 0 : pause);
+    store_relaxed(&page_cost.left, pause);
     rmw_add(&page_cost.timed, 1);
     rmw_add(&page_cost.dear, dear ? 1 : 0);
 }
 
-bool page_cost_pays(void) { return load_relaxed(&page_cost.left) == 0; }
+bool page_cost_pays(bool if_unknown) {
+    return load_relaxed(&page_cost.left) == 0 && (if_unknown || load_relaxed(&page_cost.timed) != 0);
+}
 
 struct page_cost_seen page_cost_seen(void) {
     return (struct page_cost_seen){load_relaxed(&page_cost.small_ns), load_relaxed(&page_cost.huge_ns),

@@ -2,9 +2,10 @@
  * a virtual machine whose memory the host has yet to provide, seven times as much. So both are timed where the program pays for them
  * anyway, and the last times decide.
  *
- *  1. Of both the mean of the last times counts: a time may include an interrupt, and warm and cold memory come mixed.
- *  2. Each huge page is timed. While they cost more than as many small pages, the next SuperSlabs get none: PAUSE_MIN, and
- *     twice as many after each dear one that follows, PAUSE_MAX at most. While they cost less, each next pause is half as long.
+ *  1. Each huge page is timed and compared with the mean of the last times of small pages. The system hands out warm memory
+ *     first, and when that is used up cold memory follows.
+ *  2. After a dear one the next SuperSlabs get none, unless it lost less than half of what huge pages have won since the last
+ *     pause. The pause is short if they had won more than was lost, else long, and twice as long each time, PAUSE_MAX at most.
  *  3. In a pause small pages are timed, so that the end of the pause compares figures of the same time.
  *
  * Any thread calls anything; nothing waits. Times are nanoseconds of the thread's CPU for SUPERSLAB_BYTES. */
@@ -20,8 +21,8 @@ bool page_cost_try_huge(void);
 void page_cost_note_small(uint64_t ns);
 /* `given`: the system did make a huge page. */
 void page_cost_note_huge(uint64_t ns, bool given);
-/* Do huge pages pay? The answer where nothing can be timed. True as long as nothing is known. */
-bool page_cost_pays(void);
+/* Do huge pages pay? The answer where nothing can be timed; `if_unknown`: the answer as long as none was. */
+bool page_cost_pays(bool if_unknown);
 
 struct page_cost_seen {
     uint64_t small_ns, huge_ns; /* the means; 0: not known yet */

@@ -343,7 +343,7 @@ void inside_page_cost_small(uint64_t ns) { page_cost_note_small(ns); }
 void inside_page_cost_huge(uint64_t ns, int given) { page_cost_note_huge(ns, given != 0); }
 struct inside_page_cost inside_page_cost_seen(void) {
     struct page_cost_seen seen = page_cost_seen();
-    return (struct inside_page_cost){seen.small_ns, seen.huge_ns, seen.timed, seen.dear, page_cost_pays()};
+    return (struct inside_page_cost){seen.small_ns, seen.huge_ns, seen.timed, seen.dear, page_cost_pays(true)};
 }
 
 static struct ace ace;
