@@ -27,6 +27,7 @@
 #include "ring.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
+#include "secure/zero.h"
 #include "slab.h"
 #include "thread.h"
 #include "tiny.h"
@@ -376,12 +377,9 @@ void *alloc_new_aligned(size_t alignment, size_t bytes, bool array) {
     return unlikely(option(OPT_SECURE)) ? made_by(array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW, p) : p;
 }
 
-void *alloc_calloc(size_t n, size_t bytes) {
-    size_t whole;
-    if (unlikely(__builtin_mul_overflow(n, bytes, &whole)))
-        return no_memory(NULL);
+HAK_NOINLINE static void *calloc_else(size_t whole) {
     if (whole <= TINY_BYTES_MAX) {
-        void *p = alloc_malloc(whole, alloc_slow);
+        void *p = alloc_slow(whole);
         return p != NULL ? memset(p, 0, whole) : NULL;
     }
     bool zero = false, sited = unlikely(load_relaxed(&hak_heap->caches_flags) & CACHES_SITED) && whole <= MID_BYTES_MAX;
@@ -391,6 +389,21 @@ void *alloc_calloc(size_t n, size_t bytes) {
     /* What lies outside the region is in memory of the program's, which may be shared or a file: nothing is purged there. */
     bool by_hand = whole < CLEAR_BY_PAGE_BYTES || !region_has(p);
     return by_hand ? memset(p, 0, whole) : clear_pages(p, whole);
+}
+
+/* malloc has cleared the first word. Larger blocks are multiples of 16 bytes. */
+void *alloc_calloc(size_t n, size_t bytes) {
+    size_t whole;
+    if (unlikely(__builtin_mul_overflow(n, bytes, &whole)))
+        return no_memory(NULL);
+    void *p = alloc_malloc(whole, alloc_no_hit);
+    if (unlikely(p == NULL))
+        return calloc_else(whole);
+    if (whole > NARROW_MAX)
+        return memset(p, 0, whole);
+    if (whole > sizeof(uintptr_t))
+        narrow_clear((uintptr_t)p, round_up(whole, 16));
+    return p;
 }
 
 /* ---- freeing ---- */
@@ -612,10 +625,8 @@ static struct arena *arena_near(const struct slab *s) {
     return slab_kind(s) == KIND_BROUGHT ? brought_arena(s) : arena_of_slab(s);
 }
 
-HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
-    if (p == NULL)
-        return alloc_malloc(bytes, alloc_slow);
-    size_t had = bytes_at_once(p);
+/* `had`: what bytes_at_once says. */
+HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
@@ -649,7 +660,9 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes) {
 
 void *alloc_realloc(void *p, size_t bytes) {
     size_t had = bytes_at_once(p);
-    return likely(had != 0 && stays_in_class(had, bytes)) ? p : realloc_else(p, bytes);
+    if (likely(had != 0 && stays_in_class(had, bytes)))
+        return p;
+    return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);
 }
 
 size_t alloc_trim(void) {

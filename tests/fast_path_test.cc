@@ -21,34 +21,17 @@
 #include "hakmem.h"
 #include "support.h"
 
-/* Mark the beginning and end of a measured call: the tracer knows their addresses. Their bodies differ, so that the
- * compiler does not merge them. */
-#define MARK(name, number)                                                                                             \
-    extern "C" __attribute__((noinline)) void name() { __asm__ volatile("" ::"i"(number) : "memory"); }
-extern "C" {
-void mark_malloc();
-void mark_free();
-void mark_new();
-void mark_delete();
-void mark_sized_delete();
-void mark_usable_size();
-void mark_realloc();
-void mark_mid_sized_delete();
-void mark_arena_malloc();
-void mark_arena_free();
-void mark_end();
-}
-MARK(mark_malloc, 1)
-MARK(mark_free, 2)
-MARK(mark_new, 3)
-MARK(mark_delete, 4)
-MARK(mark_sized_delete, 5)
-MARK(mark_usable_size, 6)
-MARK(mark_realloc, 7)
-MARK(mark_mid_sized_delete, 8)
-MARK(mark_arena_malloc, 9)
-MARK(mark_arena_free, 10)
-MARK(mark_end, 11)
+/* The measured calls. A mark stands before each, and mark_end behind it: the tracer knows their addresses. Their bodies differ, so
+ * that the compiler does not merge them. */
+// clang-format off
+#define MEASURED(X)                                                                                                    \
+    X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_null) X(calloc)             \
+    X(mid_sized_delete) X(arena_malloc) X(arena_free)
+// clang-format on
+#define MARK(name)                                                                                                     \
+    extern "C" __attribute__((noinline)) void mark_##name() { __asm__ volatile("" ::"i"(__COUNTER__) : "memory"); }
+MEASURED(MARK)
+MARK(end)
 
 namespace {
 
@@ -111,6 +94,20 @@ void warm_up(void **blocks, int count) {
         ::operator delete(block, kBytes);
         mark_end();
     }
+    for (auto &block : blocks) {
+        mark_realloc_null();
+        block = realloc(nullptr, kBytes);
+        mark_end();
+    }
+    for (auto *block : blocks)
+        free(block);
+    for (auto &block : blocks) {
+        mark_calloc();
+        block = calloc(1, kBytes);
+        mark_end();
+    }
+    for (auto *block : blocks)
+        free(block);
     for (int round = 0; round < 3; round++) { /* the first two fill the ring and let it grow */
         for (auto &block : blocks)
             block = ::operator new(kMidBytes);
@@ -182,16 +179,8 @@ using Counts = std::map<std::string, std::vector<int>>;
 /* Steps the child from where it stopped to its end. */
 Counts step_through(pid_t pid, const CodeRange &code) {
     const std::map<uintptr_t, std::string> marks{
-        {reinterpret_cast<uintptr_t>(mark_malloc), "malloc"},
-        {reinterpret_cast<uintptr_t>(mark_free), "free"},
-        {reinterpret_cast<uintptr_t>(mark_new), "new"},
-        {reinterpret_cast<uintptr_t>(mark_delete), "delete"},
-        {reinterpret_cast<uintptr_t>(mark_sized_delete), "sized_delete"},
-        {reinterpret_cast<uintptr_t>(mark_usable_size), "usable_size"},
-        {reinterpret_cast<uintptr_t>(mark_realloc), "realloc"},
-        {reinterpret_cast<uintptr_t>(mark_mid_sized_delete), "mid_sized_delete"},
-        {reinterpret_cast<uintptr_t>(mark_arena_malloc), "arena_malloc"},
-        {reinterpret_cast<uintptr_t>(mark_arena_free), "arena_free"}};
+#define ADDRESS(name) {reinterpret_cast<uintptr_t>(mark_##name), #name},
+        MEASURED(ADDRESS)};
     Counts counts;
     std::string current;
     int steps = 0, status = 0;
@@ -252,9 +241,8 @@ std::string golden_key(const std::string &call) {
     return std::string(machine.machine) + " " + HAK_TEST_COMPILER + " " + call;
 }
 
-const char *const kCallNames[] = {"malloc",       "free",        "new",     "delete",
-                                  "sized_delete", "usable_size", "realloc", "mid_sized_delete",
-                                  "arena_malloc", "arena_free"};
+#define NAME(name) #name,
+const char *const kCallNames[] = {MEASURED(NAME)};
 
 TEST(FastPath, MostCallsTakeTheHitPath) {
     for (const char *call : kCallNames) {
