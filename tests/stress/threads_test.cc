@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -270,6 +271,30 @@ TEST(Threads, BlocksOutliveTheirThreads) {
         blocks.clear();
     }
     for (auto &[block, size] : blocks)
+        S.free(block);
+}
+
+/* A server with a thread for each request: a thread uses the pages of the one before, and does not fault them in anew. */
+TEST(Threads, OneAfterAnotherUseTheSamePages) {
+    if (kShorter != 1 || in_secure_mode())
+        GTEST_SKIP() << "a sanitizer's and secure mode's threads give back what they used";
+    void *blocks[20] = {};
+    auto run = [&](int threads) {
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        for (int i = 0; i < threads; i++)
+            std::thread([&] {
+                for (size_t n = 0; n < std::size(blocks); n++) {
+                    S.free(blocks[n]); /* another thread's */
+                    blocks[n] = memset(S.alloc(40 + 100 * n), 1, 40 + 100 * n);
+                }
+            }).join();
+        getrusage(RUSAGE_SELF, &after);
+        return after.ru_minflt - before.ru_minflt;
+    };
+    run(20);
+    EXPECT_LT(run(300), 300);
+    for (void *block : blocks)
         S.free(block);
 }
 
