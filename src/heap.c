@@ -95,7 +95,7 @@ static void put_idle(struct heap *h) {
 /* What is not zero in a heap without blocks. */
 static void set_up(struct heap *h) {
     h->ring_top = (uint32_t)round_up(sizeof *h, HAK_LINE);
-    h->undrained_frees = UINT32_MAX - 1; /* the first remote free drains */
+    h->drained_at = heap_remote_frees(h) + 2; /* the first remote free drains */
 }
 
 static struct heap *make_heap(void) {

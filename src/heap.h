@@ -29,6 +29,7 @@ struct outbox_entry {
     uint16_t first;        /* offset in the slot of the newest block; links lead to `last` */
     uint16_t last;         /* of the oldest one */
     uint16_t blocks;       /* gathered */
+    uint16_t full_blocks;  /* so many are sent at once */
 };
 
 /* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */
@@ -80,14 +81,14 @@ struct heap {
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
     struct slab_lists owned;
-    uint32_t thin_slabs;      /* of those, thin and with pages that were left resident when they became so */
-    uint32_t owned_credit;    /* how many more than OWNED_SLABS are justified by refills from such slabs */
-    uint32_t adoptions_left;  /* before the credit falls: a heap that allocates may adopt as much as it does */
-    uint32_t releases;        /* slabs given back: some are verified */
-    uint32_t undrained_frees; /* remote frees since the outbox was drained */
-    uint32_t bulk_frees;      /* the same since the last refill of a list */
+    uint32_t thin_slabs;     /* of those, thin and with pages that were left resident when they became so */
+    uint32_t owned_credit;   /* how many more than OWNED_SLABS are justified by refills from such slabs */
+    uint32_t adoptions_left; /* before the credit falls: a heap that allocates may adopt as much as it does */
+    uint32_t releases;       /* slabs given back: some are verified */
+    uint32_t drained_at;     /* heap_remote_frees when the outbox was last drained */
+    uint32_t bulk_from;      /* the same when a list was last refilled */
     uint8_t slabs_of_class[TINY_CLASSES]; /* started so far, up to 255: how hot the class is */
-    _Atomic uint32_t outbox_blocks;       /* in all entries */
+    _Atomic uint32_t outbox_slabs;        /* entries in use */
     /* mid and large, and who is at the caches */
     _Atomic bool
         caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
@@ -143,6 +144,10 @@ extern HAK_HIDDEN struct heap heap_redirected;
 /* Where the heap gathers blocks of the slab, unless it gathers another slab's there. */
 HAK_INLINE struct outbox_entry *outbox_entry_of(const struct heap *h, const struct slab *s) {
     return (struct outbox_entry *)&h->outbox[slot_of(s) % OUTBOX_ENTRIES]; /* NOLINT: for readers, too */
+}
+/* How many there were, modulo 2^32. */
+HAK_INLINE uint32_t heap_remote_frees(const struct heap *h) {
+    return (uint32_t)load_relaxed(&h->pool.counters.n[COUNT_free_remote]);
 }
 HAK_INLINE bool outbox_gathers(const struct outbox_entry *e, const struct slab *s) {
     return load_relaxed(&e->slab) == slot_of(s) + 1;

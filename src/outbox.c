@@ -121,7 +121,7 @@ static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e
     struct slab *s = slab_of_slot(slab - 1);
     uintptr_t slot = (uintptr_t)slab_address(s);
     store_relaxed(&e->slab, 0);
-    add_owned(&from->outbox_blocks, -(uint32_t)e->blocks);
+    add_owned(&from->outbox_slabs, -1u);
     send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
@@ -131,7 +131,7 @@ void outbox_push(struct heap *h, struct slab *s, uintptr_t block) {
 }
 
 void outbox_send(struct heap *h, struct heap *from) {
-    for (unsigned i = 0; load_relaxed(&from->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++)
+    for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
         send_entry(h, from, &from->outbox[i], NO_MORE);
 }
 
@@ -142,15 +142,15 @@ void outbox_flush(struct heap *h) {
 }
 
 static void drain_if_due(struct heap *h) {
-    if (++h->undrained_frees < min_size(option(OPT_DRAIN_INTERVAL), UINT32_MAX))
+    if (!outbox_drain_is_due(h))
         return;
-    h->undrained_frees = 0;
+    h->drained_at = heap_remote_frees(h);
     if (!option(OPT_DRAIN))
         return;
     LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
-        for (unsigned i = 0; load_relaxed(&h->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++)
+        for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
             send_entry(h, h, &h->outbox[i], h->outbox[i].blocks >= LOAN_FROM_BLOCKS ? EXPECT_MORE_AND_BORROW : NO_MORE);
     caches_leave(h);
 }
@@ -160,27 +160,25 @@ static void gather(struct heap *h, struct slab *s, uintptr_t block) {
     uint16_t offset = (uint16_t)(block & (SLOT_BYTES - 1));
     struct outbox_entry *e = &h->outbox[slot % OUTBOX_ENTRIES];
     if (load_relaxed(&e->slab) == slot + 1) {
-        block_link(block, (uintptr_t)slab_address(s) + e->first);
-        e->first = offset;
+        outbox_add(s, e, block);
     } else {
         send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
         block_link(block, slab_terminator(s));
-        e->first = e->last = offset, e->blocks = 0;
+        e->first = e->last = offset, e->blocks = 1;
+        e->full_blocks = (uint16_t)min_size(tuned(TUNE_batch_blocks), size_classes[slab_class(s)].blocks / 2u);
         atomic_signal_fence(memory_order_seq_cst); /* readers, and a child forked here, meet a whole entry */
         store_relaxed(&e->slab, slot + 1);
+        add_owned(&h->outbox_slabs, 1);
+        if (load_relaxed(&h->outbox_slabs) == 1)
+            presence_gathered();
     }
-    atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
-    e->blocks++;
-    add_owned(&h->outbox_blocks, 1);
-    if (load_relaxed(&h->outbox_blocks) == 1)
-        presence_gathered();
-    if (e->blocks >= min_size(tuned(TUNE_batch_blocks), size_classes[slab_class(s)].blocks / 2u))
+    if (e->blocks >= e->full_blocks)
         send_entry(h, h, e, EXPECT_MORE_AND_BORROW);
 }
 
 /* What was gathered for a slab that is ours by now. */
 static void bring_home(struct heap *h, struct slab *s) {
-    if (PROVEN(home_enter, caches_enter(h)) && load_relaxed(&h->outbox_blocks) != 0 &&
+    if (PROVEN(home_enter, caches_enter(h)) && load_relaxed(&h->outbox_slabs) != 0 &&
         outbox_gathers(outbox_entry_of(h, s), s))
         send_entry(h, h, outbox_entry_of(h, s), EXPECT_MORE); /* before the block at hand, which keeps the slab alive */
     caches_leave(h);
@@ -204,20 +202,20 @@ bool outbox_free_at_once(struct heap *h, struct slab *s, uintptr_t block) {
     return false;
 }
 
-void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
-    if (slab_free_on_loan(h, s, block))
-        return;
-    h->bulk_frees += h->bulk_frees < UINT32_MAX;
-    if (adopts_at_once(h) && outbox_adopt(h, s)) {
-        bring_home(h, s);
-        slab_free(h, s, block);
-        return;
-    }
-    count(&h->pool.counters, COUNT_free_remote);
-    if (likely(PROVEN(gather_enter, caches_enter(h))))
+void outbox_gather_else(struct heap *h, struct slab *s, uintptr_t block, bool mine) {
+    if (likely(mine))
         gather(h, s, block);
     else
         send(h, s, block, block, 1, EXPECT_MORE);
     caches_leave(h);
     drain_if_due(h);
+}
+
+void outbox_free_unowned(struct heap *h, struct slab *s, uintptr_t block) {
+    if (!adopts_at_once(h) || !outbox_adopt(h, s)) {
+        outbox_gather(h, s, block);
+        return;
+    }
+    bring_home(h, s);
+    slab_free(h, s, block);
 }

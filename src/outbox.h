@@ -12,6 +12,7 @@
 #ifndef HAK_OUTBOX_H
 #define HAK_OUTBOX_H
 
+#include "base/options.h"
 #include "slab.h"
 
 /* Adopts the slab if it has no owner. The slab may be gone afterwards, unless blocks of it are in our hands. */
@@ -19,8 +20,6 @@ bool outbox_adopt(struct heap *h, struct slab *s);
 /* The same for whoever has no block of the slab in hand: the slab may be another by now, and an arena's; of that the heap lets
  * go again. False unless the slab stays with the heap. */
 bool outbox_adopt_unheld(struct heap *h, struct slab *s);
-/* Frees a block whose slab this heap does not own (it may have no owner). */
-void outbox_free(struct heap *h, struct slab *s, uintptr_t block);
 /* Frees such a block at once, past the outbox; the heap may belong to another arena than the slab. */
 void outbox_push(struct heap *h, struct slab *s, uintptr_t block);
 /* The same, but nothing gathers: if nobody owns the slab this heap does now, else the block goes to its inbox. True: that
@@ -32,5 +31,36 @@ void outbox_flush(struct heap *h);
 void outbox_send(struct heap *h, struct heap *from);
 /* After meshed_close: frees what is in the inbox, and lets the slab end. */
 void outbox_after_close(struct heap *h, struct slab *s);
+
+/* ---- the common case: the slab is another heap's, and the outbox gathers for it already ---- */
+
+HAK_INLINE bool outbox_drain_is_due(const struct heap *h) {
+    return heap_remote_frees(h) - h->drained_at >= option(OPT_DRAIN_INTERVAL);
+}
+HAK_INLINE void outbox_add(const struct slab *s, struct outbox_entry *e, uintptr_t block) {
+    block_link(block, (uintptr_t)slab_address(s) + e->first);
+    e->first = (uint16_t)(block & (SLOT_BYTES - 1));
+    atomic_signal_fence(memory_order_seq_cst); /* a count below the chain's length loses a block, one above is worse */
+    e->blocks++;
+}
+/* Between caches_enter and caches_leave; `mine`: what the former said. */
+void outbox_gather_else(struct heap *h, struct slab *s, uintptr_t block, bool mine);
+HAK_INLINE void outbox_gather(struct heap *h, struct slab *s, uintptr_t block) {
+    struct outbox_entry *e = outbox_entry_of(h, s);
+    count(&h->pool.counters, COUNT_free_remote);
+    bool mine = PROVEN(gather_enter, caches_enter(h));
+    if (unlikely(!mine || !outbox_gathers(e, s) || e->blocks + 1 >= e->full_blocks || outbox_drain_is_due(h)))
+        return outbox_gather_else(h, s, block, mine);
+    outbox_add(s, e, block);
+    caches_leave(h);
+}
+void outbox_free_unowned(struct heap *h, struct slab *s, uintptr_t block);
+/* Frees a block whose slab this heap does not own (it may have no owner). */
+HAK_INLINE void outbox_free(struct heap *h, struct slab *s, uintptr_t block) {
+    if (load_relaxed(&s->owner) == OWNER_NONE)
+        outbox_free_unowned(h, s, block);
+    else if (!slab_free_on_loan(h, s, block))
+        outbox_gather(h, s, block);
+}
 
 #endif

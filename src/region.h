@@ -40,24 +40,25 @@ enum slab_place {
 #define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
 #define OWNER_ON_LOAN ((uintptr_t)1)  /* beside a heap's address: the heap has the slab on loan, see slab.h */
 
-/* One record a slot, two lines: the first for the owner, the second beside it. Of a span, the first slot's counts.
+/* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom; the second is
+ * written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two threads with every free of the one
+ * in a slab of the other. Of a span, the first slot's counts.
  * `owner` tells who may touch the fields marked owner; it passes from thread to thread by compare-and-swap (adopt) and a
  * sequentially consistent store (let go), which pair with one another and carry those fields along. Any thread may read the atomic fields, relaxed, as hints;
  * of the plain ones another thread sees a snapshot (snapshot.h). */
 struct slab {
     _Atomic(struct heap *) owner;
     union {
-        /* tiny, owner: freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is
-         * current */
-        _Atomic uintptr_t list;
+        struct {                  /* tiny: as its last owner left it, for those who free into it then */
+            _Atomic uint32_t out; /* blocks out … */
+            _Atomic uint32_t due; /* … and how many of them have to come back until it is worth using; 0: it is */
+        };
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
     };
     union {
-        /* tiny, owner: frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees
-         * until it is looked at. Plain: counting down is one instruction of a free, and would be three with atomics */
-        uint32_t countdown;
-        uint32_t block_bytes; /* mid, secure: of the class; constant while the slab lives */
+        _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
+        uint32_t block_bytes;    /* mid, secure: of the class; constant while the slab lives */
         uint32_t slack_bytes; /* large, huge: of `bytes`, behind what was asked for; constant while the block lives */
     };
     uint32_t divisor; /* tiny, mid, secure: of the class; constant while the slab lives */
@@ -77,10 +78,7 @@ struct slab {
         _Atomic uintptr_t *free_to;
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    union {
-        uint16_t floor;         /* tiny, owner: blocks out when the countdown ends: see slab.h */
-        _Atomic bool kept_thin; /* mid, any thread: counted in kept_thin_slabs of mid.c */
-    };
+    _Atomic bool kept_thin;      /* mid, any thread: counted in kept_thin_slabs of mid.c */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
     /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit */
     _Atomic uint32_t hit_blocks;
@@ -92,17 +90,20 @@ struct slab {
         struct {                             /* tiny, owner */
             uint32_t next, prev;             /* on the owned list, as slot + 1 */
             uint32_t class_next, class_prev; /* on the list of its class */
-            _Atomic uint32_t carved;         /* blocks cut so far, from the lowest */
-            _Atomic uint32_t purged_pages;   /* bit i: page i of the slab was purged; its blocks are in no list */
-            uint16_t purged_blocks;          /* blocks that touch those pages */
-            uint16_t trimmed_at;             /* blocks listed when it was last looked at for free pages */
-            bool tail_resident;              /* what is not carved yet may be resident */
+            /* Freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is current */
+            _Atomic uintptr_t list;
+            /* Frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees until it is
+             * looked at. Plain: counting down is one instruction of a free, and would be three with atomics */
+            uint32_t countdown;
+            uint16_t floor;                /* blocks out when the countdown ends: see slab.h */
+            uint16_t purged_blocks;        /* blocks that touch purged pages */
+            _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
+            _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
+            uint16_t trimmed_at;           /* blocks listed when it was last looked at for free pages */
+            bool tail_resident;            /* what is not carved yet may be resident */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
-            uint32_t check_after;    /* while current: what the countdown began with */
-            _Atomic uint32_t out;    /* as its last owner left it, for those who free into it then: blocks out … */
-            _Atomic uint32_t due;    /* … and how many of them have to come back until it is worth using; 0: it is */
-            _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
+            uint32_t check_after; /* while current: what the countdown began with */
         };
         struct {                                /* guarded */
             _Atomic uint8_t secure_large_state; /* enum block_state: whoever makes it free goes on */

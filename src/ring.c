@@ -18,7 +18,7 @@
  * instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
 #define LEFT_WHOLE_BYTES (48 * KIB) /* nine rings */
-#define RING_BYTES_SHARED 8 /* times RING_BYTES: all threads together, as far as the least allows */
+#define RING_BYTES_SHARED 8         /* times RING_BYTES: all threads together, as far as the least allows */
 
 /* ---- giving back what is in rings ---- */
 
@@ -96,7 +96,7 @@ void rings_forget(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    bool empty = load_relaxed(&h->lent.slabs) == 0 && load_relaxed(&h->outbox_blocks) == 0;
+    bool empty = load_relaxed(&h->lent.slabs) == 0 && load_relaxed(&h->outbox_slabs) == 0;
     bool stays = h->number < HEAPS_LEFT_WHOLE && h->ring_top <= LEFT_WHOLE_BYTES;
     bool purges = ((h->ring_top > kept && !stays) || option(OPT_SECURE)) && kept < HEAP_BYTES;
     if (mine && empty && h->rings != NULL)
@@ -332,7 +332,7 @@ uint32_t rings_use(const struct heap *h) {
         blocks += ring.blocks;
         use = use * 31 + (uint32_t)ring.held_and_popped;
     }
-    blocks += load_relaxed(&h->outbox_blocks);
+    blocks += load_relaxed(&h->outbox_slabs);
     return blocks == 0 ? 0 : max_size(use, 1);
 }
 

@@ -432,8 +432,8 @@ void slab_wanted(unsigned c) {
 }
 
 bool slab_may_borrow(const struct heap *h) {
-    return h->bulk_frees >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 && !presence_is_alone() &&
-           presence_minds_sleepers();
+    return heap_remote_frees(h) - h->bulk_from >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 &&
+           !presence_is_alone() && presence_minds_sleepers();
 }
 
 /* Do others look for slabs of the class? Then they are lent only after a while. */

@@ -35,7 +35,7 @@ static void end_thread(void *value) {
     thread_empty_heap(h);
     rings_forget(h);
     bool left =
-        caches_enter(h) && (load_relaxed(&h->outbox_blocks) != 0 ||
+        caches_enter(h) && (load_relaxed(&h->outbox_slabs) != 0 ||
                             load_relaxed(&h->lent.slabs) != 0); /* the purger may have been at the caches before */
     caches_leave(h);
     if (left)

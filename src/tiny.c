@@ -280,7 +280,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
         report_end(h, c);
     if (unlikely(sample_on(h)))
         sample_rejoin(h, c);
-    h->bulk_frees = 0;
+    h->bulk_from = heap_remote_frees(h);
     /* The list may have been filled since the caller looked: pthread_setspecific allocates at a heap's birth. */
     bool listed = current != NULL ? has_free(current) : !is_terminator(load_relaxed(&h->list[c]));
     uintptr_t block = listed ? take_free(h, c) : 0;
@@ -486,8 +486,6 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
 /* ---- freeing what is no hit ---- */
 
 HAK_INLINE void tiny_free_live(struct heap *h, struct slab *s, uintptr_t block) {
-    if (slab_free_on_loan(h, s, block))
-        return;
     if (load_relaxed(&s->owner) == h)
         slab_free(h, s, block);
     else
@@ -528,7 +526,7 @@ static void tiny_free_without_heap(struct slab *s, void *p) {
 
 static bool tiny_fill(struct slab *s, struct fill *fill) {
     struct slab seen;
-    snapshot(&seen, s, offsetof(struct slab, free_blocks)); /* the owner's line, without mid's word */
+    snapshot(&seen, s, sizeof seen);
     unsigned c = slab_class(&seen), out = seen.countdown + seen.floor, waiting = inbox_waiting(&seen);
     if (load_relaxed(&seen.owner) == OWNER_POOL || slab_is(&seen, PLACE_CURRENT | PLACE_FRESH | PLACE_DENSE) ||
         c >= TINY_CLASSES)

@@ -184,7 +184,7 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
     add_rings(r, h);
     for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
         add_row(&r->ledger[c], &h->ledger[c]);
-    for (unsigned i = 0; load_relaxed(&h->outbox_blocks) != 0 && i < OUTBOX_ENTRIES; i++) {
+    for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;
         snapshot(&e, &h->outbox[i], sizeof e);
         uint32_t number = load_relaxed(&e.slab);

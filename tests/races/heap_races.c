@@ -20,14 +20,17 @@ static void purger_sends(void) {
 static void gathered_setup(void) {
     kit_setup();
     slab = kit_full_slab(kit_heap[0], block);
-    kit_heap[1]->adoptions_left = 0, kit_heap[1]->undrained_frees = 0;
+    kit_heap[1]->adoptions_left = 0, kit_heap[1]->drained_at = heap_remote_frees(kit_heap[1]);
     outbox_free(kit_heap[1], slab, block[0]);
-    race_expect(load_relaxed(&kit_heap[1]->outbox_blocks) == 1);
+    race_expect(load_relaxed(&kit_heap[1]->outbox_slabs) == 1);
+}
+static unsigned gathered_blocks(void) {
+    const struct outbox_entry *e = &kit_heap[1]->outbox[slot_of(slab) % OUTBOX_ENTRIES];
+    return load_relaxed(&e->slab) != 0 ? e->blocks : 0;
 }
 static void outbox_account(unsigned live) {
     const struct heap *h = kit_heap[1];
-    const struct outbox_entry *e = &h->outbox[slot_of(slab) % OUTBOX_ENTRIES];
-    race_expect(load_relaxed(&h->outbox_blocks) == (load_relaxed(&e->slab) != 0 ? e->blocks : 0));
+    race_expect(load_relaxed(&h->outbox_slabs) == (gathered_blocks() != 0));
     race_expect(!load_relaxed(&h->caches_busy) && !(load_relaxed(&h->caches_flags) & CACHES_FROZEN));
     kit_account(slab, live);
 }
@@ -47,7 +50,7 @@ static void outbox_both(void) {
 static void outbox_2(void) { slab_let_go(kit_heap[2], slab); }
 static void outbox_check(void) {
     outbox_account(KIT_BLOCKS - 3);
-    race_saw(load_relaxed(&kit_heap[1]->outbox_blocks));
+    race_saw(gathered_blocks());
 }
 const struct race outbox_race = {"outbox",     LOSES, outbox_setup, {outbox_0, purger_sends, outbox_2},
                                  outbox_check, 3,     NULL};
@@ -63,7 +66,7 @@ static void home_setup(void) {
 static void home_0(void) { outbox_free(kit_heap[1], slab, block[1]); }
 static void home_check(void) {
     outbox_account(KIT_BLOCKS - 2);
-    race_saw(load_relaxed(&kit_heap[1]->outbox_blocks));
+    race_saw(gathered_blocks());
     race_expect(load_relaxed(&slab->owner) == kit_heap[1]);
 }
 const struct race home_race = {"home", LOSES, home_setup, {home_0, purger_sends}, home_check, 2, NULL};
@@ -83,7 +86,7 @@ static void free_and_send(unsigned heap, uintptr_t b) {
 static void lend_setup(void) {
     kit_setup();
     kit_lends = true;
-    kit_heap[1]->adoptions_left = 0, kit_heap[1]->bulk_frees = UINT32_MAX;
+    kit_heap[1]->adoptions_left = 0, kit_heap[1]->bulk_from = heap_remote_frees(kit_heap[1]) + 1;
     slab = kit_full_slab(kit_heap[0], block);
     for (unsigned i = 0; i <= UINT8_MAX; i++) /* while the class is in demand, because slabs of it were started */
         race_expect(!slab_borrow(kit_heap[1], kit_heap[0]->current[KIT_CLASS]));

@@ -16,9 +16,9 @@ static void moving_setup(void) {
     for (unsigned i = 4; i < KIT_BLOCKS; i++)
         kit_free(kit_heap[1], block[i]);
     slab_let_go(kit_heap[1], slab);
-    kit_heap[2]->undrained_frees = 0, kit_heap[2]->adoptions_left = 0;
+    kit_heap[2]->drained_at = heap_remote_frees(kit_heap[2]), kit_heap[2]->adoptions_left = 0;
     outbox_free(kit_heap[2], slab, block[1]);
-    race_expect(load_relaxed(&slab->owner) == OWNER_NONE && load_relaxed(&kit_heap[2]->outbox_blocks) == 1);
+    race_expect(load_relaxed(&slab->owner) == OWNER_NONE && load_relaxed(&kit_heap[2]->outbox_slabs) == 1);
 }
 static void moving_0(void) {
     uint64_t live[LIVE_WORDS] = {0};
@@ -51,9 +51,9 @@ static void meshed_setup(void) {
     slab = kit_full_slab(kit_heap[0], block);
     for (unsigned i = 2; i < KIT_BLOCKS; i++)
         kit_free(kit_heap[1], block[i]);
-    kit_heap[2]->undrained_frees = 0;
+    kit_heap[2]->drained_at = heap_remote_frees(kit_heap[2]);
     outbox_free(kit_heap[2], slab, block[0]);
-    race_expect(load_relaxed(&kit_heap[2]->outbox_blocks) == 1 && meshed_reserve(slab) != NULL);
+    race_expect(load_relaxed(&kit_heap[2]->outbox_slabs) == 1 && meshed_reserve(slab) != NULL);
 }
 static void meshed_0(void) {
     uint64_t live[MESHED_BLOCKS_MAX / 64] = {0};

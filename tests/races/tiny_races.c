@@ -70,10 +70,11 @@ static void last_long_1(void) { free_and_send(2, block[0]); }
 static void last_long_2(void) { free_and_send(3, block[1]); }
 static void last_setup(void) { /* the blocks are already gathered */
     last_long_setup();
-    kit_heap[2]->undrained_frees = kit_heap[3]->undrained_frees = 0;
+    kit_heap[2]->drained_at = heap_remote_frees(kit_heap[2]);
+    kit_heap[3]->drained_at = heap_remote_frees(kit_heap[3]);
     outbox_free(kit_heap[2], slab, block[0]);
     outbox_free(kit_heap[3], slab, block[1]);
-    race_expect(load_relaxed(&kit_heap[2]->outbox_blocks) == 1 && load_relaxed(&kit_heap[3]->outbox_blocks) == 1);
+    race_expect(load_relaxed(&kit_heap[2]->outbox_slabs) == 1 && load_relaxed(&kit_heap[3]->outbox_slabs) == 1);
 }
 static void last_1(void) { outbox_flush(kit_heap[2]); }
 static void last_2(void) { outbox_flush(kit_heap[3]); }
