@@ -3,7 +3,7 @@
 #include "explore.h"
 
 // clang-format off
-/* Harnesses named _long take minutes and are not tests. CMakeLists.txt reads these lines too. */
+/* Harnesses named _long take many minutes: ./hak soak runs them. CMakeLists.txt reads these lines too. */
 #define RACES(X) \
 X(litmus) \
 X(adopt) \
