@@ -195,7 +195,7 @@ def describe(address):
     if kind in ("large", "huge", "secure large", "guard page"):
         state = "unknown" if kind == "guard page" else STATES[slot.state()]
         return [f"block   {slot.get('bytes')} bytes, the only one of its span", f"state   {state}", slab, *slot.arena()]
-    block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("list")
+    block_bytes, start = slot.classed("block_bytes"), slot.start if kind == "tiny" else slot.get("start")
     index = (address - start) // block_bytes
     block = start + index * block_bytes
     if not 0 <= index < slot.classed("blocks"):

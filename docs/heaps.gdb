@@ -7,7 +7,7 @@ if presence_page
 end
 set $h = heap_newest_made
 while $h
-  printf "heap %u at %p: in_use %d, caches_busy %d, caches_flags %u, slabs owned %u, on loan %u, blocks in outbox %u\n", $h->number, $h, $h->in_use, $h->caches_busy, $h->caches_flags, $h->owned.slabs, $h->lent.slabs, $h->outbox_blocks
+  printf "heap %u at %p: in_use %d, caches_busy %d, caches_flags %u, slabs owned %u, on loan %u\n", $h->number, $h, $h->in_use, $h->caches_busy, $h->caches_flags, $h->owned.slabs, $h->lent.slabs
   set $h = $h->next
 end
 thread apply all -q printf "thread %d has heap %p\n", $_thread, hak_heap

@@ -147,6 +147,7 @@ constexpr Call kCalls[] = {
     {SYS_gettid, "gettid", When::kSamples, -1, 0, "which thread allocated; abort needs it, too"},
     {SYS_rt_sigprocmask, "rt_sigprocmask", When::kSamples, -1, 0,
      "can a place on the stack be read? With an action that there is not, so it changes nothing"},
+    {SYS_rt_sigaction, "rt_sigaction", When::kSamples, -1, 0, "with the first guarded block: faults are reported"},
 };
 
 #endif
