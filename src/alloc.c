@@ -511,14 +511,14 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by
 }
 
 /* No hit. A mid block's record tells its class, too; all other blocks are looked up. */
-HAK_NOINLINE static void free_claimed_else(void *p, size_t bytes, enum freed_by by) {
+HAK_INLINE void free_claimed_else(void *p, size_t bytes, enum freed_by by) {
     if (region_has(p) && bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
         struct slab *s = slab_at_offset(region_offset(p));
         unsigned claimed = mid_class_of(bytes), c = slab_class(s);
         if (likely(slab_kind(s) == KIND_MID && (by != FREED_BY_FREE ? claimed == c : claimed <= c)))
             return alloc_free_other(s, p);
     }
-    free_checking_size(p, bytes, by);
+    return free_checking_size(p, bytes, by);
 }
 HAK_NOINLINE void alloc_free_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_FREE); }
 HAK_NOINLINE void alloc_delete_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_DELETE); }
@@ -544,13 +544,14 @@ HAK_INLINE size_t bytes_at_once(const void *p) {
     if (unlikely(offset >= region_frontier())) /* NULL too */
         return 0;
     struct slab *s = slab_at_offset(offset);
-    unsigned kind = slab_kind(s);
-    if (likely(kind == KIND_TINY)) {
-        if (unlikely(block_index(s->divisor, (uint16_t)(uintptr_t)p) >= load_folded(&s->hit_blocks)))
+    if (likely(block_index(s->divisor, (uint16_t)(uintptr_t)p) < load_folded(&s->hit_blocks))) {
+        if (unlikely(block_looks_free(s, (uintptr_t)p)))
             return 0;
-        return likely(!block_looks_free(s, (uintptr_t)p)) ? size_classes[slab_class(s)].block_bytes : 0;
+        if (s->tiny_bytes == 0)
+            __builtin_unreachable(); /* so the caller need not ask whether the answer is 0 */
+        return s->tiny_bytes;
     }
-    if (unlikely(kind != KIND_MID))
+    if (slab_kind(s) != KIND_MID)
         return 0;
     s = span_first(s);
     unsigned i = mid_index(s, p);

@@ -82,15 +82,14 @@ void alloc_free_sized_else(void *p, size_t bytes);
 void alloc_delete_sized_else(void *p, size_t bytes);
 void alloc_delete_array_sized_else(void *p, size_t bytes);
 
-/* A hit are tiny sizes whose class is the slab's. Classes of other kinds lie above. `exactly`: no realloc can have left the block
- * larger than it would be made for the size. `no_hit`: one of the above. */
+/* A hit are sizes of a tiny slab's class. `exactly`: no realloc can have left the block larger than it would be made for the
+ * size. `no_hit`: one of the above. */
 HAK_INLINE void alloc_free_sized(void *p, size_t bytes, bool exactly, void (*no_hit)(void *p, size_t bytes)) {
     uintptr_t offset = region_offset(p);
-    if (bytes >= hak_region.sized_check_from || unlikely(offset >= region_frontier()))
+    if (HAK_IS_CHECKED || unlikely(offset >= region_frontier()))
         return no_hit(p, bytes);
     struct slab *s = slab_at_offset(offset);
-    unsigned claimed = tiny_class_of(bytes);
-    if (unlikely(exactly ? claimed != slab_class(s) : claimed > slab_class(s)))
+    if (unlikely(exactly ? s->tiny_bytes - bytes >= s->sizes : bytes - 1 >= s->tiny_bytes))
         return no_hit(p, bytes);
     alloc_free_in(s, p, alloc_free_other);
 }

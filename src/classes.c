@@ -8,7 +8,6 @@
 
 #define BLOCKS(bytes, slots) ((slots)*SLOT_BYTES / (bytes))
 #define TINY_BLOCKS_MAX 8192 /* a 16-bit count, and block_index */
-#define MID_BLOCKS_MAX 64    /* bits of free_blocks */
 
 // clang-format off
 /* The inverse of an odd number modulo 2^32. Each step doubles the number of correct bits, which is 5 at first. */

@@ -78,7 +78,6 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->key = (uintptr_t)os_random() | (BLOCK_ALIGN - 1); /* is_no_block says why */
     r->second_key = (r->key * 0x9e3779b97f4a7c15 ^ r->key >> 29) | 1;
     r->wide = option(OPT_SECURE) && os_has_wide();
-    r->sized_check_from = HAK_IS_CHECKED || option(OPT_SECURE) ? 0 : TINY_BYTES_MAX + 1;
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     at -= table_bytes(l.slabs_bytes);
     r->slabs = at;

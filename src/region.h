@@ -80,16 +80,17 @@ struct slab {
     };
     _Atomic bool kept_thin;      /* mid, any thread: counted in kept_thin_slabs of mid.c */
     _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit */
+    uint16_t tiny_bytes;         /* of a tiny block; other kinds: 0. Constant while the slab lives */
+    /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others: 0 */
     _Atomic uint32_t hit_blocks;
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
     _Atomic uint64_t free_blocks; /* mid, any thread: bit i set: block i is free. 0 when this is no mid slab: takers
                                      that come too late find nothing. Never overlaid */
     union {
-        _Atomic uint8_t state[64];           /* mid, holder of the block: enum block_state; others but tiny: [0] */
-        struct {                             /* tiny, owner */
-            uint32_t next, prev;             /* on the owned list, as slot + 1 */
-            uint32_t class_next, class_prev; /* on the list of its class */
+        _Atomic uint8_t state[MID_BLOCKS_MAX]; /* mid, holder of the block: enum block_state; others but tiny: [0] */
+        struct {                               /* tiny, owner */
+            uint32_t next, prev;               /* on the owned list, as slot + 1 */
+            uint32_t class_next, class_prev;   /* on the list of its class */
             /* Freed blocks, each linking the next; the slab's terminator ends it. Unused while the slab is current */
             _Atomic uintptr_t list;
             /* Frees until something is to be done; blocks out = countdown + floor. While the slab is current: frees until it is
@@ -116,6 +117,8 @@ struct slab {
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
+    size_t
+        sizes; /* tiny: how many a free may name, the largest of which is tiny_bytes; other kinds: 0. Constant while the slab lives */
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
@@ -176,10 +179,9 @@ struct superslab_row {
 
 /* Constant once it is derived, and read-only from the start's end on: addresses and secrets that an attacker would want. */
 struct HAK_FROZEN region {
-    uintptr_t base;          /* of SuperSlab 0 */
-    char *slabs;             /* the records */
-    uintptr_t key;           /* links in free blocks are stored xor this */
-    size_t sized_check_from; /* bytes: of smaller sized frees only the class is looked at */
+    uintptr_t base; /* of SuperSlab 0 */
+    char *slabs;    /* the records */
+    uintptr_t key;  /* links in free blocks are stored xor this */
     struct superslab_row *rows;
     struct bitset_family sets;
     char *upper; /* the sets' upper levels, before the rows; the rest of level 1 lies below */
@@ -263,5 +265,7 @@ HAK_INLINE struct superslab *superslab_at(size_t index) { return &hak_region.row
 /* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
+/* A tiny slab ends: records of other kinds have none of these. */
+HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }
 
 #endif

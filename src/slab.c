@@ -99,6 +99,7 @@ void slab_release(struct heap *h, struct slab *s) {
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     count(&h->pool.counters, COUNT_slabs_emptied);
+    slab_end_hits(s);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
     pool_give(&h->pool, slot_of(s), 1, c + 1, true);

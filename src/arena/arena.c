@@ -76,6 +76,7 @@ static unsigned drop_slab(struct heap *h, struct slab *s) {
         leave_slab(s, slots);
         return 0;
     }
+    slab_end_hits(s);
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].kind, KIND_FREE);
     return slots;

@@ -157,6 +157,7 @@ static void end_slab(struct heap *h, struct slab *s, struct meshed *m) {
     }
     count_add(&h->pool.counters, COUNT_mesh_split_pages, split);
     meshed_drop_mappings(mappings_of(m));
+    slab_end_hits(s);
     store_relaxed(&s->kind, KIND_FREE);
     store_release(&s->owner, OWNER_POOL);
     meshed_cancel(s);
