@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.dont_write_bytecode = True  # no cache directory in the source tree
-from counts import HAKMEM, MIB, REPOSITORY, SYSTEM, BenchError, Counter, allocators_find
+from meters import HAKMEM, MIB, REPOSITORY, SYSTEM, BenchError, Counter, allocators_find
 
 SUITE = REPOSITORY / "bench" / "suites" / "quick.toml"
 MEMORY_CALLS = "mmap,munmap,madvise,mprotect,mremap,brk"

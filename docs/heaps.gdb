@@ -1,9 +1,9 @@
 # What a hung program's heaps are doing: gdb -batch -p PID -x docs/heaps.gdb (a library with debug information; docs/hangs.md)
 # SPDX-License-Identifier: MIT
 set pagination off
-printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", presence_state.settlings, presence_state.gathered, hak_region_use.superslabs, hak_region_use.unmapped
-if presence_page
-  printf "purger: state %u (0 none, 1 runs, 2 parked, 3 called)\n", presence_page->purger
+printf "pool: %d settlings, gathered %d, %lu SuperSlabs, %u unmapped\n", hak_presence.settlings, hak_presence.gathered, hak_region_use.superslabs, hak_region_use.unmapped
+if hak_presence.page
+  printf "purger: state %u (0 none, 1 runs, 2 parked, 3 called)\n", hak_presence.page->purger
 end
 set $h = heap_newest_made
 while $h

@@ -46,7 +46,7 @@ struct client {
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums
  * exact, and a reader of an older value only acts a little earlier or later. */
-struct account {
+struct HAK_OWN_LINES account {
     _Atomic int64_t slots;             /* ACTIVE, plus EMPTY << 32: one word, so that their sum is never torn */
     _Atomic int64_t cached_superslabs; /* wholly empty and resident; below 0 for a moment while two threads count */
     _Atomic uint32_t clock_ms;         /* os_now_ms() at the last settling */

@@ -175,7 +175,8 @@ struct heap *heap_take_for_arena(void) {
     if (h != NULL) {
         memcpy(h->class_table, tiny_class_table, sizeof h->class_table);
         rmw_and(&h->caches_flags, (uint8_t)~CACHES_SITED);
-        h->sample.wanted = 0; /* no sampling, whatever the heap's last thread did */
+        ledger_close(h->ledger, 0); /* the arena's end clears it */
+        h->sample.wanted = 0;       /* no sampling, whatever the heap's last thread did */
         store_relaxed(&h->sample.mean_bytes, 0);
         store_seq(&h->is_of_arena,
                   true); /* before it holds anything: the purger looks at it after it has frozen the heap */

@@ -8,24 +8,11 @@
 #define PURGER_AGAIN_MS 100       /* from one purger's end to the next one's start: a thread costs some 50 us … */
 #define PURGER_AGAIN_SETTLINGS 64 /* … but 32 MiB that were taken and given meanwhile cost far more */
 
-_Atomic(struct fork_page *) presence_page;
-_Atomic int32_t presence_client_count;
-
-/* Written by any thread. `settlings` and `gathered`, like presence_client_count, are sequentially consistent where they pair with the
- * purger's word, see presence.h; all else is a hint that stands for itself, so relaxed accesses are enough. */
-static struct presence_state {
-    _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
-    _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
-    _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
-    _Atomic uint32_t settlings;       /* while this number changes the program is not idle */
-    uint32_t settlings_seen;          /* by the purger, the only one to touch this */
-    _Atomic uint32_t ended_ms;        /* when the last purger ended; 0: none has yet */
-    _Atomic uint32_t ended_settlings; /* `settlings` then */
-} presence_state;
+struct presence hak_presence;
 
 /* If there is none yet. Two threads may make it at once, without harm. */
 static void make_fork_page(void) {
-    void *page = load_relaxed(&presence_page) == NULL ? region_commit_heap(REGION_FORK_PAGE) : NULL;
+    void *page = load_relaxed(&hak_presence.page) == NULL ? region_commit_heap(REGION_FORK_PAGE) : NULL;
     if (page == NULL)
         return;
     if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
@@ -34,24 +21,34 @@ static void make_fork_page(void) {
         return;
     }
     store_relaxed(&((struct fork_page *)page)->known, 1);
-    store_release(&presence_page, page);
+    store_release(&hak_presence.page, page);
+}
+
+/* After each change of `clients`. Whoever stores `several` looks at `clients` once more, so the last one to store it is right. */
+static void note_several(void) {
+    bool several = load_seq(&hak_presence.clients) > 1;
+    while (load_seq(&hak_presence.several) != several) {
+        store_seq(&hak_presence.several, several);
+        several = load_seq(&hak_presence.clients) > 1;
+    }
 }
 
 /* In a new child: the other threads are not here. Whoever changes the number of clients has been here before, so it is the parent's
  * until `known` is 1; from then on others may add themselves. */
 static void notice_fork(void) {
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL || load_acquire(&page->known) != 0) /* pairs with the swap, for `lost_threads` */
         return;
-    store_relaxed(&presence_state.lost_threads, true);
-    int32_t parents = load_relaxed(&presence_client_count);
+    store_relaxed(&hak_presence.lost_threads, true);
+    int32_t parents = load_relaxed(&hak_presence.clients);
     if (rmw_swap(&page->known, 1) == 0)
-        rmw_add(&presence_client_count, 1 - parents);
+        rmw_add(&hak_presence.clients, 1 - parents);
+    note_several();
 }
 
 bool presence_lost_threads(void) {
     notice_fork();
-    return load_relaxed(&presence_state.lost_threads);
+    return load_relaxed(&hak_presence.lost_threads);
 }
 
 /* Pairs with presence_park: it sees what was settled before, or it is parked and we see that. */
@@ -70,12 +67,13 @@ static void call_running(struct fork_page *page) {
 
 void presence_clients_changed(int by) {
     notice_fork();
-    if (by > 0 && load_relaxed(&presence_client_count) >= 1)
+    if (by > 0 && load_relaxed(&hak_presence.clients) >= 1)
         make_fork_page(); /* first: a fork must not copy the number without the page */
-    int32_t before = rmw_add(&presence_client_count, by);
+    int32_t before = rmw_add(&hak_presence.clients, by);
+    note_several();
     if (before >= 1 && by > 0)
         make_fork_page(); /* another thread was born meanwhile */
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     if (by > 0 || page == NULL)
         return;
     wake_parked(page);
@@ -84,24 +82,24 @@ void presence_clients_changed(int by) {
 }
 
 unsigned presence_clients(void) {
-    int32_t n = load_seq(&presence_client_count);
+    int32_t n = load_seq(&hak_presence.clients);
     return n > 1 ? (unsigned)n : 1;
 }
 
-void presence_settled(void) { rmw_add(&presence_state.settlings, 1); }
+void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
 void presence_gathered(void) {
-    struct fork_page *page = load_acquire(&presence_page);
-    if (page == NULL || load_relaxed(&presence_state.gathered))
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    if (page == NULL || load_relaxed(&hak_presence.gathered))
         return;
-    store_seq(&presence_state.gathered, true); /* pairs with presence_park, as settlings do */
+    store_seq(&hak_presence.gathered, true); /* pairs with presence_park, as settlings do */
     wake_parked(page);
 }
 
 bool presence_find_purger(bool *may_start) {
     *may_start = false;
     notice_fork();
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL || option(OPT_PURGE) != PURGE_AUTO)
         return false;
     bool there = load_relaxed(&page->purger) != PURGER_NONE; /* then it has a heap, too */
@@ -118,33 +116,33 @@ bool presence_find_purger(bool *may_start) {
 }
 
 bool presence_minds_sleepers(void) {
-    const struct fork_page *page = load_acquire(&presence_page);
-    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE && !load_relaxed(&presence_state.without_fences);
+    const struct fork_page *page = load_acquire(&hak_presence.page);
+    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE && !load_relaxed(&hak_presence.without_fences);
 }
 
 /* ---- the purger's side ---- */
 
 bool presence_claim_purger(void) {
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t none = PURGER_NONE;
     return page != NULL && presence_clients() >= PURGER_ALONE_CLIENTS && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
-void presence_release_purger(void) { store_release(&load_acquire(&presence_page)->purger, PURGER_NONE); }
+void presence_release_purger(void) { store_release(&load_acquire(&hak_presence.page)->purger, PURGER_NONE); }
 
 bool presence_purger_is_early(void) {
-    uint32_t ended = load_relaxed(&presence_state.ended_ms);
-    uint32_t since = load_relaxed(&presence_state.settlings) - load_relaxed(&presence_state.ended_settlings);
+    uint32_t ended = load_relaxed(&hak_presence.ended_ms);
+    uint32_t since = load_relaxed(&hak_presence.settlings) - load_relaxed(&hak_presence.ended_settlings);
     return ended != 0 && since < PURGER_AGAIN_SETTLINGS && os_age_ms(os_now_ms(), ended) < PURGER_AGAIN_MS;
 }
 
 void presence_purger_ended(void) {
-    store_relaxed(&presence_state.ended_settlings, load_relaxed(&presence_state.settlings));
-    store_relaxed(&presence_state.ended_ms, (uint32_t)max_size(os_now_ms(), 1));
+    store_relaxed(&hak_presence.ended_settlings, load_relaxed(&hak_presence.settlings));
+    store_relaxed(&hak_presence.ended_ms, (uint32_t)max_size(os_now_ms(), 1));
 }
 
 bool presence_pause(unsigned ms) {
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     if (presence_clients() > PURGER_ALONE_CLIENTS)
         os_wait(&page->purger, PURGER_RUNS, ms);
     store_seq(&page->purger, PURGER_RUNS); /* pairs with call_running, as the load of the count does */
@@ -152,23 +150,22 @@ bool presence_pause(unsigned ms) {
 }
 
 bool presence_park(void) {
-    struct fork_page *page = load_acquire(&presence_page);
+    struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);
-    while (load_seq(&presence_state.settlings) == presence_state.settlings_seen &&
-           !load_seq(&presence_state.gathered) && presence_clients() > PURGER_ALONE_CLIENTS &&
-           load_relaxed(&page->purger) == PURGER_PARKED)
+    while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
+           presence_clients() > PURGER_ALONE_CLIENTS && load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
-    store_relaxed(&presence_state.gathered, false);
+    store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
     return presence_clients() > PURGER_ALONE_CLIENTS;
 }
 
-bool presence_has_news(void) { return load_relaxed(&presence_state.settlings) != presence_state.settlings_seen; }
+bool presence_has_news(void) { return load_relaxed(&hak_presence.settlings) != hak_presence.settlings_seen; }
 
 bool presence_tick_is_idle(void) {
-    uint32_t seen = presence_state.settlings_seen;
-    presence_state.settlings_seen = load_relaxed(&presence_state.settlings);
-    return presence_state.settlings_seen == seen;
+    uint32_t seen = hak_presence.settlings_seen;
+    hak_presence.settlings_seen = load_relaxed(&hak_presence.settlings);
+    return hak_presence.settlings_seen == seen;
 }
 
-void presence_cannot_fence(void) { store_relaxed(&presence_state.without_fences, true); }
+void presence_cannot_fence(void) { store_relaxed(&hak_presence.without_fences, true); }

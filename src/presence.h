@@ -24,8 +24,25 @@ enum purger_state {
     PURGER_PARKED,
     PURGER_CALLED, /* runs, and is to look at once */
 };
-extern HAK_HIDDEN _Atomic(struct fork_page *) presence_page; /* NULL until there is one */
-extern HAK_HIDDEN _Atomic int32_t presence_client_count;     /* threads that have a heap */
+
+/* Written by any thread. `several`, `gathered`, `clients` and `settlings` are sequentially consistent where they pair with the
+ * purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are enough. */
+struct HAK_OWN_LINES presence {
+    /* What threads read when they free each other's blocks, and what hardly ever changes. */
+    _Atomic(struct fork_page *) page; /* NULL until there is one */
+    _Atomic bool several;             /* more than one thread has a heap: a hint that follows `clients` */
+    _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
+    _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
+    _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
+    /* What threads write when they begin and end. */
+    _Alignas(HAK_LINE) _Atomic int32_t clients; /* threads that have a heap */
+    _Atomic uint32_t ended_ms;                  /* when the last purger ended; 0: none has yet */
+    _Atomic uint32_t ended_settlings;           /* `settlings` then */
+    /* What they write when they settle. */
+    _Alignas(HAK_LINE) _Atomic uint32_t settlings; /* while this number changes the program is not idle */
+    uint32_t settlings_seen;                       /* by the purger, the only one to touch this */
+};
+extern HAK_HIDDEN struct presence hak_presence;
 
 #define PURGER_ALONE_CLIENTS 2u /* the purger and one thread of the program */
 
@@ -33,7 +50,8 @@ extern HAK_HIDDEN _Atomic int32_t presence_client_count;     /* threads that hav
 void presence_clients_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
 unsigned presence_clients(void);
-HAK_INLINE bool presence_is_alone(void) { return load_seq(&presence_client_count) <= 1; }
+/* The same, but for a moment when threads begin and end at once: for decisions that are only better when it is right. */
+HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several); }
 /* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before others. */
 bool presence_lost_threads(void);
 

@@ -206,7 +206,7 @@ enum region_folios {
 };
 
 /* What changes of it, by any thread. */
-struct region_use {
+struct HAK_OWN_LINES region_use {
     _Atomic size_t frontier;   /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
     _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
     _Atomic size_t superslabs; /* handed out so far, from the lowest */

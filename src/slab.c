@@ -329,7 +329,8 @@ void slab_refilled(struct heap *h, unsigned blocks, bool partial) {
 static size_t owned_max(struct heap *h) {
     if (presence_is_alone())
         return SIZE_MAX;
-    h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
+    if (h->owned_credit > tuned(TUNE_credit_slabs)) /* else it is no more than the least, whatever there is */
+        h->owned_credit = (uint32_t)min_size(h->owned_credit, credit_max());
     return tuned(TUNE_owned_slabs) + h->owned_credit;
 }
 

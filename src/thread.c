@@ -12,7 +12,7 @@ void thread_empty_heap(struct heap *h) {
         if (kinds[i]->empty != NULL)
             kinds[i]->empty(h);
     rings_empty(h);
-    ledger_close(h->ledger);
+    ledger_close(h->ledger, TINY_CLASSES);
     retain_settle(&h->pool);
 }
 

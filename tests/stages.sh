@@ -233,6 +233,7 @@ read_suite() { "$TOOL" compare --list --suite "$1" --var "bench=$BENCH/bench" >/
 stage_cli() {
   local steps_failed=0 name
   build_bench
+  build_lines
   build_cli
   export HAKMEM_LIBRARY=$BENCH/libhakmem.so
   step "tests of the command" in_cli test --workspace
@@ -240,6 +241,7 @@ stage_cli() {
   step "map and live page in a browser" python3 "$ROOT/cli/tests/map_browser.py" "$TOOL" "$HAKMEM_LIBRARY"
   step "heap profiles" python3 "$ROOT/cli/tests/profile_test.py" "$TOOL" "$HAKMEM_LIBRARY"
   step recorder python3 "$ROOT/bench/traces/test_record.py" "$BENCH/bench/replay"
+  step counts python3 "$ROOT/bench/test_counts.py" "$BENCH"
   for name in $(suite_names); do
     step "suite $name" read_suite "$ROOT/bench/suites/$name.toml"
   done

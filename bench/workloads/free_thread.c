@@ -11,7 +11,7 @@ enum { WORKERS, LIVE, OPS, SEED };
 enum { BATCH = 200, POWERS = 10 };
 
 static struct argument args[] = {
-    {"WORKERS", 2, 1, 64}, {"LIVE", 20000, 1, 1u << 24}, {"OPS", 1000000, 1, 0}, {"SEED", 42, 0, 0}};
+    {"WORKERS", 2, 1, 1024}, {"LIVE", 20000, 1, 1u << 24}, {"OPS", 1000000, 1, 0}, {"SEED", 42, 0, 0}};
 static struct handover *rings;            /* one for each worker; passes a batch, or `end` */
 static char end;                          /* its address ends a ring */
 static uint64_t start_bytes, freed_bytes; /* RSS */

@@ -1,22 +1,28 @@
-/* producer_consumer [SIZE] [BLOCKS] [PRODUCERS] [CONSUMERS]: some threads allocate, others free.
+/* producer_consumer [SIZE] [BLOCKS] [PRODUCERS] [CONSUMERS] [GROUPS]: some threads allocate, others free.
  *
- * Each producer has a ring of 1,024 places to each consumer. A producer gives to its rings in turn, and a consumer
- * takes from its own in turn. An operation is one block: a malloc here and a free there. BLOCKS is the total. */
+ * There are GROUPS of PRODUCERS and CONSUMERS. Each producer has a ring of 1,024 places to each consumer of its group. A
+ * producer gives to its rings in turn, and a consumer takes from its own in turn. An operation is one block: a malloc here
+ * and a free there. BLOCKS is the total. */
 /* SPDX-License-Identifier: MIT */
 #include "workload.h"
 
-enum { SIZE, BLOCKS, PRODUCERS, CONSUMERS };
+enum { SIZE, BLOCKS, PRODUCERS, CONSUMERS, GROUPS };
+enum { PRODUCERS_MAX = 128 };
 
 static struct argument args[] = {
-    {"SIZE", 64, 1, 1u << 30}, {"BLOCKS", 5000000, 1, 0}, {"PRODUCERS", 1, 1, 64}, {"CONSUMERS", 1, 1, 64}};
-static struct handover *rings; /* [producer * CONSUMERS + consumer] */
+    {"SIZE", 64, 1, 1u << 30},          {"BLOCKS", 5000000, 1, 0}, {"PRODUCERS", 1, 1, PRODUCERS_MAX},
+    {"CONSUMERS", 1, 1, PRODUCERS_MAX}, {"GROUPS", 1, 1, 256},
+};
+static struct handover *rings; /* [(group * PRODUCERS + producer) * CONSUMERS + consumer] */
 
-/* BLOCKS are divided into equal shares, one for each pair of producer and consumer; the first gets the remainder. */
+static uint64_t rings_count(void) { return args[GROUPS].value * args[PRODUCERS].value * args[CONSUMERS].value; }
+
+/* BLOCKS are divided into equal shares, one for each ring; the first gets the remainder. */
 static uint64_t share(uint64_t ring) {
-    uint64_t pairs = args[PRODUCERS].value * args[CONSUMERS].value;
-    return args[BLOCKS].value / pairs + (ring == 0 ? args[BLOCKS].value % pairs : 0);
+    return args[BLOCKS].value / rings_count() + (ring == 0 ? args[BLOCKS].value % rings_count() : 0);
 }
 
+/* `producer` and `consumer` count through all groups. */
 static void produce(uint64_t producer) {
     uint64_t consumers = args[CONSUMERS].value, first = producer * consumers;
     for (uint64_t i = 0; i < share(first); i++) {
@@ -31,12 +37,13 @@ static void produce(uint64_t producer) {
 }
 
 static void consume(uint64_t consumer) {
-    uint64_t producers = args[PRODUCERS].value, consumers = args[CONSUMERS].value, left = 0, seen[64] = {0};
+    uint64_t producers = args[PRODUCERS].value, consumers = args[CONSUMERS].value, left = 0, seen[PRODUCERS_MAX] = {0};
+    uint64_t first = consumer / consumers * producers * consumers + consumer % consumers;
     unsigned tries = 0;
     for (uint64_t p = 0; p < producers; p++)
-        left += share(p * consumers + consumer);
+        left += share(first + p * consumers);
     for (uint64_t p = 0; left > 0; p = p + 1 < producers ? p + 1 : 0) {
-        uint64_t ring = p * consumers + consumer;
+        uint64_t ring = first + p * consumers;
         void *block;
         if (handover_try_take(&rings[ring], &block)) {
             tag_check(block, args[SIZE].value, (uint32_t)(seen[p]++ + ring));
@@ -50,18 +57,19 @@ static void consume(uint64_t consumer) {
 
 static void *work(void *argument) {
     struct worker *worker = argument;
+    uint64_t producers = args[GROUPS].value * args[PRODUCERS].value;
     worker_start(worker);
-    if (worker->index < args[PRODUCERS].value)
+    if (worker->index < producers)
         produce(worker->index);
     else
-        consume(worker->index - args[PRODUCERS].value);
+        consume(worker->index - producers);
     worker_end(worker);
     return NULL;
 }
 
 int main(int argc, char **argv) {
     ARGUMENTS_READ(argc, argv, args);
-    rings = pages_map(args[PRODUCERS].value * args[CONSUMERS].value * sizeof *rings);
-    unsigned threads = (unsigned)(args[PRODUCERS].value + args[CONSUMERS].value);
+    rings = pages_map(rings_count() * sizeof *rings);
+    unsigned threads = (unsigned)(args[GROUPS].value * (args[PRODUCERS].value + args[CONSUMERS].value));
     report_speed(args[BLOCKS].value, workers_run(threads, work));
 }

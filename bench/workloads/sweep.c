@@ -122,15 +122,7 @@ static void report_rate(const char *key, uint64_t operations, double seconds_of_
 
 int main(int argc, char **argv) {
     ARGUMENTS_READ(argc, argv, args);
-    struct worker alone = {.index = 0}; /* a program of one thread is one: that may make a difference */
-    double seconds;
-    if (args[THREADS].value == 1) {
-        pthread_barrier_init(&workers_barrier, NULL, 1);
-        worker(&alone);
-        seconds = alone.end - alone.start;
-    } else {
-        seconds = workers_run((unsigned)args[THREADS].value, worker);
-    }
+    double seconds = workers_run_or_work((unsigned)args[THREADS].value, worker);
     uint64_t freed = args[COUNT].value * args[PERCENT].value / 100;
     uint64_t rounds = args[ROUNDS].value, all = args[THREADS].value;
     report_speed(all * freed * (2 * rounds - 1), seconds);

@@ -259,6 +259,16 @@ static inline double workers_run(unsigned count, void *(*entry)(void *)) {
     return end - start;
 }
 
+/* The same, but a single worker is the program's own thread: a program of one thread is one, which may make a difference. */
+static inline double workers_run_or_work(unsigned count, void *(*entry)(void *)) {
+    struct worker alone = {.index = 0};
+    if (count > 1)
+        return workers_run(count, entry);
+    pthread_barrier_init(&workers_barrier, NULL, 1);
+    entry(&alone);
+    return alone.end - alone.start;
+}
+
 /* A ring from one producer to one consumer. It uses only loads and stores, so that every atomic read-modify-write of a
  * run is the allocator's. */
 enum { HANDOVER_PLACES = 1024 };

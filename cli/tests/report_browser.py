@@ -553,10 +553,12 @@ class Report(BrowserTest):
                 {"allocator": "hakmem", "points": [[1, 30], [64, 31.5]]},
                 {"allocator": "new <one>", "points": [[1, 40]]}]},
             {"name": "malloc | hit", "unit": "misses", "x_unit": "threads", "series": [
-                {"allocator": "hakmem", "points": [[1, 0]]}]}], "findings": ["hit <grows>"]}
+                {"allocator": "hakmem", "points": [[1, 0]]}]}], "findings": [
+                    {"line": "hit <grows>", "reason": None}, {"line": "misses grow", "reason": "so <it> is"}]}
         extra = ["--experiments", experiments, "--counts", self.write("counts", counts)]
         text = self.text("awkward", self.document, *extra)
-        self.assertIn("- hit &lt;grows>", text)
+        self.assertIn("### What grows without a reason\n\n- hit &lt;grows>", text)
+        self.assertIn("- misses grow: so &lt;it> is", text)
         self.assertIn("#### misses\n\nNone by any of them.", text)
         self.assertIn("&lt;script>alert('x')&lt;/script> &amp; \"ünï\"", text)
         self.assertNotRegex(text, "<(script|img|b|i)")
@@ -567,6 +569,17 @@ class Report(BrowserTest):
                          ["larson 8", "hardened", "round 1: ended by signal 11 (SIGSEGV) &lt;b>"])
         self.assertEqual(len(self.rows(text, "Every workload")), len(self.document["workloads"]))
         self.assertIn("Nothing was measured", self.text("empty", comparison([])))
+
+    def test_counts_alone_are_a_page(self):
+        counts = self.write("alone", {"title": "Counts", "machine": "x <y>", "paths": [
+            {"name": "hit", "unit": "lines", "x_unit": "threads", "series": [
+                {"allocator": "hakmem", "points": [[1, 0], [64, 31.5]]}]}], "findings": [{"line": "hit <grows>", "reason": None}]})
+        page, plots = self.place / "counts.html", self.place / "counts"
+        done = self.report("--counts", counts, "--html", page, "--plots", plots)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("hit &lt;grows&gt;", page.read_text())
+        self.assertEqual([plot.name for plot in plots.iterdir()], ["hit-lines-by-threads.svg"])
+        self.assertIn("give --html", self.report("--counts", counts, "--markdown", page, "--plots", plots).stderr)
 
     def test_another_baseline_has_no_interval(self):
         dice = random.Random(5)

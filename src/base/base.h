@@ -51,6 +51,8 @@
 #else
 #define HAK_PAGE_MAX 65536
 #endif
+/* For the type of a variable that threads write often, or that all read at each free: no other variable is in its lines. */
+#define HAK_OWN_LINES __attribute__((aligned(HAK_LINE)))
 /* For the type of a variable that is made read-only once it is filled in: it gets pages of its own. */
 #define HAK_FROZEN __attribute__((aligned(HAK_PAGE_MAX)))
 

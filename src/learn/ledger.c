@@ -9,8 +9,8 @@ static void move(_Atomic uint64_t *to, _Atomic uint64_t *from) {
     store_relaxed(from, 0);
 }
 
-void ledger_close(struct ledger_row *rows) {
-    for (unsigned c = 0; c < TUNED_CLASSES; c++) {
+void ledger_close(struct ledger_row *rows, unsigned from) {
+    for (unsigned c = from; c < TUNED_CLASSES; c++) {
         if (load_relaxed(&rows[c].misses) == 0)
             continue;
         move(&hak_ledger_ended[c].blocks, &rows[c].blocks);

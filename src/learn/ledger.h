@@ -29,10 +29,11 @@ struct ledger_row {
     uint32_t blocks_timed;   /* the lower half of `blocks` at the last of them; the thread's own */
 };
 
-/* Those of threads that have ended, whose heaps' pages are gone. Read-modify-writes. */
+/* Rows of heaps whose pages are gone. Read-modify-writes. When a thread ends, those of rings come here: so only a heap in use has
+ * any. The rows of tiny classes stay in the heap, as its counters do, and whoever has the heap next goes on with them. */
 extern HAK_HIDDEN struct ledger_row hak_ledger_ended[TUNED_CLASSES];
-/* The thread ends: adds its rows to those and clears them. */
-void ledger_close(struct ledger_row *rows);
+/* Adds the heap's rows from this class on to those and clears them. */
+void ledger_close(struct ledger_row *rows, unsigned from);
 
 HAK_INLINE void ledger_add(_Atomic uint64_t *n, uint64_t more) { store_relaxed(n, load_relaxed(n) + more); }
 

@@ -79,7 +79,7 @@ static const struct inspect_place places[] = {
     {"region", &hak_region},
     {"region_use", &hak_region_use},
     {"heap_newest", &heap_newest_made},
-    {"fork_page", &presence_page},
+    {"fork_page", &hak_presence.page},
     {"size_classes", size_classes},
     {"counter_names", counter_names},
     {"counter_help", counter_help},

@@ -182,7 +182,9 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         r->ledger[c].held_bytes += blocks * bytes;
     }
     add_rings(r, h);
-    for (unsigned c = 0; load_relaxed(&h->in_use) && c < TUNED_CLASSES; c++) /* those of others are closed */
+    unsigned rows =
+        load_relaxed(&h->in_use) ? TUNED_CLASSES : TINY_CLASSES; /* the others are on a page that is left untouched */
+    for (unsigned c = 0; c < rows; c++)
         add_row(&r->ledger[c], &h->ledger[c]);
     for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++) {
         struct outbox_entry e;

@@ -217,7 +217,7 @@ const struct race borrow_race = {
 
 static void forked_setup(void) {
     kit_setup();
-    store_relaxed(&load_relaxed(&presence_page)->known, 0);
+    store_relaxed(&load_relaxed(&hak_presence.page)->known, 0);
     race_expect(presence_clients() == KIT_HEAPS);
 }
 static void forked_0(void) {
@@ -226,7 +226,7 @@ static void forked_0(void) {
 }
 static void forked_1(void) { race_expect(presence_lost_threads()); }
 static void forked_check(void) {
-    race_expect(load_relaxed(&presence_client_count) == 2);
+    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.several));
     race_saw(0);
 }
 const struct race forked_race = {
@@ -242,16 +242,16 @@ static struct fork_page *page_copied;
 
 static void fork_page_setup(void) {
     kit_setup();
-    store_relaxed(&presence_page, NULL);
-    store_relaxed(&presence_client_count, 1);
+    store_relaxed(&hak_presence.page, NULL);
+    store_relaxed(&hak_presence.clients, 1);
 }
 static void fork_page_0(void) { presence_clients_changed(1); }
 static void fork_page_1(void) {
-    copied = load_acquire(&presence_client_count);
-    page_copied = load_relaxed(&presence_page);
+    copied = load_acquire(&hak_presence.clients);
+    page_copied = load_relaxed(&hak_presence.page);
 }
 static void fork_page_check(void) {
-    race_expect(load_relaxed(&presence_client_count) == 2 && load_relaxed(&presence_page) != NULL);
+    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.page) != NULL);
     race_expect(copied == 1 || page_copied != NULL); /* else it counts a thread that is not there, for good */
     race_saw((unsigned)copied - 1);
 }
@@ -262,3 +262,24 @@ const struct race fork_page_race = {"fork_page",
                                     fork_page_check,
                                     2,
                                     NULL};
+
+/* ---- several: a thread is born and ends, while another is born ---- */
+
+static void several_setup(void) {
+    kit_setup();
+    store_relaxed(&hak_presence.clients, 1);
+    store_relaxed(&hak_presence.several, false);
+}
+static void several_0(void) {
+    presence_clients_changed(1);
+    presence_clients_changed(-1);
+}
+static void several_1(void) { presence_clients_changed(1); }
+static void several_check(void) {
+    race_expect(load_relaxed(&hak_presence.clients) == 2 && load_relaxed(&hak_presence.several));
+    race_saw(0);
+}
+const struct race several_race = {"several",     "a thread goes on as if it were alone, for good",
+                                  several_setup, {several_0, several_1},
+                                  several_check, 1,
+                                  NULL};

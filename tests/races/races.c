@@ -47,6 +47,7 @@ X(birth) \
 X(borrow) \
 X(forked) \
 X(fork_page) \
+X(several) \
 X(guard) \
 X(guard_again) \
 X(spans) \

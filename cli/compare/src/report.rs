@@ -1,12 +1,13 @@
 //! `hakmem report`: draws what comparisons found, from their JSON alone.
 //!
-//! 1. Several documents are merged into one standing.
+//! 1. Several documents are merged into one standing. What bench/counts.py has counted has a page of its own (counts.rs).
 //! 2. html.rs makes a page of it, markdown.rs a text with plots; both ask the questions below.
 //! 3. scatter.rs, lines.rs and svg.rs draw; marker.rs gives each allocator its look, say.rs the words.
 //!
 //! All ratios are to the baseline; below 1 is better. A peer's ratio r to HAKMEM is HAKMEM's 1/r to the peer.
 // SPDX-License-Identifier: MIT
 
+mod counts;
 pub mod html;
 mod lines;
 mod markdown;
@@ -29,7 +30,7 @@ pub use html::html;
 #[derive(clap::Args)]
 pub struct Options {
     /// Results that `hakmem compare --json` wrote; if two workloads have one name, the last one counts
-    #[arg(required = true, value_name = "RESULT.json")]
+    #[arg(required_unless_present = "counts", value_name = "RESULT.json")]
     results: Vec<PathBuf>,
     /// Write a self-contained web page; `-` is stdout
     #[arg(long, value_name = "FILE")]
@@ -37,20 +38,31 @@ pub struct Options {
     /// Write the standings as Markdown, with plots in separate files; `-` is stdout
     #[arg(long, value_name = "FILE", requires = "plots")]
     markdown: Option<PathBuf>,
-    /// Directory for the plots of --markdown
-    #[arg(long, value_name = "DIRECTORY", requires = "markdown")]
+    /// Directory for the plots of --markdown, or of --counts without results
+    #[arg(long, value_name = "DIRECTORY")]
     plots: Option<PathBuf>,
     /// Markdown to append: what was tried and lost
     #[arg(long, value_name = "FILE", requires = "markdown")]
     experiments: Option<PathBuf>,
-    /// Counts that do not depend on the machine, from bench/counts.py
-    #[arg(long, value_name = "COUNTS.json", requires = "markdown")]
+    /// Counts that do not depend on the machine, from bench/counts.py: a part of --markdown; without results, what
+    /// --html shows
+    #[arg(long, value_name = "COUNTS.json")]
     counts: Option<PathBuf>,
 }
 
 pub fn command(options: &Options) -> Result<ExitCode> {
     ensure!(options.html.is_some() || options.markdown.is_some(), "nothing to write: give --html or --markdown");
     print::ensure_one(options.html.as_deref().into_iter().chain(options.markdown.as_deref()), false)?;
+    let counts = options.counts.as_deref().map(read_counts).transpose()?;
+    if let (true, Some(counts)) = (options.results.is_empty(), &counts) {
+        let page = options.html.as_deref().context("counts without results are a page: give --html")?;
+        ensure!(options.markdown.is_none(), "--markdown needs results");
+        return write_all(counts.files(page, options.plots.as_deref()));
+    }
+    ensure!(
+        options.markdown.is_some() || options.counts.is_none() && options.plots.is_none(),
+        "--counts and --plots with results go with --markdown"
+    );
     let documents = options.results.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
     let comparison = merge(options.results.iter().zip(documents))?;
     if let Some(path) = &options.html {
@@ -58,11 +70,6 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     }
     if let (Some(path), Some(plots)) = (&options.markdown, &options.plots) {
         let experiments = options.experiments.as_deref().map(text_of).transpose()?;
-        let counts = options.counts.as_deref().map(|path| {
-            let what = || format!("{} is not what bench/counts.py writes", path.display());
-            serde_json::from_str(&text_of(path)?).with_context(what)
-        });
-        let counts = counts.transpose()?;
         let page = markdown::Page {
             comparison: &comparison,
             results: &options.results,
@@ -71,9 +78,19 @@ pub fn command(options: &Options) -> Result<ExitCode> {
             text: path,
             plots,
         };
-        for (path, text) in page.files() {
-            write(&path, &text)?;
-        }
+        return write_all(page.files());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_counts(path: &Path) -> Result<counts::Counts> {
+    let what = || format!("{} is not what bench/counts.py writes", path.display());
+    serde_json::from_str(&text_of(path)?).with_context(what)
+}
+
+fn write_all(files: Vec<(PathBuf, String)>) -> Result<ExitCode> {
+    for (path, text) in files {
+        write(&path, &text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,47 +3,14 @@
 
 mod goals;
 
-use super::lines::{lines, Line, Lines};
+use super::counts::Counts;
 use super::scatter::{scatter, Point, Scatter};
 use super::svg::{self, Dot, Rows};
 use super::{say, Measure, Versus, HAKMEM, LEAN_PEERS};
 use crate::results::*;
 use maud::Markup;
-use serde::Deserialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-
-/// What bench/counts.py writes.
-#[derive(Deserialize)]
-pub struct Counts {
-    title: String,
-    machine: String,
-    paths: Vec<CountedPath>,
-    /// What grows and should not, where a peer counts less, what could not be counted: a line each.
-    #[serde(default)]
-    findings: Vec<String>,
-    #[serde(default)]
-    losses: Vec<String>,
-    #[serde(default)]
-    missing: Vec<String>,
-}
-
-/// Something that is counted while something else grows.
-#[derive(Deserialize)]
-struct CountedPath {
-    name: String,
-    unit: String,
-    x_unit: String,
-    #[serde(default)]
-    note: String,
-    series: Vec<Series>,
-}
-
-#[derive(Deserialize)]
-struct Series {
-    allocator: String,
-    points: Vec<(f64, f64)>,
-}
 
 pub struct Page<'a> {
     pub comparison: &'a Comparison,
@@ -389,18 +356,8 @@ impl Page<'_> {
             cell(&counts.title),
             cell(&counts.machine)
         );
-        let mut names = self.names();
-        for series in counts.paths.iter().flat_map(|path| &path.series) {
-            if !names.contains(&series.allocator.as_str()) {
-                names.push(&series.allocator);
-            }
-        }
-        let lists = [
-            ("What grows with HAKMEM", &counts.findings),
-            ("Where a peer counts less", &counts.losses),
-            ("Not counted", &counts.missing),
-        ];
-        for (title, lines) in lists.into_iter().filter(|list| !list.1.is_empty()) {
+        let names = counts.names(self.names());
+        for (title, lines) in counts.lists().into_iter().filter(|list| !list.1.is_empty()) {
             let lines: String = lines.iter().map(|line| format!("- {}\n", cell(line))).collect();
             let _ = write!(text, "\n### {title}\n\n{lines}");
         }
@@ -412,42 +369,18 @@ impl Page<'_> {
                 }
             }
             let _ = write!(text, "\n#### {}\n", cell(&path.unit));
-            if path.series.iter().flat_map(|series| &series.points).all(|point| point.1.abs() < 0.05) {
+            if path.is_nothing() {
                 text += "\nNone by any of them.\n";
                 continue;
             }
-            let place_of = |name: &str| names.iter().position(|one| *one == name).unwrap_or(0);
-            let all = path.series.iter().map(|series| Line {
-                place: place_of(&series.allocator),
-                name: series.allocator.clone(),
-                points: series.points.clone(),
-            });
-            let title = format!("{}: {} by {}", path.name, path.unit, path.x_unit);
-            let drawing = lines(&Lines {
-                id: &format!("c{number}"),
-                title: &title,
-                description: "One line an allocator; less is better. The numbers are in the table.".into(),
-                x_title: &format!("{} →", path.x_unit),
-                y_title: &path.unit,
-                y_unit: 1.0,
-                x_text: say::number,
-                y_text: say::number,
-                dots: true,
-                lines: all.collect(),
-            });
-            text += &self.plot(files, &format!("counts-{}", number + 1), &title, &drawing, &names, 560.0);
+            let drawing = path.drawing(&format!("c{number}"), &names);
+            text += &self.plot(files, &format!("counts-{}", number + 1), &path.title(), &drawing, &names, 560.0);
             text += "\n";
-            let mut xs: Vec<f64> =
-                path.series.iter().flat_map(|series| series.points.iter().map(|point| point.0)).collect();
-            xs.sort_by(f64::total_cmp);
-            xs.dedup();
+            let xs = path.xs();
             let columns = xs.iter().map(|x| format!("{} {}", say::number(*x), cell(&path.x_unit)));
             text += &head(&std::iter::once("allocator".to_string()).chain(columns).collect::<Vec<_>>(), 1);
             for series in &path.series {
-                let at = |x: &f64| {
-                    series.points.iter().find(|point| point.0 == *x).map_or("–".into(), |point| say::number(point.1))
-                };
-                text += &row(std::iter::once(cell(&series.allocator)).chain(xs.iter().map(at)));
+                text += &row(std::iter::once(cell(&series.allocator)).chain(xs.iter().map(|x| series.at(*x))));
             }
         }
         text
