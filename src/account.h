@@ -42,6 +42,8 @@ struct client {
     bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
     bool is_shared : 1;   /* it is heap_afterlife's; constant */
+    bool is_choosy : 1;   /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
+    bool takes_anywhere : 1; /* memory is scarce: the heap takes what other nodes have rather than new memory */
 };
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums

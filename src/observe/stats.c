@@ -215,9 +215,8 @@ static void stats_collect(struct heap_report *r) {
         add_row(&r->ledger[c], &hak_ledger_ended[c]);
     for (unsigned i = 0; i < RING_CLASSES; i++)
         r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
-    struct region_range tables[3];
-    for (unsigned i = region_tables(tables); i-- > 0;)
-        r->metadata += (int64_t)resident_in(&r->pages, tables[i].begin, tables[i].bytes);
+    for (unsigned i = 0; i < REGION_TABLES; i++)
+        r->metadata += (int64_t)resident_in(&r->pages, region_table(i).begin, region_table(i).bytes);
     struct region_range secure = span_table();
     if (secure.begin != NULL)
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);

@@ -74,6 +74,37 @@ static void cache_1(void) {
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
 
+/* ---- nodes: SuperSlab 0 has been node 0's and then node 1's, and has no memory. Node 0 takes it again, while a thread of node 1
+ * follows an old hint, and a third thread finds that hints are wrong ---- */
+
+static void take_and_give(unsigned node, bool whole, bool kept) {
+    struct superslab_wish wish = {&client[node], 1, 1, 0, 0, node, node};
+    size_t slot = superslab_take(0, whole, &wish);
+    if (whole)
+        taken = slot;
+    if (slot != BITSET_NONE && !(whole && kept))
+        superslab_give(slot, 1, 0, kept);
+}
+static void nodes_setup(void) {
+    kit_nodes = 2;
+    kit_setup();
+    race_expect(region_take_superslabs(1) == 0);
+    take_and_give(0, true, false);
+    take_and_give(1, true, false);
+    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(SET_ROOM_1, 0), 0));
+    race_label(bitset_word(&hak_region.sets, set_of_node(0, 1), 0, 0), SETS * 8, "sets of node 1");
+}
+static void nodes_0(void) { take_and_give(0, true, true); }
+static void nodes_1(void) { take_and_give(1, false, true); }
+static void nodes_2(void) { superslab_check_hints_of_nodes(SET_ROOM_1, 0); }
+static void nodes_check(void) {
+    race_expect(superslab_node(0) == 0 && taken == 0);
+    kit_check_hints(0);
+    race_saw(word_resident(load_relaxed(&superslab_at(0)->word)) == 1);
+}
+const struct race nodes_race = {
+    "nodes", "a node does not find its free memory", nodes_setup, {nodes_0, nodes_1, nodes_2}, nodes_check, 2, NULL};
+
 /* ---- limit: two threads take; one more slot is allowed, and one is EMPTY ---- */
 
 static size_t most;

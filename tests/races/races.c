@@ -21,6 +21,7 @@ X(limit) \
 X(quiet) \
 X(unborn) \
 X(cache) \
+X(nodes) \
 X(cache_long) \
 X(bitset) \
 X(retire) \
