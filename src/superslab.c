@@ -521,3 +521,11 @@ void superslab_count(struct superslab_totals *totals) {
     }
     totals->superslabs_peak = n;
 }
+
+size_t superslab_slots_of_node(unsigned node) {
+    size_t n = load_acquire(&hak_region_use.superslabs), slots = 0;
+    for (size_t i = 0; i < n; i++)
+        if (superslab_node(i) == node)
+            slots += count_bits(word_resident(load_relaxed(&superslab_at(i)->word)));
+    return slots;
+}

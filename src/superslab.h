@@ -183,5 +183,7 @@ struct superslab_totals {
 };
 /* Exact, by reading every word; `superslabs` counts those in use. */
 void superslab_count(struct superslab_totals *totals);
+/* ACTIVE and EMPTY slots in the SuperSlabs of a node, likewise. */
+size_t superslab_slots_of_node(unsigned node);
 
 #endif

@@ -421,6 +421,19 @@ void children_keep_nodes_apart() {
     MUST(status == 0, "the child failed");
 }
 
+void statistics_tell_nodes_apart() {
+    constexpr size_t kMost = 40 * kSlot;
+    std::vector<void *> blocks;
+    for (unsigned node = 0; node < inside_nodes(); node++)
+        on_node(node, [&] { blocks.push_back(hak_malloc((node + 1) * kMiB / 2 + kMiB)); });
+    Json stats = heap_stats();
+    MUST(stats["nodes"].items.size() == inside_nodes(), "%zu nodes", stats["nodes"].items.size());
+    for (unsigned node = 0; node < inside_nodes(); node++) {
+        auto bytes = static_cast<size_t>(stats["nodes"].items[node]["slot_bytes"].number);
+        MUST(bytes >= (node + 1) * kMiB / 2 + kMiB && bytes <= 4 * kMiB + kMost, "node %u has %zu bytes", node, bytes);
+    }
+}
+
 /* A page of sets for each node, and nothing for SuperSlabs that are not there. */
 void nodes_cost_little() {
     hak_free(hak_malloc(1));
@@ -451,6 +464,7 @@ struct Case {
     {"arenas", arenas_keep_nodes_apart, {"HAKMEM_PURGER=0"}},
     {"last_arenas", the_last_memory_is_any_arenas, {"HAKMEM_REGION_BYTES=256m"}},
     {"children", children_keep_nodes_apart, {"HAKMEM_PURGER=0"}},
+    {"statistics", statistics_tell_nodes_apart, {"HAKMEM_PURGER=0"}},
     {"cost", nodes_cost_little, {"HAKMEM_PURGER=0"}},
     {"secure", leave_slabs_without_owner, {"HAKMEM_SECURE=1"}},
 };
@@ -475,6 +489,7 @@ TEST(Topology, OneNodeHasNoOthers) {
     if (std::filesystem::exists("/sys/devices/system/node/node1"))
         GTEST_SKIP() << "this machine has several";
     EXPECT_EQ(inside_nodes(), 1u);
+    EXPECT_EQ(heap_stats_text().find("\"nodes\""), std::string::npos);
 }
 
 TEST(Topology, IsWhatTheKernelsFilesSay) {
