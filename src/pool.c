@@ -66,6 +66,7 @@ static size_t take_wholly_free(struct superslab_wish *wish, enum counter *stage)
 
 /* Near a limit, what is free on any node is better than new memory. */
 static void note_among_nodes(struct client *c, size_t slot, unsigned here, bool anywhere) {
+    c->node = (uint8_t)here;
     c->takes_anywhere = anywhere || limits_near();
     if (slot != BITSET_NONE)
         space_count_take(c, slot, here);

@@ -256,7 +256,6 @@ void superslab_unclaim_run(size_t first, size_t n) {
  * how many are free from `first` on; n when claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n) {
     size_t limit = load_acquire(&hak_region_use.superslabs);
-    from = hak_region.nodes == 1 ? NODE_ANY : from;
     for (size_t i = 0; i < n; i++) {
         if (first + i >= limit || superslab_arena(first + i) != arena || (arena == 0 && !was_given_back(first + i)))
             return i;

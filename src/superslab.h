@@ -59,7 +59,7 @@ HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node *
 
 /* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no node. */
 HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node) {
-    return node == NODE_ANY || superslab_node(superslab) == node || word_resident(w) == 0;
+    return likely(superslab_node(superslab) == node) || node == NODE_ANY || word_resident(w) == 0;
 }
 
 size_t superslab_find_of_nodes(unsigned set, unsigned node, size_t from);

@@ -121,6 +121,7 @@ typedef size_t take_call(struct client *c, unsigned class_id, unsigned node);
 HAK_INLINE size_t take_near(struct client *c, unsigned class_id, take_call *take) {
     unsigned nodes = hak_region.nodes, here = node_here();
     size_t slot = take(c, class_id, here);
+    c->node = (uint8_t)here;
     for (unsigned i = 1; slot == BITSET_NONE && i < nodes && c->takes_anywhere; i++)
         slot = take(c, class_id, (here + i) % nodes);
     if (slot != BITSET_NONE)
@@ -142,8 +143,9 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
                          : take_near(c, class_id, superslab_take_inbox_offer);
 }
 
+/* A thread that has moved finds that out when it next takes something. */
 static bool may_have(const struct client *c, unsigned set) {
-    return !bitset_is_empty(&hak_region.sets, set_of_node(set, node_here())) ||
+    return !bitset_is_empty(&hak_region.sets, set_of_node(set, c->node)) ||
            (c->takes_anywhere && !superslab_set_is_empty(set));
 }
 
