@@ -293,7 +293,7 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
         size_t free = superslab_claim_run(c, 0, from, first, n);
         if (free == n)
             return first;
-        if (word_active(load_relaxed(&superslab_at(at)->word)) != 0 || superslab_arena(at) != 0) {
+        if (free == 0) {
             superslab_check_hint(SET_CACHED, at);
             superslab_check_hint(SET_CLEAN, at);
         }
@@ -418,7 +418,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
             return BITSET_NONE;
         struct superslab *ss = superslab_at(at);
         uint8_t offer = offer_tag(0, class_id), tag = offer;
-        bool is_ours = superslab_arena(at) == 0 && superslab_node(at) == node;
+        bool is_near = superslab_node(at) == node, is_ours = is_near && superslab_arena(at) == 0;
         unsigned slot = is_ours ? guess_offer(ss, class_id) : SUPERSLAB_SLOTS;
         if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0)) {
             count(&c->counters, COUNT_offer_retries);
@@ -427,7 +427,7 @@ size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) 
         if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
             bitset_remove(&hak_region.sets, set, at);
             slot = is_ours ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
-            if (slot != SUPERSLAB_SLOTS || superslab_node(at) != node)
+            if (slot != SUPERSLAB_SLOTS || !is_near) /* to the set of its own node, which may be this one by now */
                 add_to(class_id, at);
             if (slot == SUPERSLAB_SLOTS)
                 continue;
@@ -481,15 +481,15 @@ size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned 
         at = bitset_find(&hak_region.sets, set, at);
         if (at == BITSET_NONE)
             return BITSET_NONE;
-        bool is_ours = superslab_node(at) == node;
+        bool is_near = superslab_node(at) == node;
         size_t slot =
-            is_ours ? superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id) : BITSET_NONE;
+            is_near ? superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id) : BITSET_NONE;
         if (slot != BITSET_NONE)
             return slot;
         /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the same, the
          * owner of the slab still empties the inbox. */
         bitset_remove(&hak_region.sets, set, at);
-        if (!is_ours)
+        if (!is_near)
             add_to(SET_INBOX + class_id, at);
     }
 }

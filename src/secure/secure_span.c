@@ -97,6 +97,13 @@ static void add_to_set(size_t superslab, unsigned order) {
         bitset_add(&hak_region.sets, set_with(superslab, order), superslab);
 }
 
+/* Removes a member of the node's set; it goes to the set of its own node if it has a free span. */
+static void check_hint(size_t superslab, unsigned node, unsigned order) {
+    bitset_remove(&hak_region.sets, set_of_node(SET_SECURE + order, node), superslab);
+    if (has_free(load_seq(&superslab_at(superslab)->secure), order))
+        add_to_set(superslab, order);
+}
+
 static void secure_span_add(size_t superslab, uint64_t bits, unsigned order) {
     rmw_or(&superslab_at(superslab)->secure, bits); /* pairs with span_left_arena */
     add_to_set(superslab, order);
@@ -138,9 +145,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
         }
         return slot;
     }
-    bitset_remove(&hak_region.sets, set_with(superslab, order), superslab);
-    if (has_free(load_seq(word), order))
-        add_to_set(superslab, order);
+    check_hint(superslab, superslab_node(superslab), order);
     return BITSET_NONE;
 }
 
@@ -198,11 +203,10 @@ static size_t search_sets(struct heap *h, unsigned node, unsigned order) {
         at = superslab_find(SET_SECURE + order, node, at);
         if (at == BITSET_NONE)
             break;
-        if (unlikely(node != NODE_ANY && superslab_node(at) != node)) { /* it was this node's once */
-            bitset_remove(&hak_region.sets, set_of_node(SET_SECURE + order, node), at);
-            continue;
-        }
-        slot = take_span_in(h, at, order);
+        if (unlikely(node != NODE_ANY && superslab_node(at) != node))
+            check_hint(at, node, order); /* it was this node's once */
+        else
+            slot = take_span_in(h, at, order);
     }
     return slot;
 }

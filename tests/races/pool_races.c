@@ -105,6 +105,40 @@ static void nodes_check(void) {
 const struct race nodes_race = {
     "nodes", "a node does not find its free memory", nodes_setup, {nodes_0, nodes_1, nodes_2}, nodes_check, 2, NULL};
 
+/* ---- node_offer: the SuperSlab has had the same two nodes, and node 0's set of those with offers still has it. Node 0 takes it again
+ * and offers a slab there, while another thread of node 0 follows the old hint ---- */
+
+static size_t found;
+
+static void node_offer_setup(void) {
+    kit_nodes = 2;
+    kit_setup();
+    race_expect(region_take_superslabs(1) == 0);
+    struct superslab_wish wish = {&client[0], 1, 1, 0, 0, 0, 0};
+    size_t slot = superslab_take(0, true, &wish);
+    superslab_offer(slot, KIT_CLASS);
+    race_expect(superslab_take_offer_in(superslab_at(0), offer_tag(0, KIT_CLASS)) == slot);
+    superslab_give(slot, 1, 0, false);
+    take_and_give(1, true, false);
+    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+}
+static void node_offer_0(void) {
+    take_and_give(0, true, true);
+    superslab_offer(taken, KIT_CLASS);
+}
+static void node_offer_1(void) { found = superslab_take_offer(&client[1], KIT_CLASS, 0); }
+static void node_offer_check(void) {
+    race_expect(found == taken || bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+    race_saw(found == taken);
+}
+const struct race node_offer_race = {"node_offer",
+                                     "a node does not find the slabs on offer there",
+                                     node_offer_setup,
+                                     {node_offer_0, node_offer_1},
+                                     node_offer_check,
+                                     2,
+                                     NULL};
+
 /* ---- limit: two threads take; one more slot is allowed, and one is EMPTY ---- */
 
 static size_t most;

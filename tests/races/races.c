@@ -22,6 +22,7 @@ X(quiet) \
 X(unborn) \
 X(cache) \
 X(nodes) \
+X(node_offer) \
 X(cache_long) \
 X(bitset) \
 X(retire) \
@@ -51,6 +52,7 @@ X(fork_page) \
 X(guard) \
 X(guard_again) \
 X(spans) \
+X(node_spans) \
 X(offer) \
 X(half_listed) \
 X(arena_mid) \
