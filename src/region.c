@@ -281,7 +281,6 @@ bool region_init(void) {
 }
 
 void region_freeze(void) {
-    nodes_freeze();
     store_relaxed(&region_birth.freezing, true);
     if (load_seq(&region_birth.derived) && load_seq(&region_birth.deriving) == 0)
         os_freeze(&hak_region, sizeof hak_region);

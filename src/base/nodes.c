@@ -8,7 +8,7 @@
 const char *nodes_root = "";
 static _Atomic unsigned nodes_known; /* 0: not looked at yet. The first compare-and-swap wins; it releases the table */
 /* By processor. Constant once `nodes_known` is not 0; nobody reads it where there is one node. */
-static HAK_APART struct HAK_FROZEN node_table { uint8_t node[PROCESSORS_MAX]; } node_table;
+static HAK_APART uint8_t node_table[PROCESSORS_MAX];
 
 /* Of most machines there is no more to know. */
 static bool has_second_node(void) {
@@ -27,11 +27,11 @@ HAK_COLD static bool read_processors(unsigned node, char *list, size_t bytes) {
     return os_read_file(path, list, bytes) != 0;
 }
 
-/* Moves *at behind the number. */
+/* Moves *at behind the number. What is too large counts as PROCESSORS_MAX. */
 HAK_COLD static unsigned number_at(const char **at) {
     unsigned n = 0;
-    for (; **at >= '0' && **at <= '9' && n < PROCESSORS_MAX; ++*at)
-        n = n * 10 + (unsigned)(**at - '0');
+    for (; **at >= '0' && **at <= '9'; ++*at)
+        n = (unsigned)min_size(n * 10 + (unsigned)(**at - '0'), PROCESSORS_MAX);
     return n;
 }
 
@@ -62,12 +62,12 @@ HAK_COLD unsigned nodes_read(uint8_t of_processor[PROCESSORS_MAX]) {
 
 HAK_COLD HAK_WRITES_SAME_VALUES static unsigned pretend(unsigned count) {
     for (unsigned i = 0; i < PROCESSORS_MAX; i++)
-        node_table.node[i] = (uint8_t)(i % count);
+        node_table[i] = (uint8_t)(i % count);
     return count;
 }
 
 static unsigned look(void) {
-    return has_second_node() && os_knows_processor() && !os_places_memory() ? nodes_read(node_table.node) : 1;
+    return has_second_node() && os_knows_processor() && !os_places_memory() ? nodes_read(node_table) : 1;
 }
 
 void nodes_init(unsigned wanted) {
@@ -79,11 +79,6 @@ void nodes_init(unsigned wanted) {
 unsigned nodes_count(void) { return load_acquire(&nodes_known); }
 
 unsigned nodes_here(void) {
-    unsigned processor = os_processor(), node = processor < PROCESSORS_MAX ? node_table.node[processor] : 0;
+    unsigned processor = os_processor(), node = processor < PROCESSORS_MAX ? node_table[processor] : 0;
     return node < nodes_count() ? node : 0;
-}
-
-void nodes_freeze(void) {
-    if (nodes_count() > 1)
-        os_freeze(&node_table, sizeof node_table);
 }

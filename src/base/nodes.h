@@ -4,7 +4,8 @@
  *     comes before it. On a machine with one node that is one call, which finds no second node.
  *  2. A thread's node is that of its processor, whose number libc knows without asking the kernel. Where that is not so, the
  *     machine counts as one node.
- *  3. Only nodes that have processors count, up to the first number that the kernel left out.
+ *  3. Only nodes that have processors count, up to the first number that the kernel left out. A processor that comes later
+ *     counts as node 0's: only memory is slower then.
  *
  * Any thread calls anything; nothing waits, nothing allocates. */
 /* SPDX-License-Identifier: MIT */
@@ -14,14 +15,13 @@
 #include "base/base.h"
 
 /* As many processors as Linux has at most on these machines; one beyond counts as node 0's. */
-enum { NODES_MAX = 64, PROCESSORS_MAX = 4096 };
+enum { NODES_MAX = 64, PROCESSORS_MAX = 8192 };
 
 /* Finds out how many nodes there are, if that is not known yet. `wanted`: acts as if the machine had that many, processor N being on
  * node N modulo their number; 0: as many as it has. */
 void nodes_init(unsigned wanted);
 unsigned nodes_count(void); /* the same for good, whatever the machine does later; 0 before nodes_init */
 unsigned nodes_here(void);  /* below nodes_count(). The thread may run elsewhere by the time the caller knows */
-void nodes_freeze(void);    /* makes what is known read-only */
 
 /* Reads the files, and returns how many nodes there are. Paths begin with nodes_root, "" except in tests. */
 unsigned nodes_read(uint8_t of_processor[PROCESSORS_MAX]);

@@ -252,7 +252,7 @@ unsigned os_processor(void) {
 /* A filter that was there before the program, such as a container's, may end it at this call. */
 bool os_places_memory(void) {
     int policy = POLICY_DEFAULT;
-    return seccomp_mode() <= 0 && os_call(SYS_get_mempolicy, (long)&policy, 0, 0) == 0 && policy != POLICY_DEFAULT &&
+    return seccomp_mode() == 0 && os_call(SYS_get_mempolicy, (long)&policy, 0, 0) == 0 && policy != POLICY_DEFAULT &&
            policy != POLICY_LOCAL;
 }
 

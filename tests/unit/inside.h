@@ -179,7 +179,7 @@ char *inside_slot_address(size_t slot);
 
 /* nodes.h, superslab.h: how many nodes there are; whose the memory at a slot, at a block is. Reads the kernel's files below `root`,
  * and returns the number of nodes; `of_processor` has room for INSIDE_PROCESSORS. */
-enum { INSIDE_PROCESSORS = 4096 };
+enum { INSIDE_PROCESSORS = 8192 };
 unsigned inside_nodes(void);
 unsigned inside_node_of_slot(size_t slot);
 unsigned inside_node_of_block(const void *block);
