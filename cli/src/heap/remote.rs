@@ -278,7 +278,8 @@ impl Remote {
 /// Resident bytes by NUMA node of the mappings that begin in the range, in the text of numa_maps.
 fn node_bytes(text: impl BufRead, range: Range<u64>) -> Vec<u64> {
     let mut nodes = Vec::new();
-    for line in text.lines().map_while(Result::ok) {
+    for line in text.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line); // paths of files are in it
         let begin = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
         if !begin.is_some_and(|begin| range.contains(&begin)) {
             continue;
@@ -409,10 +410,10 @@ mod tests {
 
     #[test]
     fn nodes_are_those_of_the_range() {
-        let text = "7f00 default file=/lib/x mapped=9 N0=9 kernelpagesize_kB=4\n\
+        let text = b"7f00 default file=/lib/\xe9 mapped=9 N0=9 kernelpagesize_kB=4\n\
             8000 default anon=12 dirty=12 active=0 N0=8 N2=4 kernelpagesize_kB=4\n8800 default\n\
             9000 bind:1 anon=1 huge dirty=1 N2=1 N=3 N99999=1 Nx=7 kernelpagesize_kB=2048\na000 default N1=1\n";
-        assert_eq!(node_bytes(text.as_bytes(), 0x8000..0xa000), [8 << 12, 0, (4 << 12) + (2 << 20)]);
+        assert_eq!(node_bytes(text.as_slice(), 0x8000..0xa000), [8 << 12, 0, (4 << 12) + (2 << 20)]);
         assert!(node_bytes("".as_bytes(), 0..u64::MAX).is_empty());
     }
 
