@@ -103,7 +103,8 @@ HAK_EXPORT void hak_stats_print(int fd) HAK_NOEXCEPT;
  * `tiny_classes` has for blocks up to 1 KiB the number of allocations, and `misses`: those that found no block in the thread's
  * list. `rings` has the misses of larger blocks, whose hits nobody counts. With LEARN=observe `miss_ns` is the mean time of the
  * `timed_misses`. `tiny` has the sums, and what became of the blocks: freed by a thread that owns their slab (`frees_local`), or
- * by another (`frees_remote`, `frees_on_loan`). */
+ * by another (`frees_remote`, `frees_on_loan`). `nodes`, where there are several NUMA nodes, has for each the size of the slots
+ * that its threads took (`slot_bytes`, in use or EMPTY). */
 HAK_EXPORT size_t hak_stats_json(char *buffer, size_t bytes) HAK_NOEXCEPT;
 
 /* Writes the value of the option `name` ("PURGE" or "HAKMEM_PURGE", in any case) as text into `buffer`: terminated, cut off to

@@ -36,12 +36,15 @@ struct client {
     uint32_t arena;             /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
     uint32_t grown_bytes;       /* growth inside slabs that does not make up a slot yet */
     uint8_t chores;             /* enum chore */
+    uint8_t node;               /* where the thread was when it last took something; 0 where there is one node */
     bool emptied_by_moving : 1; /* slots, since the last settling: the program wants their memory back */
     bool is_lane : 1;           /* the arena is a lane of the process, which never ends (lane.h) */
     bool is_purger : 1;         /* what the purger settles is no sign of life */
     bool in_start : 1;    /* the thread starts the purger: libc's allocations are not sampled, as the stack is deep */
     bool in_callback : 1; /* the thread is in the program's callback: no other call begins */
     bool is_shared : 1;   /* it is heap_afterlife's; constant */
+    bool is_choosy : 1;   /* the heap is an arena's, or there are several NUMA nodes: not all slots are for it */
+    bool takes_anywhere : 1; /* memory is scarce: the heap takes what other nodes have rather than new memory */
 };
 
 /* Written by any thread. Relaxed accesses are enough: no other memory depends on these words, read-modify-writes keep the sums

@@ -122,7 +122,11 @@ static struct heap *take(void) {
     if (!region_init())
         return NULL;
     struct heap *h = take_idle();
-    return h != NULL ? h : make_heap();
+    if (h == NULL)
+        h = make_heap();
+    if (h != NULL)
+        h->pool.is_choosy = hak_region.nodes > 1;
+    return h;
 }
 
 static void watch_sites(struct heap *h) {

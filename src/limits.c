@@ -12,6 +12,7 @@
 #define REFRESH_MS 10000
 #define NO_LIMIT_FROM ((uint64_t)1 << 62) /* version 1 writes a number of this size for no limit */
 #define SUPERSLAB_TABLE_BYTES (sizeof(struct superslab_row) / 64 + SUPERSLAB_SLOTS * sizeof(struct slab))
+#define NODE_TABLE_BYTES (os_page_bytes() / 64) /* for each SuperSlab on each further NUMA node, at most: their sets */
 
 struct limits hak_limits = {.cgroup_bytes = CGROUP_NO_NUMBER};
 
@@ -19,7 +20,10 @@ struct limits hak_limits = {.cgroup_bytes = CGROUP_NO_NUMBER};
 
 /* What tables and heaps take, in slots, once there are `news` more SuperSlabs. */
 static size_t table_slots(size_t news) {
-    return (load_relaxed(&hak_region_use.superslabs) + news) * SUPERSLAB_TABLE_BYTES / SLOT_BYTES + presence_clients();
+    size_t bytes = SUPERSLAB_TABLE_BYTES;
+    if (unlikely(hak_region.nodes > 1))
+        bytes += (hak_region.nodes - 1) * NODE_TABLE_BYTES;
+    return (load_relaxed(&hak_region_use.superslabs) + news) * bytes / SLOT_BYTES + presence_clients();
 }
 
 size_t limits_counted_bytes(void) { return (account_resident_slots() + table_slots(0)) * SLOT_BYTES; }

@@ -36,18 +36,22 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
 }
 
 /* Stage 3: a cached, a clean, a new SuperSlab. */
-static size_t take_wholly_free(struct superslab_wish *wish, bool *from_cache) {
-    size_t slot = superslab_take_from_set(SET_CACHED, wish);
-    *from_cache = slot != BITSET_NONE;
-    LOG(LOG_LRU, "[LRU_POP] class=%s (%s) (cache_size=%u/%u)", log_class(wish->tag).text, *from_cache ? "hit" : "miss",
+static size_t take_wholly_free(struct superslab_wish *wish, enum counter *stage) {
+    size_t slot = superslab_take_cached(wish);
+    bool from_cache = slot != BITSET_NONE;
+    *stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
+    LOG(LOG_LRU, "[LRU_POP] class=%s (%s) (cache_size=%u/%u)", log_class(wish->tag).text, from_cache ? "hit" : "miss",
         (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
-    if (slot == BITSET_NONE)
-        slot = superslab_take_from_set(SET_CLEAN, wish);
+    if (from_cache)
+        return slot;
+    slot = superslab_take_clean(wish);
+    if (slot == BITSET_NONE && wish->from == NODE_ANY)
+        return BITSET_NONE; /* new memory was refused before */
     while (slot == BITSET_NONE && superslab_map_waiting())
-        slot = superslab_take_from_set(SET_CLEAN, wish);
+        slot = superslab_take_clean(wish);
     bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;
     enum contents contents = touched_whole ? CONTENTS_TOUCHED : CONTENTS_SPANS;
-    if (slot != BITSET_NONE && !*from_cache)
+    if (slot != BITSET_NONE)
         retain_wanted_back(slot, contents);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
@@ -56,30 +60,48 @@ static size_t take_wholly_free(struct superslab_wish *wish, bool *from_cache) {
         retain_consider_huge_pages(superslab, 1, contents);
         slot = superslab_take(superslab, true, wish);
     }
+    wish->client->chores |= CHORE_DRAIN_CACHES;
     return slot;
 }
 
+/* Near a limit, what is free on any node is better than new memory. */
+static void note_among_nodes(struct client *c, size_t slot, unsigned here, bool anywhere) {
+    c->node = (uint8_t)here;
+    c->takes_anywhere = anywhere || limits_near();
+    if (slot != BITSET_NONE)
+        space_count_take(c, slot, here);
+}
+/* Notes for the client which node's memory it took, or that there was none. */
+static void note_node(struct client *c, size_t slot, unsigned here, bool anywhere) {
+    likely(hak_region.nodes == 1) ? (void)0 : note_among_nodes(c, slot, here, anywhere);
+}
+/* Shall the search go on among the SuperSlabs of all nodes? */
+static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes > 1 && wish->from != NODE_ANY; }
+
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
-    struct superslab_wish wish = {c, slots, align, tag, 0};
-    size_t slot = likely(c->arena == 0) ? superslab_take_in_use(&wish) : arena_take_span(&wish);
-    enum counter stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
-    bool from_cache = false;
-    if (slot == BITSET_NONE) {
-        slot = c->arena == 0 ? take_wholly_free(&wish, &from_cache) : BITSET_NONE;
-        if (slot == BITSET_NONE)
+    unsigned here = node_here();
+    struct superslab_wish wish = {c, slots, align, tag, 0, here, here};
+    enum counter stage;
+    size_t slot;
+    for (;; wish.from = NODE_ANY) {
+        slot = likely(c->arena == 0) ? superslab_take_in_use(&wish) : arena_take_span(&wish);
+        stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
+        if (slot == BITSET_NONE && c->arena == 0)
+            slot = take_wholly_free(&wish, &stage);
+        if (slot != BITSET_NONE && admit(c, slots, count_bits(wish.was_resident), 0))
+            break;
+        if (slot != BITSET_NONE)
+            PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
+        note_node(c, BITSET_NONE, here, true);
+        if (!goes_on(&wish))
             return BITSET_NONE;
-        stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
-        c->chores |= from_cache ? 0 : CHORE_DRAIN_CACHES;
     }
-    if (!admit(c, slots, count_bits(wish.was_resident), 0)) {
-        PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
-        return BITSET_NONE;
-    }
+    note_node(c, slot, here, wish.from == NODE_ANY);
     struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
     if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
         count(&c->counters, COUNT_stage1_same_class);
     count(&c->counters, stage);
-    count_add(&c->counters, COUNT_cache_popped, from_cache);
+    count_add(&c->counters, COUNT_cache_popped, stage == COUNT_stage3_from_cache);
     if (stage == COUNT_stage1_reused_empty)
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
@@ -88,7 +110,7 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
     else
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%s new SuperSlab (ss=%x from_lru=%u)", log_class(tag).text,
-            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)from_cache);
+            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(stage == COUNT_stage3_from_cache));
     *zero = wish.was_resident == 0;
     return slot;
 }
@@ -126,24 +148,25 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 /* ---- runs of SuperSlabs ---- */
 
 /* After a claim: all slots are resident from now on. False: they may not be, and the claim is undone. */
-static bool occupy_claimed_run(struct client *c, size_t first, size_t n, bool *zero) {
+static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigned here, bool *zero) {
     size_t cached, empty = superslab_empty_in_run(first, n, &cached);
     if (!admit(c, n * SUPERSLAB_SLOTS, empty, 0)) {
         superslab_unclaim_run(first, n);
         return false;
     }
-    superslab_occupy_run(first, n);
+    superslab_occupy_run(first, n, here);
     count_add(&c->counters, COUNT_cache_popped, cached);
     *zero = empty == 0;
     return true;
 }
 
-static size_t take_free_run(struct client *c, size_t n, size_t align, bool *zero) {
-    size_t first = c->arena != 0 ? arena_claim_run(c, n, align) : BITSET_NONE;
+/* Of the node `from`, or NODE_ANY. */
+static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t align, bool *zero) {
+    size_t first = c->arena != 0 ? arena_claim_run(c, from, n, align) : BITSET_NONE;
     bool joins = c->arena != 0 && first == BITSET_NONE;
     if (first == BITSET_NONE)
-        first = superslab_claim_free_run(c, n, align);
-    if (first == BITSET_NONE || !occupy_claimed_run(c, first, n, zero))
+        first = superslab_claim_free_run(c, from, n, align);
+    if (first == BITSET_NONE || !occupy_claimed_run(c, first, n, node_here(), zero))
         return BITSET_NONE;
     if (joins)
         arena_join(c->arena, first, n);
@@ -170,17 +193,8 @@ static void log_run(size_t first, bool from_cache) {
         (uint64_t)from_cache);
 }
 
-size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero) {
-    size_t align = align_bytes / SUPERSLAB_BYTES, base_number = hak_region.base / SUPERSLAB_BYTES;
-    size_t free = take_free_run(c, n, align, zero);
-    while (free == BITSET_NONE && n == 1 && superslab_map_waiting())
-        free = take_free_run(c, n, align, zero);
-    if (free != BITSET_NONE) {
-        c->chores |= *zero ? CHORE_DRAIN_CACHES : 0;
-        log_run(free, !*zero);
-        return free;
-    }
-    size_t whole;
+static size_t take_new_run(struct client *c, size_t n, size_t align, bool *zero) {
+    size_t base_number = hak_region.base / SUPERSLAB_BYTES, whole;
     if (__builtin_add_overflow(n, align - 1, &whole))
         return BITSET_NONE;
     size_t got = take_new_superslabs(c, whole, n);
@@ -189,13 +203,30 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
     size_t first = round_up(got + base_number, align) - base_number;
     superslab_give_new(got, first - got);
     superslab_give_new(first + n, got + whole - (first + n));
-    superslab_begin_run(first, n);
+    superslab_begin_run(first, n, node_here());
     if (c->arena != 0)
         arena_join(c->arena, first, n);
     retain_consider_huge_pages(first, n, CONTENTS_RUN);
-    c->chores |= CHORE_DRAIN_CACHES;
-    log_run(first, false);
     *zero = true;
+    return first;
+}
+
+size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero) {
+    size_t align = align_bytes / SUPERSLAB_BYTES;
+    unsigned here = node_here();
+    size_t first = take_free_run(c, here, n, align, zero);
+    while (first == BITSET_NONE && n == 1 && superslab_map_waiting())
+        first = take_free_run(c, here, n, align, zero);
+    if (first == BITSET_NONE)
+        first = take_new_run(c, n, align, zero);
+    bool anywhere = first == BITSET_NONE && hak_region.nodes > 1;
+    if (anywhere)
+        first = take_free_run(c, NODE_ANY, n, align, zero);
+    note_node(c, first != BITSET_NONE ? first * SUPERSLAB_SLOTS : BITSET_NONE, here, anywhere);
+    if (first == BITSET_NONE)
+        return BITSET_NONE;
+    c->chores |= *zero ? CHORE_DRAIN_CACHES : 0;
+    log_run(first, !*zero);
     return first;
 }
 
@@ -223,12 +254,14 @@ bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted) {
         size_t got = take_new_superslabs(c, extra, extra);
         if (got == BITSET_NONE)
             return false;
-        superslab_begin_run(got, extra);
+        superslab_begin_run(got, extra, node_here());
         if (got == end)
             return true;
         pool_give_run(c, got, extra, false); /* another thread was faster */
         return false;
     }
+    unsigned here = node_here();
     bool zero;
-    return superslab_claim_run(c, c->arena, end, extra) == extra && occupy_claimed_run(c, end, extra, &zero);
+    return superslab_claim_run(c, c->arena, here, end, extra) == extra &&
+           occupy_claimed_run(c, end, extra, here, &zero);
 }

@@ -190,11 +190,11 @@ static uint32_t age_of(size_t superslab, uint32_t now) {
  * of which there may be thousands. The caller purges each or finds it in use, or else the walk does not end. */
 static size_t next_cached(struct cache_walk *walk, uint32_t now) {
     size_t top = load_acquire(&hak_region_use.superslabs), at = walk->at;
-    while ((at = bitset_find_last(&hak_region.sets, SET_CACHED, at)) != BITSET_NONE && age_of(at, now) < walk->age)
+    while ((at = superslab_find_last(SET_CACHED, at)) != BITSET_NONE && age_of(at, now) < walk->age)
         ;
     if (at == BITSET_NONE) {
         walk->age = 0;
-        for (size_t i = top; (i = bitset_find_last(&hak_region.sets, SET_CACHED, i)) != BITSET_NONE;)
+        for (size_t i = top; (i = superslab_find_last(SET_CACHED, i)) != BITSET_NONE;)
             if (at == BITSET_NONE || age_of(i, now) > walk->age)
                 walk->age = age_of(i, now), at = i;
     }
@@ -212,10 +212,9 @@ size_t purge_empty(struct client *c, size_t keep_slots) {
         unsigned set = sets[pass];
         struct cache_walk walk = {0, 0};
         size_t at = load_acquire(&hak_region_use.superslabs);
-        if (bitset_is_empty(&hak_region.sets, set))
+        if (superslab_set_is_empty(set))
             continue;
-        while ((at = pass == 0 ? next_cached(&walk, now) : bitset_find_last(&hak_region.sets, set, at)) !=
-               BITSET_NONE) {
+        while ((at = pass == 0 ? next_cached(&walk, now) : superslab_find_last(set, at)) != BITSET_NONE) {
             size_t empty = account_empty_slots(); /* up to 7 for each thread are not counted yet */
             if ((keep_slots != 0 && empty <= keep_slots) || purge_was_refused(now))
                 return purged + purge_batch(c, &batch);
@@ -257,8 +256,8 @@ void purge_bound_cache(struct client *c, uint32_t now) {
 
 /* Of a set of SuperSlabs that have EMPTY slots. */
 static void decay_in(struct client *c, struct batch *batch, unsigned set, uint32_t now) {
-    for (size_t at = load_acquire(&hak_region_use.superslabs);
-         (at = bitset_find_last(&hak_region.sets, set, at)) != BITSET_NONE; superslab_check_hint(set, at))
+    for (size_t at = load_acquire(&hak_region_use.superslabs); (at = superslab_find_last(set, at)) != BITSET_NONE;
+         superslab_check_hint(set, at))
         if (os_age_ms(now, load_relaxed(&superslab_at(at)->changed_ms)) > option(OPT_DECAY_MS))
             purge_superslab(c, batch, at, 1, false, COUNT_cache_evicted_bytes);
 }

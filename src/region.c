@@ -1,6 +1,7 @@
 /* Reserving, committing, and the addresses of everything. See region.h. */
 /* SPDX-License-Identifier: MIT */
 #include "region.h"
+#include "base/nodes.h"
 #include "base/options.h"
 #include "base/os.h"
 
@@ -57,8 +58,11 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
 
 /* A table's size with its guard: multiples of the largest page size there is (64 KiB). */
 static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + GUARD_BYTES; }
+/* Of the sets of one node. Those of further nodes have the shape of the first, rows of SuperSlabs included, of which no page is
+ * ever touched. */
+static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
-    return table_bytes(l->heaps_bytes) + table_bytes(l->upper_bytes + l->rows_bytes) + table_bytes(l->slabs_bytes);
+    return table_bytes(l->heaps_bytes) + nodes_count() * sets_bytes(l) + table_bytes(l->slabs_bytes);
 }
 
 /* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and
@@ -81,7 +85,9 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
     at -= table_bytes(l.slabs_bytes);
     r->slabs = at;
-    at -= table_bytes(l.upper_bytes + l.rows_bytes);
+    r->nodes = nodes_count();
+    r->node_sets = sets_bytes(&l) / sizeof(uint64_t);
+    at -= r->nodes * sets_bytes(&l);
     r->rows = (struct superslab_row *)(void *)(at + l.upper_bytes);
     r->upper = upper_row(&l, at);
     r->heaps = at - table_bytes(l.heaps_bytes);
@@ -180,13 +186,25 @@ static char *upper_begin(size_t superslabs) {
            (uintptr_t)(r->upper - (rows - 1) * UPPER_ROW_BYTES) % os_page_bytes();
 }
 
+/* How far the sets of a node lie behind those of node 0. */
+static size_t node_distance(unsigned node) { return node * hak_region.node_sets * sizeof(uint64_t); }
+
+static bool commit_sets(size_t have, size_t from, size_t end, size_t distance) {
+    char *low = upper_begin(end) + distance, *begin = have == 0 ? low : rows_end(from) + distance;
+    char *old_low = upper_begin(from) + distance;
+    return commit_table(begin, rows_end(end) + distance, rows_end(hak_region.superslabs_max) + distance) &&
+           (have == 0 || commit_table(low, old_low, old_low));
+}
+
 /* Tables for the SuperSlabs from `have` to `to`; those before have theirs. */
 static bool commit_tables(size_t have, size_t to) {
     size_t from = with_tables(have), end = with_tables(to), max = hak_region.superslabs_max;
-    char *low = upper_begin(end);
-    return from >= end || (commit_table(records_end(from), records_end(end), records_end(max)) &&
-                           commit_table(have == 0 ? low : rows_end(from), rows_end(end), rows_end(max)) &&
-                           (have == 0 || commit_table(low, upper_begin(from), upper_begin(from))));
+    if (from >= end)
+        return true;
+    bool done = commit_table(records_end(from), records_end(end), records_end(max));
+    for (unsigned node = 0; done && node < hak_region.nodes; node++)
+        done = commit_sets(have, from, end, node_distance(node));
+    return done;
 }
 
 /* Memory for the SuperSlabs in these bytes. */
@@ -227,7 +245,13 @@ static bool is_unlimited(void) {
     return limit == SIZE_MAX;
 }
 
+static void find_nodes(void) {
+    static const uint8_t wanted[] = {[NUMA_OFF] = 1, [NUMA_AUTO] = 0, [NUMA_TWO] = 2, [NUMA_FOUR] = 4};
+    nodes_init(wanted[option(OPT_NUMA)]);
+}
+
 void region_start(void) {
+    find_nodes();
     if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
         region_init(); /* asks for the limit, which a sandbox may forbid later */
 }
@@ -236,6 +260,7 @@ bool region_init(void) {
     if (likely(load_acquire(&region_birth.derived)))
         return true;
     options_init();
+    find_nodes();
     if (load_acquire(&region_birth.published) == 0) {
         size_t wanted = option(OPT_REGION_BYTES);
         if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
@@ -351,10 +376,10 @@ void region_extent(uintptr_t *begin, uintptr_t *end) {
     *end = hak_region.base + hak_region.superslabs_max * SUPERSLAB_BYTES;
 }
 
-unsigned region_tables(struct region_range ranges[3]) {
+struct region_range region_table(unsigned number) {
     size_t superslabs = with_tables(region_frontier() / SUPERSLAB_BYTES);
     char *upper = upper_begin(superslabs);
-    ranges[0] = (struct region_range){upper, (size_t)(rows_end(superslabs) - upper)};
-    ranges[1] = (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
-    return 2;
+    if (number == hak_region.nodes)
+        return (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
+    return (struct region_range){upper + node_distance(number), (size_t)(rows_end(superslabs) - upper)};
 }

@@ -3,6 +3,9 @@
  *   lowest address                                                                              highest
  *   | heaps | guard | sets, rows of SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
  *
+ *     The sets of the machine's further NUMA nodes lie between rows and records, each node's at the same distance from the last
+ *     one's: so a set of any node is a set of the one family, by another number.
+ *
  *  1. At the first call the whole is reserved without access (REGION_BYTES, halved until it fits). All addresses follow
  *     from the base and the size, which are published together by one compare-and-swap: no lock, two first callers agree.
  *  2. SuperSlabs are committed from the lowest up, in growing steps, the tables in step with them.
@@ -164,7 +167,8 @@ struct superslab {
     _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
-    char unused[22];
+    _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
+    char unused[21];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
@@ -183,8 +187,10 @@ struct HAK_FROZEN region {
     char *slabs;    /* the records */
     uintptr_t key;  /* links in free blocks are stored xor this */
     struct superslab_row *rows;
-    struct bitset_family sets;
-    char *upper; /* the sets' upper levels, before the rows; the rest of level 1 lies below */
+    struct bitset_family sets; /* those of node 0 */
+    unsigned nodes;            /* nodes_count() */
+    size_t node_sets;          /* from the number of a node's set to that of the next node's */
+    char *upper;               /* the sets' upper levels, before the rows; the rest of level 1 lies below */
     char *heaps;
     size_t heaps_max;
     size_t superslabs_max;
@@ -240,12 +246,13 @@ enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
 /* Bytes from the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);
 
-/* The committed bytes of the tables, as ranges; for the statistics. Returns how many. */
+/* The committed bytes of the tables, as REGION_TABLES ranges; for the statistics. */
 struct region_range {
     void *begin;
     size_t bytes;
 };
-unsigned region_tables(struct region_range ranges[3]);
+#define REGION_TABLES (1 + hak_region.nodes)
+struct region_range region_table(unsigned number);
 
 HAK_INLINE size_t region_frontier(void) { return load_folded(&hak_region_use.frontier); }
 HAK_INLINE uintptr_t region_offset(const void *p) { return (uintptr_t)p - hak_region.base; }

@@ -35,7 +35,34 @@ static uint32_t sets_of(uint32_t arena, uint64_t w) {
     return sets;
 }
 
+/* ---- nodes ---- */
+
+size_t superslab_find_of_nodes(unsigned set, unsigned node, size_t from) {
+    if (node != NODE_ANY)
+        return bitset_find(&hak_region.sets, set_of_node(set, node), from);
+    size_t lowest = BITSET_NONE;
+    for (node = 0; node < hak_region.nodes; node++)
+        lowest = min_size(lowest, bitset_find(&hak_region.sets, set_of_node(set, node), from));
+    return lowest;
+}
+
+size_t superslab_find_last_of_nodes(unsigned set, size_t below) {
+    size_t highest = BITSET_NONE;
+    for (unsigned node = 0; node < hak_region.nodes; node++) {
+        size_t last = bitset_find_last(&hak_region.sets, set_of_node(set, node), below);
+        if (highest == BITSET_NONE || (last != BITSET_NONE && last > highest))
+            highest = last;
+    }
+    return highest;
+}
+
 /* ---- sets ---- */
+
+HAK_INLINE void add_to(unsigned set, size_t superslab) {
+    /* The node's read pairs with begin_use. */
+    bitset_add(&hak_region.sets, set_of_node(set, PROVEN(node_look, load_seq(&superslab_at(superslab)->node))),
+               superslab);
+}
 
 static bool is_cached(size_t superslab) {
     return word_is_cached(load_seq(&superslab_at(superslab)->word)) && superslab_arena(superslab) == 0;
@@ -55,17 +82,23 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
         counts = PROVEN(count_look, is_cached(superslab) != is);
     }
     for (uint32_t news = sets_of(arena, after) & ~sets_of(arena, before); news != 0; news &= news - 1)
-        bitset_add(&hak_region.sets, SET_EMPTY + lowest_bit(news), superslab);
+        add_to(SET_EMPTY + lowest_bit(news), superslab);
 }
 
-void superslab_check_hint(unsigned set, size_t superslab) {
+void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
     uint32_t bit = 1u << (set - SET_EMPTY);
     _Atomic uint64_t *word = &superslab_at(superslab)->word;
-    if (sets_of(superslab_arena(superslab), load_relaxed(word)) & bit)
+    if (sets_of(superslab_arena(superslab), load_relaxed(word)) & bit && superslab_node(superslab) == node)
         return;
-    bitset_remove(&hak_region.sets, set, superslab);
+    bitset_remove(&hak_region.sets, set_of_node(set, node), superslab);
     if (PROVEN(hint_look, sets_of(superslab_arena(superslab), load_seq(word)) & bit))
-        bitset_add(&hak_region.sets, set, superslab);
+        add_to(set, superslab);
+}
+
+void superslab_check_hints_of_nodes(unsigned set, size_t superslab) {
+    for (unsigned node = 0; node < hak_region.nodes; node++)
+        if (bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
+            superslab_check_hint_of(set, node, superslab);
 }
 
 /* ---- taking a span ---- */
@@ -85,12 +118,23 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
     return lowest_bit(empty != 0 ? empty : starts);
 }
 
+/* The SuperSlab was wholly free and is in use now. If it has no memory yet, it comes to the taker's node, and whoever has changed the
+ * word meanwhile may have added it to the sets of the old one. */
+static void begin_use(size_t superslab, uint64_t before, uint64_t after, unsigned node) {
+    struct superslab *ss = superslab_at(superslab);
+    if (unlikely(superslab_node(superslab) != node) && word_resident(before) == 0) {
+        store_seq(&ss->node, (uint8_t)node);
+        after = PROVEN(node_word, load_seq(&ss->word)); /* pairs with add_to */
+    }
+    superslab_changed(superslab, before, after);
+}
+
 /* Takes the span in this SuperSlab, which must be in use, or wholly free if `whole`. BITSET_NONE if it does not fit. */
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish) {
     struct superslab *ss = superslab_at(superslab);
     uint64_t w = load_acquire(&ss->word);
     for (;;) {
-        if ((word_active(w) == 0) != whole)
+        if ((word_active(w) == 0) != whole || unlikely(!superslab_is_of_node(superslab, w, wish->from)))
             return BITSET_NONE;
         unsigned start = choose_start(ss, w, wish);
         if (start == SUPERSLAB_SLOTS)
@@ -100,7 +144,7 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
         if (PROVEN(take, rmw_cas(&ss->word, &w, taken))) { /* pairs with the give that made the slots free: records */
             wish->was_resident = word_resident(w) & mask;
             if (whole)
-                superslab_changed(superslab, w, taken);
+                begin_use(superslab, w, taken, wish->node);
             size_t slot = superslab * SUPERSLAB_SLOTS + start;
             if (likely(superslab_is_for(wish->client, superslab))) /* it cannot change while we have a slot of it */
                 return slot;
@@ -112,12 +156,13 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
     }
 }
 
-/* Searches one set from `from` up and then from its beginning, until `misses_max` members did not do. */
-static size_t search(unsigned set, size_t from, bool whole, struct superslab_wish *wish, size_t misses_max) {
+/* Searches one set of a node from `from` up and then from its beginning, until `misses_max` members did not do. */
+static size_t search(unsigned set, unsigned node, size_t from, bool whole, struct superslab_wish *wish,
+                     size_t misses_max) {
     size_t misses = 0;
     for (;; from = 0) {
         for (size_t at = from; misses < misses_max; at++, misses++) {
-            at = bitset_find(&hak_region.sets, set, at);
+            at = superslab_find(set, node, at);
             if (at == BITSET_NONE)
                 break;
             size_t slot = superslab_take(at, whole, wish);
@@ -132,19 +177,22 @@ static size_t search(unsigned set, size_t from, bool whole, struct superslab_wis
 
 size_t superslab_take_in_use(struct superslab_wish *wish) {
     if (wish->slots == 1) {
-        size_t slot = search(SET_EMPTY, wish->client->start, false, wish, SIZE_MAX);
-        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, wish->client->start, false, wish, SIZE_MAX);
+        size_t slot = search(SET_EMPTY, wish->from, wish->client->start, false, wish, SIZE_MAX);
+        return slot != BITSET_NONE ? slot : search(SET_ROOM_1, wish->from, wish->client->start, false, wish, SIZE_MAX);
     }
     unsigned min = highest_bit(wish->slots); /* 2^min <= slots: members may just fit */
     unsigned fitting_order = highest_bit(wish->slots + wish->align - 1 - 1) + 1;
-    size_t slot = min <= 4 ? search(SET_ROOM_1 + min, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
+    size_t slot = min <= 4 ? search(SET_ROOM_1 + min, wish->from, 0, false, wish, SEARCH_MISSES_MAX) : BITSET_NONE;
     if (slot != BITSET_NONE || fitting_order > 4 || fitting_order == min)
         return slot;
-    return search(SET_ROOM_1 + fitting_order, wish->client->start, false, wish, SIZE_MAX);
+    return search(SET_ROOM_1 + fitting_order, wish->from, wish->client->start, false, wish, SIZE_MAX);
 }
 
-size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish) {
-    return search(set, wish->client->start, true, wish, SIZE_MAX);
+size_t superslab_take_cached(struct superslab_wish *wish) {
+    return search(SET_CACHED, wish->from, wish->client->start, true, wish, SIZE_MAX);
+}
+size_t superslab_take_clean(struct superslab_wish *wish) {
+    return search(SET_CLEAN, NODE_ANY, wish->client->start, true, wish, SIZE_MAX);
 }
 
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident) {
@@ -192,7 +240,9 @@ uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept) {
 /* A SuperSlab is in these sets only after its first owner gave it back. One that region_take_superslabs is just handing out
  * has a word of 0 too, and is not free. */
 static bool was_given_back(size_t superslab) {
-    return bitset_has(&hak_region.sets, SET_CLEAN, superslab) || bitset_has(&hak_region.sets, SET_CACHED, superslab);
+    unsigned node = superslab_node(superslab);
+    return bitset_has(&hak_region.sets, set_of_node(SET_CLEAN, node), superslab) ||
+           bitset_has(&hak_region.sets, set_of_node(SET_CACHED, node), superslab);
 }
 
 void superslab_unclaim_run(size_t first, size_t n) {
@@ -204,12 +254,15 @@ void superslab_unclaim_run(size_t first, size_t n) {
 
 /* Claims [first, first + n) if all are wholly free; resident bits stay, so that a failed claim can be undone. Returns
  * how many are free from `first` on; n when claimed. */
-size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_t n) {
+size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n) {
     size_t limit = load_acquire(&hak_region_use.superslabs);
-    for (size_t i = 0; i < n; i++)
-        if (first + i >= limit || superslab_arena(first + i) != arena || (arena == 0 && !was_given_back(first + i)) ||
-            word_active(load_relaxed(&superslab_at(first + i)->word)) != 0)
+    for (size_t i = 0; i < n; i++) {
+        if (first + i >= limit || superslab_arena(first + i) != arena || (arena == 0 && !was_given_back(first + i)))
             return i;
+        uint64_t w = load_relaxed(&superslab_at(first + i)->word);
+        if (word_active(w) != 0 || !superslab_is_of_node(first + i, w, from))
+            return i;
+    }
     for (size_t i = 0; i < n; i++) {
         _Atomic uint64_t *word = &superslab_at(first + i)->word;
         uint64_t w = load_relaxed(word);
@@ -217,7 +270,7 @@ size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_
             count(&c->counters, COUNT_pool_retries);
         if (word_active(w) == 0) {
             superslab_changed(first + i, w, w | ALL_SLOTS);
-            if (likely(superslab_arena(first + i) == arena))
+            if (likely(superslab_arena(first + i) == arena && superslab_is_of_node(first + i, w, from)))
                 continue;
             superslab_unclaim_run(first + i, 1); /* another's by now */
         }
@@ -227,24 +280,24 @@ size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_
     return n;
 }
 
-static size_t next_free(size_t from) {
+static size_t next_free(unsigned node, size_t from) {
     if (from >= load_acquire(&hak_region_use.superslabs))
         return BITSET_NONE; /* no row may exist for it yet */
-    size_t cached = bitset_find(&hak_region.sets, SET_CACHED, from);
-    size_t clean = bitset_find(&hak_region.sets, SET_CLEAN, from);
-    return min_size(cached, clean);
+    return min_size(superslab_find(SET_CACHED, node, from), superslab_find(SET_CLEAN, NODE_ANY, from));
 }
 
-size_t superslab_claim_free_run(struct client *c, size_t n, size_t align) {
+size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_t align) {
     size_t base_number = hak_region.base / SUPERSLAB_BYTES;
-    for (size_t at = next_free(0); at != BITSET_NONE;) {
+    for (size_t at = next_free(from, 0); at != BITSET_NONE;) {
         size_t first = round_up(at + base_number, align) - base_number;
-        size_t free = superslab_claim_run(c, 0, first, n);
+        size_t free = superslab_claim_run(c, 0, from, first, n);
         if (free == n)
             return first;
-        superslab_check_hint(SET_CACHED, at);
-        superslab_check_hint(SET_CLEAN, at);
-        at = next_free(first + free + 1);
+        if (free == 0) {
+            superslab_check_hint(SET_CACHED, at);
+            superslab_check_hint(SET_CLEAN, at);
+        }
+        at = next_free(from, first + free + 1);
     }
     return BITSET_NONE;
 }
@@ -260,16 +313,20 @@ size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached) {
     return empty;
 }
 
-void superslab_occupy_run(size_t first, size_t n) {
+void superslab_occupy_run(size_t first, size_t n, unsigned node) {
     for (size_t i = 0; i < n; i++) {
-        superslab_at(first + i)->in_run = true;
-        rmw_or(&superslab_at(first + i)->word, word_of(0, ALL_SLOTS));
+        struct superslab *ss = superslab_at(first + i);
+        ss->in_run = true;
+        if (word_resident(load_relaxed(&ss->word)) == 0) /* all slots are ours: nobody adds it to a set now */
+            store_relaxed(&ss->node, (uint8_t)node);
+        rmw_or(&ss->word, word_of(0, ALL_SLOTS));
     }
 }
 
-void superslab_begin_run(size_t first, size_t n) {
+void superslab_begin_run(size_t first, size_t n, unsigned node) {
     for (size_t i = 0; i < n; i++) {
         superslab_at(first + i)->in_run = true;
+        store_relaxed(&superslab_at(first + i)->node, (uint8_t)node);
         store_release(&superslab_at(first + i)->word, word_of(ALL_SLOTS, ALL_SLOTS));
     }
 }
@@ -312,7 +369,7 @@ void superslab_offer(size_t slot, unsigned class_id) {
     if (unlikely(arena != 0))
         store_seq(&arena_numbered(arena)->offered[class_id], true); /* pairs with space_take_offer */
     else
-        bitset_add(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS);
+        add_to(class_id, slot / SUPERSLAB_SLOTS);
 }
 
 HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
@@ -353,32 +410,35 @@ HAK_READS_WHOLE_WORDS static unsigned guess_offer(struct superslab *ss, unsigned
     return SUPERSLAB_SLOTS;
 }
 
-size_t superslab_take_offer(struct client *c, unsigned class_id) {
+size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node) {
+    size_t set = set_of_node(class_id, node);
     for (size_t at = 0;; at++) {
-        at = bitset_find(&hak_region.sets, class_id, at);
+        at = bitset_find(&hak_region.sets, set, at);
         if (at == BITSET_NONE)
             return BITSET_NONE;
         struct superslab *ss = superslab_at(at);
         uint8_t offer = offer_tag(0, class_id), tag = offer;
-        unsigned slot = superslab_arena(at) == 0 ? guess_offer(ss, class_id) : SUPERSLAB_SLOTS;
+        bool is_near = superslab_node(at) == node, is_ours = is_near && superslab_arena(at) == 0;
+        unsigned slot = is_ours ? guess_offer(ss, class_id) : SUPERSLAB_SLOTS;
         if (slot != SUPERSLAB_SLOTS && !rmw_cas(&ss->offer[slot], &tag, 0)) {
             count(&c->counters, COUNT_offer_retries);
             slot = SUPERSLAB_SLOTS;
         }
         if (slot == SUPERSLAB_SLOTS) { /* the offers' truth is the bytes: remove the hint, then look again */
-            bitset_remove(&hak_region.sets, class_id, at);
-            slot = superslab_arena(at) == 0 ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
+            bitset_remove(&hak_region.sets, set, at);
+            slot = is_ours ? superslab_take_offer_in(ss, offer) : SUPERSLAB_SLOTS;
+            if (slot != SUPERSLAB_SLOTS || !is_near) /* to the set of its own node, which may be this one by now */
+                add_to(class_id, at);
             if (slot == SUPERSLAB_SLOTS)
                 continue;
-            bitset_add(&hak_region.sets, class_id, at);
         }
         return at * SUPERSLAB_SLOTS + slot;
     }
 }
 
 /* Of the process. A member of the set may be an arena's by now, with offers of its own. */
-static size_t offer_from(unsigned class_id, size_t slot) {
-    for (size_t at; (at = bitset_find(&hak_region.sets, class_id, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
+static size_t offer_from(unsigned class_id, unsigned node, size_t slot) {
+    for (size_t at; (at = superslab_find(class_id, node, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
          slot = (at + 1) * SUPERSLAB_SLOTS)
         for (slot = max_size(slot, at * SUPERSLAB_SLOTS); slot < (at + 1) * SUPERSLAB_SLOTS; slot++)
             if (load_relaxed(&superslab_at(at)->offer[slot % SUPERSLAB_SLOTS]) == offer_tag(0, class_id))
@@ -387,8 +447,9 @@ static size_t offer_from(unsigned class_id, size_t slot) {
 }
 
 size_t superslab_next_offer(unsigned class_id, size_t slot) {
-    size_t found = offer_from(class_id, slot);
-    return found == BITSET_NONE && slot != 0 ? offer_from(class_id, 0) : found;
+    unsigned node = node_here();
+    size_t found = offer_from(class_id, node, slot);
+    return found == BITSET_NONE && slot != 0 ? offer_from(class_id, node, 0) : found;
 }
 
 void superslab_offer_inbox(size_t slot, unsigned class_id) {
@@ -400,7 +461,7 @@ void superslab_offer_inbox(size_t slot, unsigned class_id) {
     if (unlikely(arena != 0))
         store_relaxed(&arena_numbered(arena)->filled_inbox[class_id], true);
     else
-        bitset_add(&hak_region.sets, SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
+        add_to(SET_INBOX + class_id, slot / SUPERSLAB_SLOTS);
 }
 
 size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id) {
@@ -413,17 +474,23 @@ size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, 
     return BITSET_NONE;
 }
 
-size_t superslab_take_inbox_offer(unsigned class_id) {
+size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node) {
+    size_t set = set_of_node(SET_INBOX + class_id, node);
+    (void)c;
     for (size_t at = 0;; at++) {
-        at = bitset_find(&hak_region.sets, SET_INBOX + class_id, at);
+        at = bitset_find(&hak_region.sets, set, at);
         if (at == BITSET_NONE)
             return BITSET_NONE;
-        size_t slot = superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id);
+        bool is_near = superslab_node(at) == node;
+        size_t slot =
+            is_near ? superslab_take_inbox_offer_in(at, &superslab_at(at)->inbox_mask, class_id) : BITSET_NONE;
         if (slot != BITSET_NONE)
             return slot;
         /* Whoever set a bit since we looked adds the SuperSlab to the set after that. If the offer is lost all the same, the
          * owner of the slab still empties the inbox. */
-        bitset_remove(&hak_region.sets, SET_INBOX + class_id, at);
+        bitset_remove(&hak_region.sets, set, at);
+        if (!is_near)
+            add_to(SET_INBOX + class_id, at);
     }
 }
 
@@ -452,4 +519,12 @@ void superslab_count(struct superslab_totals *totals) {
         totals->superslabs += (word_active(w) & word_resident(w)) != 0;
     }
     totals->superslabs_peak = n;
+}
+
+size_t superslab_slots_of_node(unsigned node) {
+    size_t n = load_acquire(&hak_region_use.superslabs), slots = 0;
+    for (size_t i = 0; i < n; i++)
+        if (superslab_node(i) == node)
+            slots += count_bits(word_resident(load_relaxed(&superslab_at(i)->word)));
+    return slots;
 }

@@ -6,6 +6,9 @@
  *  2. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
  *     whoever finds that a member does not belong removes it and then reads the word again.
  *  3. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
+ *  4. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's sets. It
+ *     keeps the node until it is wholly purged; then it may serve any node. A search looks at the SuperSlabs of one node, or
+ *     of all: of all only when new memory is refused.
  *
  * Any thread calls anything; nothing waits. */
 /* SPDX-License-Identifier: MIT */
@@ -14,6 +17,7 @@
 
 #include "account.h"
 #include "arena/arena_record.h"
+#include "base/nodes.h"
 #include "region.h"
 
 #define ALL_SLOTS UINT32_MAX
@@ -42,12 +46,52 @@ HAK_INLINE uint8_t offer_tag(uint32_t arena, unsigned class_id) {
     return (uint8_t)((class_id + 1) | (arena != 0 ? OFFER_IN_ARENA : 0));
 }
 
+/* ---- nodes ---- */
+
+/* In place of a node: of all of them. */
+#define NODE_ANY UINT32_MAX
+
+HAK_INLINE unsigned superslab_node(size_t superslab) { return load_relaxed(&superslab_at(superslab)->node); }
+/* Where the calling thread runs. Asked anew whenever a heap takes something from the pool, as the thread may have moved. */
+HAK_INLINE unsigned node_here(void) { return likely(hak_region.nodes == 1) ? 0 : nodes_here(); }
+/* The number of a set among those of a node. */
+HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node * hak_region.node_sets; }
+
+/* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no node. */
+HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node) {
+    return likely(superslab_node(superslab) == node) || node == NODE_ANY || word_resident(w) == 0;
+}
+
+size_t superslab_find_of_nodes(unsigned set, unsigned node, size_t from);
+size_t superslab_find_last_of_nodes(unsigned set, size_t below);
+/* The lowest member at or after `from` of a node's set, or of that set of all nodes. BITSET_NONE: there is none. */
+HAK_INLINE size_t superslab_find(unsigned set, unsigned node, size_t from) {
+    return likely(hak_region.nodes == 1) ? bitset_find(&hak_region.sets, set, from)
+                                         : superslab_find_of_nodes(set, node, from);
+}
+/* Are the sets of all nodes empty? */
+HAK_INLINE bool superslab_set_is_empty(unsigned set) {
+    return likely(hak_region.nodes == 1) ? bitset_is_empty(&hak_region.sets, set)
+                                         : superslab_find_of_nodes(set, NODE_ANY, 0) == BITSET_NONE;
+}
+/* The highest member below `below` of that set of all nodes. */
+HAK_INLINE size_t superslab_find_last(unsigned set, size_t below) {
+    return likely(hak_region.nodes == 1) ? bitset_find_last(&hak_region.sets, set, below)
+                                         : superslab_find_last_of_nodes(set, below);
+}
+
 /* ---- sets ---- */
 
 /* Called by whoever has changed the word: adds the SuperSlab to the sets it now belongs to, and counts the cached ones. */
 void superslab_changed(size_t superslab, uint64_t before, uint64_t after);
-/* Removes a member that does not belong to the set. */
-void superslab_check_hint(unsigned set, size_t superslab);
+/* Removes a member that does not belong to the set of the node; it goes over to the set of its own node if it belongs there. */
+void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab);
+void superslab_check_hints_of_nodes(unsigned set, size_t superslab);
+/* The same with the sets of all nodes. */
+HAK_INLINE void superslab_check_hint(unsigned set, size_t superslab) {
+    likely(hak_region.nodes == 1) ? superslab_check_hint_of(set, 0, superslab)
+                                  : superslab_check_hints_of_nodes(set, superslab);
+}
 
 /* ---- spans ---- */
 
@@ -55,12 +99,14 @@ struct superslab_wish {
     struct client *client;
     unsigned slots, align, tag; /* see pool_take */
     uint32_t was_resident;      /* out: those slots of the span that were EMPTY */
+    unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
 };
 
-/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones in a set; from
- * one SuperSlab, if it is in use, or wholly free where `whole`. */
+/* Each takes a span and returns its first slot, or BITSET_NONE. From SuperSlabs in use; from the wholly free ones with memory,
+ * without memory; from one SuperSlab, if it is in use, or wholly free where `whole`. */
 size_t superslab_take_in_use(struct superslab_wish *wish);
-size_t superslab_take_from_set(unsigned set, struct superslab_wish *wish);
+size_t superslab_take_cached(struct superslab_wish *wish);
+size_t superslab_take_clean(struct superslab_wish *wish);
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
 /* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
@@ -85,16 +131,17 @@ HAK_INLINE bool superslab_had_slab(size_t slot) {
 
 /* ---- runs of whole SuperSlabs ---- */
 
-/* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs. BITSET_NONE if there is none. */
-size_t superslab_claim_free_run(struct client *c, size_t n, size_t align);
+/* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs, which have memory of
+ * the node `from` (or NODE_ANY) or none. BITSET_NONE if there is none. */
+size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_t align);
 /* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
-size_t superslab_claim_run(struct client *c, uint32_t arena, size_t first, size_t n);
+size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
 /* Returns how many slots of a claimed run were EMPTY. *cached: the number of SuperSlabs that had some. */
 size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached);
-/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. */
-void superslab_occupy_run(size_t first, size_t n);
-void superslab_begin_run(size_t first, size_t n);
+/* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now on. */
+void superslab_occupy_run(size_t first, size_t n, unsigned node);
+void superslab_begin_run(size_t first, size_t n, unsigned node);
 /* Gives a run, whose slots become EMPTY if `resident`, else UNUSED. */
 void superslab_give_run(size_t first, size_t n, bool resident);
 /* SuperSlabs that nobody has had yet become available. */
@@ -113,14 +160,14 @@ HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
 }
 /* The slots of a SuperSlab that are on offer, whatever their class. */
 uint32_t superslab_offers_in(size_t superslab);
-/* Takes one slab of the class off the offers and returns its slot, or BITSET_NONE. The caller checks the truth. */
-size_t superslab_take_offer(struct client *c, unsigned class_id);
-/* The first slot of the process at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It stays on
- * offer. */
+/* Takes one slab of the class off the offers on that node and returns its slot, or BITSET_NONE. The caller checks the truth. */
+size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node);
+/* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It
+ * stays on offer. */
 size_t superslab_next_offer(unsigned class_id, size_t slot);
 /* The same for tiny slabs with a well-filled inbox. */
 void superslab_offer_inbox(size_t slot, unsigned class_id);
-size_t superslab_take_inbox_offer(unsigned class_id);
+size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned node);
 /* In one SuperSlab: the lowest slot with this offer, taken off, or 32; one of the `slots` whose slab has the class, or BITSET_NONE. */
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer);
 size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, unsigned class_id);
@@ -136,5 +183,7 @@ struct superslab_totals {
 };
 /* Exact, by reading every word; `superslabs` counts those in use. */
 void superslab_count(struct superslab_totals *totals);
+/* ACTIVE and EMPTY slots in the SuperSlabs of a node, likewise. */
+size_t superslab_slots_of_node(unsigned node);
 
 #endif

@@ -187,6 +187,10 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         }
     }
     text.push('\n');
+    if snapshot.nodes.len() > 1 {
+        let each = snapshot.nodes.iter().enumerate().map(|(node, &bytes)| format!("{} on node {node}", size(bytes)));
+        let _ = writeln!(text, "- The heap lies on several NUMA nodes: {}.", each.collect::<Vec<_>>().join(", "));
+    }
     if let Some(learned) = &snapshot.learned {
         let _ = writeln!(text, "- It learns: {}.", shown::line(&learned.line()));
     }

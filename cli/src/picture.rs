@@ -356,6 +356,7 @@ pub mod tests {
                 .collect(),
             counters: names.iter().enumerate().map(counter).collect(),
             learned: None,
+            nodes: Vec::new(),
             arenas: vec![
                 Arena {
                     number: 1,

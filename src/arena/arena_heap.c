@@ -53,6 +53,7 @@ static struct heap *make(struct heap *h, struct arena *a) {
     if (of == NULL)
         return NULL;
     of->pool.arena = a->number;
+    of->pool.is_choosy = true;
     of->pool.is_lane = load_relaxed(&a->is_lane);
     store_relaxed(&of->holder, h);
     store_relaxed(&of->arena, load_relaxed(&a->handle));

@@ -26,11 +26,11 @@ void arena_join(uint32_t number, size_t first, size_t n) {
 
 static uint32_t newest_of(const struct arena *a) { return load_acquire(&a->newest); }
 
-/* A wholly free SuperSlab of the process. It is claimed until it is the arena's. */
-static size_t add_superslab(struct client *c) {
-    size_t superslab = superslab_claim_free_run(c, 1, 1);
+/* A wholly free SuperSlab of the process, with memory of the node `from` or none. It is claimed until it is the arena's. */
+static size_t add_superslab(struct client *c, unsigned from) {
+    size_t superslab = superslab_claim_free_run(c, from, 1, 1);
     while (superslab == BITSET_NONE && superslab_map_waiting())
-        superslab = superslab_claim_free_run(c, 1, 1);
+        superslab = superslab_claim_free_run(c, from, 1, 1);
     if (superslab != BITSET_NONE) {
         arena_join(c->arena, superslab, 1);
         superslab_unclaim_run(superslab, 1);
@@ -71,7 +71,7 @@ size_t arena_take_span(struct superslab_wish *wish) {
             slot = search(a, newest_of(a), from, &left, wish);
     }
     while (slot == BITSET_NONE) {
-        size_t superslab = add_superslab(wish->client);
+        size_t superslab = add_superslab(wish->client, wish->from);
         if (superslab == BITSET_NONE)
             return BITSET_NONE;
         slot = take_in(superslab, wish);
@@ -79,11 +79,11 @@ size_t arena_take_span(struct superslab_wish *wish) {
     return slot;
 }
 
-size_t arena_claim_run(struct client *c, size_t n, size_t align) {
+size_t arena_claim_run(struct client *c, unsigned from, size_t n, size_t align) {
     size_t base_number = hak_region.base / SUPERSLAB_BYTES;
     unsigned left = SEARCH_MAX;
     for (uint32_t at = newest_of(arena_numbered(c->arena)); at != 0 && left != 0; at = arena_next(at), left--)
-        if ((at - 1 + base_number) % align == 0 && superslab_claim_run(c, c->arena, at - 1, n) == n)
+        if ((at - 1 + base_number) % align == 0 && superslab_claim_run(c, c->arena, from, at - 1, n) == n)
             return at - 1;
     return BITSET_NONE;
 }
@@ -106,15 +106,7 @@ static size_t arena_take_offer(struct arena *a, unsigned class_id) {
     return BITSET_NONE;
 }
 
-size_t space_take_offer(struct client *c, unsigned class_id) {
-    return likely(c->arena == 0) ? superslab_take_offer(c, class_id)
-                                 : arena_take_offer(arena_numbered(c->arena), class_id);
-}
-
-size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
-    if (likely(c->arena == 0))
-        return superslab_take_inbox_offer(class_id);
-    struct arena *a = arena_numbered(c->arena);
+static size_t arena_take_inbox_offer(struct arena *a, unsigned class_id) {
     for (uint32_t at = newest_of(a); at != 0; at = arena_next(at)) {
         size_t slot = superslab_take_inbox_offer_in(at - 1, &superslab_at(at - 1)->arena_inbox_mask, class_id);
         if (slot != BITSET_NONE)
@@ -122,6 +114,48 @@ size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
     }
     store_relaxed(&a->filled_inbox[class_id], false); /* a lost hint is no harm: the owner empties the inbox */
     return BITSET_NONE;
+}
+
+/* From the thread's node on, through those where the client may take something. */
+typedef size_t take_call(struct client *c, unsigned class_id, unsigned node);
+HAK_INLINE size_t take_near(struct client *c, unsigned class_id, take_call *take) {
+    unsigned nodes = hak_region.nodes, here = node_here();
+    size_t slot = take(c, class_id, here);
+    c->node = (uint8_t)here;
+    for (unsigned i = 1; slot == BITSET_NONE && i < nodes && c->takes_anywhere; i++)
+        slot = take(c, class_id, (here + i) % nodes);
+    if (slot != BITSET_NONE)
+        space_count_take(c, slot, here);
+    return slot;
+}
+
+size_t space_take_offer(struct client *c, unsigned class_id) {
+    if (likely(!c->is_choosy))
+        return superslab_take_offer(c, class_id, 0);
+    return c->arena != 0 ? arena_take_offer(arena_numbered(c->arena), class_id)
+                         : take_near(c, class_id, superslab_take_offer);
+}
+
+size_t space_take_inbox_offer(struct client *c, unsigned class_id) {
+    if (likely(!c->is_choosy))
+        return superslab_take_inbox_offer(c, class_id, 0);
+    return c->arena != 0 ? arena_take_inbox_offer(arena_numbered(c->arena), class_id)
+                         : take_near(c, class_id, superslab_take_inbox_offer);
+}
+
+/* A thread that has moved finds that out when it next takes something. */
+static bool may_have(const struct client *c, unsigned set) {
+    return !bitset_is_empty(&hak_region.sets, set_of_node(set, c->node)) ||
+           (c->takes_anywhere && !superslab_set_is_empty(set));
+}
+
+bool space_may_offer_choosily(const struct client *c, unsigned class_id) {
+    return c->arena != 0 ? load_relaxed(&arena_numbered(c->arena)->offered[class_id]) : may_have(c, class_id);
+}
+
+bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id) {
+    return c->arena != 0 ? load_relaxed(&arena_numbered(c->arena)->filled_inbox[class_id])
+                         : may_have(c, SET_INBOX + class_id);
 }
 
 size_t space_next_to_trim(const struct client *c, size_t slot) {

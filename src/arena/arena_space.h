@@ -17,24 +17,30 @@
 
 /* A span in the SuperSlabs of the client's arena, which gets a further one if none has room. BITSET_NONE: no memory. */
 size_t arena_take_span(struct superslab_wish *wish);
-/* A wholly free run of the arena's SuperSlabs, claimed. BITSET_NONE: there is none. */
-size_t arena_claim_run(struct client *c, size_t n, size_t align);
+/* A wholly free run of the arena's SuperSlabs, claimed, as superslab_claim_free_run. BITSET_NONE: there is none. */
+size_t arena_claim_run(struct client *c, unsigned from, size_t n, size_t align);
 /* The SuperSlabs, all of whose slots are ACTIVE, are the arena's from now on. */
 void arena_join(uint32_t number, size_t first, size_t n);
 /* The next SuperSlab of a list, as number + 1; 0: that was the last one. */
 HAK_INLINE uint32_t arena_next(uint32_t superslab) { return load_relaxed(&superslab_at(superslab - 1)->next_in_arena); }
 
-/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process. */
+/* Where there are several nodes: counts that the client took something in the SuperSlab of that slot, on its node or another. */
+HAK_INLINE void space_count_take(struct client *c, size_t slot, unsigned here) {
+    count(&c->counters, superslab_node(slot / SUPERSLAB_SLOTS) == here ? COUNT_node_own : COUNT_node_other);
+}
+/* As superslab_take_offer and superslab_take_inbox_offer, for the client's arena or the process: of the process what lies on the
+ * thread's node, or anywhere if the client takes anywhere. */
 size_t space_take_offer(struct client *c, unsigned class_id);
 size_t space_take_inbox_offer(struct client *c, unsigned class_id);
 /* May there be any? */
+bool space_may_offer_choosily(const struct client *c, unsigned class_id);
+bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id);
 HAK_INLINE bool space_may_offer(const struct client *c, unsigned class_id) {
-    return likely(c->arena == 0) ? !bitset_is_empty(&hak_region.sets, class_id)
-                                 : load_relaxed(&arena_numbered(c->arena)->offered[class_id]);
+    return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, class_id) : space_may_offer_choosily(c, class_id);
 }
 HAK_INLINE bool space_may_offer_inbox(const struct client *c, unsigned class_id) {
-    return likely(c->arena == 0) ? !bitset_is_empty(&hak_region.sets, SET_INBOX + class_id)
-                                 : load_relaxed(&arena_numbered(c->arena)->filled_inbox[class_id]);
+    return likely(!c->is_choosy) ? !bitset_is_empty(&hak_region.sets, SET_INBOX + class_id)
+                                 : space_may_offer_inbox_choosily(c, class_id);
 }
 /* As superslab_next_active. */
 size_t space_next_active(const struct client *c, size_t slot);

@@ -23,8 +23,8 @@ struct bitset_family {
     unsigned levels;                 /* in use; the highest has one row */
 };
 
-HAK_INLINE _Atomic uint64_t *bitset_word(const struct bitset_family *f, unsigned set, unsigned level, size_t row) {
-    return (_Atomic uint64_t *)(void *)(f->level[level] + row * f->row_bytes[level] + (size_t)set * 8);
+HAK_INLINE _Atomic uint64_t *bitset_word(const struct bitset_family *f, size_t set, unsigned level, size_t row) {
+    return (_Atomic uint64_t *)(void *)(f->level[level] + row * f->row_bytes[level] + set * 8);
 }
 
 /* How many levels `indices` need, and how many rows each has. */
@@ -38,19 +38,19 @@ HAK_INLINE unsigned bitset_shape(size_t indices, size_t rows[BITSET_LEVELS]) {
     return levels;
 }
 
-HAK_INLINE bool bitset_has(const struct bitset_family *f, unsigned set, size_t index) {
+HAK_INLINE bool bitset_has(const struct bitset_family *f, size_t set, size_t index) {
     return load_relaxed(bitset_word(f, set, 0, index >> 6)) >> (index & 63) & 1;
 }
 
 /* Would bitset_find find no member at all? */
-HAK_INLINE bool bitset_is_empty(const struct bitset_family *f, unsigned set) {
+HAK_INLINE bool bitset_is_empty(const struct bitset_family *f, size_t set) {
     return load_acquire(bitset_word(f, set, f->levels - 1, 0)) == 0;
 }
 
 /* Adds `index`. Before the call, the caller must have made its truth visible by a sequentially consistent write.
  * Store-buffer pair with bitset_remove: add sets the lower word, then reads the upper one; remove clears the upper one,
  * then reads the lower. All four accesses are sequentially consistent, so one of the two calls sees the other. */
-static inline void bitset_add(const struct bitset_family *f, unsigned set, size_t index) {
+static inline void bitset_add(const struct bitset_family *f, size_t set, size_t index) {
     for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
         _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
         uint64_t bit = (uint64_t)1 << (index & 63);
@@ -63,7 +63,7 @@ static inline void bitset_add(const struct bitset_family *f, unsigned set, size_
 
 /* Removes `index`. Afterwards the caller must read its truth (sequentially consistent) and add the index again if the
  * truth says that it is a member. Upper levels follow the same rule; their truth is the word below. */
-static inline void bitset_remove(const struct bitset_family *f, unsigned set, size_t index) {
+static inline void bitset_remove(const struct bitset_family *f, size_t set, size_t index) {
     for (unsigned level = 0; level < f->levels; level++, index >>= 6) {
         _Atomic uint64_t *word = bitset_word(f, set, level, index >> 6);
         uint64_t bit = (uint64_t)1 << (index & 63);
@@ -80,7 +80,7 @@ static inline void bitset_remove(const struct bitset_family *f, unsigned set, si
 }
 
 /* The lowest member >= from, or BITSET_NONE. */
-static inline size_t bitset_find(const struct bitset_family *f, unsigned set, size_t from) {
+static inline size_t bitset_find(const struct bitset_family *f, size_t set, size_t from) {
     size_t at = from;
     unsigned level = 0;
     /* at the start of a row, search the level above instead: it tells more, and the row may not exist yet */
@@ -106,7 +106,7 @@ static inline size_t bitset_find(const struct bitset_family *f, unsigned set, si
 }
 
 /* The highest member < below, or BITSET_NONE. */
-static inline size_t bitset_find_last(const struct bitset_family *f, unsigned set, size_t below) {
+static inline size_t bitset_find_last(const struct bitset_family *f, size_t set, size_t below) {
     size_t end = below;
     for (unsigned level = 0; level < f->levels;) {
         if (end == 0)

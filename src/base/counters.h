@@ -16,6 +16,8 @@ X(stage1_same_class,        "of these, single slots whose last span had the same
 X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use") \
 X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
 X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \
+X(node_own,                 "spans, runs and slabs without an owner taken on the NUMA node of the thread; 0 on machines with one node") \
+X(node_other,               "likewise, on another node, because new memory was refused or was about to be") \
 X(pool_retries,             "compare-and-swaps on pool words that failed because another thread was faster") \
 X(slots_released,           "spans given back to the pool") \
 X(cache_pushed,             "SuperSlabs that became wholly empty and stayed resident") \

@@ -13,6 +13,7 @@ enum option_kind { OPTION_NUMBER, OPTION_BYTES, OPTION_CHOICE, OPTION_TEXT, OPTI
 enum option_when { START, LIVE };
 enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
+enum numa_mode { NUMA_OFF, NUMA_AUTO, NUMA_TWO, NUMA_FOUR };
 enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
 enum learn_mode { LEARN_OFF, LEARN_OBSERVE, LEARN_ON };
 enum goal { GOAL_TIME, GOAL_BALANCED, GOAL_MEMORY };
@@ -37,6 +38,7 @@ X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds
 X(PURGER,          NUMBER, LIVE,  1, 0, 1, "", "1 lets a background thread purge in programs that have threads; with 0 the threads that free memory purge") \
 X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", "use of huge pages; auto uses them where the heap is so large that they waste little") \
 X(HUGE_PAGES_FROM, BYTES,  START, 16 * MIB, 0, 1 * TIB, "", "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
+X(NUMA,            CHOICE, START, NUMA_AUTO, 0, 3, "off|auto|2|4", "auto gives each thread memory of the NUMA node on which it runs, if the machine has several and the program was started without a memory policy (numactl); off shares all memory among all threads; 2 and 4 act as if the machine had so many nodes, processor N being on node N modulo 2 or 4, which shows on any machine what nodes cost") \
 X(MESH,            NUMBER, LIVE,  0, 0, 1, "", "1 lets sparse slabs of blocks up to 1 KiB share pages when memory goes back (malloc_trim, an idle program, a heap that grows); an experiment: see docs/compaction.md for what the program must not do") \
 X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "1 faults in several pages at once when a size class grows") \
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \

@@ -32,7 +32,10 @@ enum os_advice {
 };
 
 size_t os_page_bytes(void);
-bool os_has_wide(void); /* HAK_WIDE: the processor has such vectors, and the kernel keeps them */
+unsigned os_processor(void);   /* the number of the one that runs this thread; 0 where that is not known */
+bool os_knows_processor(void); /* os_processor makes no system call here */
+bool os_places_memory(void);   /* the program has a memory policy (numactl); false where asking may be fatal */
+bool os_has_wide(void);        /* HAK_WIDE: the processor has such vectors, and the kernel keeps them */
 void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no memory; OS_OCCUPIED: something is there */
 #define OS_OCCUPIED ((void *)-1)
 bool os_unmap(void *address, size_t bytes); /* all, or a part: the other pages hold what they held */

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -31,6 +32,7 @@ enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page 
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { PROCESS_MADVISE = 440, PIDFD_THIS = -10000 }; /* of Linux 5.10 and 6.15: newer than many headers */
+enum { POLICY_DEFAULT = 0, POLICY_LOCAL = 4 };       /* both: a page lies where it is first touched */
 enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
 
 #ifndef PR_SET_PTRACER
@@ -239,6 +241,19 @@ bool os_is_confined(void) {
     if (!load_relaxed(&os_state.was_confined) && os_state.seccomp_at_start == 0 && seccomp_mode() > 0)
         store_relaxed(&os_state.was_confined, true);
     return load_relaxed(&os_state.was_confined);
+}
+
+unsigned os_processor(void) {
+    int saved = errno, number = sched_getcpu();
+    errno = saved;
+    return number > 0 ? (unsigned)number : 0;
+}
+
+/* A filter that was there before the program, such as a container's, may end it at this call. */
+bool os_places_memory(void) {
+    int policy = POLICY_DEFAULT;
+    return seccomp_mode() == 0 && os_call(SYS_get_mempolicy, (long)&policy, 0, 0) == 0 && policy != POLICY_DEFAULT &&
+           policy != POLICY_LOCAL;
 }
 
 /* All ranges with one call: Linux 6.13 allows this advice on the process itself, and 6.15 has PIDFD_SELF. Under a seccomp filter

@@ -84,6 +84,20 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) 
     return wanted.found;
 }
 
+/* ---- processors ----
+ * libc reads the number of the processor from a word that the kernel keeps for each thread (glibc 2.35), or, on x86-64, asks the
+ * kernel's page in user space. */
+
+#if defined(__x86_64__)
+bool os_knows_processor(void) { return getauxval(AT_SYSINFO_EHDR) != 0; }
+#else
+extern const unsigned hak_rseq_bytes __asm__("__rseq_size") HAK_WEAK; /* bound without a version, as below */
+#ifndef HAK_IN_PROGRAM
+__asm__(".symver __rseq_size, __rseq_size@");
+#endif
+bool os_knows_processor(void) { return &hak_rseq_bytes != NULL && hak_rseq_bytes != 0; }
+#endif
+
 /* ---- by address ---- */
 
 /* glibc's struct dl_find_object. In a shared library the name is bound without a version, so that the library loads where there

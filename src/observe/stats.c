@@ -217,9 +217,8 @@ static void stats_collect(struct heap_report *r) {
         add_row(&r->ledger[c], &hak_ledger_ended[c]);
     for (unsigned i = 0; i < RING_CLASSES; i++)
         r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
-    struct region_range tables[3];
-    for (unsigned i = region_tables(tables); i-- > 0;)
-        r->metadata += (int64_t)resident_in(&r->pages, tables[i].begin, tables[i].bytes);
+    for (unsigned i = 0; i < REGION_TABLES; i++)
+        r->metadata += (int64_t)resident_in(&r->pages, region_table(i).begin, region_table(i).bytes);
     struct region_range secure = span_table();
     if (secure.begin != NULL)
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
@@ -282,6 +281,13 @@ static void put_page_cost(struct text *t) {
         text_string(t, "  slots come in one page fault each, beyond the first 16 MiB\n");
 }
 
+static void put_nodes(struct text *t) {
+    for (unsigned node = 0; hak_region.nodes > 1 && node < hak_region.nodes; node++)
+        text_format(t, "%s NUMA node %u has %b of slots", node == 0 ? " " : ",", (uint64_t)node,
+                    (uint64_t)superslab_slots_of_node(node) * SLOT_BYTES);
+    text_string(t, hak_region.nodes > 1 ? "\n" : "");
+}
+
 static uint64_t allocations_of(const struct heap_report *r, unsigned c) {
     const struct stats_row *row = &r->ledger[c];
     return c < TINY_CLASSES ? row->blocks : row->hits + row->misses;
@@ -326,6 +332,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     put_page_cost(t);
+    put_nodes(t);
     learn_put_text(t);
     struct arena_seen arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
@@ -445,6 +452,16 @@ static void put_frees(struct text *t, const struct heap_report *r) {
     text_string(t, "},");
 }
 
+static void put_json_nodes(struct text *t) {
+    text_string(t, "\"nodes\":[");
+    for (unsigned node = 0; node < hak_region.nodes; node++) {
+        text_string(t, node != 0 ? ",{" : "{");
+        put_field(t, "slot_bytes", (int64_t)(superslab_slots_of_node(node) * SLOT_BYTES), true);
+        text_string(t, "}");
+    }
+    text_string(t, "],");
+}
+
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
     char path[256];
@@ -475,6 +492,8 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_rings(t, r);
     put_frees(t, r);
     put_arenas(t);
+    if (hak_region.nodes > 1)
+        put_json_nodes(t);
     learn_put_json(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)

@@ -85,11 +85,23 @@ static unsigned random_bit(struct heap *h, uint64_t bits) {
     return lowest_bit(bits);
 }
 
+/* The set of those with room on the node of this SuperSlab. Its node does not change while it is cut into spans. */
+static size_t set_with(size_t superslab, unsigned order) {
+    return set_of_node(SET_SECURE + order, superslab_node(superslab));
+}
+
 /* Called by whoever has changed the word. Those of arenas are in no set. An arena that ends clears its number before it reads the
  * word, so one of the two adds the SuperSlab. */
 static void add_to_set(size_t superslab, unsigned order) {
     if (likely(superslab_arena(superslab) == 0))
-        bitset_add(&hak_region.sets, SET_SECURE + order, superslab);
+        bitset_add(&hak_region.sets, set_with(superslab, order), superslab);
+}
+
+/* Removes a member of the node's set; it goes to the set of its own node if it has a free span. */
+static void check_hint(size_t superslab, unsigned node, unsigned order) {
+    bitset_remove(&hak_region.sets, set_of_node(SET_SECURE + order, node), superslab);
+    if (has_free(load_seq(&superslab_at(superslab)->secure), order))
+        add_to_set(superslab, order);
 }
 
 static void secure_span_add(size_t superslab, uint64_t bits, unsigned order) {
@@ -133,9 +145,7 @@ static size_t take_span_in(struct heap *h, size_t superslab, unsigned order) {
         }
         return slot;
     }
-    bitset_remove(&hak_region.sets, SET_SECURE + order, superslab);
-    if (has_free(load_seq(word), order))
-        add_to_set(superslab, order);
+    check_hint(superslab, superslab_node(superslab), order);
     return BITSET_NONE;
 }
 
@@ -187,13 +197,16 @@ static size_t cut_superslab(struct heap *h, unsigned c) {
     return superslab;
 }
 
-static size_t search_sets(struct heap *h, unsigned order) {
+static size_t search_sets(struct heap *h, unsigned node, unsigned order) {
     size_t slot = BITSET_NONE;
     for (size_t at = 0; slot == BITSET_NONE; at++) {
-        at = bitset_find(&hak_region.sets, SET_SECURE + order, at);
+        at = superslab_find(SET_SECURE + order, node, at);
         if (at == BITSET_NONE)
             break;
-        slot = take_span_in(h, at, order);
+        if (unlikely(node != NODE_ANY && superslab_node(at) != node))
+            check_hint(at, node, order); /* it was this node's once */
+        else
+            slot = take_span_in(h, at, order);
     }
     return slot;
 }
@@ -211,12 +224,14 @@ static size_t search_arena(struct heap *h, unsigned order) {
  * while another thread is interrupted inside the set, and each failed search would cut one more SuperSlab. */
 static size_t take_span(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
-    size_t slot = likely(h->pool.arena == 0) ? search_sets(h, order) : search_arena(h, order);
+    size_t slot = likely(h->pool.arena == 0) ? search_sets(h, node_here(), order) : search_arena(h, order);
     for (size_t cut; slot == BITSET_NONE && (cut = cut_superslab(h, c)) != BITSET_NONE;) {
         slot = take_span_in(h, cut, order);
         if (slot == BITSET_NONE && has_free(load_acquire(&superslab_at(cut)->secure), order))
             return BITSET_NONE; /* some are free, but the kernel opens none */
     }
+    if (slot == BITSET_NONE && hak_region.nodes > 1 && h->pool.arena == 0)
+        slot = search_sets(h, NODE_ANY, order);
     return slot;
 }
 
@@ -289,9 +304,9 @@ static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool s
         arena_lost(arena, (size_t)1 << order);
         return;
     }
-    size_t another = bitset_find(&hak_region.sets, SET_SECURE + order, 0);
+    size_t set = set_with(superslab, order), another = bitset_find(&hak_region.sets, set, 0);
     if (another == superslab)
-        another = bitset_find(&hak_region.sets, SET_SECURE + order, superslab + 1);
+        another = bitset_find(&hak_region.sets, set, superslab + 1);
     if (another != BITSET_NONE)
         give_superslab(h, superslab, order);
 }
@@ -314,7 +329,7 @@ void span_shut(size_t slot, unsigned order) { os_forbid(slot_address(slot), SLOT
 size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
     size_t slots = 0;
     for (unsigned order = 0; order < SECURE_ORDERS; order++)
-        for (size_t at = 0; (at = bitset_find(&hak_region.sets, SET_SECURE + order, at)) != BITSET_NONE; at++) {
+        for (size_t at = 0; (at = superslab_find(SET_SECURE + order, NODE_ANY, at)) != BITSET_NONE; at++) {
             _Atomic uint64_t *word = &superslab_at(at)->secure;
             uint64_t w = load_acquire(word), seen = 0, left;
             while ((left = (w >> 16 & UINT16_MAX) & ~seen) != 0 && has_free(w, order)) {

@@ -52,6 +52,8 @@ constexpr Asked kSymbols[] = {
     {"pthread_key_create", When::kAnyTime, "a thread's heap is given back at its end; glibc takes no lock for it"},
     {"pthread_key_delete", When::kAnyTime, "two first threads made a key; no lock"},
     {"pthread_setspecific", When::kAnyTime, "a thread's first malloc; may allocate, which the heap is ready for"},
+    {"sched_getcpu", When::kAnyTime, "where several NUMA nodes are: reads a word of the kernel's in user space"},
+    {"__rseq_size", When::kLinker, "libc's, data: is there such a word? aarch64"},
     {"pthread_self", When::kSamples, "computes: is the state that Python gives this thread's?"},
     {"PyGILState_GetThisThreadState", When::kSamples, "Python's, if it is there: reads a thread-local variable"},
     {"Py_Version", When::kLinker, "Python's, data"},

@@ -258,6 +258,7 @@ const std::vector<Mode> &modes() {
         {"huge", {"HAKMEM_HUGE_PAGES=always"}, false},
         {"limits", {"HAKMEM_HARD_LIMIT=256M", "HAKMEM_SOFT_LIMIT=100M"}, false},
         {"secure", {"HAKMEM_SECURE=1"}, false},
+        {"nodes", {"HAKMEM_NUMA=2"}, false},
         {"profile", {"HAKMEM_PROFILE=1", "HAKMEM_PROFILE_BYTES=10000"}, true},
         {"guard", {"HAKMEM_GUARD_SAMPLE_BYTES=10000"}, true},
     };

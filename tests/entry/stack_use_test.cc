@@ -593,7 +593,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mode{"limits",
                          {"HAKMEM_HARD_LIMIT=128m", "HAKMEM_SOFT_LIMIT=40m", "HAKMEM_SOFT_LIMIT_PROFILE=/dev/null"}},
                     Mode{"window", {"HAKMEM_REGION_BYTES=0", "HAKMEM_CGROUP=0"}}, Mode{"eager", {"HAKMEM_PURGE=eager"}},
-                    Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
+                    Mode{"nodes", {"HAKMEM_NUMA=4"}}, Mode{"policy", {"HAKMEM_POLICY=" HAK_TEST_POLICY}},
                     Mode{"dumps",
                          {"HAKMEM_PROFILE_BYTES=4096", "HAKMEM_PROFILE_FILE=/dev/null", "HAKMEM_DUMP_INTERVAL_MS=1",
                           "HAKMEM_STATS=json", "HAKMEM_STATS_FILE=/dev/null"}},

@@ -119,6 +119,10 @@ bool kit_lends;
 bool __wrap_presence_minds_sleepers(void);
 bool __wrap_presence_minds_sleepers(void) { return kit_lends; }
 
+unsigned kit_nodes = 1;
+unsigned __wrap_nodes_count(void);
+unsigned __wrap_nodes_count(void) { return kit_nodes; }
+
 /* ---- heaps and slabs ---- */
 
 void kit_setup(void) {
@@ -224,14 +228,18 @@ void kit_account(const struct slab *s, unsigned live) {
     race_expect(s->floor != 0 || bitset_find(&hak_region.sets, KIT_CLASS, 0) != BITSET_NONE);
 }
 
+/* Is the SuperSlab in that set of its own node? */
+static bool is_in(unsigned set, size_t superslab) {
+    return bitset_find(&hak_region.sets, set_of_node(set, superslab_node(superslab)), superslab) == superslab;
+}
+
 void kit_check_hints(size_t superslab) {
     uint64_t word = load_relaxed(&superslab_at(superslab)->word);
     uint32_t active = word_active(word), resident = word_resident(word);
-    const struct bitset_family *sets = &hak_region.sets;
-    race_expect(active != 0 || resident == 0 || bitset_find(sets, SET_CACHED, superslab) == superslab);
-    race_expect(active != 0 || resident != 0 || bitset_find(sets, SET_CLEAN, superslab) == superslab);
+    race_expect(active != 0 || resident == 0 || is_in(SET_CACHED, superslab));
+    race_expect(active != 0 || resident != 0 || is_in(SET_CLEAN, superslab));
     if (active == 0)
         return;
-    race_expect((resident & ~active) == 0 || bitset_find(sets, SET_EMPTY, superslab) == superslab);
-    race_expect(active == UINT32_MAX || bitset_find(sets, SET_ROOM_1, superslab) == superslab);
+    race_expect((resident & ~active) == 0 || is_in(SET_EMPTY, superslab));
+    race_expect(active == UINT32_MAX || is_in(SET_ROOM_1, superslab));
 }

@@ -31,6 +31,8 @@ extern bool kit_is_settled;
 extern uint32_t kit_now_ms; /* the clock; kit_setup sets it */
 /* There is a purger, so slabs are lent. */
 extern bool kit_lends;
+/* How many NUMA nodes there are; set it before kit_setup. 1 by default. */
+extern unsigned kit_nodes;
 /* Whether the kernel lets the program read and write there. */
 bool kit_is_open(const void *address);
 

@@ -74,6 +74,71 @@ static void cache_1(void) {
 const struct race cache_race = {"cache", LOSES, cache_setup, {pool_0, cache_1}, cache_check, 4, NULL};
 const struct race cache_long_race = {"cache_long", LOSES, cache_setup, {pool_0, pool_1, pool_2}, cache_check, 4, NULL};
 
+/* ---- nodes: SuperSlab 0 has been node 0's and then node 1's, and has no memory. Node 0 takes it again, while a thread of node 1
+ * follows an old hint, and a third thread finds that hints are wrong ---- */
+
+static void take_and_give(unsigned node, bool whole, bool kept) {
+    struct superslab_wish wish = {&client[node], 1, 1, 0, 0, node, node};
+    size_t slot = superslab_take(0, whole, &wish);
+    if (whole)
+        taken = slot;
+    if (slot != BITSET_NONE && !(whole && kept))
+        superslab_give(slot, 1, 0, kept);
+}
+static void nodes_setup(void) {
+    kit_nodes = 2;
+    kit_setup();
+    race_expect(region_take_superslabs(1) == 0);
+    take_and_give(0, true, false);
+    take_and_give(1, true, false);
+    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(SET_ROOM_1, 0), 0));
+    race_label(bitset_word(&hak_region.sets, set_of_node(0, 1), 0, 0), SETS * 8, "sets of node 1");
+}
+static void nodes_0(void) { take_and_give(0, true, true); }
+static void nodes_1(void) { take_and_give(1, false, true); }
+static void nodes_2(void) { superslab_check_hints_of_nodes(SET_ROOM_1, 0); }
+static void nodes_check(void) {
+    race_expect(superslab_node(0) == 0 && taken == 0);
+    kit_check_hints(0);
+    race_saw(word_resident(load_relaxed(&superslab_at(0)->word)) == 1);
+}
+const struct race nodes_race = {
+    "nodes", "a node does not find its free memory", nodes_setup, {nodes_0, nodes_1, nodes_2}, nodes_check, 2, NULL};
+
+/* ---- node_offer: the SuperSlab has had the same two nodes, and node 0's set of those with offers still has it. Node 0 takes it again
+ * and offers a slab there, while another thread of node 0 follows the old hint ---- */
+
+static size_t found;
+
+static void node_offer_setup(void) {
+    kit_nodes = 2;
+    kit_setup();
+    race_expect(region_take_superslabs(1) == 0);
+    struct superslab_wish wish = {&client[0], 1, 1, 0, 0, 0, 0};
+    size_t slot = superslab_take(0, true, &wish);
+    superslab_offer(slot, KIT_CLASS);
+    race_expect(superslab_take_offer_in(superslab_at(0), offer_tag(0, KIT_CLASS)) == slot);
+    superslab_give(slot, 1, 0, false);
+    take_and_give(1, true, false);
+    race_expect(superslab_node(0) == 1 && bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+}
+static void node_offer_0(void) {
+    take_and_give(0, true, true);
+    superslab_offer(taken, KIT_CLASS);
+}
+static void node_offer_1(void) { found = superslab_take_offer(&client[1], KIT_CLASS, 0); }
+static void node_offer_check(void) {
+    race_expect(found == taken || bitset_has(&hak_region.sets, set_of_node(KIT_CLASS, 0), 0));
+    race_saw(found == taken);
+}
+const struct race node_offer_race = {"node_offer",
+                                     "a node does not find the slabs on offer there",
+                                     node_offer_setup,
+                                     {node_offer_0, node_offer_1},
+                                     node_offer_check,
+                                     2,
+                                     NULL};
+
 /* ---- limit: two threads take; one more slot is allowed, and one is EMPTY ---- */
 
 static size_t most;

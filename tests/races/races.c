@@ -21,6 +21,8 @@ X(limit) \
 X(quiet) \
 X(unborn) \
 X(cache) \
+X(nodes) \
+X(node_offer) \
 X(cache_long) \
 X(bitset) \
 X(retire) \
@@ -51,6 +53,7 @@ X(several) \
 X(guard) \
 X(guard_again) \
 X(spans) \
+X(node_spans) \
 X(offer) \
 X(half_listed) \
 X(arena_mid) \

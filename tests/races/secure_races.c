@@ -3,6 +3,7 @@
 #include "kit.h"
 #include "arena/arena.h"
 #include "arena/arena_heap.h"
+#include "pool.h"
 #include "base/options.h"
 #include "secure/secure.h"
 #include "secure/secure_slab.h"
@@ -130,6 +131,41 @@ static void recut_check(void) {
 const struct race spans_race = {
     "spans", "a span of secure mode is used twice, or never again", spans_setup, {spans_0, spans_1}, recut_check, 2,
     NULL};
+
+/* ---- node_spans: SuperSlab 1 has no memory; it was node 1's last, and node 0's before, whose set still has it. A thread of node 0
+ * takes it again and has a free span there, while another one, which needs a span, follows the old hint ---- */
+
+static size_t span;
+
+static void node_spans_setup(void) {
+    kit_nodes = 2;
+    full_setup();
+    race_expect(region_take_superslabs(1) == 1);
+    superslab_begin_run(1, 1, 1);
+    span = span_take(kit_heap[2], slab_class(slab_of(kept[0])));
+    race_expect(span / SUPERSLAB_SLOTS == 2);
+    superslab_give_run(1, 1, false);
+    bitset_add(&hak_region.sets, SET_SECURE, 1);
+}
+static void node_spans_0(void) {
+    bool zero;
+    race_expect(pool_take_run(&kit_heap[1]->pool, 1, SUPERSLAB_BYTES, &zero) == 1);
+    store_seq(&superslab_at(1)->secure, (uint64_t)1 << 32 | 1);
+    span_left_arena(kit_heap[1], 1); /* adds it to its set */
+}
+static void node_spans_1(void) { span = span_take(kit_heap[2], slab_class(slab_of(kept[0]))); }
+static void node_spans_check(void) {
+    race_expect(superslab_node(1) == 0);
+    race_expect((uint16_t)load_relaxed(&superslab_at(1)->secure) == 0 || bitset_has(&hak_region.sets, SET_SECURE, 1));
+    race_saw(span / SUPERSLAB_SLOTS - 1);
+}
+const struct race node_spans_race = {"node_spans",
+                                     "a node does not find its free spans of secure mode",
+                                     node_spans_setup,
+                                     {node_spans_0, node_spans_1},
+                                     node_spans_check,
+                                     2,
+                                     NULL};
 
 /* ---- offer: one block of a full slab comes back while another thread gives back all others, then starts and offers a
  * slab of another class in the same place ---- */

@@ -41,6 +41,8 @@ X(purge_claim,   yes,     pool) \
 X(give,          relaxed, pool) \
 X(hint_look,     no,      pool) \
 X(take,          relaxed, cache) \
+X(node_look,     relaxed, nodes) \
+X(node_word,     relaxed, nodes) \
 X(add_resident,  split,   limit) \
 X(take_refused,  no,      limit) \
 X(remove_look,   no,      bitset) \

@@ -312,12 +312,17 @@ void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_m
 uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }
 size_t inside_pool_cached(void) { return account_cached_superslabs(); }
 char *inside_slot_address(size_t slot) { return slot_address(slot); }
+unsigned inside_nodes(void) { return region_init() ? hak_region.nodes : 0; }
+unsigned inside_node_of_slot(size_t slot) { return superslab_node(slot / SUPERSLAB_SLOTS); }
+unsigned inside_node_of_block(const void *block) { return superslab_node(region_offset(block) / SUPERSLAB_BYTES); }
+unsigned inside_nodes_read(const char *root, uint8_t *of_processor) {
+    nodes_root = root;
+    return nodes_read(of_processor);
+}
 char *inside_fence(unsigned number) {
-    struct region_range range[3];
-    unsigned tables = region_tables(range);
-    range[tables] = (struct region_range){slot_address(0), region_frontier()};
-    const struct region_range *r = &range[number / 2];
-    return (char *)r->begin + (number % 2 == 0 ? (ptrdiff_t)-1 : (ptrdiff_t)round_up(r->bytes, os_page_bytes()));
+    struct region_range slots = {slot_address(0), region_frontier()};
+    struct region_range r = number / 2 < REGION_TABLES ? region_table(number / 2) : slots;
+    return (char *)r.begin + (number % 2 == 0 ? (ptrdiff_t)-1 : (ptrdiff_t)round_up(r.bytes, os_page_bytes()));
 }
 
 size_t inside_limits_counted_bytes(void) { return limits_counted_bytes(); }

@@ -177,6 +177,14 @@ size_t inside_pool_cached(void);                   /* SuperSlabs */
 uint32_t inside_pool_clock_ms(void);               /* as of the last settling */
 char *inside_slot_address(size_t slot);
 
+/* nodes.h, superslab.h: how many nodes there are; whose the memory at a slot, at a block is. Reads the kernel's files below `root`,
+ * and returns the number of nodes; `of_processor` has room for INSIDE_PROCESSORS. */
+enum { INSIDE_PROCESSORS = 8192 };
+unsigned inside_nodes(void);
+unsigned inside_node_of_slot(size_t slot);
+unsigned inside_node_of_block(const void *block);
+unsigned inside_nodes_read(const char *root, uint8_t *of_processor);
+
 /* region.h: the bytes just outside the heap and its tables, on both sides. No page there is writable. */
 enum { INSIDE_FENCES = 6 };
 char *inside_fence(unsigned number);

@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// Those that live, the largest first.
     #[serde(default)]
     pub arenas: Vec<Arena>,
+    /// Where the kernel has placed the heap: resident bytes by NUMA node; empty on a machine with one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<u64>,
     pub counters: Vec<Counter>,
     pub options: Vec<OptionValue>,
     /// None: LEARN is off, or nothing has been rated yet.

@@ -432,6 +432,7 @@ impl Reader {
             counters: self.named_counters(&counters),
             heaps: threads,
             arenas,
+            nodes: self.remote.node_bytes(begin..end),
             options: self.read_options()?,
             learned: self.learned()?,
             rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),

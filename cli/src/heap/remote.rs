@@ -9,7 +9,9 @@ use anyhow::{bail, ensure, Result};
 use hakmem_base::proc::{self, kilobytes, Pid};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 /// Ranges in one call: the kernel's IOV_MAX.
 const PIECES_MAX: usize = 1024;
@@ -20,6 +22,9 @@ const READ_MAX: usize = 16 << 20;
 const AREAS_MAX: usize = 64 << 20;
 /// The longest line of maps: a path, in which some characters take four bytes.
 const LINE_MAX: u64 = 64 << 10;
+
+/// As many NUMA nodes as the library knows.
+const NODES_MAX: usize = 64;
 
 /// The error when memory changes while it is read: the program is being started, or loads something. Trying again helps.
 #[derive(Debug)]
@@ -258,6 +263,38 @@ impl Remote {
         }
         Ok(areas)
     }
+
+    /// Resident bytes by NUMA node of the mappings that begin in the range. Empty on a machine with one node, where the kernel
+    /// would look at each page for nothing.
+    pub fn node_bytes(&self, range: Range<u64>) -> Vec<u64> {
+        if self.image.is_some() || !Path::new("/sys/devices/system/node/node1").exists() {
+            return Vec::new();
+        }
+        let file = File::open(format!("/proc/{}/numa_maps", self.pid));
+        file.map_or(Vec::new(), |file| node_bytes(BufReader::new(file), range))
+    }
+}
+
+/// Resident bytes by NUMA node of the mappings that begin in the range, in the text of numa_maps.
+fn node_bytes(text: impl BufRead, range: Range<u64>) -> Vec<u64> {
+    let mut nodes = Vec::new();
+    for line in text.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line); // paths of files are in it
+        let begin = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        if !begin.is_some_and(|begin| range.contains(&begin)) {
+            continue;
+        }
+        let value = |word: &str, key: &str| word.strip_prefix(key).and_then(|rest| rest.parse::<u64>().ok());
+        let page_kib = line.split(' ').find_map(|word| value(word, "kernelpagesize_kB=")).unwrap_or(4);
+        for (node, pages) in line.split(' ').filter_map(|word| word.strip_prefix('N')?.split_once('=')) {
+            let (Ok(node), Ok(pages)) = (node.parse::<usize>(), pages.parse::<u64>()) else { continue };
+            if node < NODES_MAX {
+                nodes.resize(nodes.len().max(node + 1), 0u64);
+                nodes[node] = nodes[node].saturating_add(pages.saturating_mul(page_kib).saturating_mul(1024));
+            }
+        }
+    }
+    nodes
 }
 
 /// `own`: the reader's user; `scope`: Yama's, "" without it.
@@ -369,6 +406,15 @@ mod tests {
         assert_eq!((all.len(), all[0].start, all[0].end, all[0].offset), (2, 0x7f00, 0x7f10, 0xa000));
         assert_eq!((all[0].rss, all[0].huge, all[0].file_name()), (12 << 10, 8 << 10, Some("a b.so")));
         assert!(all[1].is_anonymous() && !all[0].is_anonymous());
+    }
+
+    #[test]
+    fn nodes_are_those_of_the_range() {
+        let text = b"7f00 default file=/lib/\xe9 mapped=9 N0=9 kernelpagesize_kB=4\n\
+            8000 default anon=12 dirty=12 active=0 N0=8 N2=4 kernelpagesize_kB=4\n8800 default\n\
+            9000 bind:1 anon=1 huge dirty=1 N2=1 N=3 N99999=1 Nx=7 kernelpagesize_kB=2048\na000 default N1=1\n";
+        assert_eq!(node_bytes(text.as_slice(), 0x8000..0xa000), [8 << 12, 0, (4 << 12) + (2 << 20)]);
+        assert!(node_bytes("".as_bytes(), 0..u64::MAX).is_empty());
     }
 
     #[test]
