@@ -1,6 +1,7 @@
 /* Many threads: 10,000 alive at once, and 100,000 births and deaths with destructors that allocate. If it fails,
  * programs with many threads run out of memory, or crash when a thread ends. support.h says how to run more deaths. */
 /* SPDX-License-Identifier: MIT */
+#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -200,9 +201,13 @@ long tasks() {
 /* Whether some thread of the process waits on a futex without a timeout, as a parked purger does. (The kernel's line
  * has the number of the system call, then its arguments, of which the fourth is the time.) */
 bool one_is_parked() {
-    for (int task = getpid(); task < getpid() + 64; task++) {
-        char path[64], line[256] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%d/syscall", task);
+    alignas(dirent64) char entries[4096]; /* opendir would allocate */
+    int folder = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long bytes = syscall(SYS_getdents64, folder, entries, sizeof entries);
+    close(folder);
+    for (long at = 0; at < bytes; at += reinterpret_cast<dirent64 *>(entries + at)->d_reclen) {
+        char path[300], line[256] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/syscall", reinterpret_cast<dirent64 *>(entries + at)->d_name);
         int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0)
             continue;
@@ -220,14 +225,15 @@ bool one_is_parked() {
 std::atomic<bool> parked_beside_these{false};
 
 /* Waits until our purger exists and is parked. It may have ended a moment ago, before these threads began: then 32 MiB
- * that come and go start it again at once; less would not. */
+ * that come and go start it again at once; less would not, and if one of them has made its own by then, nobody does. So every few
+ * seconds they do so anew. */
 void work_after_main() {
-    std::vector<void *> blocks;
-    for (int i = 0; i < 24000; i++)
-        blocks.push_back(S.alloc(2000));
-    for (void *block : blocks)
-        S.free(block);
-    while (!parked_beside_these) {
+    for (int waits = 0; !parked_beside_these; waits++) {
+        std::vector<void *> blocks;
+        for (int i = 0; waits % 400 == 0 && i < 24000; i++)
+            blocks.push_back(S.alloc(2000));
+        for (void *block : blocks)
+            S.free(block);
         /* Main, which the kernel still counts, these two threads, and the purger. */
         if (tasks() >= 4 && one_is_parked())
             parked_beside_these = true;
