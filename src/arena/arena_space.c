@@ -117,8 +117,8 @@ static size_t arena_take_inbox_offer(struct arena *a, unsigned class_id) {
 }
 
 /* From the thread's node on, through those where the client may take something. */
-typedef size_t take_call(struct client *c, unsigned class_id, unsigned node);
-HAK_INLINE size_t take_near(struct client *c, unsigned class_id, take_call *take) {
+typedef size_t take_offer_call(struct client *c, unsigned class_id, unsigned node);
+HAK_INLINE size_t take_near(struct client *c, unsigned class_id, take_offer_call *take) {
     unsigned nodes = hak_region.nodes, here = node_here();
     size_t slot = take(c, class_id, here);
     c->node = (uint8_t)here;
