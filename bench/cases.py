@@ -43,7 +43,7 @@ def one_thread(simulated, native):
 
 
 def replace_lengths(size, extra, mebibytes):
-    """At least every second place is taken anew before the difference begins, but for heaps too large to wait for."""
+    """At least every second place is taken anew before the difference begins, except in heaps too large to wait for."""
     short = min(live_of(mebibytes, size), 1_000_000)
     return short, short + extra
 
@@ -82,8 +82,8 @@ def sweep_size_case(name, order):
 # ---- threads ----
 
 def threads_lengths(per_unit, simulated, native, lines=(1000, 3000)):
-    """How often each of x threads does a unit of `per_unit` operations so that all do so many. For lines each does as many
-    as it takes to be in its stride, whatever the others do."""
+    """How often each of x threads does a unit of `per_unit` operations, for a given total. To count lines, each thread does
+    enough to reach its steady state, whatever the others do."""
     def together(totals, x):
         short, long = (max(1, total // (x * per_unit)) for total in totals)
         return short, max(short + 1, long)
@@ -100,7 +100,7 @@ CHURN = 1000  # threads
 
 
 def handover_case(name, producers, consumers, note=""):
-    """Groups of so many: x is the number of threads, a multiple of the group's."""
+    """Groups of producers and consumers: x is the number of threads, a multiple of the group's."""
     group = producers + consumers
     xs = tuple(x for x in THREADS if x % group == 0)
     return Case(f"threads: groups of {name}", "threads", xs,

@@ -29,7 +29,7 @@ REASONS = (
     Reason("random_mixed", {D1: 1.3, CALLS: 0.6, FAULTS: 0.8},
            "each thread makes fewer operations, and more of them while the heap still grows"),
     Reason("larson", {TABLE_LINES: 2000, BLOCK_LINES: 5600, RETRIES: 2, ATOMICS: 400},
-           "a thread goes on with what another left, on one of so many processors: all of it comes from elsewhere"),
+           "a thread goes on with what another left, which ran on another processor: all of it comes from there"),
     Reason("larson", {CALLS: 21, FAULTS: 16}, "threads begin and end: their stacks are the C library's, and cost peers as much"),
     Reason("mid_large_mt", {TABLE_LINES: 6300, BLOCK_LINES: 430, ATOMICS: 760, INSTRUCTIONS: 160, FAULTS: 1},
            "the rings of all threads together hold 8 times RING_BYTES: from 9 threads on each has less than it uses"),

@@ -36,7 +36,7 @@ static unsigned ready[PLAYERS_MAX], ready_count = 1, running;
 static unsigned sleepers;      /* that have an end to their sleep */
 static unsigned left = 1;      /* accesses of this turn */
 static unsigned held;          /* the running thread is inside libc, which may hold a lock */
-static struct player *to_bury; /* has ended, but for what libc does last */
+static struct player *to_bury; /* has ended, except for what libc does last */
 static uint64_t random_state = 42, now_ps = (uint64_t)1000 * 1000 * 1000 * 1000;
 static unsigned turn_accesses;
 static _Thread_local struct player *me __attribute__((tls_model("initial-exec")));
