@@ -13,6 +13,7 @@ static inline __attribute__((always_inline)) char *request(void) {
 }
 
 static void *work(void *how) {
+    pthread_setname_np(pthread_self(), "worker");
     char *block = request(); // REQUEST
     release(block); // FIRST
     if (strcmp(how, "after") == 0)
@@ -25,7 +26,6 @@ int main(int count, char **arguments) {
     pthread_t thread;
     if (count != 2 || pthread_create(&thread, NULL, work, arguments[1]) != 0)
         return 1;
-    pthread_setname_np(thread, "worker");
     pthread_join(thread, NULL);
     return 0;
 }
