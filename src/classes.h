@@ -113,7 +113,7 @@ enum {
     MID_TABLE(CLASS_ENUM) CLASSES,
 #undef CLASS_ENUM
     MID_CLASSES = CLASSES - TINY_CLASSES,
-    MID_BLOCKS_MAX = 56,      /* in a slab: their states fill a record's second line but for one word */
+    MID_BLOCKS_MAX = 56,      /* in a slab: their states fill a record's second line except for one word */
     LARGE_SLOTS_MAX = 16,     /* slots of the largest large block */
     CLASS_NONE = CLASSES - 1, /* in records of large and huge blocks: no class, only no tiny one */
     RING_CLASSES = MID_CLASSES + LARGE_SLOTS_MAX + 1, /* mid classes, then large blocks by slots */

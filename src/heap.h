@@ -29,7 +29,7 @@ struct outbox_entry {
     uint16_t first;        /* offset in the slot of the newest block; links lead to `last` */
     uint16_t last;         /* of the oldest one */
     uint16_t blocks;       /* gathered */
-    uint16_t full_blocks;  /* so many are sent at once */
+    uint16_t full_blocks;  /* with that many the entry is sent */
 };
 
 /* Tiny slabs of a heap that are neither current nor fresh, by slot + 1. */

@@ -50,7 +50,7 @@ extern HAK_HIDDEN struct presence hak_presence;
 void presence_clients_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
 unsigned presence_clients(void);
-/* The same, but for a moment when threads begin and end at once: for decisions that are only better when it is right. */
+/* The same, but possibly wrong for a moment when threads begin and end at once: for decisions that are only better when right. */
 HAK_INLINE bool presence_is_alone(void) { return !load_seq(&hak_presence.several); }
 /* This is the child of a program with threads, or a child's child: some of its pages were copied a moment before others. */
 bool presence_lost_threads(void);
