@@ -13,6 +13,7 @@
 /* What does not fit when sizes differ. Blocks of 100 KB to 25 MB at random, 40 of them: 46,000 faults and 802 MB at most with a
  * quarter, 50,000 and 807 MB with an eighth, 250,000 and 750 MB with none; of 10: 50,000, 177,000, 310,000. */
 #define SWING_SLACK 4
+#define SWING_OF_LIVE 4   /* at once; a swing that is wider is learned a doubling at a time */
 #define SWING_FALLS 2     /* a heap that is half as small as at the bottom of its swings does not swing any more */
 #define THIN_BOOST 4      /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
 #define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
@@ -254,11 +255,14 @@ size_t retain_bound_bytes(void) {
     return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
 }
 
-/* One more; of EMPTY slots as many as the swing needs, as the program would pay for a round at each. */
+/* One more; of EMPTY slots as many as the swing needs, as the program would pay for a round at each. A program of one thread that
+ * frees nearly all may be done: nobody will see that it is quiet, so what it may keep then doubles with each swing. */
 static uint32_t boost_after(enum purged kind, uint32_t boost) {
     const struct swing *s = &retain_state.swing;
     size_t top = load_relaxed(&s->usual_top), bottom = load_relaxed(&s->usual_bottom);
     size_t width = kind == PURGED_SLOTS && top > bottom ? top - bottom : 0;
+    if (presence_is_alone())
+        width = min_size(width, bottom * SWING_OF_LIVE);
     do
         boost += boost < retain_state.of[kind].boost_max;
     while (boost < BOOST_MAX && min_slots() << boost < width);

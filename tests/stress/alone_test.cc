@@ -214,6 +214,25 @@ void swing() {
 
 TEST(Alone, LittleStaysAfterSwings) { in_child(swing); }
 
+/* Fills 60 MB with blocks of 8 B to 3 MB and frees them all, three times, and then does nothing. Nobody will see that it is quiet, so it
+ * keeps little although it has swung. */
+void pass_thrice() {
+    constexpr size_t kBytes = 60 * kMiB;
+    std::mt19937 random(3);
+    Array<char *> blocks(kBytes / 64);
+    size_t before = heap_rss_bytes();
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t sum = 0, bytes; sum < kBytes; sum += bytes)
+            blocks.add(filled(bytes = mixed_size(random)));
+        std::shuffle(blocks.begin(), blocks.end(), random);
+        for (char *block : blocks)
+            S.free(block);
+        blocks.clear();
+    }
+    EXPECT_LE(heap_rss_bytes(), before + 3 * kMiB) << heap_stats_text();
+}
+TEST(Alone, LittleStaysAfterThreePasses) { in_child(pass_thrice); }
+
 /* A program that frees and allocates the same 60 MB again and again pays for giving them back while the heap learns that, and
  * not in each round, though that is more than 64 MiB with what rounding takes. */
 void swing_widely() {
