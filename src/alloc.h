@@ -89,8 +89,16 @@ HAK_INLINE void alloc_free_sized(void *p, size_t bytes, bool exactly, void (*no_
     if (HAK_IS_CHECKED || unlikely(offset >= region_frontier()))
         return no_hit(p, bytes);
     struct slab *s = slab_at_offset(offset);
-    if (unlikely(exactly ? s->tiny_bytes - bytes >= s->sizes : bytes - 1 >= s->tiny_bytes))
+    if (exactly) { /* a hit keeps no copy of the size or of the first one */
+        bytes -= s->first_size;
+        HAK_FORGET(bytes);
+        if (unlikely(bytes >= s->sizes)) {
+            HAK_FORGET(s);
+            return no_hit(p, bytes + s->first_size);
+        }
+    } else if (unlikely(bytes - 1 >= s->tiny_bytes)) {
         return no_hit(p, bytes);
+    }
     alloc_free_in(s, p, alloc_free_other);
 }
 

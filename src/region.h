@@ -108,6 +108,7 @@ struct slab {
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
             uint32_t check_after; /* while current: what the countdown began with */
+            size_t first_size;    /* the least of the sizes that a free may name; constant while the slab lives */
         };
         struct {                                /* guarded */
             _Atomic uint8_t secure_large_state; /* enum block_state: whoever makes it free goes on */
@@ -120,8 +121,7 @@ struct slab {
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
-    size_t
-        sizes; /* tiny: how many a free may name, the largest of which is tiny_bytes; other kinds: 0. Constant while the slab lives */
+    size_t sizes; /* tiny: how many a free may name, from first_size on; other kinds: 0. Constant while the slab lives */
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 

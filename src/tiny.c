@@ -219,8 +219,8 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     store_relaxed(&s->place, place);
     store_relaxed(&s->class_id, (uint8_t)c);
     s->tiny_bytes = (uint16_t)size_classes[c].block_bytes;
-    s->sizes = c == 0 ? s->tiny_bytes + 1u
-                      : s->tiny_bytes - size_classes[c - 1].block_bytes; /* 0, too, is one of the smallest */
+    s->first_size = c == 0 ? 0 : size_classes[c - 1].block_bytes + 1; /* 0, too, is one of the smallest */
+    s->sizes = s->tiny_bytes - s->first_size + 1;
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_TINY));
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
     count(&h->pool.counters, COUNT_slabs_started);
