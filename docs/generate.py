@@ -93,7 +93,7 @@ def write_tunables():
              "`hak_option_set` set them later. NAME:BYTES is the value for the class that serves requests of BYTES, such as",
              "`carve_bytes:64=8k`; of the tunables with a value for each class, NAME alone sets all of them. The defaults are those that",
              "won the measurements named here, so a program rarely gains by another. Options that are tuned constants, too:",
-             "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, MID_RING_BLOCKS, LARGE_RING_BLOCKS,",
+             "RETAIN_BYTES, RETAIN_PERCENT, DECAY_MS, DRAIN_INTERVAL, RING_BYTES, RING_BYTES_TOTAL, MID_RING_BLOCKS, LARGE_RING_BLOCKS,",
              "HUGE_PAGES_FROM ([options.md](options.md)).", "",
              "| tunable | values | default | unit | what it does | measured |", "|---|---|---|---|---|---|"]
     kinds = {"TINY": "blocks up to 1 KiB", "RING": "blocks above 1 KiB"}

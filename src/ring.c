@@ -18,7 +18,7 @@
  * instead of 10,100. */
 #define HEAPS_LEFT_WHOLE 16
 #define LEFT_WHOLE_BYTES (48 * KIB) /* nine rings */
-#define RING_BYTES_SHARED 8         /* times RING_BYTES: all threads together, as far as the least allows */
+#define RING_PROCESSORS_MIN 8       /* fewer processors count as this many */
 
 /* ---- giving back what is in rings ---- */
 
@@ -119,12 +119,15 @@ unsigned ring_part(const struct ring *ring, enum class_tunable percent) {
     return (unsigned)max_size(ring->cap * tuned_ring(percent, ring->index) / 100, 1);
 }
 
+/* With as many threads as processors each has RING_BYTES: more threads cannot run at once, so they share what the processors need. */
 static size_t ring_bytes_of_thread(void) {
-    size_t bytes = option(OPT_RING_BYTES);
+    size_t bytes = option(OPT_RING_BYTES), total = option(OPT_RING_BYTES_TOTAL);
     unsigned sharing = presence_clients();
-    if (sharing <= RING_BYTES_SHARED)
+    if (total == 0 && sharing <= RING_PROCESSORS_MIN)
         return bytes;
-    return min_size(bytes, max_size(RING_BYTES_MIN, bytes * RING_BYTES_SHARED / sharing));
+    if (total == 0)
+        total = bytes * max_size(os_processors(), RING_PROCESSORS_MIN);
+    return min_size(bytes, max_size(RING_BYTES_MIN, total / sharing));
 }
 
 /* The ring ran full, or else empty. Is this the first time since it ran the other way? */

@@ -45,7 +45,8 @@ X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, whic
 X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
 X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
 X(LARGE_RING_BLOCKS, NUMBER, LIVE, 0, 0, 128, "", "maximum number of blocks in a ring of large blocks, or 0 to leave that to RING_BYTES") \
-X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "maximum size of the blocks in all rings of a thread; less if there are many threads") \
+X(RING_BYTES,      BYTES,  LIVE,  4 * MIB, 0, 1 * GIB, "", "maximum size of the blocks in all rings of a thread; less if many threads share RING_BYTES_TOTAL") \
+X(RING_BYTES_TOTAL, BYTES, LIVE,  0, 0, 1 * TIB, "", "maximum size of the blocks in the rings of all threads together, of which each thread has an equal part, but at least 128 KiB; 0 for RING_BYTES times the number of processors that the program may use, or times 8 if these are fewer") \
 X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "maximum size of the heap, 0 for none; if a request still exceeds the limit after all free memory has gone back, the request returns NULL with ENOMEM. The size is exact: slots in use or EMPTY, their tables and 64 KiB for each thread, but not what huge pages round up") \
 X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap, counted as for HARD_LIMIT, above which the program's callback runs (hak_set_soft_limit_callback), once each time the heap grows past it; 0 for none") \
 X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; named as DUMP_SIGNAL says; implies PROFILE=1") \

@@ -33,6 +33,7 @@ enum os_advice {
 
 size_t os_page_bytes(void);
 unsigned os_processor(void);   /* the number of the one that runs this thread; 0 where that is not known */
+unsigned os_processors(void);  /* how many may run the program's threads; 1 where that is not known. Asked once */
 bool os_knows_processor(void); /* os_processor makes no system call here */
 bool os_places_memory(void);   /* the program has a memory policy (numactl); false where asking may be fatal */
 bool os_has_wide(void);        /* HAK_WIDE: the processor has such vectors, and the kernel keeps them */

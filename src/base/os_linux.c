@@ -59,7 +59,11 @@ enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDI
 typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
 static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
-enum { CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0], READABLE_PAGES = 1024 };
+enum {
+    CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0],
+    READABLE_PAGES = 1024,
+    PROCESSORS_ASKED_MAX = 8192
+};
 
 /* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same value, and
  * no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one compare-and-swap. */
@@ -70,6 +74,7 @@ static struct os_state {
     _Atomic bool was_confined;          /* some thread was found in a sandbox, which is for good */
     _Atomic bool lacks_process_madvise; /* the kernel has none, or not for the process itself */
     _Atomic uint8_t move;               /* enum move_support */
+    _Atomic uint32_t processors;        /* 0: not asked yet */
     _Atomic uint32_t exit_key;          /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
     /* Constant after the start. */
     long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
@@ -247,6 +252,19 @@ unsigned os_processor(void) {
     int saved = errno, number = sched_getcpu();
     errno = saved;
     return number > 0 ? (unsigned)number : 0;
+}
+
+unsigned os_processors(void) {
+    uint32_t known = load_relaxed(&os_state.processors);
+    if (known == 0) {
+        uint64_t allowed[PROCESSORS_ASKED_MAX / 64];
+        long bytes = os_is_confined() ? 0 : os_call(SYS_sched_getaffinity, 0, sizeof allowed, (long)(uintptr_t)allowed);
+        for (long i = 0; i < bytes / (long)sizeof *allowed; i++)
+            known += count_bits(allowed[i]);
+        known += known == 0;
+        store_relaxed(&os_state.processors, known);
+    }
+    return known;
 }
 
 /* A filter that was there before the program, such as a container's, may end it at this call. */

@@ -141,6 +141,8 @@ constexpr Call kCalls[] = {
     {SYS_mprotect, "mprotect", When::kAnyTime, -1, 0, "commits the region; guards"},
     {SYS_madvise, "madvise", When::kAnyTime, -1, 0, "purges, populates, huge pages"},
     {SYS_futex, "futex", When::kAnyTime, 1, kFutexWakePrivate, "wakes the purger; waits for nobody"},
+    {SYS_sched_getaffinity, "sched_getaffinity", When::kAnyTime, -1, 0,
+     "how many processors share the bytes of rings? Once, with the ninth thread"},
     /* Calls that only the library makes. */
     {SYS_clock_gettime, "clock_gettime", When::kAnyTime, -1, 0, "where the kernel's page in user space cannot answer"},
     {SYS_prctl, "prctl", When::kAnyTime, 0, kGetSeccomp,

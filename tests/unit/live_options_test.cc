@@ -390,6 +390,7 @@ const std::vector<Probe> probes = {
     {"MID_RING_BLOCKS", "128", "8", 200, mid_refills, {}},
     {"LARGE_RING_BLOCKS", "16", "1", 50, large_spans, {}},
     {"RING_BYTES", "4m", "0", 500, mid_refills, {}},
+    {"RING_BYTES_TOTAL", "4m", "128k", 100, mid_refills, {}},
     {"HARD_LIMIT", "0", "16m", 1, refusals, {}},
     {"SOFT_LIMIT", "0", "8m", 1, soft_crossings, {}},
     {"CGROUP", "0", "1", 1, cgroup_limits, {}},
@@ -477,6 +478,38 @@ TEST(Rings, FollowTheirOptionsUpAndDown) {
     set("RING_BYTES", "4m");
     set("MID_RING_BLOCKS", "128");
     set("LARGE_RING_BLOCKS", "16");
+}
+
+/* Sixteen threads and this one. The system tells of eight processors or more, or eight are taken. */
+TEST(Rings, ThreadsShareTheTotal) {
+    way = "api";
+    set("PURGER", "0");
+    std::mutex end;
+    std::vector<std::thread> others;
+    std::atomic<int> here{0};
+    end.lock();
+    for (int i = 0; i < 16; i++)
+        others.emplace_back([&] {
+            hak_free(hak_malloc(10));
+            here++;
+            std::lock_guard<std::mutex> wait(end);
+        });
+    while (here != 16)
+        std::this_thread::yield();
+    auto refills = [](const char *total) {
+        set("RING_BYTES_TOTAL", total);
+        rounds(110, 8000);
+        return growth("ring_refills", [] { rounds(110, 8000); });
+    };
+    EXPECT_LE(refills("0"), 2) << "1.9 MB a thread";
+    EXPECT_GT(refills("4m"), 100) << "240 KiB a thread, the batch takes 0.9 MB";
+    EXPECT_LE(refills("64m"), 2);
+    end.unlock();
+    for (auto &thread : others)
+        thread.join();
+    EXPECT_LE(refills("17m"), 2) << "one thread has all";
+    set("RING_BYTES_TOTAL", "0");
+    set("PURGER", "1");
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, LiveOptions, testing::Range(0u, inside_options),
