@@ -73,7 +73,7 @@ static size_t trim_slabs_of(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
-            pages += kinds[i]->trim(h, true);
+            pages += kinds[i]->trim(h, SUPERSLABS_ALL, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
     mesh_slabs(h, true);
     retain_settle(&h->pool);

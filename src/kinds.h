@@ -104,9 +104,9 @@ struct kind {
     void (*release)(struct heap *h);
     /* Blocks from a ring, whosever it was, go back: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
     void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
-    /* Gives back free pages inside slabs in use: all, or those that were free at the last call too. Returns how many.
-     * NULL: there are none. */
-    size_t (*trim)(struct heap *h, bool all);
+    /* Gives back free pages inside slabs in use: all, or those that were free at the last call too. Returns how many. A part that
+     * begins with SuperSlab 0 begins a pass. NULL: there are none. */
+    size_t (*trim)(struct heap *h, struct superslab_range in, bool all);
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 

@@ -490,9 +490,9 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s) {
     return mid_trim_if_idle(h, s, false, (unsigned)max_size(min_blocks, 1));
 }
 
-static size_t mid_trim(struct heap *h, bool all) {
+static size_t mid_trim(struct heap *h, struct superslab_range in, bool all) {
     size_t trimmed = 0;
-    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot)) != BITSET_NONE; slot++)
+    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
         trimmed += mid_trim_if_idle(h, slab_of_slot(slot), all, 1);
     return trimmed;
 }

@@ -19,7 +19,8 @@
 #define TICK_MS 100
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
 #define IDLE_TICKS_MAX 10
-#define LOANS_TURN 4 /* passes after which all slabs that a thread has on loan are new ones */
+#define TRIM_SUPERSLABS 16 /* looked at by one malloc: 32 MiB */
+#define LOANS_TURN 4       /* passes after which all slabs that a thread has on loan are new ones */
 
 /* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
  * harm. */
@@ -83,11 +84,21 @@ static bool caches_hold_blocks(const struct heap *own) {
     return hold;
 }
 
-static void purger_trim(struct heap *h, bool all) {
-    mesh_slabs(h, all);
+static void purger_trim(struct heap *h, struct superslab_range in, bool all) {
+    if (in.first == 0)
+        mesh_slabs(h, all);
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
-            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, all));
+            count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, in, all));
+}
+
+/* A pass by a thread of the program: a part at each slow malloc, so that none takes long, however large the heap. */
+static void purger_trim_part(struct heap *h) {
+    struct superslab_range part = {h->pool.trim_at, h->pool.trim_at + TRIM_SUPERSLABS};
+    bool more = part.end < load_acquire(&hak_region_use.superslabs);
+    purger_trim(h, part, false);
+    h->pool.trim_at = more ? (uint32_t)part.end : 0;
+    h->pool.chores |= more ? CHORE_TRIM : 0;
 }
 
 /* As the heap grows, looks at the SuperSlabs in turn for pages that stay free, at each one twice before the heap is a
@@ -120,7 +131,7 @@ static void purge_as_asked(struct heap *h, bool fences) {
         return;
     for (unsigned passes = 0; fences && passes < 2; passes++) /* the second finds who slept since the first */
         purger_empty_idle_caches(h);
-    purger_trim(h, true);
+    purger_trim(h, SUPERSLABS_ALL, true);
     retain_settle(&h->pool);
     purge_empty(&h->pool, 0);
     h->purge_seen = wanted;
@@ -160,7 +171,7 @@ static void *purger_run(void *unused) {
         purge_as_asked(h, fences);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
-            purger_trim(h, false);
+            purger_trim(h, SUPERSLABS_ALL, false);
     }
     if (h != NULL) {
         for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
@@ -177,7 +188,7 @@ static void purger_mind_limits(struct heap *h) {
     unsigned due = limits_take_due(h->pool.in_callback ? LIMIT_CALLBACK : 0);
     if (due & LIMIT_TRIM) {
         purge_huge_rounding(&h->pool);
-        purger_trim(h, true);
+        purger_trim(h, SUPERSLABS_ALL, true);
         retain_settle(&h->pool);
     }
     if (due & LIMIT_CALLBACK) {
@@ -221,7 +232,7 @@ void chores_do(struct heap *h) {
     if (chores & CHORE_DRAIN_CACHES)
         drain_caches(h);
     if (chores & CHORE_TRIM)
-        purger_trim(h, false);
+        purger_trim_part(h);
     if (chores & CHORE_SCAN)
         purger_scan(h);
     if (chores & CHORE_LIMITS)

@@ -121,7 +121,7 @@ struct slab {
             bool is_shut; /* of a free slot: zero and inaccessible. Any slot's record; of whoever holds the slot */
         };
     };
-    size_t sizes; /* tiny: how many a free may name, from first_size on; other kinds: 0. Constant while the slab lives */
+    size_t sizes; /* tiny: how many a free may name, from first_size on, while the slab lives; other kinds: 0 */
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
@@ -269,6 +269,12 @@ HAK_INLINE char *slot_address(size_t slot) {
 }
 HAK_INLINE char *slab_address(const struct slab *s) { return slot_address(slot_of(s)); }
 HAK_INLINE struct superslab *superslab_at(size_t index) { return &hak_region.rows[index / 64].superslab[index % 64]; }
+/* SuperSlabs by number. */
+struct superslab_range {
+    size_t first, end; /* `end` is the first one behind, or any beyond the region's */
+};
+#define SUPERSLABS_ALL ((struct superslab_range){0, SIZE_MAX})
+
 /* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }

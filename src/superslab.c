@@ -496,9 +496,11 @@ size_t superslab_take_inbox_offer(struct client *c, unsigned class_id, unsigned 
 
 /* ---- walks ---- */
 
-size_t superslab_next_active(size_t slot) {
-    size_t superslabs = load_acquire(&hak_region_use.superslabs);
-    for (size_t at = slot / SUPERSLAB_SLOTS; at < superslabs; at++) {
+size_t superslab_next_active(size_t slot) { return superslab_next_active_in(slot, SUPERSLABS_ALL); }
+
+size_t superslab_next_active_in(size_t slot, struct superslab_range in) {
+    size_t superslabs = min_size(load_acquire(&hak_region_use.superslabs), in.end);
+    for (size_t at = max_size(slot / SUPERSLAB_SLOTS, in.first); at < superslabs; at++) {
         uint64_t w = load_relaxed(&superslab_at(at)->word);
         uint32_t active = word_active(w) & word_resident(w); /* what is being purged or has no memory is not resident */
         if (at == slot / SUPERSLAB_SLOTS)

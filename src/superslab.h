@@ -177,6 +177,8 @@ size_t superslab_take_inbox_offer_in(size_t superslab, _Atomic uint32_t *slots, 
 /* The next ACTIVE slot at or after this one, or BITSET_NONE. Does not touch the records of slots in SuperSlabs that were never
  * in use. */
 size_t superslab_next_active(size_t slot);
+/* The same in a part: looks at no SuperSlab behind. */
+size_t superslab_next_active_in(size_t slot, struct superslab_range in);
 
 struct superslab_totals {
     size_t active_slots, empty_slots, superslabs, superslabs_peak;

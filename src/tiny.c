@@ -423,10 +423,11 @@ static size_t tiny_trim_slab(struct heap *h, struct slab *s) {
     return tiny_trim_if_idle(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
 }
 
-static size_t tiny_trim(struct heap *h, bool all) {
+static size_t tiny_trim(struct heap *h, struct superslab_range in, bool all) {
     size_t trimmed = 0;
-    tiny_release_unused(h);
-    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot)) != BITSET_NONE; slot++)
+    if (in.first == 0)
+        tiny_release_unused(h);
+    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
         trimmed += tiny_trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
     return trimmed;
 }

@@ -158,8 +158,8 @@ bool space_may_offer_inbox_choosily(const struct client *c, unsigned class_id) {
                          : may_have(c, SET_INBOX + class_id);
 }
 
-size_t space_next_to_trim(const struct client *c, size_t slot) {
-    while ((slot = superslab_next_active(slot)) != BITSET_NONE && !space_may_trim(c, slot / SUPERSLAB_SLOTS))
+size_t space_next_to_trim(const struct client *c, size_t slot, struct superslab_range in) {
+    while ((slot = superslab_next_active_in(slot, in)) != BITSET_NONE && !space_may_trim(c, slot / SUPERSLAB_SLOTS))
         slot = round_up(slot + 1, SUPERSLAB_SLOTS);
     return slot;
 }

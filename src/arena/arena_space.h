@@ -50,7 +50,7 @@ HAK_INLINE bool space_may_trim(const struct client *c, size_t superslab) {
     return arena == c->arena ||
            ((c->arena == 0 || c->is_lane) && (arena == 0 || load_relaxed(&arena_numbered(arena)->is_lane)));
 }
-/* As space_next_active, where it may. */
-size_t space_next_to_trim(const struct client *c, size_t slot);
+/* As superslab_next_active_in, where it may. */
+size_t space_next_to_trim(const struct client *c, size_t slot, struct superslab_range in);
 
 #endif

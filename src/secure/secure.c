@@ -415,16 +415,16 @@ enum secure_maker secure_maker_of(const void *p) {
 
 /* ---- giving back ---- */
 
-static size_t secure_trim(struct heap *h, bool all) {
+static size_t secure_trim(struct heap *h, struct superslab_range in, bool all) {
     if (!option(OPT_SECURE))
         return 0;
-    size_t pages = secure_large_purge(h);
+    size_t pages = in.first == 0 ? secure_large_purge(h) : 0;
     if (all) {
         rmw_add(&trims, 1);
         empty_if_wanted(h);
         secure_large_empty(h);
     }
-    for (size_t at = 0; (at = span_next(at)) != BITSET_NONE; at++) {
+    for (size_t at = in.first * SPANS_MAX; (at = span_next(at)) != BITSET_NONE && at / SPANS_MAX < in.end; at++) {
         struct secure_span *span = span_at(at / SPANS_MAX, at % SPANS_MAX);
         uint32_t held = load_acquire(&span->held);
         unsigned c = load_relaxed(&span->class_id);
@@ -439,7 +439,9 @@ static size_t secure_trim(struct heap *h, bool all) {
         store_relaxed(&span->trimmed, true);
         pages += secure_slab_purge(h, span, c);
     }
-    return pages + span_visit_free(secure_check_span, true) * (SLOT_BYTES / os_page_bytes());
+    if (in.first == 0)
+        pages += span_visit_free(secure_check_span, true) * (SLOT_BYTES / os_page_bytes());
+    return pages;
 }
 
 /* ---- at the program's end ---- */

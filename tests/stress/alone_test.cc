@@ -324,6 +324,40 @@ TEST(Alone, ThinSlabsThatFillAgainStay) {
         S.free(block);
 }
 
+/* Allocates nothing, so that it has no slow path. */
+long trimmed_pages() {
+    static char text[kMiB];
+    hak_stats_json(text, sizeof text);
+    const char *key = "\"trimmed_pages\":", *at = strstr(text, key);
+    return at != nullptr ? atol(at + strlen(key)) : -1;
+}
+
+/* Free pages between live blocks are looked for part by part: no malloc looks at the whole of a large heap. */
+void trim_in_parts() {
+    constexpr size_t kBytes = 5000, kCount = 256 * kMiB / kBytes, kPartPages = 32 * kMiB / 4096;
+    std::mt19937 random(4);
+    Array<char *> blocks(kCount);
+    for (size_t i = 0; i < kCount; i++)
+        blocks.add(filled(kBytes));
+    hak_option_set("DECAY_MS", "50");
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (char **block = blocks.begin(); block < blocks.begin() + kCount / 2; block++)
+        S.free(*block);
+    long before = trimmed_pages(), total = 0, most = 0;
+    for (int look = 0; look < 150; look++) {
+        usleep(1000);
+        S.free(S.alloc(kMiB + 1));
+        long now = trimmed_pages() - before;
+        most = std::max(most, now - total);
+        total = now;
+    }
+    EXPECT_GT(total, static_cast<long>(kPartPages)) << heap_stats_text();
+    EXPECT_LE(most, static_cast<long>(kPartPages)) << "of " << total << " pages in all";
+    for (char **block = blocks.begin() + kCount / 2; block < blocks.end(); block++)
+        S.free(*block);
+}
+TEST(Alone, LargeHeapsAreTrimmedInParts) { in_child(trim_in_parts); }
+
 /* What the kernel has zeroed is not cleared by hand, which would make it resident. */
 TEST(Alone, CallocOfUsedMemoryTouchesLittle) {
     constexpr size_t kBytes = 8 * kMiB;
