@@ -365,16 +365,30 @@ HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
     return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
 }
 
-void *alloc_aligned(size_t alignment, size_t bytes) {
-    if (likely(classes_align(bytes, alignment)))
-        return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment), alloc_slow);
+HAK_NOINLINE static void *aligned_past_classes(size_t alignment, size_t bytes) {
     bool zero;
     return allocate(bytes, alignment, &zero, false);
 }
-
-void *alloc_new_aligned(size_t alignment, size_t bytes, bool array) {
-    void *p = alloc_aligned(alignment, bytes);
+HAK_NOINLINE static void *new_aligned_past_classes(size_t alignment, size_t bytes, bool array) {
+    void *p = aligned_past_classes(alignment, bytes);
     return unlikely(option(OPT_SECURE)) ? made_by(array ? MADE_BY_NEW_ARRAY : MADE_BY_NEW, p) : p;
+}
+
+HAK_INLINE void *aligned_of_class(size_t alignment, size_t bytes) {
+    return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment), alloc_slow);
+}
+
+void *alloc_aligned(size_t alignment, size_t bytes) {
+    void *p = alloc_aligned_hit(alignment, bytes);
+    if (likely(p != NULL))
+        return p;
+    return likely(classes_align(bytes, alignment)) ? aligned_of_class(alignment, bytes)
+                                                   : aligned_past_classes(alignment, bytes);
+}
+
+void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array) {
+    return likely(classes_align(bytes, alignment)) ? aligned_of_class(alignment, bytes)
+                                                   : new_aligned_past_classes(alignment, bytes, array);
 }
 
 HAK_NOINLINE static void *calloc_else(size_t whole) {
@@ -527,13 +541,12 @@ HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
 }
 
 /* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
-void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array) {
+void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array) {
+    enum freed_by by = array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE;
     if (likely(classes_align(bytes, alignment)))
-        alloc_free_sized(p, class_aligned_bytes(max_size(bytes, 1), alignment), true, alloc_delete_sized_else);
-    else if (option(OPT_SECURE))
-        free_checking_size(p, bytes, array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE);
+        free_claimed_else(p, class_aligned_bytes(max_size(bytes, 1), alignment), by);
     else
-        alloc_free_sized(p, bytes, false, alloc_free_sized_else);
+        free_claimed_else(p, bytes, option(OPT_SECURE) ? by : FREED_BY_FREE);
 }
 
 /* ---- sizes ---- */

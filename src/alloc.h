@@ -54,6 +54,13 @@ HAK_INLINE void *alloc_malloc(size_t bytes, void *(*slow)(size_t bytes)) {
     return alloc_malloc_from(hak_heap, bytes, slow);
 }
 
+/* An aligned block by malloc's hit: the class of a multiple of the alignment, a power of two, has blocks that are one, too. NULL:
+ * no hit. */
+HAK_INLINE void *alloc_aligned_hit(size_t alignment, size_t bytes) {
+    size_t whole = class_aligned_bytes(bytes, alignment); /* 0 of 0 bytes, and where the sum is too large */
+    return likely(whole - 1 < TINY_BYTES_MAX) ? alloc_malloc(whole, alloc_no_hit) : NULL;
+}
+
 /* p lies in the slab's slot. */
 HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab *s, void *p)) {
     uintptr_t block = (uintptr_t)p;
@@ -106,9 +113,9 @@ HAK_INLINE void alloc_free_sized(void *p, size_t bytes, bool exactly, void (*no_
 void *alloc_calloc(size_t count, size_t bytes);
 void *alloc_realloc(void *p, size_t bytes);
 void *alloc_aligned(size_t alignment, size_t bytes); /* alignment: a power of two */
-/* Of blocks that an operator made: `array`, new[]. */
-void alloc_delete_aligned(void *p, size_t bytes, size_t alignment, bool array);
-void *alloc_new_aligned(size_t alignment, size_t bytes, bool array);
+/* Past the hits of the aligned operators; `array`: of new[]. */
+void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array);
+void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array);
 size_t alloc_usable(const void *p, const char *call);
 size_t alloc_good_size(size_t bytes);
 bool alloc_expand(void *p, size_t bytes);

@@ -22,17 +22,33 @@ HAK_INLINE void *new_plain(size_t size, bool array, bool throws) {
     return likely(p != NULL) ? p : throws ? new_failed(size, 0) : new_failed_nothrow(size, 0);
 }
 /* Refuses an alignment that is no power of two, as libstdc++ does, without asking the new_handler. */
-HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool throws) {
+HAK_NOINLINE static void *new_aligned_else(size_t size, size_t alignment, bool array, bool throws) {
     void *p = NULL;
     if (likely(is_power_of_two(alignment)))
-        p = alloc_new_aligned(alignment, size, array);
+        p = alloc_new_aligned_else(alignment, size, array);
     else
         alignment = NO_ALIGNMENT;
     return likely(p != NULL) ? p : throws ? new_failed(size, alignment) : new_failed_nothrow(size, alignment);
 }
 
+HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool throws) {
+    void *p = likely(is_power_of_two(alignment)) ? alloc_aligned_hit(alignment, size) : NULL;
+    return likely(p != NULL) ? p : new_aligned_else(size, alignment, array, throws);
+}
+
 HAK_INLINE void delete_plain(void *p, bool array) {
     alloc_free(p, array ? alloc_delete_array_other : alloc_delete_other);
+}
+
+/* As alloc_free_sized. */
+HAK_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t alignment, bool array) {
+    uintptr_t offset = region_offset(p);
+    if (HAK_IS_CHECKED || unlikely(offset >= region_frontier()))
+        return alloc_delete_aligned_else(p, bytes, alignment, array);
+    struct slab *s = slab_at_offset(offset);
+    if (unlikely(class_aligned_bytes(bytes, alignment) - s->first_size >= s->sizes))
+        return alloc_delete_aligned_else(p, bytes, alignment, array);
+    alloc_free_in(s, p, alloc_free_other);
 }
 
 // clang-format off
@@ -55,6 +71,6 @@ DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a)
 DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, true); }
 DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; delete_plain(p, false); }
 DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)a; (void)t; delete_plain(p, true); }
-DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a, false); }
-DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { alloc_delete_aligned(p, n, a, true); }
+DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { delete_sized_aligned(p, n, a, false); }
+DELETE(op_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t", void *p, size_t n, size_t a) { delete_sized_aligned(p, n, a, true); }
 // clang-format on

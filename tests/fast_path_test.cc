@@ -26,7 +26,7 @@
 // clang-format off
 #define MEASURED(X)                                                                                                    \
     X(malloc) X(free) X(new) X(delete) X(sized_delete) X(usable_size) X(realloc) X(realloc_null) X(calloc)             \
-    X(mid_sized_delete) X(arena_malloc) X(arena_free)
+    X(aligned_alloc) X(aligned_new) X(aligned_delete) X(mid_sized_delete) X(arena_malloc) X(arena_free)
 // clang-format on
 #define MARK(name)                                                                                                     \
     extern "C" __attribute__((noinline)) void mark_##name() { __asm__ volatile("" ::"i"(__COUNTER__) : "memory"); }
@@ -35,7 +35,7 @@ MARK(end)
 
 namespace {
 
-constexpr size_t kBytes = 48, kMidBytes = 3000;
+constexpr size_t kBytes = 48, kMidBytes = 3000, kAlignment = 16;
 constexpr int kCalls = 40;
 
 /* Leaves enough live and free blocks of the class that nearly every measured call takes the hit path. */
@@ -108,6 +108,23 @@ void warm_up(void **blocks, int count) {
     }
     for (auto *block : blocks)
         free(block);
+    for (auto &block : blocks) {
+        mark_aligned_alloc();
+        block = aligned_alloc(kAlignment, kBytes);
+        mark_end();
+    }
+    for (auto *block : blocks)
+        free(block);
+    for (auto &block : blocks) {
+        mark_aligned_new();
+        block = ::operator new(kBytes, std::align_val_t(kAlignment));
+        mark_end();
+    }
+    for (auto *block : blocks) {
+        mark_aligned_delete();
+        ::operator delete(block, kBytes, std::align_val_t(kAlignment));
+        mark_end();
+    }
     for (int round = 0; round < 3; round++) { /* the first two fill the ring and let it grow */
         for (auto &block : blocks)
             block = ::operator new(kMidBytes);
