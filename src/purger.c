@@ -109,9 +109,11 @@ static void purger_scan(struct heap *h) {
         at = at + 1 < superslabs ? at + 1 : 0;
         if (at == 0)
             mesh_slabs(h, false);
+        uint32_t slots = superslab_offers_in(at);
+        if (slots == 0 || !space_may_trim(&h->pool, at))
+            continue;
         size_t pages = 0;
-        for (uint32_t slots = space_may_trim(&h->pool, at) ? superslab_offers_in(at) : 0; slots != 0;
-             slots &= slots - 1) {
+        for (; slots != 0; slots &= slots - 1) {
             struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
             size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
             pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */

@@ -86,6 +86,8 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
 }
 
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
+    if (!bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
+        return;
     uint32_t bit = 1u << (set - SET_EMPTY);
     _Atomic uint64_t *word = &superslab_at(superslab)->word;
     if (sets_of(superslab_arena(superslab), load_relaxed(word)) & bit && superslab_node(superslab) == node)
@@ -97,8 +99,7 @@ void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
 
 void superslab_check_hints_of_nodes(unsigned set, size_t superslab) {
     for (unsigned node = 0; node < hak_region.nodes; node++)
-        if (bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
-            superslab_check_hint_of(set, node, superslab);
+        superslab_check_hint_of(set, node, superslab);
 }
 
 /* ---- taking a span ---- */
@@ -373,12 +374,12 @@ void superslab_offer(size_t slot, unsigned class_id) {
 }
 
 HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
-    struct superslab *ss = superslab_at(superslab);
+    const volatile uint64_t *eights = (const volatile uint64_t *)(const volatile void *)superslab_at(superslab)->offer;
     uint32_t slots = 0;
-    if (load_relaxed(&ss->word) == 0)
+    if (likely((eights[0] | eights[1] | eights[2] | eights[3]) == 0)) /* mostly there is none */
         return 0;
-    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) { /* eight bytes at a look: mostly there is none */
-        uint64_t eight = *(const volatile uint64_t *)(const volatile void *)&ss->offer[i];
+    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) {
+        uint64_t eight = eights[i / 8];
         while (eight != 0) {
             unsigned at = lowest_bit(eight) / 8;
             slots |= (uint32_t)1 << (i + at);
