@@ -41,7 +41,9 @@ const SHARE: u32 = 4;
 const PURE: f64 = 0.95;
 /// A group that cannot be divided is a site if at least this part of its bytes is long-lived.
 const MIXED: f64 = 0.2;
-/// A lane costs up to 1 MiB in partly used slabs, and gains nothing if few bytes are long-lived, or nearly all.
+/// The most short-lived bytes that a lane takes in, by long-lived ones: where blocks come and go it gets holes, as the heap does.
+const LANE_SHORT_SHARE: f64 = 0.5;
+/// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
 /// A site needs at least this many long-lived samples.
 const SAMPLES_MIN: f64 = 2.0;
@@ -187,6 +189,19 @@ fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>)
     }
 }
 
+/// The purest sites, as long as few short-lived bytes come with them.
+fn pure(mut lines: Vec<Line>) -> Vec<Line> {
+    lines.sort_by(|a, b| b.weight.long_share().total_cmp(&a.weight.long_share()));
+    let mut lane = Weight::default();
+    let taken = lines.iter().take_while(|line| {
+        lane.add(line.weight);
+        lane.short <= LANE_SHORT_SHARE * lane.long
+    });
+    let taken = taken.count();
+    lines.truncate(taken);
+    lines
+}
+
 /// The long-lived sites, those with the most bytes first.
 fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     let mut calls = BTreeMap::<&Site, Vec<&Chain>>::new();
@@ -195,6 +210,7 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     calls.values().for_each(|group| divide(group, 1, interval as f64, &mut lines));
+    let mut lines = pure(lines);
     lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
     lines
 }
@@ -318,7 +334,7 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
     };
     ensure!(
         !learned.chains.is_empty() || !learned.settings.is_empty(),
-        "nothing was sampled: the program allocates too little, or does not use HAKMEM"
+        "nothing was sampled: the program allocates too little, does not use HAKMEM, or goes on in another process (give its PID)"
     );
     if learned.settings.is_empty() && learned.chains.iter().all(|chain| chain.frames.is_empty()) {
         bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
@@ -389,6 +405,17 @@ mod tests {
             chain(&["xmalloc", "few", "main"], 90_000, 100),
         ];
         assert_eq!(names(&chains), ["xmalloc < load", "xmalloc < copy < keep", "xmalloc < both < main"]);
+    }
+
+    #[test]
+    fn few_short_lived_blocks_come_into_the_lane() {
+        let chains = [
+            chain(&["table", "main"], 0, 1000),
+            chain(&["message", "main"], 300, 200),
+            chain(&["header", "main"], 700, 300),
+        ];
+        assert_eq!(names(&chains), ["table", "message < main"]);
+        assert!(names(&chains[2..]).is_empty());
     }
 
     #[test]
