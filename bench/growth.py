@@ -32,7 +32,7 @@ REASONS = (
            "a thread goes on with what another left, which ran on another processor: all of it comes from there"),
     Reason("larson", {CALLS: 21, FAULTS: 16}, "threads begin and end: their stacks are the C library's, and cost peers as much"),
     Reason("mid_large_mt", {TABLE_LINES: 6300, BLOCK_LINES: 430, ATOMICS: 760, INSTRUCTIONS: 160, FAULTS: 1},
-           "threads beyond the processors, of which there are taken to be 8 at least, share RING_BYTES_TOTAL: each has less than it uses"),
+           "with more threads than processors, of which 8 count at least, they share RING_BYTES_TOTAL: each has less than it uses"),
     Reason("groups of", {TABLE_LINES: 80, INSTRUCTIONS: 140, D1: 4.6, LL: 3.3, CALLS: 0.4, FAULTS: 7, ATOMICS: 46},
            "producers run further ahead where more threads than processors take turns, so that more blocks are under way"),
     Reason("producers and", {TABLE_LINES: 1700, BLOCK_LINES: 5400, RETRIES: 27, INSTRUCTIONS: 240, D1: 9, LL: 5, CALLS: 0.9,

@@ -118,7 +118,8 @@ class Counter:
             out = Path(folder) / "out"
             # Valgrind gives a program 128 GiB: the region grows as it is needed, so that 64 GiB fit. Its instructions take fifty
             # times as long, so what is done every ten seconds would be counted as often as in fifty times the time.
-            tool_run([*allocator.words(), "HAKMEM_REGION_BYTES=0", "HAKMEM_DECAY_MS=500000", "valgrind", "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
+            tool_run([*allocator.words(), "HAKMEM_REGION_BYTES=0", "HAKMEM_DECAY_MS=500000",
+                      "valgrind", "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
                       "--fair-sched=try", f"--callgrind-out-file={out}", *self.program(command)])
             text = out.read_text(errors="replace")
         costs = object_costs(text)

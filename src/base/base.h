@@ -14,7 +14,8 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define prefetch(address) __builtin_prefetch((const void *)(address)) /* the address may be any number */
-/* The compiler forgets how the value came about, and makes it or what it leads to once more where it is needed, instead of keeping a copy. */
+/* The compiler forgets how the value came about: it changes the register instead of keeping a copy, and reads again what the
+ * value points to. */
 #define HAK_FORGET(value) __asm__("" : "+r"(value))
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))

@@ -62,7 +62,7 @@ static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
 enum {
     CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0],
     READABLE_PAGES = 1024,
-    PROCESSORS_ASKED_MAX = 8192
+    PROCESSORS_ASKED_MAX = 1024 /* malloc's stack is small */
 };
 
 /* What is known of the system. The atomics pair with themselves: whatever thread finds a thing out, it stores the same value, and

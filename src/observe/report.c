@@ -32,8 +32,9 @@ static bool is_own(const char *name) {
     static const char names[] =
         " free malloc calloc realloc reallocarray aligned_alloc memalign posix_memalign valloc malloc_usable_size "
         "alloc_slow alloc_slow_new alloc_slow_new_array alloc_any alloc_tiny alloc_at_site take_sampled alloc_aligned "
-        "alloc_in_arena arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else alloc_calloc "
-        "alloc_realloc realloc_else alloc_free_slow alloc_free_other alloc_delete_other "
+        "alloc_in_arena arena_malloc_slow arena_free free_unnoted alloc_new_aligned_else new_aligned_else "
+        "aligned_past_classes new_aligned_past_classes alloc_calloc alloc_realloc realloc_else alloc_free_slow "
+        "alloc_free_other alloc_delete_other "
         "alloc_delete_array_other alloc_free_sized_else alloc_delete_sized_else alloc_delete_array_sized_else "
         "alloc_delete_aligned_else alloc_usable alloc_expand lookup_for_free guard_free mid_free large_free huge_free "
         "allocate_secure any_hand_out wide_hand_out begin_block secure_malloc secure_large_malloc secure_free "
