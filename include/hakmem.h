@@ -75,8 +75,8 @@ HAK_EXPORT size_t hak_usable_size(const void *block) HAK_NOEXCEPT;
  * between guard pages (the option GUARD_SAMPLE_BYTES) has exactly the size asked for instead; hak_usable_size returns it. */
 HAK_EXPORT size_t hak_good_size(size_t size) HAK_NOEXCEPT;
 
-/* Makes `size` bytes of the block usable without moving it. Returns 1 if they are usable now, else 0, and then the block is
- * as before. errno is kept. */
+/* Makes `size` bytes of the block usable without moving it. Returns 1 if they are usable now, and a free may name this size;
+ * else 0, and then the block is as before. errno is kept. */
 HAK_EXPORT int hak_expand(void *block, size_t size) HAK_NOEXCEPT;
 
 /* Returns a block of at least `size` bytes and stores its usable size in *usable, which must not be NULL. On failure
@@ -195,8 +195,10 @@ HAK_EXPORT char *hak_arena_strdup(hak_arena *arena, const char *text) HAK_NOEXCE
 
 /* From now on whatever the calling thread allocates without naming an arena is in this one: malloc, new, strdup, a library's
  * own blocks. NULL: in the process's heap again. *before, unless `before` is NULL, becomes the default until now, NULL if there
- * was none. An allocation takes some 40 instructions more then. While `over_limit` runs there is no default. Whoever destroys the
- * arena sets another default first. Returns 0, EINVAL after bad input, or ENOMEM if the thread has no heap. */
+ * was none. An allocation takes some 40 instructions more then. While `over_limit` or the function of a soft limit runs there is no
+ * default. Whoever destroys the arena sets another default first. Whoever starts a thread or loads a library meanwhile must keep
+ * the arena: libc never frees all that it allocates for them. Returns 0, EINVAL after bad input, or ENOMEM if the thread has no
+ * heap. */
 HAK_EXPORT int hak_arena_set_default(hak_arena *arena, hak_arena **before) HAK_NOEXCEPT;
 
 /* Returns the arena that has the block; NULL: none has. */

@@ -252,13 +252,11 @@ static void *allocate_in(struct arena *a, size_t bytes, size_t alignment, bool *
 /* What the callback allocates is not in the default arena, or else the limit would call it again. */
 static bool callback_frees(const struct arena *a, size_t bytes) {
     struct hak_arena *arena = (struct hak_arena *)load_relaxed(&a->handle); /* NOLINT: a handle is no address */
-    uintptr_t before = 0, ignored;
     if (a->over_limit == NULL)
         return false;
-    bool set = hak_heap == &heap_redirected && thread_set_default(0, &before);
+    uintptr_t before = thread_suspend_default();
     int again = a->over_limit(arena, bytes, a->argument);
-    if (set && hak_heap != &heap_redirected)
-        thread_set_default(before, &ignored);
+    thread_resume_default(before);
     return again != 0;
 }
 
@@ -511,7 +509,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 /* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
-HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by by) {
+HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (p == NULL)
         return;
     struct block b = lookup_live(p, "free");
@@ -519,34 +517,39 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, enum freed_by
         return;
     if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
         check_maker(p, by == FREED_BY_DELETE_ARRAY);
-    if (unlikely(!size_fits(&b, p, bytes, by != FREED_BY_FREE)))
+    bool exactly = by != FREED_BY_FREE;
+    /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
+    if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
+                 !size_fits(&b, p, bytes, exactly)))
         fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
     alloc_free(p, alloc_free_other);
 }
 
-/* No hit. A mid block's record tells its class, too; all other blocks are looked up. */
-HAK_INLINE void free_claimed_else(void *p, size_t bytes, enum freed_by by) {
-    if (region_has(p) && bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
+/* No hit. A mid block's record tells its class, too; all other blocks are looked up. `alignment`: of a block whose class was
+ * chosen for it, else 1. */
+HAK_INLINE void free_claimed_else(void *p, size_t bytes, size_t alignment, enum freed_by by) {
+    size_t whole = class_aligned_bytes(bytes, alignment);
+    if (region_has(p) && whole > TINY_BYTES_MAX && whole <= MID_BYTES_MAX) {
         struct slab *s = slab_at_offset(region_offset(p));
-        unsigned claimed = mid_class_of(bytes), c = slab_class(s);
+        unsigned claimed = mid_class_of(whole), c = slab_class(s);
         if (likely(slab_kind(s) == KIND_MID && (by != FREED_BY_FREE ? claimed == c : claimed <= c)))
             return alloc_free_other(s, p);
     }
-    return free_checking_size(p, bytes, by);
+    return free_checking_size(p, bytes, alignment, by);
 }
-HAK_NOINLINE void alloc_free_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_FREE); }
-HAK_NOINLINE void alloc_delete_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, FREED_BY_DELETE); }
+HAK_NOINLINE void alloc_free_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, 1, FREED_BY_FREE); }
+HAK_NOINLINE void alloc_delete_sized_else(void *p, size_t bytes) { free_claimed_else(p, bytes, 1, FREED_BY_DELETE); }
 HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
-    free_claimed_else(p, bytes, FREED_BY_DELETE_ARRAY);
+    free_claimed_else(p, bytes, 1, FREED_BY_DELETE_ARRAY);
 }
 
 /* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
 void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array) {
     enum freed_by by = array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE;
     if (likely(classes_align(bytes, alignment)))
-        free_claimed_else(p, class_aligned_bytes(max_size(bytes, 1), alignment), by);
+        free_claimed_else(p, max_size(bytes, 1), alignment, by);
     else
-        free_claimed_else(p, bytes, option(OPT_SECURE) ? by : FREED_BY_FREE);
+        free_claimed_else(p, bytes, 1, option(OPT_SECURE) ? by : FREED_BY_FREE);
 }
 
 /* ---- sizes ---- */

@@ -196,7 +196,9 @@ static void purger_mind_limits(struct heap *h) {
     if (due & LIMIT_CALLBACK) {
         h->pool.in_callback = true;
         dump_at_soft_limit();
+        uintptr_t before = thread_suspend_default();
         limits_call_back();
+        thread_resume_default(before);
         h->pool.in_callback = false;
     }
 }
@@ -206,8 +208,10 @@ static void purger_start(struct heap *h) {
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
     else if (presence_claim_purger()) {
         h->pool.in_start = true;
+        uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
         if (!os_start_thread(purger_run))
             presence_release_purger();
+        thread_resume_default(before);
         h->pool.in_start = false;
     }
 }

@@ -84,3 +84,14 @@ bool thread_set_default(uintptr_t handle, uintptr_t *before) {
     thread_leave(h);
     return done;
 }
+
+uintptr_t thread_suspend_default(void) {
+    uintptr_t before = 0;
+    return hak_heap == &heap_redirected && thread_set_default(0, &before) ? before : 0;
+}
+
+void thread_resume_default(uintptr_t handle) {
+    uintptr_t ignored;
+    if (handle != 0 && hak_heap != &heap_redirected)
+        thread_set_default(handle, &ignored);
+}

@@ -16,6 +16,10 @@ HAK_INLINE struct heap *thread_own(void) {
 /* What the thread allocates without naming an arena is in this one from now on; 0: in the process's heap. Returns the handle
  * before. False: the thread has no heap, or no more. */
 bool thread_set_default(uintptr_t handle, uintptr_t *before);
+/* Around code of others that malloc calls: what they allocate may outlive the default arena. The first returns what the second
+ * wants, which leaves a default that was set meanwhile. */
+uintptr_t thread_suspend_default(void);
+void thread_resume_default(uintptr_t handle);
 /* The calling thread's heap for a slow path, NULL if there is no memory for one. Each enter is followed by a leave. */
 struct heap *thread_enter(void);
 void thread_leave(struct heap *h);

@@ -192,12 +192,6 @@ TEST(Threads, DeathsWithAllocatingDestructors) {
         pthread_key_delete(key);
 }
 
-/* Counts threads without allocating: the purger parks only while no thread uses its caches. */
-long tasks() {
-    struct stat folder;
-    return stat("/proc/self/task", &folder) == 0 ? static_cast<long>(folder.st_nlink) - 2 : 0;
-}
-
 /* Whether some thread of the process waits on a futex without a timeout, as a parked purger does. (The kernel's line
  * has the number of the system call, then its arguments, of which the fourth is the time.) */
 bool one_is_parked() {
@@ -235,7 +229,7 @@ void work_after_main() {
         for (void *block : blocks)
             S.free(block);
         /* Main, which the kernel still counts, these two threads, and the purger. */
-        if (tasks() >= 4 && one_is_parked())
+        if (process_threads() >= 4 && one_is_parked())
             parked_beside_these = true;
         usleep(10000);
     }

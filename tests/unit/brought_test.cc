@@ -168,7 +168,6 @@ TEST_F(Brought, TheDefaultTakesWhatNamesNoArena) {
     EXPECT_EQ(used(), 0u);
 }
 
-/* The memory is not touched, and may be unmapped or be another arena's. */
 /* Purging would not clear shared memory, and the memory is not the library's to purge. */
 TEST(BroughtLarge, CallocOfADefaultArenaIsZeroInSharedMemory) {
     size_t bytes = 48 * kMiB;
@@ -190,6 +189,7 @@ TEST(BroughtLarge, CallocOfADefaultArenaIsZeroInSharedMemory) {
     munmap(memory, bytes);
 }
 
+/* The memory is not touched, and may be unmapped or be another arena's. */
 TEST_F(Brought, DestroyingGivesTheMemoryBack) {
     auto *block = static_cast<char *>(hak_arena_strdup(arena_, "still there"));
     hak_arena_destroy(arena_);

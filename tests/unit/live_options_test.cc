@@ -183,20 +183,15 @@ long populate_calls() {
     return growth("populate_calls", [] { kept.push_back(allocate(5000, 1000)); });
 }
 
-long tasks() {
-    namespace fs = std::filesystem;
-    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
-}
-
 /* The number of threads besides this one, the one it starts, and a sanitizer's: those that exist at the first call,
  * which must be one without a purger. A thread takes a while to start or end. */
 long purgers() {
     Thread other(1);
-    static const long without = tasks();
+    static const long without = process_threads();
     long wanted = get("PURGER") == "1", threads = 0;
     for (int tries = 0; tries < 20000 && (tries < 100 || threads != wanted); tries++) {
         free_all(allocate(100, 65 * kKiB));
-        threads = tasks() - without;
+        threads = process_threads() - without;
     }
     free_all(other.blocks);
     return threads;

@@ -7,6 +7,7 @@
 #include <malloc.h>
 
 #include <new>
+#include <thread>
 
 #include "../support.h"
 #include "../surface.h"
@@ -184,6 +185,47 @@ TEST(Operators, ANewHandlerThatFreesMemoryIsEnough) {
         ::operator delete(block);
     }
     ASSERT_EQ(hak_option_set("HARD_LIMIT", "0"), 0);
+}
+
+/* In an arena in the caller's memory, pieces behind the block are added, past a multiple of its alignment. */
+TEST(Operators, AlignedBlocksThatGrewAreDeletedByTheNewSize) {
+    static char memory[4 * kMiB];
+    hak_arena *arena = hak_arena_new_in(memory, sizeof memory, nullptr);
+    ASSERT_NE(arena, nullptr);
+    void *block = hak_arena_aligned_alloc(arena, 8192, 8192);
+    ASSERT_EQ(hak_expand(block, 8433), 1);
+    operator delete (block, 8433, std::align_val_t{8192});
+    hak_arena_stats stats = {};
+    hak_arena_get_stats(arena, &stats);
+    EXPECT_EQ(stats.used_bytes, 0u);
+    hak_arena_destroy(arena);
+}
+
+/* libc allocates for a thread that the library starts, and keeps that with the thread's stack for later threads. Leaves by the
+ * number of blocks in the arena. */
+[[noreturn]] void start_purger_with_default() {
+    static void *blocks[3000];
+    hak_arena *arena = hak_arena_new(nullptr);
+    std::thread([&] {
+        long before = process_threads();
+        alarm(30);
+        hak_arena_set_default(arena, nullptr);
+        while (process_threads() == before) {
+            for (auto &block : blocks)
+                memset(block = S.alloc(4000), 1, 4000);
+            for (auto &block : blocks)
+                S.free(block);
+        }
+        hak_arena_set_default(nullptr, nullptr);
+    }).join();
+    int left = 0;
+    hak_arena_visit(
+        arena, [](void *, size_t, void *n) { return ++*static_cast<int *>(n), 0; }, &left);
+    _exit(left);
+}
+TEST(Libc, AThreadOfTheLibraryHasNothingInTheDefaultArena) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe"); /* in a process where no thread has left its stack yet */
+    EXPECT_EXIT(start_purger_with_default(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Mallopt, AnswersLikeGlibc) {
