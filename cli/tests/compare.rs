@@ -181,8 +181,8 @@ fn a_slow_allocator_is_slower() {
     assert!(!result.stdout.contains('\x1b'), "colours in a file");
 }
 
-/// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, by chance, and none
-/// in memory.
+/// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, and one in memory, by
+/// chance.
 #[test]
 fn equal_allocators_have_no_winner_on_a_loaded_machine() {
     let tools = tools();
@@ -201,7 +201,7 @@ fn equal_allocators_have_no_winner_on_a_loaded_machine() {
     assert_eq!(result.status, 0, "{}", result.stderr);
     let differs = |measure: &str| names[1..].iter().filter(|name| result.ratio(name, measure).1 != "same").count();
     assert!(differs("time") <= 1, "{}", result.stdout);
-    assert_eq!(differs("peak_rss"), 0, "{}", result.stdout);
+    assert!(differs("peak_rss") <= 1, "{}", result.stdout);
 }
 
 // ---- runs that do not count ----
