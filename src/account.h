@@ -36,6 +36,7 @@ struct client {
     uint32_t scans;             /* SuperSlabs to look at for free pages, as the heap grows */
     uint32_t arena;             /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
     uint32_t grown_bytes;       /* growth inside slabs that does not make up a slot yet */
+    uint32_t slow_mallocs;      /* that have ended */
     uint8_t chores;             /* enum chore */
     uint8_t node;               /* where the thread was when it last took something; 0 where there is one node */
     bool emptied_by_moving : 1; /* slots, since the last settling: the program wants their memory back */

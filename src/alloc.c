@@ -104,12 +104,17 @@ HAK_COLD static void do_as_asked(struct heap *h) {
     h->asked_seen = asked;
 }
 
-HAK_INLINE bool has_chores(const struct heap *h) {
-    return unlikely(h->pool.chores != 0 || alloc_is_asked(h) || load_relaxed(&h->caches_flags) & CACHES_STALE);
+#define LOOK_EVERY 32 /* slow mallocs: reading the clock is then no cost */
+
+/* A slow malloc is over, and nothing is half-done. */
+HAK_INLINE bool has_chores(struct heap *h) {
+    return unlikely(++h->pool.slow_mallocs % LOOK_EVERY == 0 || h->pool.chores != 0 || alloc_is_asked(h) ||
+                    load_relaxed(&h->caches_flags) & CACHES_STALE);
 }
 
-/* At the end of a slow path, when nothing is half-done. */
 HAK_COLD static void do_chores(struct heap *h) {
+    if (h->pool.slow_mallocs % LOOK_EVERY == 0)
+        retain_look(&h->pool);
     if (h->pool.chores != 0)
         chores_do(h);
     if (alloc_is_asked(h))

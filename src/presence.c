@@ -115,10 +115,12 @@ bool presence_find_purger(bool *may_start) {
     return there;
 }
 
-bool presence_minds_sleepers(void) {
+bool presence_has_purger(void) {
     const struct fork_page *page = load_acquire(&hak_presence.page);
-    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE && !load_relaxed(&hak_presence.without_fences);
+    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE;
 }
+
+bool presence_minds_sleepers(void) { return presence_has_purger() && !load_relaxed(&hak_presence.without_fences); }
 
 /* ---- the purger's side ---- */
 

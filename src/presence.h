@@ -61,6 +61,8 @@ void presence_settled(void);
 void presence_gathered(void);
 /* Is there a purger to leave the purging to? If it is parked it wakes up. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
+/* The same without waking it, whatever the options say. */
+bool presence_has_purger(void);
 /* Is there a purger that takes back what sleeping threads hold? It does not where it cannot fence them. */
 bool presence_minds_sleepers(void);
 

@@ -415,6 +415,11 @@ static void give_back_what_swings(struct client *c) {
     purge_over_bound(c);
 }
 
+void retain_look(struct client *c) {
+    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= option(OPT_DECAY_MS))
+        give_back_what_swings(c);
+}
+
 void retain_thread_ended(struct client *c) {
     if (presence_clients() == 1 && !option(OPT_PURGER))
         give_back_what_swings(c);

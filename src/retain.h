@@ -10,6 +10,7 @@
  *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
  *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
  *     at the next slow malloc. What a program empties by moving blocks, its thread purges itself, except for RETAIN_BYTES.
+ *     Where there is no purger, slow mallocs look at times whether the heap is quiet.
  *  4. New SuperSlabs get huge pages in a large heap whose program touches what it asks for, where they cost less.
  *
  * Any thread calls anything; nothing waits. */
@@ -21,6 +22,10 @@
 
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
+
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program, which swung, now
+ * reuses what its slabs have, and gives back what it swung by. */
+void retain_look(struct client *c);
 
 /* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never free
  * anything, and then nobody would. */

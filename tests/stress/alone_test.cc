@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <chrono>
 #include <random>
 #include <set>
 #include <thread>
@@ -270,6 +271,30 @@ void swing_beside() {
     S.free(stay);
 }
 TEST(Alone, SwingsAreLearnedInAFewRounds) { in_child(swing_beside); }
+
+/* A program that has swung goes on with little, which its slabs hold: then what it swung by goes back. */
+void swing_and_rest() {
+    constexpr size_t kBlocks = 20, kBytes = 3000000, kSmall = 4000;
+    char *blocks[kBlocks], *small[kSmall];
+    hak_option_set("DECAY_MS", "200");
+    size_t before = heap_rss_bytes();
+    for (int round = 0; round < 12; round++) {
+        for (char *&block : blocks)
+            block = filled(kBytes);
+        for (char *block : blocks)
+            S.free(block);
+    }
+    EXPECT_GE(heap_rss_bytes(), before + 30 * kMiB) << "nothing was kept for the next swing";
+    for (int round = 0; round < 300 && heap_rss_bytes() > before + 6 * kMiB; round++) {
+        for (char *&block : small)
+            block = filled(48);
+        for (char *block : small)
+            S.free(block);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_LE(heap_rss_bytes(), before + 6 * kMiB) << heap_stats_text();
+}
+TEST(Alone, LittleStaysOfSwingsWhenTheProgramRests) { in_child(swing_and_rest); }
 
 /* Without a purger, many threads swing, and then there is one that frees nothing. */
 void swing_in_threads() {
