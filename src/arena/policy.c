@@ -14,7 +14,7 @@
 
 enum {
     LINES_MAX = 4096,
-    FRAMES_MAX = 3,              /* of a line */
+    FRAMES_MAX = 5,              /* of a line */
     CHAIN_MAX = FRAMES_MAX + 3,  /* with those of this library */
     ID_DIGITS = 16,              /* of the build id: the first half, enough to tell modules apart */
     PROBES = 8,                  /* entries in which a key may be */
@@ -117,7 +117,7 @@ static const char *parse_line(const char *at) {
         return "no policy, such as long-lived, and no setting";
     for (line->frames = 0; *at != '\0' && *at != '#'; at = skip_blanks(at), line->frames++) {
         if (line->frames == FRAMES_MAX)
-            return "longer than three frames";
+            return "longer than five frames";
         if ((at = parse_place(at, &line->frame[line->frames])) == NULL)
             return "not BUILDID+0xOFFSET";
     }

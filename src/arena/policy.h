@@ -1,6 +1,6 @@
 /* Which policy a call of malloc has, by who calls: what the file of HAKMEM_POLICY says. docs/sites.md has its format.
  *
- *  1. A line names a call site by one to three frames, innermost first: the build id of a module, and the offset there of the
+ *  1. A line names a call site by one to five frames, innermost first: the build id of a module, and the offset there of the
  *     address to which the call returns. So lines hold wherever modules are loaded. Further frames tell the callers of a wrapper
  *     such as xmalloc apart. A line `set NAME=VALUE` sets a tunable or an option instead.
  *  2. What was found is cached by return address. Mostly that is all: a multiplication, a load, a comparison.

@@ -44,13 +44,24 @@ __attribute__((noinline)) void *wrapper(size_t size) {
 }
 SITE(wrapped, wrapper(100))
 SITE(wrapped_too, wrapper(100))
+/* A wrapper of wrappers: `n` frames more. */
+uintptr_t noted_of_deep[4];
+__attribute__((noinline)) void *deep(unsigned n, size_t size) {
+    void *block = n == 0 ? allocate(size) : deep(n - 1, size);
+    noted_of_deep[n] = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+    used = static_cast<char *>(block);
+    return block;
+}
+SITE(far, deep(3, 100))
+SITE(far_too, deep(3, 100))
 
 struct Site {
     const char *name;
     void *(*call)();
 };
 const Site kSites[] = {{"plain", plain}, {"other", other},     {"mid", mid},
-                       {"huge", huge},   {"wrapped", wrapped}, {"wrapped_too", wrapped_too}};
+                       {"huge", huge},   {"wrapped", wrapped}, {"wrapped_too", wrapped_too},
+                       {"far", far},     {"far_too", far_too}};
 
 struct Way {
     const char *name;
@@ -163,14 +174,17 @@ class Policy : public testing::Test {
 };
 
 TEST_F(Policy, PlacesBlocksByWhoCallsMalloc) {
-    std::string in_wrapper = noted_by(wrapped), in_wrapped = place_of(noted_of_wrapper);
+    std::string in_wrapper = noted_by(wrapped), in_wrapped = place_of(noted_of_wrapper), in_far = noted_by(far);
+    for (uintptr_t address : noted_of_deep)
+        in_far += " " + place_of(address);
     write("hakmem policy 1\n# a comment\n\nlong-lived " + noted_by(plain) + " # plain\n  cold\t" + noted_by(mid) +
-          "\nlong-lived " + noted_by(huge) + "\nhot " + in_wrapper + " " + in_wrapped + "\n");
+          "\nlong-lived " + noted_by(huge) + "\nhot " + in_wrapper + " " + in_wrapped + "\ncold " + in_far + "\n");
     Outcome outcome = run("malloc");
     ASSERT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err, "");
-    EXPECT_EQ(outcome.out, "plain: long-lived\nother: default\nmid: cold\nhuge: default\nwrapped: hot\n"
-                           "wrapped_too: default\nin a thread: long-lived\ngrown: long-lived\n");
+    EXPECT_EQ(outcome.out,
+              "plain: long-lived\nother: default\nmid: cold\nhuge: default\nwrapped: hot\n"
+              "wrapped_too: default\nfar: cold\nfar_too: default\nin a thread: long-lived\ngrown: long-lived\n");
 }
 
 TEST_F(Policy, KnowsWhoCallsTheOtherFunctionsThatAllocate) {
@@ -278,8 +292,9 @@ TEST_F(Policy, WithABadLineIsReportedAndHasNoEffect) {
         {"hakmem policy 1\nhot 0123+0x10\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\nhot 0123456789abcdef+0x\n", "line 2 is not BUILDID+0xOFFSET"},
         {"hakmem policy 1\nhot 0123456789abcdef+0x1x\n", "line 2 is not BUILDID+0xOFFSET"},
-        {"hakmem policy 1\n" + frames + frames.substr(10) + frames.substr(10) + frames.substr(10) + "\n",
-         "line 2 is longer than three frames"},
+        {"hakmem policy 1\n" + frames + frames.substr(10) + frames.substr(10) + frames.substr(10) + frames.substr(10) +
+             frames.substr(10) + "\n",
+         "line 2 is longer than five frames"},
         {"hakmem policy 1\n" + many, "line 4098 is one line too many"},
         {"hakmem policy 1\n" + long_line + "\n" + good, "line 2 is too long"},
         {"hakmem policy 1\n" + good + "hot", "line 3 is without an end"},

@@ -5,7 +5,8 @@
 //!     and how long the block lived or that the block is still live.
 //!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time.
 //!  3. Stacks are grouped by the call of malloc. A group whose blocks are long-lived is a site. A mixed group, such as that of
-//!     xmalloc, is divided by the next caller, up to three frames.
+//!     xmalloc, is divided by the next caller, up to five frames. What is mixed then is a site if most of what is live there at
+//!     a time is long-lived: a short-lived block counts by how long it lives.
 //!  4. A frame is written as a build id and an offset, so that the file is valid for later runs. Short-lived sites need no line:
 //!     their blocks stay in the thread's own heap.
 // SPDX-License-Identifier: MIT
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The most frames that the library accepts in a line (src/arena/policy.c).
-const FRAMES_MAX: usize = 3;
+const FRAMES_MAX: usize = 5;
 /// Larger blocks have no policy, because they share no page with others.
 const BYTES_MAX: u64 = 64 << 10;
 /// The most lines that the library accepts.
@@ -39,10 +40,12 @@ const LINES_MAX: usize = 4096;
 const SHARE: u32 = 4;
 /// A group is not divided if at least this part of its bytes is long-lived.
 const PURE: f64 = 0.95;
-/// A group that cannot be divided is a site if at least this part of its bytes is long-lived.
-const MIXED: f64 = 0.2;
-/// The most short-lived bytes that a lane takes in, by long-lived ones: where blocks come and go it gets holes, as the heap does.
-const LANE_SHORT_SHARE: f64 = 0.5;
+/// A group that cannot be divided is a site if at least this part of its live bytes is long-lived …
+const MIXED: f64 = 0.5;
+/// … and if it allocates at most this many times as much: each block costs some 90 instructions more in a lane.
+const PASSING: f64 = 64.0;
+/// The most short-lived bytes that a lane holds at a time, by long-lived ones: where blocks come and go it gets holes, as the heap does.
+const LANE_SHORT_SHARE: f64 = 0.25;
 /// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
 /// A site needs at least this many long-lived samples.
@@ -73,24 +76,32 @@ pub struct LearnOptions {
 
 // ---- what was sampled ----
 
-/// Estimated bytes that a site allocated.
+/// Estimated bytes of a site's blocks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
-    short: f64,
+    allocated: f64,
     long: f64,
+    /// Short-lived ones, each by its part of a long life. As a site allocates evenly, so many are live beside the long-lived ones
+    /// that came in the time of a long life.
+    short: f64,
 }
 
 impl Weight {
+    fn long_lived(bytes: f64) -> Weight {
+        Weight { allocated: bytes, long: bytes, short: 0.0 }
+    }
     fn add(&mut self, more: Weight) {
-        self.short += more.short;
+        self.allocated += more.allocated;
         self.long += more.long;
+        self.short += more.short;
     }
-    fn all(self) -> f64 {
-        self.short + self.long
-    }
-    /// The part of the bytes that is long-lived.
+    /// The part of the allocated bytes that is long-lived.
     fn long_share(self) -> f64 {
-        self.long / self.all().max(1.0)
+        self.long / self.allocated.max(1.0)
+    }
+    /// The part of the live bytes.
+    fn long_share_of_live(self) -> f64 {
+        self.long / (self.long + self.short).max(1.0)
     }
 }
 
@@ -112,9 +123,14 @@ struct Chain {
 fn freed(stack: &Stack, long_ns: u64) -> Weight {
     let mut weight = Weight::default();
     for lifetime in &stack.lifetimes {
+        let (at_least, bytes) = (lifetime.at_least_ns.unwrap_or(0), lifetime.freed.bytes as f64);
         // A range ends at twice its beginning.
-        let is_long = lifetime.at_least_ns.is_some_and(|at_least| at_least.saturating_mul(2) > long_ns);
-        *(if is_long { &mut weight.long } else { &mut weight.short }) += lifetime.freed.bytes as f64;
+        if at_least.saturating_mul(2) > long_ns {
+            weight.add(Weight::long_lived(bytes));
+        } else {
+            let life = 1.5 * at_least as f64 / long_ns as f64;
+            weight.add(Weight { allocated: bytes, long: 0.0, short: bytes * life });
+        }
     }
     weight
 }
@@ -123,7 +139,7 @@ fn freed(stack: &Stack, long_ns: u64) -> Weight {
 fn living(births: &[Birth], now_ms: u32, long: Duration) -> HashMap<u64, Weight> {
     let mut weights = HashMap::<u64, Weight>::new();
     for birth in births.iter().filter(|birth| u128::from(now_ms.wrapping_sub(birth.birth_ms)) >= long.as_millis()) {
-        weights.entry(birth.stack).or_default().long += birth.estimated_bytes as f64;
+        weights.entry(birth.stack).or_default().add(Weight::long_lived(birth.estimated_bytes as f64));
     }
     weights
 }
@@ -168,11 +184,10 @@ struct Line {
     weight: Weight,
 }
 
-/// Writes lines for the long-lived ones among stacks that share their first `depth` frames.
-fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>) {
+/// Writes lines for the long-lived ones among stacks that share their first `depth` frames, of which the first `enough` name them.
+fn divide(chains: &[&Chain], depth: usize, enough: usize, interval: f64, lines: &mut Vec<Line>) {
     let mut weight = Weight::default();
     chains.iter().for_each(|chain| weight.add(chain.weight));
-    let share = weight.long_share();
     if weight.long < SAMPLES_MIN * interval {
         return;
     }
@@ -182,16 +197,19 @@ fn divide(chains: &[&Chain], depth: usize, interval: f64, lines: &mut Vec<Line>)
             callers.entry(next).or_default().push(chain);
         }
     }
-    if share < PURE && !callers.is_empty() && depth < FRAMES_MAX {
-        callers.values().for_each(|group| divide(group, depth + 1, interval, lines));
-    } else if share >= MIXED {
-        lines.push(Line { frames: chains[0].frames[..depth].to_vec(), weight });
+    if weight.long_share() < PURE && !callers.is_empty() && depth < FRAMES_MAX {
+        for group in callers.values() {
+            let enough = if group.len() == chains.len() { enough } else { depth + 1 };
+            divide(group, depth + 1, enough, interval, lines);
+        }
+    } else if weight.long_share_of_live() >= MIXED && weight.allocated <= PASSING * weight.long {
+        lines.push(Line { frames: chains[0].frames[..enough].to_vec(), weight });
     }
 }
 
-/// The purest sites, as long as few short-lived bytes come with them.
+/// The purest sites, as long as few short-lived bytes are live with them.
 fn pure(mut lines: Vec<Line>) -> Vec<Line> {
-    lines.sort_by(|a, b| b.weight.long_share().total_cmp(&a.weight.long_share()));
+    lines.sort_by(|a, b| b.weight.long_share_of_live().total_cmp(&a.weight.long_share_of_live()));
     let mut lane = Weight::default();
     let taken = lines.iter().take_while(|line| {
         lane.add(line.weight);
@@ -209,7 +227,7 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
         calls.entry(&chain.frames[0]).or_default().push(chain);
     }
     let mut lines = Vec::new();
-    calls.values().for_each(|group| divide(group, 1, interval as f64, &mut lines));
+    calls.values().for_each(|group| divide(group, 1, 1, interval as f64, &mut lines));
     let mut lines = pure(lines);
     lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
     lines
@@ -235,7 +253,7 @@ fn policy(name: &str, settings: &[String], lines: &[Line], long: Duration) -> St
         let places: Vec<&str> = line.frames.iter().map(|frame| frame.place.as_str()).collect();
         let names: Vec<&str> = line.frames.iter().map(|frame| frame.name.as_str()).collect();
         let (places, names) = (places.join(" "), names.join(" < "));
-        let (bytes, share) = (say::bytes(line.weight.all()), 100.0 * line.weight.long_share());
+        let (bytes, share) = (say::bytes(line.weight.allocated), 100.0 * line.weight.long_share());
         let _ = writeln!(text, "long-lived {places} # {names}: {bytes}, {share:.0} % long-lived");
     }
     text
@@ -319,7 +337,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
             Modules { file_of: &read::is_there, directories: &options.symbols.debug_directory, known: HashMap::new() };
         for stack in profile.stacks.iter().filter(|stack| !is_large(stack)) {
             let mut weight = freed(stack, learned.long.as_nanos() as u64);
-            weight.long += stack.live.bytes as f64;
+            weight.add(Weight::long_lived(stack.live.bytes as f64));
             learned.chains.push(Chain { frames: modules.frames(&profile, stack), weight });
         }
     }
@@ -340,7 +358,7 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
         bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
     }
     let mut lines = lines_of(&learned.chains, options.bytes);
-    let all: f64 = learned.chains.iter().map(|chain| chain.weight.all()).sum();
+    let all: f64 = learned.chains.iter().map(|chain| chain.weight.allocated).sum();
     let long = lines.iter().fold(0.0, |sum, line| sum + line.weight.long);
     if !is_worth_it(long, all) {
         lines.clear();
@@ -373,7 +391,7 @@ mod tests {
 
     fn chain(frames: &[&str], short: u32, long: u32) -> Chain {
         let site = |name: &&str| Site { place: format!("{name}+0x1"), name: name.to_string() };
-        let weight = Weight { short: f64::from(short), long: f64::from(long) };
+        let weight = Weight { allocated: f64::from(short + long), long: f64::from(long), short: f64::from(short) };
         Chain { frames: frames.iter().map(site).collect(), weight }
     }
     fn names(chains: &[Chain]) -> Vec<String> {
@@ -404,18 +422,29 @@ mod tests {
             chain(&["xmalloc", "both", "main"], 100, 100),
             chain(&["xmalloc", "few", "main"], 90_000, 100),
         ];
-        assert_eq!(names(&chains), ["xmalloc < load", "xmalloc < copy < keep", "xmalloc < both < main"]);
+        assert_eq!(names(&chains), ["xmalloc < load", "xmalloc < copy < keep", "xmalloc < both"]);
     }
 
     #[test]
     fn few_short_lived_blocks_come_into_the_lane() {
         let chains = [
             chain(&["table", "main"], 0, 1000),
-            chain(&["message", "main"], 300, 200),
-            chain(&["header", "main"], 700, 300),
+            chain(&["message", "main"], 150, 200),
+            chain(&["header", "main"], 290, 300),
+            chain(&["buffer", "main"], 400, 300),
         ];
-        assert_eq!(names(&chains), ["table", "message < main"]);
-        assert!(names(&chains[2..]).is_empty());
+        assert_eq!(names(&chains), ["table", "message"], "the header makes it more than a quarter");
+        assert!(names(&chains[3..]).is_empty());
+    }
+
+    #[test]
+    fn blocks_that_are_freed_at_once_leave_no_holes() {
+        let passing = |allocated: u32| {
+            let weight = Weight { allocated: f64::from(allocated), long: 100.0, short: 1.0 };
+            Chain { weight, ..chain(&["value", "command"], 0, 0) }
+        };
+        assert_eq!(names(&[passing(6_000)]), ["value"]);
+        assert!(names(&[passing(7_000)]).is_empty(), "each takes longer in a lane");
     }
 
     #[test]
@@ -427,7 +456,8 @@ mod tests {
             ..Stack::default()
         };
         let weight = freed(&stack, 16_000_000);
-        assert_eq!((weight.short, weight.long), (111.0, 1000.0));
+        assert_eq!((weight.allocated, weight.long), (1111.0, 1000.0));
+        assert_eq!(weight.short, 10.0 * 1.5 * 4.0 / 16.0 + 100.0 * 1.5 * 8.0 / 16.0);
         let birth = |birth_ms: u32, estimated_bytes| Birth { stack: 3, birth_ms, estimated_bytes, ..Birth::default() };
         let of = living(&[birth(u32::MAX - 50, 5), birth(90, 70)], 100, Duration::from_millis(100));
         assert_eq!(of[&3].long, 5.0);
