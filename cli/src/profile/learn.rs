@@ -46,6 +46,9 @@ const MIXED: f64 = 0.5;
 const PASSING: f64 = 64.0;
 /// The most short-lived bytes that a lane holds at a time, by long-lived ones: where blocks come and go it gets holes, as the heap does.
 const LANE_SHORT_SHARE: f64 = 0.25;
+/// Sites must bring at least this part of the long-lived bytes of their sizes: what stays in the heap keeps its slabs, whose holes
+/// nothing long-lived fills any more.
+const COMPLETE: f64 = 0.95;
 /// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
 /// A site needs at least this many long-lived samples.
@@ -60,7 +63,7 @@ pub struct LearnOptions {
     #[arg(long = "for", value_name = "DURATION", default_value = "60s", value_parser = duration, conflicts_with = "program")]
     time: Duration,
     /// Mean number of bytes between two samples
-    #[arg(long, value_name = "N", default_value = "16K", value_parser = interval)]
+    #[arg(long, value_name = "N", default_value = "4K", value_parser = interval)]
     bytes: u64,
     /// The policy file to write; `-` is stdout [default: PROGRAM.policy]
     #[arg(short, long, value_name = "FILE")]
@@ -117,6 +120,15 @@ struct Site {
 struct Chain {
     frames: Vec<Site>,
     weight: Weight,
+    size: u32,
+}
+
+/// A number for the mean size of the stack's blocks, about as fine as classes are: steps of 16 bytes, then eight in a doubling.
+fn size_number(stack: &Stack) -> u32 {
+    let all = stack.allocated();
+    let steps = (all.bytes / all.objects.max(1)).max(1).div_ceil(16);
+    let doublings = steps.ilog2().saturating_sub(3);
+    8 * doublings + (steps >> doublings) as u32
 }
 
 /// Counts the blocks that were freed. Those that lived longer than `long_ns` are long-lived.
@@ -220,6 +232,33 @@ fn pure(mut lines: Vec<Line>) -> Vec<Line> {
     lines
 }
 
+/// The sites that bring nearly all long-lived blocks of most of their sizes.
+fn complete(mut lines: Vec<Line>, chains: &[Chain]) -> Vec<Line> {
+    loop {
+        let mut sizes = HashMap::<u32, (f64, f64)>::new(); // long-lived bytes, and those of the lines
+        let mut of_line = vec![Vec::new(); lines.len()];
+        for chain in chains {
+            let line = lines.iter().position(|line| chain.frames.starts_with(&line.frames));
+            let (all, found) = sizes.entry(chain.size).or_default();
+            *all += chain.weight.long;
+            if let Some(line) = line {
+                *found += chain.weight.long;
+                of_line[line].push(chain);
+            }
+        }
+        let is_complete = |chain: &&&Chain| sizes[&chain.size].1 >= COMPLETE * sizes[&chain.size].0;
+        let mut of_line = of_line.iter();
+        let before = lines.len();
+        lines.retain(|line| {
+            let chains = of_line.next().into_iter().flatten();
+            2.0 * chains.filter(is_complete).map(|chain| chain.weight.long).sum::<f64>() >= line.weight.long
+        });
+        if lines.len() == before {
+            return lines;
+        }
+    }
+}
+
 /// The long-lived sites, those with the most bytes first.
 fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     let mut calls = BTreeMap::<&Site, Vec<&Chain>>::new();
@@ -228,7 +267,7 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     calls.values().for_each(|group| divide(group, 1, 1, interval as f64, &mut lines));
-    let mut lines = pure(lines);
+    let mut lines = complete(pure(lines), chains);
     lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
     lines
 }
@@ -301,7 +340,7 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let chain = |(stack, number): (&Stack, &u64)| {
         let mut weight = freed(stack, long.as_nanos() as u64);
         weight.add(living.get(number).copied().unwrap_or_default());
-        Chain { frames: modules.frames(&profile, stack), weight }
+        Chain { frames: modules.frames(&profile, stack), weight, size: size_number(stack) }
     };
     let chains = profile.stacks.iter().zip(&numbers).filter(|(stack, _)| !is_large(stack)).map(chain).collect();
     Ok(Learned { name: profile.command.clone(), long, chains, settings: seen.lines() })
@@ -338,7 +377,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
         for stack in profile.stacks.iter().filter(|stack| !is_large(stack)) {
             let mut weight = freed(stack, learned.long.as_nanos() as u64);
             weight.add(Weight::long_lived(stack.live.bytes as f64));
-            learned.chains.push(Chain { frames: modules.frames(&profile, stack), weight });
+            learned.chains.push(Chain { frames: modules.frames(&profile, stack), weight, size: size_number(stack) });
         }
     }
     Ok((learned, watched.code))
@@ -392,7 +431,12 @@ mod tests {
     fn chain(frames: &[&str], short: u32, long: u32) -> Chain {
         let site = |name: &&str| Site { place: format!("{name}+0x1"), name: name.to_string() };
         let weight = Weight { allocated: f64::from(short + long), long: f64::from(long), short: f64::from(short) };
-        Chain { frames: frames.iter().map(site).collect(), weight }
+        // Chains of different names have blocks of different sizes.
+        let size = frames
+            .iter()
+            .flat_map(|name| name.bytes())
+            .fold(0, |sum: u32, byte| sum.wrapping_mul(31) + u32::from(byte));
+        Chain { frames: frames.iter().map(site).collect(), weight, size }
     }
     fn names(chains: &[Chain]) -> Vec<String> {
         let name = |line: Line| line.frames.iter().map(|frame| frame.name.clone()).collect::<Vec<_>>().join(" < ");
@@ -435,6 +479,30 @@ mod tests {
         ];
         assert_eq!(names(&chains), ["table", "message"], "the header makes it more than a quarter");
         assert!(names(&chains[3..]).is_empty());
+    }
+
+    #[test]
+    fn sites_bring_nearly_all_of_their_sizes() {
+        let of_size = |size, chain| Chain { size, ..chain };
+        let chains = [
+            of_size(4, chain(&["table"], 0, 1000)),
+            of_size(4, chain(&["buffer"], 9_000, 40)),
+            of_size(5, chain(&["node"], 0, 500)),
+            of_size(5, chain(&["message"], 9_000, 40)),
+            of_size(5, chain(&["text"], 0, 100)),
+            of_size(6, chain(&["text"], 0, 300)),
+        ];
+        assert_eq!(names(&chains), ["table", "text"], "messages keep the slabs that nodes would leave");
+    }
+
+    #[test]
+    fn sizes_are_as_fine_as_classes() {
+        let number = |bytes| {
+            let one = Totals { objects: 1, bytes };
+            size_number(&Stack { live: one, ..Stack::default() })
+        };
+        let numbers: Vec<u32> = [0, 16, 17, 32, 240, 250, 272, 288, 1024, 1025].map(number).into();
+        assert_eq!(numbers, [1, 1, 2, 2, 15, 16, 16, 17, 32, 32]);
     }
 
     #[test]
