@@ -319,12 +319,14 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let blocked = signals::block();
     let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
+    let (_, rate, _) = target.set_option("PROFILE_RATE", "0")?; // a few samples stand for too many blocks
     target.sample_every(options.bytes)?;
     let (first, cpu) = (Some(target.summary()?), proc::cpu_of_threads(pid));
     let due = Instant::now() + options.time;
     while matches!(signals::wait(due), signals::Event::Child) {}
     let (sampled, births) = (target.samples(), target.births());
     target.sample_every(before)?;
+    target.set_option("PROFILE_RATE", &rate)?;
     drop(blocked);
     let (last, settings) = (target.summary()?, target.read_settings()?);
     let cpu = proc::cpu_of_threads(pid) - cpu;
@@ -357,6 +359,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
     let environment = [
         ("HAKMEM_PROFILE_BYTES", options.bytes.to_string().into()),
         ("HAKMEM_PROFILE_FILE", place.path().join("%p").into_os_string()),
+        ("HAKMEM_PROFILE_RATE", "0".into()),
         ("HAKMEM_POLICY", "".into()),
         ("HAKMEM_PROFILE_PYTHON", "0".into()), // the interpreter's own calls are the sites
     ];
