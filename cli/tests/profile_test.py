@@ -627,8 +627,6 @@ for line in sys.stdin:
         program = self.place / "bursts"
         subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-o", program, HERE / "profile" / "bursts.c"], check=True)
         policy = self.place / "bursts.policy"
-        os.environ["HAKMEM_PROFILE_RATE"] = "0"  # fewer samples now and then miss most of the few MiB that live
-        self.addCleanup(os.environ.pop, "HAKMEM_PROFILE_RATE")
 
         def resident(**environment):
             environment = {**os.environ, "LD_PRELOAD": self.library, **environment}
@@ -644,10 +642,11 @@ for line in sys.stdin:
         self.assertLess(with_policy * 1.7, without, "10 MiB are live, and 25 MiB were in a burst")
         # A running program: everything that lives now is old.
         process = subprocess.Popen([program, "12", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_BYTES": "4K"})
+                                   env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_PROFILE": "1", "HAKMEM_PROFILE_BYTES": "4K", "HAKMEM_PROFILE_RATE": "70000"})
         try:
             process.stdout.readline()
             self.assertIn("wrapper < long_lived", self.run_tool("learn", str(process.pid), "--for", "1s", "-o", "-"))
+            self.assertRegex(self.run_tool("options", str(process.pid)), r"PROFILE_RATE +70000", "learn sets what it changed back")
             self.assertIn("less than a second", self.run_tool("learn", str(process.pid), "--for", "0.5s", status=2))
         finally:
             process.communicate()

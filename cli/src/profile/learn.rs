@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 
 /// The most frames that the library accepts in a line (src/arena/policy.c).
 const FRAMES_MAX: usize = 5;
+/// Samples a second in each thread, at most (PROFILE_RATE): few that stand for many blocks make each file another one, and more
+/// than a fiftieth of the time would hide what settings gain.
+const RATE: &str = "20000";
 /// Larger blocks have no policy, because they share no page with others.
 const BYTES_MAX: u64 = 64 << 10;
 /// The most lines that the library accepts.
@@ -319,7 +322,7 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let blocked = signals::block();
     let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
-    let (_, rate, _) = target.set_option("PROFILE_RATE", "0")?; // a few samples stand for too many blocks
+    let (_, rate, _) = target.set_option("PROFILE_RATE", RATE)?;
     target.sample_every(options.bytes)?;
     let (first, cpu) = (Some(target.summary()?), proc::cpu_of_threads(pid));
     let due = Instant::now() + options.time;
@@ -359,7 +362,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
     let environment = [
         ("HAKMEM_PROFILE_BYTES", options.bytes.to_string().into()),
         ("HAKMEM_PROFILE_FILE", place.path().join("%p").into_os_string()),
-        ("HAKMEM_PROFILE_RATE", "0".into()),
+        ("HAKMEM_PROFILE_RATE", RATE.into()),
         ("HAKMEM_POLICY", "".into()),
         ("HAKMEM_PROFILE_PYTHON", "0".into()), // the interpreter's own calls are the sites
     ];
