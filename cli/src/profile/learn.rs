@@ -87,8 +87,8 @@ pub struct LearnOptions {
 struct Weight {
     allocated: f64,
     long: f64,
-    /// Short-lived ones, each by its part of a long life. As a site allocates evenly, so many are live beside the long-lived ones
-    /// that came in the time of a long life.
+    /// A short-lived block counts by its age over a long life: if a site allocates evenly, this is what is live of such blocks
+    /// at any time, beside the long-lived ones of that time.
     short: f64,
 }
 
