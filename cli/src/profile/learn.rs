@@ -322,8 +322,8 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let blocked = signals::block();
     let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
+    target.sample_every(options.bytes)?; // first, as secure mode refuses this
     let (_, rate, _) = target.set_option("PROFILE_RATE", RATE)?;
-    target.sample_every(options.bytes)?;
     let (first, cpu) = (Some(target.summary()?), proc::cpu_of_threads(pid));
     let due = Instant::now() + options.time;
     while matches!(signals::wait(due), signals::Event::Child) {}
