@@ -234,7 +234,8 @@ void purge_bound_cache(struct client *c, uint32_t now) {
     struct cache_walk walk = {0, 0};
     struct batch batch = {.runs = 0};
     size_t oldest, cached;
-    while ((cached = account_cached_superslabs()) != 0 && (oldest = next_cached(&walk, now)) != BITSET_NONE) {
+    while ((cached = account_cached_superslabs()) != 0 && !purge_was_refused(now) &&
+           (oldest = next_cached(&walk, now)) != BITSET_NONE) {
         enum counter why;
         if (cached > option(OPT_SS_CACHE_COUNT))
             why = COUNT_cache_evicted_count;
@@ -245,12 +246,9 @@ void purge_bound_cache(struct client *c, uint32_t now) {
         else
             return;
         size_t excess = cached > purge_cache_max() ? (cached - purge_cache_max()) * SUPERSLAB_SLOTS : 1;
-        size_t purged = purge_was_refused(now)
-                            ? 0
-                            : purge_superslab(c, &batch, oldest, excess, false, why) + purge_batch(c, &batch);
-        superslab_check_hint(SET_CACHED, oldest);
-        if (purged == 0)
-            return; /* refused, or taken into use: the next settling looks again */
+        purge_superslab(c, &batch, oldest, excess, false, why);
+        purge_batch(c, &batch);
+        superslab_check_hint(SET_CACHED, oldest); /* it may be old: purged with the one above, or taken into use */
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include <hakmem.h>
@@ -264,6 +265,29 @@ TEST(Pool, SlotsThatWerePurgedBeforeDoNotCountAsEmpty) {
     EXPECT_TRUE(zero);
     EXPECT_EQ(first_dirty(inside_slot_address(again), 8 * kSlot), 8 * kSlot);
     inside_pool_give(actor.client(), again, 8, 0);
+}
+
+/* The oldest ones are the lower two, and the purge of the higher of these takes the other with it. */
+TEST(Pool, TheBoundOfEmptySuperSlabsHoldsAtOnce) {
+    Holders holders;
+    Actor actor(1, holders);
+    int zero = 0;
+    ASSERT_EQ(hak_option_set("PURGE", "never"), 0);
+    actor.purge_all();
+    size_t slots[4];
+    for (size_t &slot : slots)
+        slot = inside_pool_take(actor.client(), kPerSuperSlab, 1, 0, &zero);
+    for (size_t slot : {slots[1], slots[0], slots[2], slots[3]}) {
+        inside_pool_give(actor.client(), slot, kPerSuperSlab, 0);
+        inside_pool_settle(actor.client());
+        std::this_thread::sleep_for(std::chrono::milliseconds(30)); /* more than a tick of the clock */
+    }
+    EXPECT_EQ(inside_pool_cached(), 4u);
+    ASSERT_EQ(hak_option_set("SS_CACHE_COUNT", "1"), 0);
+    inside_pool_settle(actor.client());
+    EXPECT_EQ(inside_pool_cached(), 1u);
+    ASSERT_EQ(hak_option_set("SS_CACHE_COUNT", "256"), 0);
+    ASSERT_EQ(hak_option_set("PURGE", "auto"), 0);
 }
 
 /* ---- several ranges at once ---- */
