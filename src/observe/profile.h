@@ -20,7 +20,7 @@
 
 enum {
     PROFILE_CALLERS = 64,
-    PROFILE_LIFETIMES = 16,
+    PROFILE_LIFETIMES = 32,
     PROFILE_STACKS = 8192,
     PROFILE_NAME_BYTES = 48,
     PROFILE_ARENAS = 256,      /* names; samples of arenas with other names have none */

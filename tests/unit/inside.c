@@ -251,11 +251,23 @@ unsigned inside_profile_stacks(void) {
 }
 struct inside_profile_stack inside_profile_stack_at(unsigned number) {
     struct profile_stack *s = &load_acquire(&hak_profile.stacks)[number];
-    uint64_t lifetimes = 0;
-    for (unsigned i = 0; i < PROFILE_LIFETIMES; i++)
+    uint64_t lifetimes = 0, longest = 0;
+    for (unsigned i = 0; i < PROFILE_LIFETIMES; i++) {
         lifetimes += load_relaxed(&s->lifetimes[i]);
-    return (struct inside_profile_stack){s->callers,          load_acquire(&s->depth),  total_of(&s->allocated),
-                                         total_of(&s->freed), profile_at_mark(s).bytes, lifetimes};
+        longest = load_relaxed(&s->lifetimes[i]) != 0 && i != 0 ? (uint64_t)1 << (i - 1) : longest;
+    }
+    return (struct inside_profile_stack){s->callers,
+                                         load_acquire(&s->depth),
+                                         total_of(&s->allocated),
+                                         total_of(&s->freed),
+                                         profile_at_mark(s).bytes,
+                                         lifetimes,
+                                         longest};
+}
+void inside_profile_age(const void *block, uint32_t ms) {
+    for (size_t i = 0; i < PROFILE_SAMPLES; i++)
+        if (load_relaxed(&hak_profile.samples[i].address) == (uintptr_t)block)
+            hak_profile.samples[i].birth_ms -= ms;
 }
 size_t inside_profile_live(void) {
     size_t live = 0;

@@ -145,10 +145,12 @@ struct inside_profile_stack {
     struct inside_profile_total allocated, freed;
     uint64_t peak_bytes; /* at the mark */
     uint64_t lifetimes;  /* the number of all lifetimes */
+    uint64_t longest_ms; /* the lower end of the longest one's range */
 };
 unsigned inside_profile_stacks(void);
 struct inside_profile_stack inside_profile_stack_at(unsigned number);
-size_t inside_profile_live(void); /* samples in the table */
+size_t inside_profile_live(void);                        /* samples in the table */
+void inside_profile_age(const void *block, uint32_t ms); /* as if it were so much older */
 uint64_t inside_profile_dropped(void);
 uint64_t inside_profile_most_bytes(void); /* at the mark, all stacks together */
 

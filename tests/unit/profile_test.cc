@@ -381,6 +381,24 @@ TEST(Profile, BeginsAndEndsWhileBlocksAreReused) {
     }
 }
 
+/* Else nobody can tell in a run of ten minutes what lives long. */
+TEST(Profile, LifetimesOfMinutesAreToldApart) {
+    ASSERT_EQ(hak_profile_start(1), 0);
+    uint64_t longest = 0;
+    for (uint32_t seconds : {20u, 300u, 20000u}) {
+        void *block = hak_malloc(5000);
+        inside_profile_age(block, seconds * 1000);
+        hak_free(block);
+        uint64_t before = longest;
+        for (unsigned i = 0; i < inside_profile_stacks(); i++)
+            longest = std::max(longest, inside_profile_stack_at(i).longest_ms);
+        EXPECT_GT(longest, before) << seconds << " s";
+        EXPECT_LE(longest, seconds * 1000 + 999);
+        EXPECT_GT(longest * 2, seconds * 1000);
+    }
+    hak_profile_stop();
+}
+
 TEST(Profile, ManyThreadsAtOnce) {
     ASSERT_EQ(hak_profile_start(64), 0);
     static std::atomic<void *> shared[256];
