@@ -113,14 +113,15 @@ HAK_INLINE bool has_chores(struct heap *h) {
 }
 
 HAK_COLD static void do_chores(struct heap *h) {
-    if (h->pool.slow_mallocs % LOOK_EVERY == 0)
-        retain_look(&h->pool);
+    bool looks = h->pool.slow_mallocs % LOOK_EVERY == 0; /* chores may allocate, too */
     if (h->pool.chores != 0)
         chores_do(h);
     if (alloc_is_asked(h))
         do_as_asked(h);
     if (load_relaxed(&h->caches_flags) & CACHES_STALE)
         rings_apply_options(h);
+    if (looks) /* last: what this finds due in an arena's heap is for the thread's own heap, at the end of the next call */
+        retain_look(&h->pool);
 }
 
 HAK_COLD void *alloc_answer(struct heap *h, void *block) {

@@ -416,7 +416,8 @@ static void give_back_what_swings(struct client *c) {
 }
 
 void retain_look(struct client *c) {
-    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= option(OPT_DECAY_MS))
+    uint32_t quiet_ms = (uint32_t)max_size(option(OPT_DECAY_MS), tuned(TUNE_quiet_ms));
+    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms)
         give_back_what_swings(c);
 }
 

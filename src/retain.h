@@ -2,8 +2,8 @@
  *
  *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
  *     use, so that a program that frees everything shrinks as it frees, without another call.
- *  2. If purged memory is wanted back within a second, three times running, the bound's fixed part doubles (and again each
- *     time); after ten quiet seconds it halves. It stays so large only as long as the heap swings: not once it has become
+ *  2. If purged memory is wanted back within a second, twice in a row, the bound's fixed part grows to what the next swing needs (and
+ *     again each time); after ten quiet seconds it halves. It stays so large only as long as the heap swings: not once it has become
  *     half as small as it was between two such times. Above 64 MiB it is no more than what the heap had at the top of its
  *     swings, and a quarter of that, less what is in use.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
@@ -23,8 +23,8 @@
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
 
-/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program, which swung, now
- * reuses what its slabs have, and gives back what it swung by. */
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS and quiet_ms? Then the program reuses
+ * what its slabs have and does not swing any more, and the heap gives back what swings needed. */
 void retain_look(struct client *c);
 
 /* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never free
