@@ -207,7 +207,7 @@ static struct place place_of(const struct os_module *m, uintptr_t code) {
     return place;
 }
 
-/* The number of frames that the line and the places have in common, if one of them ends there; else 0. */
+/* Do the line and the places agree, as far as both go? */
 static bool matches(const struct line *line, const struct place *places, unsigned n) {
     for (unsigned i = 0; i < line->frames && i < n; i++)
         if (line->frame[i].id != places[i].id || line->frame[i].offset != places[i].offset)
