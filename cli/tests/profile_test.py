@@ -648,6 +648,15 @@ for line in sys.stdin:
             self.assertIn("wrapper < long_lived", self.run_tool("learn", str(process.pid), "--for", "1s", "-o", "-"))
             self.assertRegex(self.run_tool("options", str(process.pid)), r"PROFILE_RATE +70000", "learn sets what it changed back")
             self.assertIn("less than a second", self.run_tool("learn", str(process.pid), "--for", "0.5s", status=2))
+            # Ctrl-C ends the time: else no block can have lived for a quarter of it.
+            watcher = subprocess.Popen([self.hakmem, "learn", str(process.pid), "--for", "1h", "-o", "-"], stdout=subprocess.PIPE, text=True)
+            time.sleep(2)
+            watcher.send_signal(signal.SIGINT)
+            self.assertIn("wrapper < long_lived", watcher.communicate()[0])
+            self.assertRegex(self.run_tool("options", str(process.pid)), r"PROFILE_RATE +70000")
+            # Where samples are taken for learn alone, what was sampled before is over.
+            self.run_tool("profile", "stop", str(process.pid))
+            self.assertNotIn("long_lived", self.run_tool("learn", str(process.pid), "--for", "1s", "-o", "-"))
         finally:
             process.communicate()
         self.assertIn("no call sites, as there is too little to gain", subprocess.run(

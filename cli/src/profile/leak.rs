@@ -246,7 +246,7 @@ struct Sums {
 }
 
 /// Of each stack by its number.
-pub fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
+fn by_number<T>(sampled: &Sampled, value: impl Fn(&SampledStack) -> T) -> HashMap<u64, T> {
     sampled.stacks.iter().map(|stack| (stack.number, value(stack))).collect()
 }
 

@@ -2,8 +2,10 @@
 //! a policy file (HAKMEM_POLICY).
 //!
 //!  1. The command runs a program, or watches a running one, while the library samples allocations. A sample has its call stack,
-//!     and how long the block lived or that the block is still live.
-//!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time.
+//!     and how long the block lived or that the block is still live. Where samples were taken before, what they say counts too,
+//!     and the time begins with the oldest block.
+//!  2. A block is long-lived if it reached the age of a quarter (1 / `SHARE`) of the time. When it is freed, only the power of two below
+//!     its age is known, so an eighth may do then.
 //!  3. Stacks are grouped by the call of malloc. A group whose blocks are long-lived is a site. A mixed group, such as that of
 //!     xmalloc, is divided by the next caller, up to five frames. What is mixed then is a site if most of what is live there at
 //!     a time is long-lived: a short-lived block counts by how long it lives.
@@ -13,8 +15,9 @@
 
 use super::command::{interval, Symbols};
 use super::gains::Seen;
+use super::read::{self, Sampled};
 use super::symbols::Names;
-use super::{read, Place, Profile, Stack};
+use super::{Place, Profile, Stack};
 use crate::heap::named::Named;
 use crate::heap::samples::Birth;
 use crate::heap::Target;
@@ -54,6 +57,8 @@ const LANE_SHORT_SHARE: f64 = 0.25;
 const COMPLETE: f64 = 0.95;
 /// A lane costs up to 1 MiB in partly used slabs for each thread, and gains nothing if few bytes are long-lived, or nearly all.
 const WORTH_BYTES: f64 = (2 << 20) as f64;
+/// Of a function's name in a comment, characters: the library reads lines of up to 12 KiB.
+const NAME_MAX: usize = 200;
 /// A site needs at least this many long-lived samples.
 const SAMPLES_MIN: f64 = 2.0;
 
@@ -87,8 +92,8 @@ pub struct LearnOptions {
 struct Weight {
     allocated: f64,
     long: f64,
-    /// A short-lived block counts by its age over a long life: if a site allocates evenly, this is what is live of such blocks
-    /// at any time, beside the long-lived ones of that time.
+    /// A short-lived block counts by its age over a long life, as if no long-lived one lived longer: if a site allocates evenly,
+    /// that is what is live of both at any time.
     short: f64,
 }
 
@@ -126,11 +131,11 @@ struct Chain {
     size: u32,
 }
 
-/// A number for the mean size of the stack's blocks, about as fine as classes are: steps of 16 bytes, then eight in a doubling.
+/// A number for the mean size of the stack's blocks, as fine as classes are: steps of 16 bytes, from 256 on eight in a doubling.
 fn size_number(stack: &Stack) -> u32 {
     let all = stack.allocated();
-    let steps = (all.bytes / all.objects.max(1)).max(1).div_ceil(16);
-    let doublings = steps.ilog2().saturating_sub(3);
+    let steps = (all.bytes / all.objects.max(1)).saturating_sub(1) / 16;
+    let doublings = steps.max(1).ilog2().saturating_sub(3);
     8 * doublings + (steps >> doublings) as u32
 }
 
@@ -150,10 +155,14 @@ fn freed(stack: &Stack, long_ns: u64) -> Weight {
     weight
 }
 
-/// Counts the live blocks by age. Young ones say nothing yet.
-fn living(births: &[Birth], now_ms: u32, long: Duration) -> HashMap<u64, Weight> {
+fn age(birth: &Birth, now_ms: u32) -> Duration {
+    Duration::from_millis(now_ms.wrapping_sub(birth.birth_ms).into())
+}
+
+/// Counts the live blocks of the last `time`, by age. Young ones say nothing yet.
+fn living(births: &[Birth], now_ms: u32, long: Duration, time: Duration) -> HashMap<u64, Weight> {
     let mut weights = HashMap::<u64, Weight>::new();
-    for birth in births.iter().filter(|birth| u128::from(now_ms.wrapping_sub(birth.birth_ms)) >= long.as_millis()) {
+    for birth in births.iter().filter(|birth| (long..=time).contains(&age(birth, now_ms))) {
         weights.entry(birth.stack).or_default().add(Weight::long_lived(birth.estimated_bytes as f64));
     }
     weights
@@ -177,7 +186,7 @@ impl Modules<'_> {
         let name = place.frames.first().map_or_else(|| profile.unnamed(place).function, |frame| frame.function.clone());
         (names.build_id.len() >= 16).then(|| Site {
             place: format!("{}+{:#x}", names.build_id, offset + 1), // places are in the call, one byte before its end
-            name: shown::line(name.split('(').next().unwrap_or_default()).into_owned(),
+            name: shown::line(name.split('(').next().unwrap_or_default()).chars().take(NAME_MAX).collect(),
         })
     }
 
@@ -270,7 +279,14 @@ fn lines_of(chains: &[Chain], interval: u64) -> Vec<Line> {
     }
     let mut lines = Vec::new();
     calls.values().for_each(|group| divide(group, 1, 1, interval as f64, &mut lines));
-    let mut lines = complete(pure(lines), chains);
+    // Each only takes lines away, and what one has taken the other may have counted on.
+    loop {
+        let before = lines.len();
+        lines = complete(pure(lines), chains);
+        if lines.len() == before {
+            break;
+        }
+    }
     lines.sort_by(|a, b| b.weight.long.total_cmp(&a.weight.long));
     lines
 }
@@ -311,10 +327,43 @@ struct Learned {
     chains: Vec<Chain>,
     /// Lines of the policy file.
     settings: Vec<String>,
+    /// What is missing.
+    notes: Vec<String>,
 }
 
 fn environment_of(pid: Pid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
+/// What a running program did in the time.
+struct Watched {
+    sampled: Sampled,
+    births: Vec<Birth>,
+    time: Duration,
+    /// Of `sampled` and `births`, by the clock that dates samples.
+    ended_ms: u32,
+    seen: Seen,
+}
+
+fn sample(target: &Target, time: Duration, was_on: bool) -> Result<Watched> {
+    let (first, before, pid) = (target.summary()?, target.samples()?, target.pid());
+    let (begun, cpu) = (Instant::now(), proc::cpu_of_threads(pid));
+    while matches!(signals::wait(begun + time), signals::Event::Child) {}
+    let (sampled, births, ended_ms) = (target.samples()?, target.births()?, super::leak::now_ms());
+    let (last, settings, time) = (target.summary()?, target.read_settings()?, begun.elapsed());
+    let cpu = proc::cpu_of_threads(pid) - cpu;
+    ensure!(time >= Duration::from_secs(1), "less than a second shows nothing");
+    let seen = Seen { first: Some(first), last, settings, cpu, environment: environment_of(pid) };
+    let oldest = births.iter().map(|birth| age(birth, ended_ms)).max().unwrap_or_default();
+    let (sampled, time) = if was_on { (sampled, time.max(oldest)) } else { (sampled.since(&before), time) };
+    Ok(Watched { sampled, births, time, ended_ms, seen })
+}
+
+/// The rate is as before afterwards, whatever happens.
+fn sample_at_rate(target: &Target, time: Duration, was_on: bool) -> Result<Watched> {
+    let (_, before, _) = target.set_option("PROFILE_RATE", RATE)?;
+    let watched = sample(target, time, was_on);
+    target.set_option("PROFILE_RATE", &before).and(watched)
 }
 
 fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
@@ -323,21 +372,14 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let target = Target::attach(pid)?;
     let before = target.sampled_every()?;
     target.sample_every(options.bytes)?; // first, as secure mode refuses this
-    let (_, rate, _) = target.set_option("PROFILE_RATE", RATE)?;
-    let (first, cpu) = (Some(target.summary()?), proc::cpu_of_threads(pid));
-    let due = Instant::now() + options.time;
-    while matches!(signals::wait(due), signals::Event::Child) {}
-    let (sampled, births) = (target.samples(), target.births());
-    target.sample_every(before)?;
-    target.set_option("PROFILE_RATE", &rate)?;
+    let watched = sample_at_rate(&target, options.time, before != 0);
+    let watched = target.sample_every(before).and(watched);
     drop(blocked);
-    let (last, settings) = (target.summary()?, target.read_settings()?);
-    let cpu = proc::cpu_of_threads(pid) - cpu;
-    let seen = Seen { first, last, settings, cpu, environment: environment_of(pid) };
-    let (sampled, births, long) = (sampled?, births?, options.time / SHARE);
+    let Watched { sampled, births, time, ended_ms, seen } = watched?;
+    let long = time / SHARE;
     let numbers: Vec<u64> = sampled.stacks.iter().map(|stack| stack.number).collect();
     let profile = read::uncut(target.remote(), sampled, &options.symbols.debug_directory);
-    let living = living(&births, super::leak::now_ms(), long);
+    let living = living(&births, ended_ms, long, time);
     let remote = target.remote();
     let file_of = |module: &super::Module| read::file_of(&remote, module);
     let mut modules =
@@ -348,7 +390,7 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
         Chain { frames: modules.frames(&profile, stack), weight, size: size_number(stack) }
     };
     let chains = profile.stacks.iter().zip(&numbers).filter(|(stack, _)| !is_large(stack)).map(chain).collect();
-    Ok(Learned { name: profile.command.clone(), long, chains, settings: seen.lines() })
+    Ok(Learned { name: profile.command.clone(), long, chains, settings: seen.lines(), notes: profile.notes })
 }
 
 fn is_large(stack: &Stack) -> bool {
@@ -385,6 +427,7 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
             weight.add(Weight::long_lived(stack.live.bytes as f64));
             learned.chains.push(Chain { frames: modules.frames(&profile, stack), weight, size: size_number(stack) });
         }
+        learned.notes.extend(profile.notes);
     }
     Ok((learned, watched.code))
 }
@@ -422,6 +465,7 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
         0 => String::new(),
         settings => format!("; set lines: {settings}, which HAKMEM_POLICY={path} applies"),
     };
+    learned.notes.iter().for_each(|note| print::note(note));
     print::note(&match lines.len() {
         0 => format!("{path}: no call sites, as there is too little to gain: {found}{settings}"),
         sites => format!("{path}: {sites} call sites; {found}; HAKMEM_POLICY={path} places them apart{settings}"),
@@ -501,14 +545,30 @@ mod tests {
         assert_eq!(names(&chains), ["table", "text"], "messages keep the slabs that nodes would leave");
     }
 
+    /// The pure one that goes makes the lane of the rest a bad one.
+    #[test]
+    fn what_is_taken_away_does_not_count_any_more() {
+        let of_size = |size, chain| Chain { size, ..chain };
+        let chains = [
+            of_size(5, chain(&["table"], 0, 1000)),
+            of_size(5, chain(&["buffer"], 9_000, 60)),
+            of_size(6, chain(&["message"], 150, 200)),
+        ];
+        assert!(names(&chains).is_empty());
+        assert_eq!(
+            names(&[of_size(5, chain(&["table"], 0, 1000)), of_size(6, chain(&["message"], 150, 200))]).len(),
+            2
+        );
+    }
+
     #[test]
     fn sizes_are_as_fine_as_classes() {
         let number = |bytes| {
             let one = Totals { objects: 1, bytes };
             size_number(&Stack { live: one, ..Stack::default() })
         };
-        let numbers: Vec<u32> = [0, 16, 17, 32, 240, 250, 272, 288, 1024, 1025].map(number).into();
-        assert_eq!(numbers, [1, 1, 2, 2, 15, 16, 16, 17, 32, 32]);
+        let numbers: Vec<u32> = [0, 1, 16, 17, 32, 241, 256, 257, 288, 289, 1024, 1025, 1152, 1153].map(number).into();
+        assert_eq!(numbers, [0, 0, 0, 1, 1, 15, 15, 16, 16, 17, 31, 32, 32, 33]);
     }
 
     #[test]
@@ -533,8 +593,16 @@ mod tests {
         assert_eq!((weight.allocated, weight.long), (1111.0, 1000.0));
         assert_eq!(weight.short, 10.0 * 1.5 * 4.0 / 16.0 + 100.0 * 1.5 * 8.0 / 16.0);
         let birth = |birth_ms: u32, estimated_bytes| Birth { stack: 3, birth_ms, estimated_bytes, ..Birth::default() };
-        let of = living(&[birth(u32::MAX - 50, 5), birth(90, 70)], 100, Duration::from_millis(100));
-        assert_eq!(of[&3].long, 5.0);
+        let of = |time| {
+            living(
+                &[birth(u32::MAX - 50, 5), birth(90, 70)],
+                100,
+                Duration::from_millis(100),
+                Duration::from_millis(time),
+            )
+        };
+        assert_eq!(of(400)[&3].long, 5.0);
+        assert!(of(140).is_empty(), "allocated before anybody watched");
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! after lifetimes that the library counts: those below a millisecond are temporary blocks.
 // SPDX-License-Identifier: MIT
 
-use super::leak::{by_number, LeakOptions, Watched};
+use super::leak::{LeakOptions, Watched};
 use super::text::{callers, named, share, table, typical_lifetime};
-use super::{add_lifetimes, read, sites, Frame, Lifetime, Profile, Sampled, Totals};
+use super::{add_lifetimes, read, sites, Frame, Lifetime, Profile, Totals};
 use crate::heap::remote::Remote;
 use hakmem_base::say;
 use hakmem_base::table::Style;
@@ -36,23 +36,6 @@ pub struct Rates {
     sites: Vec<Site>,
 }
 
-/// What the stacks did between two readings.
-fn between(first: &Sampled, mut last: Sampled) -> Sampled {
-    let before = by_number(first, |stack| stack.clone());
-    for stack in &mut last.stacks {
-        if let Some(before) = before.get(&stack.number) {
-            for (sum, less) in [(&mut stack.allocated, before.allocated), (&mut stack.freed, before.freed)] {
-                sum.bytes = sum.bytes.saturating_sub(less.bytes);
-                sum.objects = sum.objects.saturating_sub(less.objects);
-            }
-            for (count, less) in stack.lifetimes.iter_mut().zip(&before.lifetimes) {
-                *count = count.saturating_sub(*less);
-            }
-        }
-    }
-    last
-}
-
 fn temporary(lifetimes: &[Lifetime]) -> Option<f64> {
     let sum = |all: &mut dyn Iterator<Item = &Lifetime>| all.map(|one| one.freed.objects).sum::<u64>() as f64;
     let all = sum(&mut lifetimes.iter());
@@ -62,7 +45,7 @@ fn temporary(lifetimes: &[Lifetime]) -> Option<f64> {
 pub fn judge(remote: Remote, watched: &Watched, options: &LeakOptions, interval: u64) -> Rates {
     let last = &watched.readings[watched.readings.len() - 1];
     let seconds = watched.seconds(last).max(1e-3);
-    let sampled = between(&watched.readings[0].sampled, last.sampled.clone());
+    let sampled = last.sampled.clone().since(&watched.readings[0].sampled);
     let allocated: Vec<(Totals, Vec<Lifetime>)> =
         sampled.stacks.iter().map(|stack| (stack.allocated, read::lifetimes_of(stack))).collect();
     let profile: Profile = read::stacks_of(remote, sampled, &options.symbols.debug_directory);
@@ -122,7 +105,7 @@ pub fn text(rates: &Rates, top: usize, style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SampledStack;
+    use super::super::{Sampled, SampledStack};
     use super::*;
 
     /// Else what was allocated before anybody looked counts as today's rate.
@@ -137,7 +120,9 @@ mod tests {
         };
         let sampled = |stacks| Sampled { stacks, ..Sampled::default() };
         let other = SampledStack { number: 4, ..stack(5, [0, 0]) };
-        let rest = between(&sampled(vec![stack(100, [80, 20])]), sampled(vec![other.clone(), stack(140, [110, 30])]));
+        let last = Sampled { dropped: 7, ..sampled(vec![other.clone(), stack(140, [110, 30])]) };
+        let rest = last.since(&Sampled { dropped: 4, ..sampled(vec![stack(100, [80, 20])]) });
+        assert_eq!(rest.dropped, 3);
         assert_eq!(rest.stacks, [other, stack(40, [30, 10])]);
         assert_eq!(temporary(&read::lifetimes_of(&rest.stacks[1])), Some(0.75));
         assert_eq!(temporary(&[]), None);

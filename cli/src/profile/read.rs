@@ -58,6 +58,25 @@ pub struct SampledStack {
     pub arena: String,
 }
 
+impl Sampled {
+    /// What the stacks did since an earlier reading.
+    pub fn since(mut self, first: &Sampled) -> Sampled {
+        let before: HashMap<u64, &SampledStack> = first.stacks.iter().map(|stack| (stack.number, stack)).collect();
+        self.dropped = self.dropped.saturating_sub(first.dropped);
+        for stack in &mut self.stacks {
+            let Some(before) = before.get(&stack.number) else { continue };
+            for (sum, less) in [(&mut stack.allocated, before.allocated), (&mut stack.freed, before.freed)] {
+                sum.bytes = sum.bytes.saturating_sub(less.bytes);
+                sum.objects = sum.objects.saturating_sub(less.objects);
+            }
+            for (count, less) in stack.lifetimes.iter_mut().zip(&before.lifetimes) {
+                *count = count.saturating_sub(*less);
+            }
+        }
+        self
+    }
+}
+
 // ---- from the tables to a profile ----
 
 /// From parts of one.
