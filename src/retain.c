@@ -1,7 +1,7 @@
 /* See retain.h. */
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
-#include "learn/tunables.h"
+#include "learn/learn.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -373,6 +373,8 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
+    if (unlikely(learn_has_begun()))
+        learn_settled();
     judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
     size_t grown = max_size(c->unused_taken, growth_slots());
@@ -437,8 +439,10 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
     uint32_t now = os_now_ms();
     *idle = presence_tick_is_idle();
     account_set_clock(now);
-    if (*idle)
+    if (*idle) {
         expect_quiet();
+        learn_rests();
+    }
     size_t bound = bound_slots();
     if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
         bound = min_size(bound, min_slots());

@@ -301,6 +301,11 @@ unsigned ace_turn(struct ace *a, const struct ace_sums *sums) {
     return side_of(a) ? a->challenger : a->in_use;
 }
 
+void ace_rest(struct ace *a) {
+    a->challenger = ACE_NOBODY;
+    round_begins(a);
+}
+
 void ace_start(struct ace *a, unsigned players, const struct ace_rule *rules, unsigned in_use, uint64_t now_ns,
                uint64_t active) {
     memset(a, 0, sizeof *a);

@@ -86,6 +86,8 @@ void ace_start(struct ace *a, unsigned players, const struct ace_rule *rules, un
 void ace_look(struct ace *a, uint64_t now_ns, uint64_t active);
 /* A stretch is over. Returns the policy for the next one. */
 unsigned ace_turn(struct ace *a, const struct ace_sums *sums);
+/* The program rests: a match is over, undecided. */
+void ace_rest(struct ace *a);
 /* The policy that is used when nothing is played, and the one that should be. */
 unsigned ace_best(const struct ace *a);
 

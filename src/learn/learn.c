@@ -23,10 +23,12 @@ _Static_assert((int)POLICY_COUNT <= (int)ACE_PLAYERS_MAX, "and for all policies"
 static struct {
     _Atomic uint64_t slow_ns, allocations;
     _Atomic uint32_t misses[TUNED_CLASSES];
-    _Atomic uint64_t look_ns, stretch_ns; /* when the next look is due, and the next turn */
+    _Atomic uint64_t look_ns; /* when the next look is due */
 } sums;
 
+_Atomic uint64_t learn_turn_ns;
 _Atomic uint32_t learn_holder;
+static _Atomic bool tries; /* the policy that is played is not the one in use: by the holder, for anybody */
 /* The holder's. */
 static HAK_APART struct ace ace;
 static unsigned playing;            /* the policy that was applied last; POLICY_COUNT: it is not known */
@@ -131,20 +133,28 @@ static void turn(void) {
         switched(was);
     if (next != playing)
         play(next);
+    store_relaxed(&tries, next != ace.in_use);
     show();
+}
+
+/* Returns false if another thread has the turn. *anew: ACE has not begun, or a parent left it half-done. */
+static bool take_turn(bool *anew) {
+    uint32_t process = os_process(), before = rmw_swap(&learn_holder, process);
+    *anew = before != 0 || !started;
+    return before != process;
 }
 
 /* Unless PURGE=auto, no policy decides what is kept: ACE sees an empty heap. */
 static void look(uint64_t now_ns) {
-    uint32_t process = os_process(), before = rmw_swap(&learn_holder, process);
-    if (before == process)
+    bool anew;
+    if (!take_turn(&anew))
         return;
-    if (before != 0 || !started)
+    if (anew)
         start_anew(now_ns);
     ace_look(&ace, now_ns, option(OPT_PURGE) == PURGE_AUTO ? account_active_slots() : 0);
     store_relaxed(&sums.look_ns, now_ns + LOOK_NS);
-    if (now_ns >= load_relaxed(&sums.stretch_ns)) {
-        store_relaxed(&sums.stretch_ns, now_ns + STRETCH_NS);
+    if (now_ns >= load_relaxed(&learn_turn_ns)) {
+        store_relaxed(&learn_turn_ns, now_ns + STRETCH_NS);
         turn();
     }
     store_release(&learn_holder, 0);
@@ -168,6 +178,25 @@ void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
     rmw_add(&sums.misses[class_id], 1);
     if (now_ns >= load_relaxed(&sums.look_ns))
         look(now_ns);
+}
+
+void learn_settled(void) {
+    if (!ledger_times())
+        learn_rests();
+    else if (!os_is_confined() && os_now_ns() >= load_relaxed(&learn_turn_ns))
+        look(os_now_ns());
+}
+
+void learn_rests(void) {
+    bool anew;
+    if (!load_relaxed(&tries) || os_is_confined() || !take_turn(&anew))
+        return;
+    if (anew)
+        start_anew(os_now_ns());
+    ace_rest(&ace);
+    play(ace.in_use);
+    store_relaxed(&tries, false);
+    store_release(&learn_holder, 0);
 }
 
 /* ---- what others show ---- */

@@ -7,7 +7,7 @@
  *     A fork may copy a number in the middle of a turn; the child finds its parent's, and starts ACE anew.
  *  3. What others show (statistics, `hakmem top`) is copied to `seen` at the end of a turn.
  *
- * With LEARN=0 nothing here is called: set while the program runs, it leaves the policy in use as it is. */
+ * With LEARN=0 nothing here is called. Set while the program runs, it leaves the policy in use. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_LEARN_H
 #define HAK_LEARN_H
@@ -37,6 +37,14 @@ extern HAK_HIDDEN _Atomic uint32_t learn_holder;
 
 /* A miss of the class is over that began then, which is not 0 (ledger_begin). `rows` are the heap's. */
 HAK_COLD void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began);
+
+/* When the next turn is due, nanoseconds; 0: nothing is rated. Anybody's. */
+extern HAK_HIDDEN _Atomic uint64_t learn_turn_ns;
+HAK_INLINE bool learn_has_begun(void) { return load_relaxed(&learn_turn_ns) != 0; }
+/* The heap has settled: a turn may be due while the program only frees, or LEARN was set to 0 while a policy was tried. */
+HAK_COLD void learn_settled(void);
+/* The program rests, as the purger sees: what is tried would be in effect all the time, so the policy in use is played. */
+void learn_rests(void);
 
 /* One line about that for the statistics, or nothing if nothing was rated; `"learn":{…},` for the JSON. */
 void learn_put_text(struct text *t);

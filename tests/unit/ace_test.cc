@@ -6,6 +6,9 @@
 #include <hakmem.h>
 #include <sys/wait.h>
 
+#include <chrono>
+#include <future>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +29,12 @@ class Program {
         : costs_(std::move(costs)), random_(seed) {
         std::vector<inside_ace_rule> rules(costs_.size(), inside_ace_rule{16, 10, kSecond});
         inside_ace_start(static_cast<unsigned>(rules.size()), rules.data(), 18'000, 8'000, plays);
+    }
+    /* Returns the policy that is played after a rest. */
+    unsigned rest() {
+        inside_ace_rest();
+        now_ += kStretch;
+        return playing_ = inside_ace_turn(now_, 0, slow_ns_, allocations_, class_, misses_);
     }
     void costs(std::vector<uint64_t> costs, unsigned class_id) {
         costs_ = std::move(costs);
@@ -121,6 +130,20 @@ TEST(Ace, OnlyRatesWhereItMayNotPlay) {
     for (unsigned played : program.played())
         ASSERT_EQ(played, 0u);
     EXPECT_EQ(inside_ace_switches(), 0u);
+}
+
+/* The rest may last for hours, and what was tried would be in effect all the time. */
+TEST(Ace, ARestEndsAMatch) {
+    Program program(std::vector<uint64_t>(6, 10'000));
+    for (int rests = 0; rests < 20;) {
+        program.run(kStretch);
+        if (program.played().back() == inside_ace_in_use())
+            continue;
+        unsigned before = matches();
+        EXPECT_EQ(program.rest(), inside_ace_in_use());
+        EXPECT_EQ(matches(), before) << "half a match says nothing";
+        rests++;
+    }
 }
 
 /* A heap that goes up and down by 1,000 slots. Returns the policy in use after a while: 0 keeps 16 slots, 1 keeps 4,096. */
@@ -227,6 +250,57 @@ TEST(Learn, KeepsWhatASwingNeedsAndLeavesOthersSettingsAlone) {
     ASSERT_EQ(hak_option_set("LEARN", "observe"), 0);
     EXPECT_TRUE(swings_until({{"balanced", "1048576"}}));
     ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+}
+
+/* Else a policy that is tried as a program begins to free everything decides alone what stays. */
+TEST(Learn, TakesTurnsWhileTheProgramFrees) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "other tiers";
+    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    std::vector<void *> blocks(200'000);
+    for (void *&block : blocks)
+        block = memset(hak_malloc(500), 1, 500);
+    double before = rounds();
+    for (size_t i = 0; i < blocks.size(); i++) {
+        hak_free(blocks[i]);
+        if (i % 1'000 == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_GE(rounds(), before + 2) << "a round takes 40 ms";
+    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+}
+
+TEST(Learn, NothingIsTriedWhileTheProgramRests) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "other tiers";
+    static const std::map<std::string, std::string> keeps = {
+        {"balanced", "1048576"}, {"learned", "1048576"},      {"lean", "65536"},
+        {"bursty", "33554432"},  {"throughput", "268435456"}, {"producer-consumer", "8388608"},
+    };
+    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    auto *live = static_cast<char *>(hak_malloc(8 * kMiB)); /* a heap that has a purger */
+    std::promise<void> end;
+    std::thread other([ended = end.get_future()]() mutable {
+        hak_free(hak_malloc(10));
+        ended.wait();
+    });
+    auto usual = [] { return keeps.at(heap_stats()["learn"]["policy"].text); };
+    double begun = rounds();
+    for (int i = 0; i < 100'000 && (rounds() < begun + 4 || option_value("RETAIN_BYTES") == usual()); i++)
+        miss();
+    for (int i = 0; i < 400 && option_value("RETAIN_BYTES") != usual(); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(option_value("RETAIN_BYTES"), usual());
+    /* And not once nobody learns any more. */
+    for (int i = 0; i < 100'000 && option_value("RETAIN_BYTES") == usual(); i++)
+        miss();
+    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+    miss();
+    hak_trim();
+    EXPECT_EQ(option_value("RETAIN_BYTES"), usual());
+    end.set_value();
+    other.join();
+    hak_free(live);
 }
 
 void churn(uint64_t seed) {

@@ -384,6 +384,7 @@ struct inside_ace_player inside_ace_seen(unsigned player) {
     const struct ace_player *p = &ace.player[player];
     return (struct inside_ace_player){p->elo, p->deviation, p->matches};
 }
+void inside_ace_rest(void) { ace_rest(&ace); }
 unsigned inside_ace_in_use(void) { return ace.in_use; }
 unsigned inside_ace_best(void) { return ace_best(&ace); }
 unsigned inside_ace_switches(void) { return ace.switches; }

@@ -63,6 +63,7 @@ void inside_ace_start(unsigned players, const struct inside_ace_rule *rules, uin
 unsigned inside_ace_turn(uint64_t now_ns, uint64_t active, uint64_t slow_ns, uint64_t allocations, unsigned class_id,
                          unsigned misses);
 struct inside_ace_player inside_ace_seen(unsigned player);
+void inside_ace_rest(void);
 unsigned inside_ace_in_use(void);
 unsigned inside_ace_best(void);
 unsigned inside_ace_switches(void);
