@@ -386,7 +386,8 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(learn_has_begun()))
         learn_settled();
-    judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0, now);
+    /* A lane cannot use the EMPTY slots of others, so what it takes says nothing of what was purged. */
+    judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0 && !c->is_lane, now);
     judge_last_purge(c, PURGED_PAGES, false, now);
     size_t grown = max_size(c->unused_taken, growth_slots());
     if (grown != 0)

@@ -51,6 +51,26 @@ TEST(Sites, OfLongLivedBlocksHaveSlabsOfTheirOwn) {
         hak_free(blocks[i]);
 }
 
+/* What others had purged is of no use to a lane. Else the heap would keep more and more EMPTY slots for it. */
+TEST(Sites, ALaneThatGrowsRegretsNoPurge) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "there are no lanes in secure mode";
+    unsigned site = hak_site_new("growing", HAK_POLICY_LONG_LIVED);
+    std::vector<void *> burst(1'500), kept(4'000);
+    for (void *&block : burst)
+        block = memset(hak_malloc(30'000), 1, 30'000);
+    for (void *block : burst)
+        hak_free(block);
+    Json before = heap_stats();
+    for (void *&block : kept)
+        block = memset(hak_alloc_site(2'000, site, HAK_POLICY_DEFAULT), 1, 2'000);
+    Json after = heap_stats();
+    EXPECT_GT(before["counters"]["purged_slots"].number, 500) << "nothing was purged just now";
+    EXPECT_EQ(after["counters"]["purge_regrets"].number, before["counters"]["purge_regrets"].number);
+    for (void *block : kept)
+        hak_free(block);
+}
+
 TEST(Sites, LeaveNoPagesBehindWhenABurstEnds) {
     if (in_secure_mode())
         GTEST_SKIP() << "there are no lanes in secure mode";
