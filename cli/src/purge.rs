@@ -123,7 +123,7 @@ fn difference(before: u64, after: u64) -> String {
     let (old, new) = (tenths(before), tenths(after));
     let figures = format!("{} resident before, {} now", text(old), text(new));
     match old.checked_sub(new) {
-        None => format!("{figures}: meanwhile it allocated more than it gave back"),
+        None => format!("{figures}: meanwhile more became resident than it gave back"),
         Some(0) => format!("nothing given back: {} resident, as before", text(new)),
         Some(given) => format!("{} given back: {figures}", text(given)),
     }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(said(70.54, 69.56), "0.9 MiB given back: 70.5 MiB resident before, 69.6 MiB now");
         assert_eq!(said(5000.0, 4000.25), "999.7 MiB given back: 5000 MiB resident before, 4000.3 MiB now");
         assert_eq!(said(70.5, 70.5), "nothing given back: 70.5 MiB resident, as before");
-        assert!(said(70.0, 71.0).starts_with("70 MiB resident before, 71 MiB now: meanwhile it allocated more"));
+        assert!(said(70.0, 71.0).starts_with("70 MiB resident before, 71 MiB now: meanwhile more became resident"));
         assert_eq!(difference(900 << 10, 100 << 10), "800 KiB given back: 900 KiB resident before, 100 KiB now");
     }
 }

@@ -446,9 +446,10 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
         bail!("no call site can be named: the program's files have no build id (link with -Wl,--build-id), or HAKMEM is linked into the program");
     }
     let mut lines = lines_of(&learned.chains, options.bytes);
-    let all: f64 = learned.chains.iter().map(|chain| chain.weight.allocated).sum();
-    let long = lines.iter().fold(0.0, |sum, line| sum + line.weight.long);
-    if !is_worth_it(long, all) {
+    let all = learned.chains.iter().fold(0.0, |sum, chain| sum + chain.weight.allocated);
+    let long = learned.chains.iter().fold(0.0, |sum, chain| sum + chain.weight.long);
+    let found = lines.iter().fold(0.0, |sum, line| sum + line.weight.long);
+    if !is_worth_it(found, all) {
         lines.clear();
     }
     lines.truncate(LINES_MAX - learned.settings.len().min(LINES_MAX));
@@ -456,19 +457,21 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
     files::write(&path, policy(&learned.name, &learned.settings, &lines, learned.long))
         .with_context(|| path.display().to_string())?;
     let path = fs::canonicalize(&path).unwrap_or(path).display().to_string();
-    let found = format!(
-        "{} of {} allocated are long-lived and come from sites of their own",
-        say::bytes(long),
-        say::bytes(all)
-    );
+    let found = format!("{} of {} that live long, of {} in all", say::bytes(found), say::bytes(long), say::bytes(all));
+    let why = match is_worth_it(long, all) {
+        true => "the same calls allocate what lives long and what does not",
+        false => "there is too little to gain",
+    };
     let settings = match learned.settings.len() {
         0 => String::new(),
         settings => format!("; set lines: {settings}, which HAKMEM_POLICY={path} applies"),
     };
     learned.notes.iter().for_each(|note| print::note(note));
     print::note(&match lines.len() {
-        0 => format!("{path}: no call sites, as there is too little to gain: {found}{settings}"),
-        sites => format!("{path}: {sites} call sites; {found}; HAKMEM_POLICY={path} places them apart{settings}"),
+        0 => format!("{path}: no call sites, as {why}: those that could be told apart allocate {found}{settings}"),
+        sites => {
+            format!("{path}: {sites} call sites allocate {found}; HAKMEM_POLICY={path} places them apart{settings}")
+        }
     });
     Ok(ExitCode::from(code))
 }
