@@ -139,6 +139,14 @@ static void purge_as_asked(struct heap *h, bool fences) {
     h->purge_seen = wanted;
 }
 
+/* The last that a purger does: what threads hold goes back, too. */
+static void hand_over(struct heap *h, bool fences) {
+    for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
+        purger_empty_idle_caches(h);
+    retain_hand_over(&h->pool);
+    h->pool.is_purger = false;
+}
+
 /* The purger thread. Its heap is an ordinary one. */
 static void *purger_run(void *unused) {
     (void)unused;
@@ -175,12 +183,8 @@ static void *purger_run(void *unused) {
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
     }
-    if (h != NULL) {
-        for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
-            purger_empty_idle_caches(h);
-        retain_hand_over(&h->pool);
-        h->pool.is_purger = false;
-    }
+    if (h != NULL)
+        hand_over(h, fences);
     thread_leave(h); /* if it was borrowed */
     presence_release_purger();
     return NULL;
@@ -203,19 +207,20 @@ static void purger_mind_limits(struct heap *h) {
     }
 }
 
-static bool start_thread(struct heap *h, void *(*run)(void *)) {
+static bool start_thread(struct heap *h, struct os_thread_room *room, void *(*run)(void *)) {
     h->pool.in_start = true;
     uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
-    bool started = os_start_thread(run);
+    bool started = os_start_thread(room, run);
     thread_resume_default(before);
     h->pool.in_start = false;
     return started;
 }
 
 static void purger_start(struct heap *h) {
+    static struct os_thread_room room;
     if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (presence_claim_purger() && !start_thread(h, purger_run))
+    else if (presence_claim_purger() && !start_thread(h, &room, purger_run))
         presence_release_purger();
 }
 
@@ -225,20 +230,40 @@ static void purger_start(struct heap *h) {
  * itself. */
 static _Atomic uint32_t watched_process;
 
+/* As the purger does in an idle program, with a heap for that moment. */
+static void give_back_for_sleeper(void) {
+    struct heap *h = thread_enter();
+    if (h == NULL)
+        return;
+    h->pool.is_purger = true;
+    bool fences = os_fence_threads();
+    if (fences)
+        purger_empty_idle_caches(h);
+    purger_trim(h, SUPERSLABS_ALL, true);
+    hand_over(h, fences);
+    thread_leave(h);
+}
+
 static void *watcher_run(void *unused) {
     (void)unused;
     uint32_t process = os_process();
-    while (presence_is_alone() && option(OPT_PURGER) && os_threads() > 2 && !retain_look(&heap_afterlife.pool))
+    bool rests = false;
+    while (!rests && presence_is_alone() && option(OPT_PURGER) && os_threads() > 2) {
         os_wait(&watched_process, process, TICK_MS);
-    store_relaxed(&watched_process, 0);
+        rests = retain_rests();
+    }
+    if (rests)
+        give_back_for_sleeper();
+    store_release(&watched_process, 0); /* pairs with the swap, for what the starting thread has in its room */
     return NULL;
 }
 
 static void watcher_start(struct heap *h) {
+    static struct os_thread_room room;
     bool has_company =
         os_threads() > 1; /* first: this is false in a sandbox, where nobody asks for the process either */
     uint32_t process = has_company ? os_process() : 0;
-    if (has_company && rmw_swap(&watched_process, process) != process && !start_thread(h, watcher_run))
+    if (has_company && rmw_swap(&watched_process, process) != process && !start_thread(h, &room, watcher_run))
         store_relaxed(&watched_process, 0);
 }
 
@@ -255,8 +280,9 @@ static void drain_caches(struct heap *h) {
 }
 
 void chores_do(struct heap *h) {
-    uint8_t chores = h->pool.chores;
-    h->pool.chores = 0;
+    uint8_t later = h->pool.in_start ? CHORE_PURGER | CHORE_WATCHER : 0; /* libc allocates for the thread it starts */
+    uint8_t chores = h->pool.chores & (uint8_t)~later;
+    h->pool.chores &= later;
     if (chores & CHORE_PURGER)
         purger_start(h);
     if (chores & CHORE_WATCHER)
