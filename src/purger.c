@@ -226,8 +226,8 @@ static void purger_start(struct heap *h) {
 
 /* ---- the watcher ---- */
 
-/* Number of the process that has one; a fork's child finds its parent's. Taken by an exchange, which pairs with the store that gives it
- * back. */
+/* Number of the process that has one; a fork's child finds its parent's. Taken by an exchange, given back by a store: it stands for
+ * itself. */
 static _Atomic uint32_t watched_process;
 
 /* As the purger does in an idle program, with a heap for that moment. */
@@ -246,8 +246,6 @@ static void give_back_for_sleeper(void) {
 
 static void *watcher_run(void *unused) {
     (void)unused;
-    /* It never has a heap of its own, which nobody would give back: libc frees for the thread after the keys' destructors. */
-    hak_heap = &heap_afterlife;
     uint32_t process = os_process();
     bool rests = false;
     while (!rests && presence_is_alone() && option(OPT_PURGER) && os_threads() > 2) {
@@ -256,7 +254,7 @@ static void *watcher_run(void *unused) {
     }
     if (rests)
         give_back_for_sleeper();
-    store_release(&watched_process, 0);
+    store_release(&watched_process, 0); /* pairs with the swap, for what the starting thread has in its room */
     return NULL;
 }
 

@@ -98,7 +98,8 @@ void os_find_threads(void);
 struct os_thread_room {
     void *(*run)(void *);
     char *stack;
-    _Atomic uint32_t thread; /* the kernel's number of the last one, which that has set; read by the next caller */
+    _Atomic uint32_t
+        thread; /* the kernel's number of the last one, which that has set; for the next caller, which reads it later */
 };
 /* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
  * or a tool has put in its place. False also where that is not known, in a sandbox, and while the last one is not quite gone. */

@@ -368,7 +368,7 @@ static void *run_in_room(void *of) {
 static bool make_stack(struct os_thread_room *room) {
     size_t page = os_page_bytes();
     char *got = room->stack == NULL ? os_map(OS_RESERVE, NULL, page + THREAD_STACK_BYTES) : NULL;
-    if (got != NULL && os_commit_first(got + page, THREAD_STACK_BYTES, THREAD_STACK_BYTES))
+    if (got != NULL && os_commit(got + page, THREAD_STACK_BYTES))
         room->stack = got + page;
     else if (got != NULL)
         os_unmap(got, page + THREAD_STACK_BYTES);
