@@ -139,14 +139,6 @@ static void purge_as_asked(struct heap *h, bool fences) {
     h->purge_seen = wanted;
 }
 
-/* The last that a purger does: what threads hold goes back, too. */
-static void hand_over(struct heap *h, bool fences) {
-    for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
-        purger_empty_idle_caches(h);
-    retain_hand_over(&h->pool);
-    h->pool.is_purger = false;
-}
-
 /* The purger thread. Its heap is an ordinary one. */
 static void *purger_run(void *unused) {
     (void)unused;
@@ -183,8 +175,12 @@ static void *purger_run(void *unused) {
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
     }
-    if (h != NULL)
-        hand_over(h, fences);
+    if (h != NULL) {
+        for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
+            purger_empty_idle_caches(h);
+        retain_hand_over(&h->pool);
+        h->pool.is_purger = false;
+    }
     thread_leave(h); /* if it was borrowed */
     presence_release_purger();
     return NULL;
@@ -207,20 +203,19 @@ static void purger_mind_limits(struct heap *h) {
     }
 }
 
-static bool start_thread(struct heap *h, struct os_thread_room *room, void *(*run)(void *)) {
+static bool start_thread(struct heap *h, void *(*run)(void *)) {
     h->pool.in_start = true;
     uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
-    bool started = os_start_thread(room, run);
+    bool started = os_start_thread(run);
     thread_resume_default(before);
     h->pool.in_start = false;
     return started;
 }
 
 static void purger_start(struct heap *h) {
-    static struct os_thread_room room;
     if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (presence_claim_purger() && !start_thread(h, &room, purger_run))
+    else if (presence_claim_purger() && !start_thread(h, purger_run))
         presence_release_purger();
 }
 
@@ -230,40 +225,20 @@ static void purger_start(struct heap *h) {
  * itself. */
 static _Atomic uint32_t watched_process;
 
-/* As the purger does in an idle program, with a heap for that moment. */
-static void give_back_for_sleeper(void) {
-    struct heap *h = thread_enter();
-    if (h == NULL)
-        return;
-    h->pool.is_purger = true;
-    bool fences = os_fence_threads();
-    if (fences)
-        purger_empty_idle_caches(h);
-    purger_trim(h, SUPERSLABS_ALL, true);
-    hand_over(h, fences);
-    thread_leave(h);
-}
-
 static void *watcher_run(void *unused) {
     (void)unused;
     uint32_t process = os_process();
-    bool rests = false;
-    while (!rests && presence_is_alone() && option(OPT_PURGER) && os_threads() > 2) {
+    while (presence_is_alone() && option(OPT_PURGER) && os_threads() > 2 && !retain_look(&heap_afterlife.pool))
         os_wait(&watched_process, process, TICK_MS);
-        rests = retain_rests();
-    }
-    if (rests)
-        give_back_for_sleeper();
-    store_release(&watched_process, 0); /* pairs with the swap, for what the starting thread has in its room */
+    store_relaxed(&watched_process, 0);
     return NULL;
 }
 
 static void watcher_start(struct heap *h) {
-    static struct os_thread_room room;
     bool has_company =
         os_threads() > 1; /* first: this is false in a sandbox, where nobody asks for the process either */
     uint32_t process = has_company ? os_process() : 0;
-    if (has_company && rmw_swap(&watched_process, process) != process && !start_thread(h, &room, watcher_run))
+    if (has_company && rmw_swap(&watched_process, process) != process && !start_thread(h, watcher_run))
         store_relaxed(&watched_process, 0);
 }
 
@@ -280,9 +255,8 @@ static void drain_caches(struct heap *h) {
 }
 
 void chores_do(struct heap *h) {
-    uint8_t later = h->pool.in_start ? CHORE_PURGER | CHORE_WATCHER : 0; /* libc allocates for the thread it starts */
-    uint8_t chores = h->pool.chores & (uint8_t)~later;
-    h->pool.chores &= later;
+    uint8_t chores = h->pool.chores;
+    h->pool.chores = 0;
     if (chores & CHORE_PURGER)
         purger_start(h);
     if (chores & CHORE_WATCHER)

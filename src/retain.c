@@ -358,9 +358,9 @@ static bool shrank(void) {
     return third;
 }
 
-/* Does the one thread that has a heap hold as much as has a purger elsewhere? It may fall asleep so. */
+/* Does the one thread that has a heap keep what swings need? It may fall asleep so. */
 static bool wants_watcher(uint32_t now) {
-    if (account_active_slots() + account_empty_slots() < PURGER_FROM_SLOTS || option(OPT_PURGE) != PURGE_AUTO ||
+    if (load_relaxed(&retain_state.of[PURGED_SLOTS].boost) == 0 || option(OPT_PURGE) != PURGE_AUTO ||
         !option(OPT_PURGER) || !presence_is_alone() ||
         os_age_ms(now, load_relaxed(&retain_state.last_watch_ms)) < WATCH_MS)
         return false;
@@ -431,14 +431,12 @@ static void give_back_what_swings(struct client *c) {
     purge_over_bound(c);
 }
 
-bool retain_rests(void) {
+bool retain_look(struct client *c) {
     uint32_t quiet_ms = (uint32_t)max_size(option(OPT_DECAY_MS), tuned(TUNE_quiet_ms));
-    return !presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms;
-}
-
-void retain_look(struct client *c) {
-    if (retain_rests())
+    bool rests = !presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms;
+    if (rests)
         give_back_what_swings(c);
+    return rests;
 }
 
 void retain_thread_ended(struct client *c) {

@@ -309,9 +309,8 @@ int nanosleep(const struct timespec *time, struct timespec *rest) {
 
 /* ---- the library's system ---- */
 
-bool __wrap_os_start_thread(void *room, void *(*entry)(void *));
-bool __wrap_os_start_thread(void *room, void *(*entry)(void *)) {
-    (void)room;
+bool __wrap_os_start_thread(void *(*entry)(void *));
+bool __wrap_os_start_thread(void *(*entry)(void *)) {
     pthread_t thread;
     return pthread_create(&thread, NULL, entry, NULL) == 0 && pthread_detach(thread) == 0;
 }

@@ -93,17 +93,9 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages);
 bool os_is_confined(void);
 /* Before main, once: looks up what os_start_thread needs, with calls that take the dynamic linker's locks. */
 void os_find_threads(void);
-/* For threads of which there is one at a time: their stack. libc looks a function up when it first takes a stack from its own cache, which
- * needs 2.5 KiB on the caller's. All zero at first. */
-struct os_thread_room {
-    void *(*run)(void *);
-    char *stack;
-    _Atomic uint32_t
-        thread; /* the kernel's number of the last one, which that has set; for the next caller, which reads it later */
-};
 /* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
- * or a tool has put in its place. False also where that is not known, in a sandbox, and while the last one is not quite gone. */
-bool os_start_thread(struct os_thread_room *room, void *(*run)(void *));
+ * or a tool has put in its place. False also where that is not known, and in a sandbox. */
+bool os_start_thread(void *(*run)(void *));
 /* run(value) is called when this thread ends; again if it is set again by then. All threads pass the same `run`. */
 bool os_at_thread_exit(void (*run)(void *), void *value);
 /* While *word == value, until os_wake, for `ms` milliseconds at most; may return early. */

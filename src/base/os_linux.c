@@ -358,40 +358,19 @@ void os_find_threads(void) {
                                                                    (uintptr_t)pthread_attr_setstacksize);
 }
 
-static void *run_in_room(void *of) {
-    struct os_thread_room *room = of;
-    store_relaxed(&room->thread, os_thread());
-    return room->run(NULL);
-}
-
-/* With a page below it that nobody may touch. */
-static bool make_stack(struct os_thread_room *room) {
-    size_t page = os_page_bytes();
-    char *got = room->stack == NULL ? os_map(OS_RESERVE, NULL, page + THREAD_STACK_BYTES) : NULL;
-    if (got != NULL && os_commit(got + page, THREAD_STACK_BYTES))
-        room->stack = got + page;
-    else if (got != NULL)
-        os_unmap(got, page + THREAD_STACK_BYTES);
-    return room->stack != NULL;
-}
-
-bool os_start_thread(struct os_thread_room *room, void *(*run)(void *)) {
+bool os_start_thread(void *(*run)(void *)) {
     if (os_state.start_thread == NULL || os_is_confined())
         return false;
     int saved = errno;
-    uint32_t last = load_relaxed(&room->thread);
-    if ((last != 0 && os_call(SYS_tgkill, getpid(), (long)last, 0) == 0) || !make_stack(room))
-        return false;
-    room->run = run;
     pthread_attr_t attributes;
     sigset_t all, before;
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstack(&attributes, room->stack, THREAD_STACK_BYTES);
+    pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool done = os_state.start_thread(&thread, &attributes, run_in_room, room) == 0;
+    bool done = os_state.start_thread(&thread, &attributes, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     errno = saved;

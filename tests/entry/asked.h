@@ -67,8 +67,7 @@ constexpr Asked kSymbols[] = {
     {"pthread_attr_init", When::kPurger, "detached, with a small stack"},
     {"pthread_attr_destroy", When::kPurger, "likewise"},
     {"pthread_attr_setdetachstate", When::kPurger, "likewise"},
-    {"pthread_attr_setstack", When::kPurger, "likewise"},
-    {"pthread_attr_setstacksize", When::kStart, "its address: in libc, which nobody wraps"},
+    {"pthread_attr_setstacksize", When::kPurger, "likewise"},
     {"pthread_sigmask", When::kPurger, "it takes no signal of the program's"},
     {"sigfillset", When::kPurger, "likewise"},
 

@@ -6,11 +6,9 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <random>
 #include <set>
@@ -286,76 +284,34 @@ size_t resident_bytes() {
     return strtoull(strchr(text, ' '), nullptr, 10) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/* A thread that does not allocate. */
-class Sleeper {
-  public:
-    Sleeper() {
-        EXPECT_EQ(pthread_create(
-                      &thread_, nullptr,
-                      [](void *end) -> void * {
-                          while (static_cast<std::atomic<uint32_t> *>(end)->load() == 0)
-                              syscall(SYS_futex, end, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
-                          return nullptr;
-                      },
-                      &end_),
-                  0);
-    }
-    void join() {
-        end_ = 1;
-        syscall(SYS_futex, &end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-        pthread_join(thread_, nullptr);
-    }
-
-  private:
-    std::atomic<uint32_t> end_{0};
-    pthread_t thread_{};
-};
-
-void swing_for(std::chrono::milliseconds time) {
+/* Where other threads do not allocate: then it falls asleep. */
+void swing_and_sleep() {
     constexpr size_t kBlocks = 20, kBytes = 3000000;
     char *blocks[kBlocks];
-    for (auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+    static uint32_t asleep;
+    pthread_t other;
+    auto sleep = [](void *) -> void * {
+        syscall(SYS_futex, &asleep, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
+        return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&other, nullptr, sleep, nullptr), 0);
+    hak_option_set("DECAY_MS", "200");
+    size_t before = resident_bytes();
+    for (auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+         std::chrono::steady_clock::now() < end;) {
         for (char *&block : blocks)
             block = filled(kBytes);
         for (char *block : blocks)
             S.free(block);
     }
-}
-
-/* Where other threads do not allocate: then it falls asleep. */
-void swing_and_sleep() {
-    hak_option_set("DECAY_MS", "200");
-    Sleeper other;
-    size_t before = resident_bytes();
-    swing_for(std::chrono::milliseconds(1500));
     EXPECT_GE(resident_bytes(), before + 30 * kMiB) << "nothing was kept for the next swing";
     for (int ms = 0; ms < 6000 && resident_bytes() > before + 6 * kMiB; ms += 10)
         usleep(10000);
     EXPECT_LE(resident_bytes(), before + 6 * kMiB);
-    other.join();
+    asleep = 1;
+    syscall(SYS_futex, &asleep, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    pthread_join(other, nullptr);
 }
-
-size_t threads() {
-    struct stat tasks = {};
-    EXPECT_EQ(stat("/proc/self/task", &tasks), 0);
-    return tasks.st_nlink - 2;
-}
-
-/* Nobody watches a process of one thread, which may want to be alone (unshare). */
-void swing_and_join() {
-    size_t before = threads();
-    swing_for(std::chrono::milliseconds(1500));
-    EXPECT_EQ(threads(), before);
-    Sleeper other;
-    for (int i = 0; i < 50 && threads() < before + 2; i++)
-        swing_for(std::chrono::milliseconds(100));
-    EXPECT_EQ(threads(), before + 2) << "the sleeper and the watcher";
-    other.join();
-    for (int ms = 0; ms < 5000 && threads() > before; ms += 10)
-        usleep(10000);
-    EXPECT_EQ(threads(), before);
-}
-TEST(Alone, NobodyWatchesAProcessOfOneThread) { in_child(swing_and_join); }
 
 /* A program that has swung goes on with little, which its slabs hold: then what it swung by goes back. */
 void swing_and_rest() {
