@@ -22,7 +22,6 @@ enum chore {
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
         32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
-    CHORE_WATCHER = 64, /* start the watcher */
 };
 
 /* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may read

@@ -211,8 +211,8 @@ static void count_dense(struct heap *h, const void *p) {
  * `h` to do. */
 static void leave(struct heap *h, struct heap *of) {
     if (unlikely(of != h)) {
-        h->pool.chores |= of->pool.chores & (CHORE_PURGER | CHORE_WATCHER | CHORE_LIMITS);
-        of->pool.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_WATCHER | CHORE_LIMITS);
+        h->pool.chores |= of->pool.chores & (CHORE_PURGER | CHORE_LIMITS);
+        of->pool.chores &= (uint8_t) ~(CHORE_PURGER | CHORE_LIMITS);
         if (has_chores(of))
             do_chores(of);
     }

@@ -203,43 +203,17 @@ static void purger_mind_limits(struct heap *h) {
     }
 }
 
-static bool start_thread(struct heap *h, void *(*run)(void *)) {
-    h->pool.in_start = true;
-    uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
-    bool started = os_start_thread(run);
-    thread_resume_default(before);
-    h->pool.in_start = false;
-    return started;
-}
-
 static void purger_start(struct heap *h) {
     if (presence_purger_is_early())
         h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (presence_claim_purger() && !start_thread(h, purger_run))
-        presence_release_purger();
-}
-
-/* ---- the watcher ---- */
-
-/* Number of the process that has one; a fork's child finds its parent's. Taken by an exchange, given back by a store: it stands for
- * itself. */
-static _Atomic uint32_t watched_process;
-
-static void *watcher_run(void *unused) {
-    (void)unused;
-    uint32_t process = os_process();
-    while (presence_is_alone() && option(OPT_PURGER) && os_threads() > 2 && !retain_look(&heap_afterlife.pool))
-        os_wait(&watched_process, process, TICK_MS);
-    store_relaxed(&watched_process, 0);
-    return NULL;
-}
-
-static void watcher_start(struct heap *h) {
-    bool has_company =
-        os_threads() > 1; /* first: this is false in a sandbox, where nobody asks for the process either */
-    uint32_t process = has_company ? os_process() : 0;
-    if (has_company && rmw_swap(&watched_process, process) != process && !start_thread(h, watcher_run))
-        store_relaxed(&watched_process, 0);
+    else if (presence_claim_purger()) {
+        h->pool.in_start = true;
+        uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
+        if (!os_start_thread(purger_run))
+            presence_release_purger();
+        thread_resume_default(before);
+        h->pool.in_start = false;
+    }
 }
 
 /* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from there. */
@@ -259,8 +233,6 @@ void chores_do(struct heap *h) {
     h->pool.chores = 0;
     if (chores & CHORE_PURGER)
         purger_start(h);
-    if (chores & CHORE_WATCHER)
-        watcher_start(h);
     if (chores & CHORE_RINGS)
         rings_empty_as_due(h);
     if (chores & CHORE_DRAIN_CACHES)

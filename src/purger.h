@@ -9,9 +9,6 @@
  *     threads only use what they hold in these, it wakes up once a second.
  *  4. When all threads of the program but one have ended, it purges what is over the bound and ends. The next purger starts a
  *     tenth of a second later, or when 32 MiB were taken and given since.
- *  5. Where one thread of several has a heap, as in programs whose helpers do not allocate, there is no purger: the thread would pay for
- *     company. While it keeps memory for swings there is a watcher, a thread without a heap, which gives that back once the thread has
- *     been quiet for ten seconds, and ends; it also ends when the thread is the only one, as in 4.
  *
  * The chores that threads do for themselves, at the end of a slow malloc, are here too. */
 /* SPDX-License-Identifier: MIT */

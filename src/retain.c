@@ -25,7 +25,6 @@
 #define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
 #define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define DECAY_MS 1000           /* between two searches for what has become old */
-#define WATCH_MS 1000           /* between two questions whether there are threads beside the one that has a heap */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
 #define FAR_OVER_SLOTS 512
@@ -45,7 +44,7 @@ static struct retain_state {
         _Atomic size_t bottom, top; /* … since EMPTY slots were last regretted */
         _Atomic size_t usual_bottom, usual_top;
     } swing;
-    _Atomic uint32_t last_decay_ms, last_trim_ms, last_watch_ms;
+    _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
@@ -358,16 +357,6 @@ static bool shrank(void) {
     return third;
 }
 
-/* Does the one thread that has a heap keep what swings need? It may fall asleep so. */
-static bool wants_watcher(uint32_t now) {
-    if (load_relaxed(&retain_state.of[PURGED_SLOTS].boost) == 0 || option(OPT_PURGE) != PURGE_AUTO ||
-        !option(OPT_PURGER) || !presence_is_alone() ||
-        os_age_ms(now, load_relaxed(&retain_state.last_watch_ms)) < WATCH_MS)
-        return false;
-    store_relaxed(&retain_state.last_watch_ms, now);
-    return true;
-}
-
 /* Purges what is over the bound. */
 static void purge_over_bound(struct client *c) {
     size_t bound = bound_slots();
@@ -411,8 +400,6 @@ void retain_settle(struct client *c) {
         purge_bound_cache(c, now);
     if (!purger && shrank())
         c->chores |= CHORE_RINGS;
-    if (!purger && !may_start && wants_watcher(now))
-        c->chores |= CHORE_WATCHER;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
         purge_decay(c, now);
@@ -431,12 +418,10 @@ static void give_back_what_swings(struct client *c) {
     purge_over_bound(c);
 }
 
-bool retain_look(struct client *c) {
+void retain_look(struct client *c) {
     uint32_t quiet_ms = (uint32_t)max_size(option(OPT_DECAY_MS), tuned(TUNE_quiet_ms));
-    bool rests = !presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms;
-    if (rests)
+    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms)
         give_back_what_swings(c);
-    return rests;
 }
 
 void retain_thread_ended(struct client *c) {

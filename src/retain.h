@@ -23,9 +23,9 @@
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
 
-/* Has nothing been settled for DECAY_MS and quiet_ms, where there is no purger? Then the program reuses what its slabs have, or sleeps,
- * and the heap gives back what swings needed. At times on malloc's slow path, and by the watcher (purger.h). */
-bool retain_look(struct client *c);
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS and quiet_ms? Then the program reuses
+ * what its slabs have and does not swing any more, and the heap gives back what swings needed. */
+void retain_look(struct client *c);
 
 /* A thread has ended. If there is one left, and PURGER=0, gives back what the swings of many needed: the one may never free
  * anything, and then nobody would. */

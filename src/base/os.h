@@ -121,7 +121,6 @@ char **os_environment(void); /* also before libc has started; NULL: not to be ha
 bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);   /* the kernel's number of this process */
 uint32_t os_thread(void);    /* the kernel's number of this thread */
-unsigned os_threads(void);   /* of this process; 0: nobody can tell */
 uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);

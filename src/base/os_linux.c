@@ -504,13 +504,6 @@ const char *os_program(char *buffer, size_t bytes) {
 
 uint32_t os_process(void) { return (uint32_t)getpid(); }
 
-/* Each thread is a directory there. */
-unsigned os_threads(void) {
-    struct stat tasks;
-    bool seen = !os_is_confined() && os_call(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&tasks) == 0;
-    return seen && tasks.st_nlink > 2 ? (unsigned)tasks.st_nlink - 2 : 0;
-}
-
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
 
 static uintptr_t fault_code(const void *context) {

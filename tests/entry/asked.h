@@ -76,8 +76,7 @@ constexpr Asked kSymbols[] = {
     {"raise", When::kEnding, "the signal that the crash line was written for"},
     {"signal", When::kEnding, "likewise"},
     {"getpid", When::kAnyTime,
-     "LEARN=on and the watcher's start, not in a sandbox: is this a child of a fork? And the crash line, statistics, "
-     "names of files"},
+     "LEARN=on, not in a sandbox: is this a child of a fork? And the crash line, statistics, names of files"},
 
     {"mincore", When::kAnyTime,
      "not in a sandbox: what a touch makes resident, and how much of its larger blocks the program touches"},

@@ -3,10 +3,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <hakmem.h>
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 
 #include <array>
 #include <chrono>
@@ -275,44 +272,6 @@ void swing_beside() {
 }
 TEST(Alone, SwingsAreLearnedInAFewRounds) { in_child(swing_beside); }
 
-/* Without an allocation, as of a program that sleeps. */
-size_t resident_bytes() {
-    char text[64] = {};
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    EXPECT_GT(read(fd, text, sizeof text - 1), 0);
-    close(fd);
-    return strtoull(strchr(text, ' '), nullptr, 10) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-}
-
-/* Where other threads do not allocate: then it falls asleep. */
-void swing_and_sleep() {
-    constexpr size_t kBlocks = 20, kBytes = 3000000;
-    char *blocks[kBlocks];
-    static uint32_t asleep;
-    pthread_t other;
-    auto sleep = [](void *) -> void * {
-        syscall(SYS_futex, &asleep, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
-        return nullptr;
-    };
-    ASSERT_EQ(pthread_create(&other, nullptr, sleep, nullptr), 0);
-    hak_option_set("DECAY_MS", "200");
-    size_t before = resident_bytes();
-    for (auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
-         std::chrono::steady_clock::now() < end;) {
-        for (char *&block : blocks)
-            block = filled(kBytes);
-        for (char *block : blocks)
-            S.free(block);
-    }
-    EXPECT_GE(resident_bytes(), before + 30 * kMiB) << "nothing was kept for the next swing";
-    for (int ms = 0; ms < 6000 && resident_bytes() > before + 6 * kMiB; ms += 10)
-        usleep(10000);
-    EXPECT_LE(resident_bytes(), before + 6 * kMiB);
-    asleep = 1;
-    syscall(SYS_futex, &asleep, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-    pthread_join(other, nullptr);
-}
-
 /* A program that has swung goes on with little, which its slabs hold: then what it swung by goes back. */
 void swing_and_rest() {
     constexpr size_t kBlocks = 20, kBytes = 3000000, kSmall = 4000;
@@ -335,15 +294,12 @@ void swing_and_rest() {
     }
     EXPECT_LE(heap_rss_bytes(), before + 6 * kMiB) << heap_stats_text();
 }
-/* Ten seconds of quiet would be long. */
-void with_two_seconds(const char *filter, void (*run)()) {
+TEST(Alone, LittleStaysOfSwingsWhenTheProgramRests) {
     if (getenv("HAKMEM_TUNE") != nullptr)
-        return run();
-    Outcome outcome = run_self({std::string("--gtest_filter=") + filter}, {"HAKMEM_TUNE=quiet_ms=2000"});
+        return swing_and_rest();
+    Outcome outcome = run_self({"--gtest_filter=*WhenTheProgramRests"}, {"HAKMEM_TUNE=quiet_ms=2000"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
-TEST(Alone, LittleStaysOfSwingsWhenTheProgramRests) { with_two_seconds("*WhenTheProgramRests", swing_and_rest); }
-TEST(Alone, LittleStaysOfSwingsWhenTheProgramSleeps) { with_two_seconds("*WhenTheProgramSleeps", swing_and_sleep); }
 
 /* Without a purger, many threads swing, and then there is one that frees nothing. */
 void swing_in_threads() {
