@@ -129,9 +129,9 @@ HAK_API struct mallinfo2 mallinfo2(void) {
     struct heap_report *r = stats_begin();
     if (r == NULL)
         return m;
-    m.arena = (size_t)(r->total - r->untouched_live); /* so that uordblks is never more */
+    m.arena = (size_t)(r->total + r->untouched); /* so that uordblks is never more */
     m.ordblks = r->pool.empty_slots;
-    m.uordblks = (size_t)r->live;
+    m.uordblks = (size_t)(r->live + r->untouched);
     m.fordblks = (size_t)(r->partly_used_slabs + r->thread_caches + r->empty_slots);
     m.keepcost = (size_t)r->empty_slots;
     stats_end(r);
