@@ -53,8 +53,7 @@ __attribute__((constructor(101))) void start_library(void) {
     os_report_crashes(report_crash);
     if (option(OPT_CRASH_LOG))
         os_catch_crashes(true);
-    LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
-        option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
+    log_start();
     if (has_sites)
         heap_watch_sites();
     options_freeze();

@@ -27,6 +27,12 @@ expect "the crash line" '^hakmem: signal 11 in process [0-9]+ at ' "$crash"
 text=$(under LD_PRELOAD="$library" HAKMEM_STATS=1 perl -e 'close STDERR' 2>&1)
 expect "statistics though the program closed its standard error" '^hakmem [0-9.]+, process [0-9]+ \(perl\): ' "$text"
 
+if [ "$checked" != 1 ]; then
+  log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,lru sh -c : 2>&1)
+  # shellcheck disable=SC2016 # the line quotes a command
+  expect "who logs" '^hakmem: HAKMEM_DEBUG=acquire,lru: only the checked build logs events; `./hak build checked` makes it$' "$log"
+fi
+
 if [ "$checked" = 1 ]; then
   log=$(printf '%s\n' "$numbers" "$numbers" "$numbers" |
     under LD_PRELOAD="$library" HAKMEM_DEBUG=acquire,free,lru,drain sort -r --parallel=2 2>&1 >/dev/null)

@@ -9,6 +9,9 @@
 
 enum log_kind { LOG_ACQUIRE, LOG_FREE, LOG_LRU, LOG_DRAIN };
 
+/* At the library's start: says once what the events' bounds are or, in a release build, that it logs nothing. */
+void log_start(void);
+
 /* Whether events of this kind are wanted. */
 bool log_wanted(enum log_kind kind);
 
