@@ -125,10 +125,7 @@ static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e
     send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
-void outbox_push(struct heap *h, struct slab *s, uintptr_t block) {
-    count(&h->pool.counters, COUNT_free_remote);
-    send(h, s, block, block, 1, NO_MORE);
-}
+void outbox_push(struct heap *h, struct slab *s, uintptr_t block) { send(h, s, block, block, 1, NO_MORE); }
 
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)

@@ -36,10 +36,9 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
 }
 
 /* Stage 3: a cached, a clean, a new SuperSlab. */
-static size_t take_wholly_free(struct superslab_wish *wish, enum counter *stage) {
+static size_t take_wholly_free(struct superslab_wish *wish) {
     size_t slot = superslab_take_cached(wish);
     bool from_cache = slot != BITSET_NONE;
-    *stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
     LOG(LOG_LRU, "[LRU_POP] class=%s (%s) (cache_size=%u/%u)", log_class(wish->tag).text, from_cache ? "hit" : "miss",
         (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     if (from_cache)
@@ -80,14 +79,16 @@ static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes
 
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
     unsigned here = node_here();
-    struct superslab_wish wish = {c, slots, align, tag, 0, here, here};
+    struct superslab_wish wish = {c, slots, align, tag, 0, false, here, here};
     enum counter stage;
     size_t slot;
     for (;; wish.from = NODE_ANY) {
         slot = likely(c->arena == 0) ? superslab_take_in_use(&wish) : arena_take_span(&wish);
         stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
-        if (slot == BITSET_NONE && c->arena == 0)
-            slot = take_wholly_free(&wish, &stage);
+        if (slot == BITSET_NONE && c->arena == 0) {
+            slot = take_wholly_free(&wish);
+            stage = wish.was_cached ? COUNT_stage3_from_cache : COUNT_stage3_new;
+        }
         if (slot != BITSET_NONE && admit(c, slots, count_bits(wish.was_resident), 0))
             break;
         if (slot != BITSET_NONE)
@@ -133,7 +134,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
     LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
         address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text,
         resident ? "EMPTY" : "UNUSED");
-    if (word_is_cached(after)) {
+    if (word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0) {
         count(&c->counters, COUNT_cache_pushed);
         LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(slot / SUPERSLAB_SLOTS));
         LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(slot / SUPERSLAB_SLOTS),
@@ -155,7 +156,7 @@ static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigne
         return false;
     }
     superslab_occupy_run(first, n, here);
-    count_add(&c->counters, COUNT_cache_popped, cached);
+    count_add(&c->counters, COUNT_cache_popped, superslab_arena(first) == 0 ? cached : 0);
     *zero = empty == 0;
     return true;
 }
@@ -232,10 +233,11 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
-    if (unlikely(superslab_arena(first) != 0))
-        arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
+    uint32_t arena = superslab_arena(first);
+    if (unlikely(arena != 0))
+        arena_lost(arena, n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
-    count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
+    count_add(&c->counters, COUNT_cache_pushed, resident && arena == 0 ? n : 0);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0));
     retain_settle(c);
 }

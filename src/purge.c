@@ -79,6 +79,9 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     uint64_t gone = word_of(active, purged ? empty : 0);
     uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
     superslab_changed(superslab, before, before & ~gone);
+    /* The last slot in use was given back meanwhile. */
+    bool pushed = active != UINT32_MAX && word_is_cached(before & ~gone) && superslab_arena(superslab) == 0;
+    count_add(&c->counters, COUNT_cache_pushed, pushed);
     if (!purged) {
         account_count_empty(count_bits(empty));
         count(&c->counters, COUNT_purge_failures);

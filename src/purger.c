@@ -30,8 +30,11 @@ static _Atomic size_t purger_hand;
 static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
-        for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
+        count_add(&own->pool.counters, COUNT_ring_spills, h->ring[i] != NULL && h->ring[i]->blocks != 0);
+        for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;) {
+            count_add(&own->pool.counters, COUNT_ring_spilled_blocks, n);
             ring_kind(i)->give_back(own, entries, n);
+        }
     }
     outbox_send(own, h);
     count(&own->pool.counters, COUNT_rings_emptied);

@@ -167,11 +167,13 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
         (load_acquire(&guard_pool.first_slot) == 0 && !guard_take_slots(h)))
         return NULL;
     struct guard_slot *slot = guard_claim_slot();
-    count(&h->pool.counters, slot != NULL ? COUNT_guard_sampled : COUNT_guard_full);
-    if (slot == NULL)
+    if (slot == NULL) {
+        count(&h->pool.counters, COUNT_guard_full);
         return NULL;
+    }
     void *p = place(slot, max_size(bytes, 1), alignment);
     if (p != NULL) {
+        count(&h->pool.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
         s->bytes = slot->at.bytes;
         store_relaxed(&s->state[0], BLOCK_LIVE);
