@@ -9,6 +9,7 @@
 #include "kinds.h"
 #include "learn/policies.h"
 #include "arena/policy.h"
+#include "bypass.h"
 #include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -53,6 +54,8 @@ __attribute__((constructor(101))) void start_library(void) {
     os_report_crashes(report_crash);
     if (option(OPT_CRASH_LOG))
         os_catch_crashes(true);
+    if (bypass_is_on())
+        os_malloc_start();
     log_start();
     if (has_sites)
         heap_watch_sites();

@@ -1,5 +1,5 @@
-/* The parser and printer of the options table. What an option does is known here of one alone: the list is that of
- * MID_RING_BLOCKS.
+/* The parser and printer of the options table. What an option does is known here of two alone: the list is that of
+ * MID_RING_BLOCKS, and SUPERSLAB=0 depends on libc.
  *
  * What cannot be read is answered with one line that says what can.
  *
@@ -7,6 +7,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_malloc.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -355,6 +356,15 @@ static void apply_implications(void) {
             store_relaxed(option_word(rows[i].implied), rows[i].value);
 }
 
+/* Only where libc has an allocator can it serve (bypass.h). */
+static void check_superslab(void) {
+    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && !option(OPT_SECURE)))
+        return;
+    text_line("hakmem: HAKMEM_SUPERSLAB=0: %s; ignored",
+              option(OPT_SECURE) ? "not with HAKMEM_SECURE=1" : "this program's libc has no allocator beside");
+    store_relaxed(option_word(OPT_SUPERSLAB), true);
+}
+
 static _Atomic bool were_read; /* pairs with itself: a second reader would only store the same values again */
 
 void options_freeze(void) {
@@ -411,6 +421,7 @@ void options_init(void) {
     apply_environment(environment, true);
     apply_environment(environment, false);
     apply_implications();
+    check_superslab();
     if (option(OPT_HELP))
         options_print_help(2);
 }

@@ -232,7 +232,7 @@ static bool guard_is_free(const struct block *b, const void *p) {
 
 static bool guard_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     (void)p;
-    return exactly && option(OPT_SUPERSLAB) ? claimed == bytes : claimed <= bytes;
+    return exactly ? claimed == bytes : claimed <= bytes;
 }
 
 static void guard_count(const struct slab *s, struct span_use *use) {
