@@ -144,7 +144,7 @@ static void drain_if_due(struct heap *h) {
     h->drained_at = heap_remote_frees(h);
     if (!option(OPT_DRAIN))
         return;
-    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
+    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] draining %u slabs' blocks", (uint64_t)load_relaxed(&h->outbox_slabs));
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
         for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)

@@ -77,6 +77,30 @@ static void note_node(struct client *c, size_t slot, unsigned here, bool anywher
 /* Shall the search go on among the SuperSlabs of all nodes? */
 static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes > 1 && wish->from != NODE_ANY; }
 
+static unsigned empty_slots_in(size_t superslab) {
+    uint64_t w = load_relaxed(&superslab_at(superslab)->word);
+    return count_bits(word_resident(w) & ~word_active(w));
+}
+
+/* Of stage 1 there are parts: stage 0 is the slot given back last, and stage 0.5 the scan for a single slot. The parts have no search of
+ * their own, so the lines tell what came out of the one there is. */
+static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
+    size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
+    bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;
+    bool is_last = c->last_given == slot + 1;
+    count_add(&c->counters, COUNT_stage1_same_class, same_class);
+    count_add(&c->counters, COUNT_stage0_last_given, is_last);
+    count_add(&c->counters, COUNT_stage05_scanned, slots == 1);
+    if (is_last)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE0_L0] class=%s using the slot given back last (ss=%x slab=%u)",
+            log_class(tag).text, address_of(superslab), (uint64_t)at);
+    if (slots == 1)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE0.5_EMPTY] class=%s found by a scan (ss=%x slab=%u empty_count=%u)",
+            log_class(tag).text, address_of(superslab), (uint64_t)at, (uint64_t)empty_slots_in(superslab));
+    LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
+        address_of(superslab), (uint64_t)at);
+}
+
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
     unsigned here = node_here();
     struct superslab_wish wish = {c, slots, align, tag, 0, false, here, here};
@@ -98,14 +122,10 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             return BITSET_NONE;
     }
     note_node(c, slot, here, wish.from == NODE_ANY);
-    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
-    if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
-        count(&c->counters, COUNT_stage1_same_class);
     count(&c->counters, stage);
     count_add(&c->counters, COUNT_cache_popped, stage == COUNT_stage3_from_cache);
     if (stage == COUNT_stage1_reused_empty)
-        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
-            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
+        note_reuse(c, slot, slots, tag);
     else if (stage == COUNT_stage2_used_unused)
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE2] class=%s using UNUSED slot (ss=%x slab=%u)", log_class(tag).text,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
@@ -126,20 +146,32 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
     return false;
 }
 
+/* `count` are the EMPTY slots of the SuperSlab, whatever their class was. */
+static void log_give(size_t slot, unsigned tag, bool resident, uint64_t after, bool pushed) {
+    uintptr_t ss = address_of(slot / SUPERSLAB_SLOTS);
+    uint64_t at = slot % SUPERSLAB_SLOTS, empty = count_bits(word_resident(after) & ~word_active(after));
+    LOG(LOG_FREE, "[EMPTY detected] ss=%x slab_idx=%u class=%s", ss, at, log_class(tag).text);
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)", ss, at, log_class(tag).text,
+        resident ? "EMPTY" : "UNUSED");
+    if (resident)
+        LOG(LOG_FREE, "[SP_SLOT_FREELIST] class=%s pushed slot (ss=%x slab=%u) count=%u active_slots=%u/32",
+            log_class(tag).text, ss, at, empty, (uint64_t)count_bits(word_active(after)));
+    if (pushed) {
+        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", ss);
+        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", ss, (uint64_t)account_cached_superslabs(),
+            option(OPT_SS_CACHE_COUNT));
+    }
+}
+
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
     if (unlikely(superslab_arena(slot / SUPERSLAB_SLOTS) != 0))
         arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
     uint64_t after = superslab_give(slot, slots, tag, resident);
+    bool pushed = word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0;
+    c->last_given = (uint32_t)slot + 1;
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
-        address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text,
-        resident ? "EMPTY" : "UNUSED");
-    if (word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0) {
-        count(&c->counters, COUNT_cache_pushed);
-        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(slot / SUPERSLAB_SLOTS));
-        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(slot / SUPERSLAB_SLOTS),
-            (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
-    }
+    count_add(&c->counters, COUNT_cache_pushed, pushed);
+    log_give(slot, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
     if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)

@@ -7,6 +7,7 @@
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "outbox.h"
 #include "presence.h"
@@ -229,8 +230,9 @@ static void drain_caches(struct heap *h) {
     outbox_flush(h);
     retain_settle(&h->pool);
     count(&h->pool.counters, COUNT_tension_drains);
-    count_add(&h->pool.counters, COUNT_tension_freed_spans,
-              load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before);
+    uint64_t freed = load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before;
+    count_add(&h->pool.counters, COUNT_tension_freed_spans, freed);
+    LOG(LOG_DRAIN, "[TENSION_DRAIN] a new SuperSlab was taken: %u spans came back from rings and outbox", freed);
 }
 
 void chores_do(struct heap *h) {
