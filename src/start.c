@@ -63,8 +63,19 @@ __attribute__((constructor(101))) void start_library(void) {
     region_freeze();
 }
 
+static void log_retries(void) {
+    struct heap_report *r = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin() : NULL;
+    if (r == NULL)
+        return;
+    LOG(LOG_RETRIES, "[RETRIES] pool=%u inbox=%u mid=%u offers=%u of %u atomic read-modify-writes",
+        r->counters[COUNT_pool_retries], r->counters[COUNT_inbox_retries], r->counters[COUNT_mid_retries],
+        r->counters[COUNT_offer_retries], r->counters[COUNT_atomic_rmw]);
+    stats_end(r);
+}
+
 __attribute__((destructor(101))) static void at_end(void) {
     dump_at_end("exit");
+    log_retries();
     tiny_check_at_exit(); /* last, because these two may abort the program */
     if (option(OPT_SECURE))
         secure_check_at_exit();

@@ -28,7 +28,7 @@ void log_start(void) {
 }
 
 bool log_wanted(enum log_kind kind) {
-    static const char *const words[] = {
-        [LOG_ACQUIRE] = "acquire", [LOG_FREE] = "free", [LOG_LRU] = "lru", [LOG_DRAIN] = "drain"};
+    static const char *const words[] = {[LOG_ACQUIRE] = "acquire", [LOG_FREE] = "free",     [LOG_LRU] = "lru",
+                                        [LOG_DRAIN] = "drain",     [LOG_TABLES] = "tables", [LOG_RETRIES] = "retries"};
     return strstr(option_text(OPT_DEBUG), words[kind]) != NULL;
 }

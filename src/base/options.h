@@ -79,7 +79,7 @@ X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|t
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
 X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before other handlers run") \
-X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox and of rings)")
+X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox and of rings), tables (that a table is full), retries (at exit, how often a thread had to try again because another was faster)")
 
 /* X(old, option, word): an old name that still works. Without a word `old` simply means the option; with one, `old` is a switch
  * that adds the word to the option's text, and using the switch prints a line. */

@@ -4,6 +4,7 @@
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
@@ -168,6 +169,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
         return NULL;
     struct guard_slot *slot = guard_claim_slot();
     if (slot == NULL) {
+        LOG_TABLE_FULL("guarded samples", GUARD_SLOTS);
         count(&h->pool.counters, COUNT_guard_full);
         return NULL;
     }
