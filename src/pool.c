@@ -82,8 +82,8 @@ static unsigned empty_slots_in(size_t superslab) {
     return count_bits(word_resident(w) & ~word_active(w));
 }
 
-/* Of stage 1 there are parts: stage 0 is the slot given back last, and stage 0.5 the scan for a single slot. The parts have no search of
- * their own, so the lines tell what came out of the one there is. */
+/* Stage 1 has parts without a search of their own: stage 0, the slot given back last, and stage 0.5, a single slot found by the scan.
+ * The lines say what came out of the one search that there is. */
 static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
     size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
     bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;

@@ -5,6 +5,7 @@
 #include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "retain.h"
 #include "secure/secure_span.h"
@@ -29,6 +30,8 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
     const hak_arena_options *o = options != NULL ? options : &none;
     struct arena *a = region_init() ? arena_take() : NULL;
     if (a == NULL) {
+        if (arenas_made() == ARENAS_MAX)
+            LOG_TABLE_FULL("arenas", ARENAS_MAX);
         errno = ENOMEM;
         return 0;
     }

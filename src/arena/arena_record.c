@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/arena_record.h"
 #include "base/os.h"
-#include "base/log.h"
 
 #include <string.h>
 
@@ -51,10 +50,8 @@ static struct arena *take_unused(void) {
 static struct arena *make_record(void) {
     uint32_t made = load_relaxed(&hak_arenas.made);
     do {
-        if (made == ARENAS_MAX) {
-            LOG_TABLE_FULL("arenas", ARENAS_MAX);
+        if (made == ARENAS_MAX)
             return NULL;
-        }
         _Atomic(struct arena *) *place = &hak_arenas.chunk[(made + 1) / ARENAS_IN_CHUNK];
         if (load_acquire(place) == NULL && make_chunk(place) == NULL)
             return NULL;

@@ -14,7 +14,7 @@
 X(stage1_reused_empty,      "spans taken in a SuperSlab in use, of which at least one slot was EMPTY") \
 X(stage0_last_given,        "of these, spans that begin with the slot that the heap gave back last") \
 X(stage05_scanned,          "of these, single slots found by a scan of the SuperSlabs that have EMPTY slots") \
-X(stage1_same_class,        "of these, single slots whose last span had the same class") \
+X(stage1_same_class,        "of these, spans whose first slot had the same class before") \
 X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use or, in an arena, of any of its SuperSlabs") \
 X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
 X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \

@@ -1,5 +1,5 @@
-/* The identities between counters: each counts what its help says. If they fail, whoever reads the statistics looks for the cause of
- * something that never happened. */
+/* The identities between counters: each counts what its help says. If they fail, whoever reads the statistics looks for the
+ * cause of something that never happened. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 
@@ -44,6 +44,8 @@ void expect_identities(const char *when) {
     for (auto [part, whole] :
          std::vector<std::pair<const char *, const char *>>{{"ring_refills", "ring_refilled_blocks"},
                                                             {"ring_spills", "ring_spilled_blocks"},
+                                                            {"stage0_last_given", "stage1_reused_empty"},
+                                                            {"stage05_scanned", "stage1_reused_empty"},
                                                             {"stage1_same_class", "stage1_reused_empty"},
                                                             {"refill_from_let_go", "slabs_adopted_by_refill"},
                                                             {"slabs_evicted", "slabs_let_go"},
