@@ -27,9 +27,15 @@ HAK_INLINE bool bypass_serves(void) {
         options_init();
     return bypass_is_on() && hak_heap != &heap_redirected;
 }
+/* Does the address lie in memory of the region's? Where nothing is reserved, libc's may lie between. */
+HAK_INLINE bool bypass_is_regions(const void *block) {
+    size_t slot = region_offset(block) / SLOT_BYTES;
+    return region_has(block) &&
+           load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word) >> (SUPERSLAB_SLOTS + slot % SUPERSLAB_SLOTS) & 1;
+}
 /* Is the block libc's? */
 HAK_INLINE bool bypass_has(const void *block) {
-    return bypass_is_on() && block != NULL && !region_has(block) && brought_record(block) == NULL;
+    return bypass_is_on() && block != NULL && !bypass_is_regions(block) && brought_record(block) == NULL;
 }
 /* A block of libc's, with any power of two as alignment. */
 HAK_INLINE void *bypass_malloc(size_t bytes, size_t alignment) {

@@ -14,7 +14,7 @@ static struct {
     _Atomic(size_t (*)(
         const void *block)) usable_size; /* NULL: not looked up yet. Threads that do so together store the same */
     _Atomic(int (*)(size_t pad)) trim;
-} found;
+} libc_found;
 
 bool os_malloc_exists(void) {
     return libc_malloc != NULL && libc_calloc != NULL && libc_realloc != NULL && libc_memalign != NULL &&
@@ -23,9 +23,10 @@ bool os_malloc_exists(void) {
 
 void os_malloc_start(void) {
     uintptr_t beside = (uintptr_t)libc_malloc;
-    store_relaxed(&found.usable_size,
+    store_relaxed(&libc_found.usable_size,
                   (size_t(*)(const void *))os_find_function("malloc_usable_size", 0, beside)); /* NOLINT: an address */
-    store_relaxed(&found.trim, (int (*)(size_t))os_find_function("malloc_trim", 0, beside));   /* NOLINT: an address */
+    store_relaxed(&libc_found.trim,
+                  (int (*)(size_t))os_find_function("malloc_trim", 0, beside)); /* NOLINT: an address */
 }
 
 void *os_malloc(size_t bytes) { return libc_malloc(bytes); }
@@ -35,15 +36,15 @@ void *os_memalign(size_t alignment, size_t bytes) { return libc_memalign(alignme
 void os_free(void *block) { libc_free(block); }
 
 size_t os_usable_size(const void *block) {
-    if (load_relaxed(&found.usable_size) == NULL)
+    if (load_relaxed(&libc_found.usable_size) == NULL)
         os_malloc_start();
-    size_t (*usable_size)(const void *) = load_relaxed(&found.usable_size);
+    size_t (*usable_size)(const void *) = load_relaxed(&libc_found.usable_size);
     return usable_size != NULL ? usable_size(block) : 0;
 }
 
 int os_malloc_trim(size_t pad) {
-    if (load_relaxed(&found.trim) == NULL)
+    if (load_relaxed(&libc_found.trim) == NULL)
         os_malloc_start();
-    int (*trim)(size_t) = load_relaxed(&found.trim);
+    int (*trim)(size_t) = load_relaxed(&libc_found.trim);
     return trim != NULL ? trim(pad) : 0;
 }

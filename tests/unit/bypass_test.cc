@@ -33,7 +33,7 @@ class Bypassed : public testing::Test {
     }
 };
 
-/* Is the block libc's? */
+/* Is the block libc's, and usable? */
 void expect_libcs(void *block, size_t size, size_t alignment = 16) {
     ASSERT_NE(block, nullptr) << size;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % alignment, 0u) << size;
@@ -130,6 +130,25 @@ TEST_F(Bypassed, ArenasAreServedBesides) {
     hak_arena_destroy(arena);
 }
 
+/* Where nothing is reserved, libc's blocks come to lie between SuperSlabs. */
+TEST_F(Bypassed, BlocksLieBetweenThoseOfArenas) {
+    hak_arena *arena = hak_arena_new(nullptr);
+    std::vector<void *> blocks, others;
+    for (int i = 0; i < 40; i++) {
+        blocks.push_back(hak_arena_malloc(arena, 3 << 20));
+        others.push_back(malloc(1 << 20));
+        expect_libcs(others.back(), 1 << 20);
+    }
+    for (int i = 0; i < 40; i++) {
+        others[i] = realloc(others[i], 2 << 20);
+        expect_libcs(others[i], 2 << 20);
+        EXPECT_EQ(hak_arena_of(blocks[i]), arena);
+        free(others[i]);
+        free(blocks[i]);
+    }
+    hak_arena_destroy(arena);
+}
+
 TEST_F(Bypassed, ThreadsAndForksShareBlocks) {
     std::vector<void *> blocks;
     for (size_t size : kSizes)
@@ -155,10 +174,12 @@ TEST_F(Bypassed, ThreadsAndForksShareBlocks) {
 }
 
 TEST(Bypass, LibcServesWithTheSwitch) {
-    Outcome outcome = run_self({"--gtest_filter=Bypassed.*"}, {"HAKMEM_SUPERSLAB=0", "HAK_TEST_BYPASSED=1"});
-    EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
-    EXPECT_NE(outcome.out.find("[  PASSED  ] 5 tests."), std::string::npos) << outcome.describe();
-    EXPECT_EQ(outcome.err, "");
+    for (const char *more : {"HAKMEM_STATS=0", "HAKMEM_REGION_BYTES=0"}) {
+        Outcome outcome = run_self({"--gtest_filter=Bypassed.*"}, {"HAKMEM_SUPERSLAB=0", "HAK_TEST_BYPASSED=1", more});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        EXPECT_NE(outcome.out.find("[  PASSED  ] 6 tests."), std::string::npos) << outcome.describe();
+        EXPECT_EQ(outcome.err, "");
+    }
 }
 
 TEST(Bypass, SecureModeWins) {
