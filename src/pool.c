@@ -147,15 +147,14 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
 }
 
 /* `count` are the EMPTY slots of the SuperSlab, whatever their class was. */
-static void log_give(size_t slot, unsigned tag, bool resident, uint64_t after, bool pushed) {
-    uintptr_t ss = address_of(slot / SUPERSLAB_SLOTS);
-    uint64_t at = slot % SUPERSLAB_SLOTS, empty = count_bits(word_resident(after) & ~word_active(after));
+static void log_give(uintptr_t ss, uint64_t at, unsigned tag, bool resident, uint64_t after, bool pushed) {
     LOG(LOG_FREE, "[EMPTY detected] ss=%x slab_idx=%u class=%s", ss, at, log_class(tag).text);
     LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)", ss, at, log_class(tag).text,
         resident ? "EMPTY" : "UNUSED");
     if (resident)
         LOG(LOG_FREE, "[SP_SLOT_FREELIST] class=%s pushed slot (ss=%x slab=%u) count=%u active_slots=%u/32",
-            log_class(tag).text, ss, at, empty, (uint64_t)count_bits(word_active(after)));
+            log_class(tag).text, ss, at, (uint64_t)count_bits(word_resident(after) & ~word_active(after)),
+            (uint64_t)count_bits(word_active(after)));
     if (pushed) {
         LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", ss);
         LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", ss, (uint64_t)account_cached_superslabs(),
@@ -171,7 +170,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
     c->last_given = (uint32_t)slot + 1;
     count(&c->counters, COUNT_slots_released);
     count_add(&c->counters, COUNT_cache_pushed, pushed);
-    log_give(slot, tag, resident, after, pushed);
+    log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
     if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)
