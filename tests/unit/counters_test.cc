@@ -69,14 +69,16 @@ void expect_identities(const char *when) {
               f.of("cache_pushed"));
 }
 
+constexpr int kDriftOps = 40000 / HAK_TEST_SHORTER;
+
 /* Blocks of all tiers that come and go one by one, their sizes drifting. */
 void drift(unsigned seed, size_t max_bytes) {
     Random random(seed);
     std::vector<void *> blocks(2000);
-    for (int i = 0; i < 40000; i++) {
+    for (int i = 0; i < kDriftOps; i++) {
         void *&block = blocks[random.below(blocks.size())];
         hak_free(block);
-        size_t size = 1 + random.below(max_bytes) * static_cast<size_t>(i) / 40000;
+        size_t size = 1 + random.below(max_bytes) * static_cast<size_t>(i) / kDriftOps;
         block = hak_malloc(size);
         memset(block, 1, std::min<size_t>(size, 64));
     }
@@ -105,7 +107,7 @@ TEST(Counters, AddUpAmongThreads) {
     std::vector<void *> shared;
     auto work = [&](unsigned seed) {
         Random random(seed);
-        for (int round = 0; round < 40; round++) {
+        for (int round = 0; round < 40 / HAK_TEST_SHORTER; round++) {
             std::vector<void *> blocks;
             for (int i = 0; i < 2000; i++)
                 blocks.push_back(hak_malloc(1 + random.log_size(14)));
