@@ -9,6 +9,7 @@
 #include "arena/brought.h"
 #include "arena/lane.h"
 #include "block.h"
+#include "bypass.h"
 #include "base/clear.h"
 #include "base/fail.h"
 #include "observe/dump.h"
@@ -17,11 +18,10 @@
 #include "kinds.h"
 #include "learn/learn.h"
 #include "lookup.h"
-#include "mesh/mesh.h"
 #include "mid.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "purge.h"
+#include "base/os_malloc.h"
 #include "purger.h"
 #include "retain.h"
 #include "ring.h"
@@ -44,60 +44,12 @@ static void *no_memory(struct heap *h) {
     return NULL;
 }
 
-static void empty_caches_of(struct heap *h) {
-    for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->release != NULL)
-            kinds[i]->release(h);
-    rings_empty(h);
-    retain_settle(&h->pool);
-}
-
-/* The heap that the thread with this heap has in the policy's lane; NULL: none. */
-static struct heap *heap_in_lane(struct heap *h, unsigned policy) {
-    uintptr_t handle = load_acquire(&lane_handles[policy]);
-    return handle != 0 ? arena_heap_noted(h, handle) : NULL;
-}
-
-/* What is held back goes to the pool, in the hope that a second try succeeds. */
-static void alloc_empty_caches(struct heap *h) {
-    struct heap *own = thread_own(), *of;
-    empty_caches_of(h);
-    if (h->pool.is_lane && own->number != HEAP_NONE)
-        empty_caches_of(own);
-    for (unsigned policy = 0; policy < POLICIES; policy++)
-        if ((of = heap_in_lane(own, policy)) != NULL && of != h)
-            empty_caches_of(of);
-}
-
-static size_t trim_slabs_of(struct heap *h) {
-    size_t pages = 0;
-    for (unsigned i = 0; kinds[i] != NULL; i++)
-        if (kinds[i]->trim != NULL)
-            pages += kinds[i]->trim(h, SUPERSLABS_ALL, true);
-    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
-    mesh_slabs(h, true);
-    retain_settle(&h->pool);
-    return pages;
-}
-
-/* All that can be given back. Returns how many bytes were. */
-static size_t give_back(struct heap *h) {
-    alloc_empty_caches(h);
-    size_t pages = trim_slabs_of(h);
-    for (unsigned policy = 0; policy < POLICIES; policy++) {
-        struct heap *of = heap_in_lane(h, policy);
-        pages += of != NULL ? trim_slabs_of(of) : 0;
-    }
-    size_t slots = purge_empty(&h->pool, 0);
-    return pages * os_page_bytes() + slots * SLOT_BYTES;
-}
-
 /* Another process, a tracer or another thread asks for something. The word is read first: what is asked for later changes it once
  * more. */
 HAK_COLD static void do_as_asked(struct heap *h) {
     uint64_t asked = load_acquire(&hak_profile.wanted), wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted != h->purge_seen)
-        give_back(h);
+        chores_give_back(h);
     if (!sample_is_current(h)) /* the next allocation from a ring is no hit, and sees what is wanted */
         rmw_or(&h->caches_flags, CACHES_SAMPLING);
     h->purge_seen = wanted;
@@ -133,8 +85,6 @@ HAK_COLD void *alloc_answer(struct heap *h, void *block) {
 static const struct kind *kind_for(size_t bytes, size_t alignment) {
     if (option(OPT_SECURE))
         return &kind_secure_small;
-    if (!option(OPT_SUPERSLAB))
-        return &kind_huge;
     if (bytes <= MID_BYTES_MAX && alignment == 1)
         return bytes <= TINY_BYTES_MAX ? &kind_tiny : &kind_mid;
     return bytes <= LARGE_BYTES_MAX && alignment <= LARGE_BYTES_MAX ? &kind_large : &kind_huge;
@@ -227,7 +177,7 @@ HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, b
     void *p = NULL;
     for (unsigned tries = 0; tries < 2 && p == NULL; tries++) {
         if (unlikely(tries != 0))
-            alloc_empty_caches(h);
+            chores_empty_caches(h);
         bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);
         p = samples ? take_sampled(h, kind, take, bytes, alignment, zero) : take(h, bytes, alignment, zero);
     }
@@ -290,6 +240,8 @@ HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense
         return no_memory(NULL);
     if (unlikely(hak_heap == &heap_redirected))
         return allocate_in_default(bytes, alignment, zero);
+    if (bypass_serves())
+        return bypass_malloc(bytes, alignment);
     struct heap *h = thread_enter();
     if (unlikely(h == NULL))
         return no_memory(NULL);
@@ -334,6 +286,10 @@ HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
     return likely(block != 0) ? block_word(block) : alloc_any(bytes);
 }
 
+HAK_NOINLINE static void *alloc_without_heap(size_t bytes) {
+    return bypass_serves() ? os_malloc(bytes) : alloc_any(bytes);
+}
+
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
  * thing done, so nothing is saved for them. */
 HAK_NOINLINE void *alloc_slow(size_t bytes) {
@@ -344,12 +300,12 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
             return alloc_from_ring(h, cached);
     }
     if (unlikely(h->number == HEAP_NONE))
-        return alloc_any(bytes);
+        return alloc_without_heap(bytes);
     if (unlikely(load_relaxed(&h->caches_flags) & CACHES_SITED))
         return alloc_at_site(h, bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    return bytes <= TINY_BYTES_MAX && option(OPT_SUPERSLAB) ? alloc_tiny(h, bytes) : alloc_any(bytes);
+    return bytes <= TINY_BYTES_MAX && !bypass_is_on() ? alloc_tiny(h, bytes) : alloc_any(bytes);
 }
 
 HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
@@ -366,7 +322,7 @@ HAK_NOINLINE void *alloc_slow_new_array(size_t bytes) {
 
 /* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
-    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE);
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE) && !bypass_serves();
 }
 
 HAK_NOINLINE static void *aligned_past_classes(size_t alignment, size_t bytes) {
@@ -382,12 +338,14 @@ HAK_INLINE void *aligned_of_class(size_t alignment, size_t bytes) {
     return alloc_malloc(class_aligned_bytes(max_size(bytes, 1), alignment), alloc_slow);
 }
 
-void *alloc_aligned(size_t alignment, size_t bytes) {
-    void *p = alloc_aligned_hit(alignment, bytes);
-    if (likely(p != NULL))
-        return p;
+HAK_NOINLINE static void *aligned_else(size_t alignment, size_t bytes) {
     return likely(classes_align(bytes, alignment)) ? aligned_of_class(alignment, bytes)
                                                    : aligned_past_classes(alignment, bytes);
+}
+
+void *alloc_aligned(size_t alignment, size_t bytes) {
+    void *p = alloc_aligned_hit(alignment, bytes);
+    return likely(p != NULL) ? p : aligned_else(alignment, bytes);
 }
 
 void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array) {
@@ -396,6 +354,8 @@ void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array) {
 }
 
 HAK_NOINLINE static void *calloc_else(size_t whole) {
+    if (bypass_serves())
+        return os_calloc(1, whole);
     if (whole <= TINY_BYTES_MAX) {
         void *p = alloc_slow(whole);
         return p != NULL ? memset(p, 0, whole) : NULL;
@@ -432,6 +392,8 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
             count(&hak_heap->pool.counters, COUNT_free_null);
         return;
     }
+    if (bypass_has(p))
+        return os_free(p);
     struct slab *brought = region_has(p) ? NULL : brought_record(p);
     if (brought != NULL)
         alloc_free_other(brought, p);
@@ -507,7 +469,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
     const struct kind *kind = kind_of(b->slab);
     if (kind->size_fits != NULL)
         return kind->size_fits(p, bytes, b->bytes, exactly);
-    if (bytes > b->bytes || !exactly || !option(OPT_SUPERSLAB))
+    if (bytes > b->bytes || !exactly)
         return bytes <= b->bytes;
     return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
 }
@@ -516,6 +478,8 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
+    if (bypass_has(p))
+        return os_free(p);
     if (p == NULL)
         return;
     struct block b = lookup_live(p, "free");
@@ -581,6 +545,8 @@ HAK_INLINE size_t bytes_at_once(const void *p) {
 }
 
 HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
+    if (bypass_has(p))
+        return os_usable_size(p);
     return p != NULL ? lookup_live(p, call).bytes : 0;
 }
 
@@ -610,6 +576,8 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 }
 
 bool alloc_expand(void *p, size_t bytes) {
+    if (bypass_has(p))
+        return bytes <= os_usable_size(p);
     struct block b = lookup_live(p, "hak_expand");
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
@@ -650,6 +618,8 @@ static struct arena *arena_near(const struct slab *s) {
 
 /* `had`: what bytes_at_once says. */
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
+    if (bypass_has(p))
+        return os_realloc(p, bytes);
     struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
@@ -690,7 +660,7 @@ void *alloc_realloc(void *p, size_t bytes) {
 
 size_t alloc_trim(void) {
     struct heap *h = thread_enter();
-    size_t bytes = h != NULL ? give_back(h) : 0;
+    size_t bytes = h != NULL ? chores_give_back(h) : 0;
     thread_leave(h);
     return bytes;
 }

@@ -1,7 +1,6 @@
 /* The table of kinds, and the kind of slots in which no block begins. See kinds.h. */
 /* SPDX-License-Identifier: MIT */
 #include "kinds.h"
-#include "base/fail.h"
 #include "base/snapshot.h"
 
 const struct kind *const kinds[] = {
@@ -43,13 +42,6 @@ static bool free_slot_is_free(const struct block *b, const void *p) {
     return false;
 }
 
-static void free_slot_free(struct heap *h, struct slab *s, void *p) {
-    struct block b = {s, 0, NULL};
-    (void)h;
-    free_slot_find(&b, p);
-    fail_bad_pointer("free", p, b.why, b.bytes);
-}
-
 static void free_slot_count(const struct slab *s, struct span_use *use) {
     (void)s;
     use->slots = 1;
@@ -58,7 +50,7 @@ static void free_slot_count(const struct slab *s, struct span_use *use) {
 
 const struct kind kind_free = {
     .name = "free",
-    .free = free_slot_free,
+    .free = lookup_free_none,
     .find = free_slot_find,
     .is_free = free_slot_is_free,
     .count = free_slot_count,

@@ -144,6 +144,8 @@ KINDS(ROW)
 void kind_visit_first(struct slab *s, block_visitor *call, void *argument);
 bool kind_visit_at(struct slab *s, void *p, block_visitor *call, void *argument);
 void kind_visit_span(struct slab *s, block_visitor *call, void *argument);
+/* lookup.c: frees at an address where no slab is. An error, unless libc serves and the address is libc's. */
+void lookup_free_none(struct heap *h, struct slab *s, void *p);
 extern const struct kind kind_arena;     /* arena_heap.c: frees blocks of arenas */
 extern const struct kind *const kinds[]; /* by number; NULL ends the kinds, those of arenas follow */
 

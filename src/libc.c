@@ -2,8 +2,10 @@
  * declared here, so that the library is the same on every libc: programs built elsewhere find all of them. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
+#include "bypass.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_malloc.h"
 #include "start.h"
 #include "observe/stats.h"
 #include "base/text.h"
@@ -107,7 +109,8 @@ HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
 
 /* `pad` is what glibc would leave at the top of its heap; ours has no top. */
 HAK_API int malloc_trim(size_t pad) {
-    (void)pad;
+    if (bypass_is_on())
+        return os_malloc_trim(pad);
     return alloc_trim() != 0;
 }
 
@@ -129,9 +132,9 @@ HAK_API struct mallinfo2 mallinfo2(void) {
     struct heap_report *r = stats_begin();
     if (r == NULL)
         return m;
-    m.arena = (size_t)(r->total - r->untouched_live); /* so that uordblks is never more */
+    m.arena = (size_t)(r->total + r->untouched); /* so that uordblks is never more */
     m.ordblks = r->pool.empty_slots;
-    m.uordblks = (size_t)r->live;
+    m.uordblks = (size_t)(r->live + r->untouched);
     m.fordblks = (size_t)(r->partly_used_slabs + r->thread_caches + r->empty_slots);
     m.keepcost = (size_t)r->empty_slots;
     stats_end(r);

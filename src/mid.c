@@ -318,7 +318,6 @@ static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
 static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken) {
     unsigned purged = 0;
     unsigned n = count_bits(taken);
-    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, n);
     ledger_add(&h->ledger[slab_class(s)].blocks, n);
     HAK_ASSERT(ring->blocks + n <= ring->room);
     for (struct ring_entry *e = &ring->entry[ring->blocks + n]; taken != 0;
@@ -339,6 +338,7 @@ static unsigned put_in_ring(struct heap *h, struct ring *ring, struct slab *s, u
 static unsigned mid_hand_out(struct heap *h, struct ring *ring, struct slab *s, uint64_t taken,
                              struct ring_entry *first) {
     unsigned purged = 0;
+    count_add(&h->pool.counters, COUNT_ring_refilled_blocks, count_bits(taken));
     if (first->block == 0 && taken != 0) {
         unsigned i = lowest_bit(taken);
         *first = (struct ring_entry){s->start + (size_t)i * s->block_bytes, &s->state[i]};
@@ -373,7 +373,6 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
         ring = ring_adapt(h, ring, false);
         want = ring_part(ring, TUNE_refill_percent);
     }
-    count(&h->pool.counters, COUNT_ring_refills);
     struct ring_entry first = {0, NULL};
     struct slab *s;
     for (uint64_t taken; want != 0 && (taken = mid_take_some(h, ring, c, want, &s)) != 0; want -= count_bits(taken))
@@ -386,6 +385,7 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
     }
     if (purged != 0)
         retain_grew_inside(&h->pool, (size_t)purged * size_classes[c].block_bytes);
+    count_add(&h->pool.counters, COUNT_ring_refills, first.block != 0);
     return first;
 }
 

@@ -125,10 +125,7 @@ static void send_entry(struct heap *h, struct heap *from, struct outbox_entry *e
     send(h, s, slot + e->first, slot + e->last, e->blocks, prospect);
 }
 
-void outbox_push(struct heap *h, struct slab *s, uintptr_t block) {
-    count(&h->pool.counters, COUNT_free_remote);
-    send(h, s, block, block, 1, NO_MORE);
-}
+void outbox_push(struct heap *h, struct slab *s, uintptr_t block) { send(h, s, block, block, 1, NO_MORE); }
 
 void outbox_send(struct heap *h, struct heap *from) {
     for (unsigned i = 0; load_relaxed(&from->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)
@@ -147,7 +144,7 @@ static void drain_if_due(struct heap *h) {
     h->drained_at = heap_remote_frees(h);
     if (!option(OPT_DRAIN))
         return;
-    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] Drain ENABLED (%s)", option(OPT_DRAIN_INTERVAL) == 1024 ? "default" : "set");
+    LOG(LOG_DRAIN, "[TLS_SLL_DRAIN] draining %u slabs' blocks", (uint64_t)load_relaxed(&h->outbox_slabs));
     count(&h->pool.counters, COUNT_drains);
     if (caches_enter(h))
         for (unsigned i = 0; load_relaxed(&h->outbox_slabs) != 0 && i < OUTBOX_ENTRIES; i++)

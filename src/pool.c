@@ -36,10 +36,9 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
 }
 
 /* Stage 3: a cached, a clean, a new SuperSlab. */
-static size_t take_wholly_free(struct superslab_wish *wish, enum counter *stage) {
+static size_t take_wholly_free(struct superslab_wish *wish) {
     size_t slot = superslab_take_cached(wish);
     bool from_cache = slot != BITSET_NONE;
-    *stage = from_cache ? COUNT_stage3_from_cache : COUNT_stage3_new;
     LOG(LOG_LRU, "[LRU_POP] class=%s (%s) (cache_size=%u/%u)", log_class(wish->tag).text, from_cache ? "hit" : "miss",
         (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     if (from_cache)
@@ -78,16 +77,42 @@ static void note_node(struct client *c, size_t slot, unsigned here, bool anywher
 /* Shall the search go on among the SuperSlabs of all nodes? */
 static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes > 1 && wish->from != NODE_ANY; }
 
+static unsigned empty_slots_in(size_t superslab) {
+    uint64_t w = load_relaxed(&superslab_at(superslab)->word);
+    return count_bits(word_resident(w) & ~word_active(w));
+}
+
+/* Stage 1 has parts without a search of their own: stage 0, the slot given back last, and stage 0.5, a single slot found by the scan.
+ * The lines say what came out of the one search that there is. */
+static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
+    size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
+    bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;
+    bool is_last = c->last_given == slot + 1;
+    count_add(&c->counters, COUNT_stage1_same_class, same_class);
+    count_add(&c->counters, COUNT_stage0_last_given, is_last);
+    count_add(&c->counters, COUNT_stage05_scanned, slots == 1);
+    if (is_last)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE0_L0] class=%s using the slot given back last (ss=%x slab=%u)",
+            log_class(tag).text, address_of(superslab), (uint64_t)at);
+    if (slots == 1)
+        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE0.5_EMPTY] class=%s found by a scan (ss=%x slab=%u empty_count=%u)",
+            log_class(tag).text, address_of(superslab), (uint64_t)at, (uint64_t)empty_slots_in(superslab));
+    LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
+        address_of(superslab), (uint64_t)at);
+}
+
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
     unsigned here = node_here();
-    struct superslab_wish wish = {c, slots, align, tag, 0, here, here};
+    struct superslab_wish wish = {c, slots, align, tag, 0, false, here, here};
     enum counter stage;
     size_t slot;
     for (;; wish.from = NODE_ANY) {
         slot = likely(c->arena == 0) ? superslab_take_in_use(&wish) : arena_take_span(&wish);
         stage = wish.was_resident != 0 ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused;
-        if (slot == BITSET_NONE && c->arena == 0)
-            slot = take_wholly_free(&wish, &stage);
+        if (slot == BITSET_NONE && c->arena == 0) {
+            slot = take_wholly_free(&wish);
+            stage = wish.was_cached ? COUNT_stage3_from_cache : COUNT_stage3_new;
+        }
         if (slot != BITSET_NONE && admit(c, slots, count_bits(wish.was_resident), 0))
             break;
         if (slot != BITSET_NONE)
@@ -97,14 +122,10 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             return BITSET_NONE;
     }
     note_node(c, slot, here, wish.from == NODE_ANY);
-    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
-    if (stage == COUNT_stage1_reused_empty && tag != 0 && load_relaxed(&ss->last_class[slot % SUPERSLAB_SLOTS]) == tag)
-        count(&c->counters, COUNT_stage1_same_class);
     count(&c->counters, stage);
     count_add(&c->counters, COUNT_cache_popped, stage == COUNT_stage3_from_cache);
     if (stage == COUNT_stage1_reused_empty)
-        LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE1] class=%s reusing EMPTY slot (ss=%x slab=%u)", log_class(tag).text,
-            address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
+        note_reuse(c, slot, slots, tag);
     else if (stage == COUNT_stage2_used_unused)
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE2] class=%s using UNUSED slot (ss=%x slab=%u)", log_class(tag).text,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS));
@@ -125,20 +146,31 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
     return false;
 }
 
+/* `count` are the EMPTY slots of the SuperSlab, whatever their class was. */
+static void log_give(uintptr_t ss, uint64_t at, unsigned tag, bool resident, uint64_t after, bool pushed) {
+    LOG(LOG_FREE, "[EMPTY detected] ss=%x slab_idx=%u class=%s", ss, at, log_class(tag).text);
+    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)", ss, at, log_class(tag).text,
+        resident ? "EMPTY" : "UNUSED");
+    if (resident)
+        LOG(LOG_FREE, "[SP_SLOT_FREELIST] class=%s pushed slot (ss=%x slab=%u) count=%u active_slots=%u/32",
+            log_class(tag).text, ss, at, (uint64_t)count_bits(word_resident(after) & ~word_active(after)),
+            (uint64_t)count_bits(word_active(after)));
+    if (pushed) {
+        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", ss);
+        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", ss, (uint64_t)account_cached_superslabs(),
+            option(OPT_SS_CACHE_COUNT));
+    }
+}
+
 void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool resident) {
     if (unlikely(superslab_arena(slot / SUPERSLAB_SLOTS) != 0))
         arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
     uint64_t after = superslab_give(slot, slots, tag, resident);
+    bool pushed = word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0;
+    c->last_given = (uint32_t)slot + 1;
     count(&c->counters, COUNT_slots_released);
-    LOG(LOG_FREE, "[SP_SLOT_RELEASE] ss=%x slab_idx=%u class=%s used=0 (marking %s)",
-        address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(slot % SUPERSLAB_SLOTS), log_class(tag).text,
-        resident ? "EMPTY" : "UNUSED");
-    if (word_is_cached(after)) {
-        count(&c->counters, COUNT_cache_pushed);
-        LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(slot / SUPERSLAB_SLOTS));
-        LOG(LOG_LRU, "[LRU_PUSH] ss=%x (cache_size=%u/%u)", address_of(slot / SUPERSLAB_SLOTS),
-            (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
-    }
+    count_add(&c->counters, COUNT_cache_pushed, pushed);
+    log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
     account_change(c, -(int32_t)slots, resident ? (int32_t)slots : 0);
     if (c->empty_delta >= SETTLE_SLOTS || c->active_delta <= -SETTLE_SLOTS || unlikely(c->is_shared) ||
         option(OPT_PURGE) == PURGE_EAGER)
@@ -155,7 +187,7 @@ static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigne
         return false;
     }
     superslab_occupy_run(first, n, here);
-    count_add(&c->counters, COUNT_cache_popped, cached);
+    count_add(&c->counters, COUNT_cache_popped, superslab_arena(first) == 0 ? cached : 0);
     *zero = empty == 0;
     return true;
 }
@@ -232,10 +264,11 @@ size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero)
 
 void pool_give_run(struct client *c, size_t first, size_t n, bool resident) {
     LOG(LOG_FREE, "[SP_SLOT_COMPLETELY_EMPTY] ss=%x active_slots=0", address_of(first));
-    if (unlikely(superslab_arena(first) != 0))
-        arena_lost(superslab_arena(first), n * SUPERSLAB_SLOTS);
+    uint32_t arena = superslab_arena(first);
+    if (unlikely(arena != 0))
+        arena_lost(arena, n * SUPERSLAB_SLOTS);
     superslab_give_run(first, n, resident);
-    count_add(&c->counters, COUNT_cache_pushed, resident ? n : 0);
+    count_add(&c->counters, COUNT_cache_pushed, resident && arena == 0 ? n : 0);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), (int32_t)(resident ? n * SUPERSLAB_SLOTS : 0));
     retain_settle(c);
 }

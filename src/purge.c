@@ -1,6 +1,7 @@
 /* See purge.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purge.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/page_cost.h"
@@ -79,6 +80,9 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     uint64_t gone = word_of(active, purged ? empty : 0);
     uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
     superslab_changed(superslab, before, before & ~gone);
+    /* The last slot in use was given back meanwhile. */
+    bool pushed = active != UINT32_MAX && word_is_cached(before & ~gone) && superslab_arena(superslab) == 0;
+    count_add(&c->counters, COUNT_cache_pushed, pushed);
     if (!purged) {
         account_count_empty(count_bits(empty));
         count(&c->counters, COUNT_purge_failures);
@@ -155,6 +159,10 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
     bool done = os_advise(OS_PURGE, slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
     count(&c->counters, COUNT_purge_calls);
     count_add(&c->counters, why, done ? n : 0);
+    for (size_t i = 0; i < n && done; i++)
+        LOG(LOG_FREE, "[SS_FREE] ss=%x evicted: %s (cache_size=%u/%u)",
+            (uintptr_t)slot_address((last - i) * SUPERSLAB_SLOTS), counter_names[why],
+            (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     for (size_t i = 0; i < n; i++) {
         if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT &&
             page_cost_pays(true)) { /* for its next touch */

@@ -1,10 +1,13 @@
 /* See purger.h. */
 /* SPDX-License-Identifier: MIT */
 #include "purger.h"
+#include "arena/arena_heap.h"
 #include "arena/arena_space.h"
+#include "arena/lane.h"
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "outbox.h"
 #include "presence.h"
@@ -30,8 +33,11 @@ static _Atomic size_t purger_hand;
 static void empty_caches(struct heap *own, struct heap *h) {
     for (unsigned i = 0; i < RING_CLASSES; i++) {
         struct ring_entry entries[RING_PIECE_BLOCKS];
-        for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;)
+        count_add(&own->pool.counters, COUNT_ring_spills, h->ring[i] != NULL && h->ring[i]->blocks != 0);
+        for (unsigned n; (n = ring_take_piece(h->ring[i], entries)) != 0;) {
+            count_add(&own->pool.counters, COUNT_ring_spilled_blocks, n);
             ring_kind(i)->give_back(own, entries, n);
+        }
     }
     outbox_send(own, h);
     count(&own->pool.counters, COUNT_rings_emptied);
@@ -224,8 +230,9 @@ static void drain_caches(struct heap *h) {
     outbox_flush(h);
     retain_settle(&h->pool);
     count(&h->pool.counters, COUNT_tension_drains);
-    count_add(&h->pool.counters, COUNT_tension_freed_spans,
-              load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before);
+    uint64_t freed = load_relaxed(&h->pool.counters.n[COUNT_slots_released]) - before;
+    count_add(&h->pool.counters, COUNT_tension_freed_spans, freed);
+    LOG(LOG_DRAIN, "[TENSION_DRAIN] a new SuperSlab was taken: %u spans came back from rings and outbox", freed);
 }
 
 void chores_do(struct heap *h) {
@@ -243,4 +250,52 @@ void chores_do(struct heap *h) {
         purger_scan(h);
     if (chores & CHORE_LIMITS)
         purger_mind_limits(h);
+}
+
+/* ---- all at once ---- */
+
+static void empty_caches_of(struct heap *h) {
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->release != NULL)
+            kinds[i]->release(h);
+    rings_empty(h);
+    retain_settle(&h->pool);
+}
+
+/* The heap that the thread with this heap has in the policy's lane; NULL: none. */
+static struct heap *heap_in_lane(struct heap *h, unsigned policy) {
+    uintptr_t handle = load_acquire(&lane_handles[policy]);
+    return handle != 0 ? arena_heap_noted(h, handle) : NULL;
+}
+
+void chores_empty_caches(struct heap *h) {
+    struct heap *own = thread_own(), *of;
+    empty_caches_of(h);
+    if (h->pool.is_lane && own->number != HEAP_NONE)
+        empty_caches_of(own);
+    for (unsigned policy = 0; policy < POLICIES; policy++)
+        if ((of = heap_in_lane(own, policy)) != NULL && of != h)
+            empty_caches_of(of);
+}
+
+static size_t trim_slabs_of(struct heap *h) {
+    size_t pages = 0;
+    for (unsigned i = 0; kinds[i] != NULL; i++)
+        if (kinds[i]->trim != NULL)
+            pages += kinds[i]->trim(h, SUPERSLABS_ALL, true);
+    count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
+    mesh_slabs(h, true);
+    retain_settle(&h->pool);
+    return pages;
+}
+
+size_t chores_give_back(struct heap *h) {
+    chores_empty_caches(h);
+    size_t pages = trim_slabs_of(h);
+    for (unsigned policy = 0; policy < POLICIES; policy++) {
+        struct heap *of = heap_in_lane(h, policy);
+        pages += of != NULL ? trim_slabs_of(of) : 0;
+    }
+    size_t slots = purge_empty(&h->pool, 0);
+    return pages * os_page_bytes() + slots * SLOT_BYTES;
 }

@@ -20,5 +20,9 @@
 /* Does what settling found due. Called at the end of malloc's slow path only: nothing is half-done there, and no lock of
  * the C library is held that starting a thread takes, as in free. */
 HAK_COLD void chores_do(struct heap *h);
+/* What the heap holds back goes to the pool, in the hope that a second try succeeds. */
+void chores_empty_caches(struct heap *h);
+/* All that can be given back. Returns how many bytes were. */
+size_t chores_give_back(struct heap *h);
 
 #endif

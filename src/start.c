@@ -9,6 +9,7 @@
 #include "kinds.h"
 #include "learn/policies.h"
 #include "arena/policy.h"
+#include "bypass.h"
 #include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -53,16 +54,28 @@ __attribute__((constructor(101))) void start_library(void) {
     os_report_crashes(report_crash);
     if (option(OPT_CRASH_LOG))
         os_catch_crashes(true);
-    LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
-        option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
+    if (bypass_is_on())
+        os_malloc_start();
+    log_start();
     if (has_sites)
         heap_watch_sites();
     options_freeze();
     region_freeze();
 }
 
+static void log_retries(void) {
+    struct heap_report *r = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin() : NULL;
+    if (r == NULL)
+        return;
+    LOG(LOG_RETRIES, "[RETRIES] pool=%u inbox=%u mid=%u offers=%u of %u atomic read-modify-writes",
+        r->counters[COUNT_pool_retries], r->counters[COUNT_inbox_retries], r->counters[COUNT_mid_retries],
+        r->counters[COUNT_offer_retries], r->counters[COUNT_atomic_rmw]);
+    stats_end(r);
+}
+
 __attribute__((destructor(101))) static void at_end(void) {
     dump_at_end("exit");
+    log_retries();
     tiny_check_at_exit(); /* last, because these two may abort the program */
     if (option(OPT_SECURE))
         secure_check_at_exit();

@@ -144,6 +144,7 @@ size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish)
         uint64_t taken = w | word_of(mask, mask);
         if (PROVEN(take, rmw_cas(&ss->word, &w, taken))) { /* pairs with the give that made the slots free: records */
             wish->was_resident = word_resident(w) & mask;
+            wish->was_cached = word_is_cached(w);
             if (whole)
                 begin_use(superslab, w, taken, wish->node);
             size_t slot = superslab * SUPERSLAB_SLOTS + start;

@@ -99,6 +99,7 @@ struct superslab_wish {
     struct client *client;
     unsigned slots, align, tag; /* see pool_take */
     uint32_t was_resident;      /* out: those slots of the span that were EMPTY */
+    bool was_cached;            /* out: its SuperSlab was wholly free, and resident */
     unsigned node, from;        /* where the taker runs; in the SuperSlabs of which node it looks, or NODE_ANY */
 };
 

@@ -148,6 +148,7 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
+        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
         store_relaxed(&s->place, 0);
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
@@ -160,7 +161,6 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         uintptr_t block = take_any(h, c);
         if (block != 0) {
             slab_wanted(c);
-            count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
             count(&h->pool.counters, COUNT_refill_from_let_go);
             slab_refilled(h, slab_reuse_frees(c), true);
             return block;
@@ -258,6 +258,7 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
             continue;
+        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
         store_relaxed(&s->place, 0);
         bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->list));
         uintptr_t block = fits ? use_early(h, c, s) : 0;
@@ -509,8 +510,10 @@ HAK_INLINE bool tiny_is_doubtful(const struct slab *s, uintptr_t block) {
 }
 
 static void tiny_free_past_caches(struct heap *h, struct slab *s, void *p) {
-    if (!tiny_is_doubtful(s, (uintptr_t)p) || lookup_for_free(p))
-        outbox_push(h, s, (uintptr_t)p);
+    if (tiny_is_doubtful(s, (uintptr_t)p) && !lookup_for_free(p))
+        return;
+    count(&h->pool.counters, COUNT_free_remote);
+    outbox_push(h, s, (uintptr_t)p);
 }
 
 static void tiny_free(struct heap *h, struct slab *s, void *p) {

@@ -43,6 +43,7 @@ cd /
 expect 0 '/' run pwd
 
 refuse 'hak: no such command: no-such-command; see ./hak help' no-such-command
+refuse 'hak: usage: ./hak build [checked]' build nonsense
 ! "$HAK" test no-such-stage 2>/dev/null || fail "an unknown stage is taken for a good one"
 refuse 'hak: fuzz: no such target: nope; there are: operations damage options' fuzz nope
 refuse 'hak: fuzz: --seconds takes a number' fuzz operations --seconds soon

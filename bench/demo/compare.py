@@ -114,7 +114,6 @@ def standing(stats_path):
     with open(stats_path, encoding="utf-8") as file:
         stats = json.load(file)
     rss = dict(stats["rss_bytes"])
-    rss["live"] += rss.pop("untouched_live")  # requested but never written to, so not resident
     total = rss.pop("total")
     print(f"\nWhere the {total / MIB:.1f} MiB of HAKMEM's heap stand when the program ends "
           f"({stats['superslabs']} SuperSlabs of 2 MiB):\n")

@@ -116,17 +116,17 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 
 /// Bytes a second by which the program's blocks grow, if they are more at every look.
 fn growth(target: &Target, snapshot: &Snapshot) -> Option<u64> {
-    let (begun, first) = (Instant::now(), snapshot.heap.live);
-    let mut live = first;
+    let (begun, first) = (Instant::now(), snapshot.heap.held());
+    let mut held = first;
     for _ in 0..LOOKS {
         std::thread::sleep(BETWEEN_LOOKS);
         let now = target.summary().ok()?; // it may have ended
-        if now.heap.live <= live {
+        if now.heap.held() <= held {
             return None;
         }
-        live = now.heap.live;
+        held = now.heap.held();
     }
-    let rate = (live - first) as f64 / begun.elapsed().as_secs_f64();
+    let rate = (held - first) as f64 / begun.elapsed().as_secs_f64();
     (rate * 60.0 >= (first / GROWTH_SHARE).max(GROWTH_MIN) as f64).then_some(rate as u64)
 }
 
@@ -246,17 +246,13 @@ fn head(snapshot: &Snapshot, when: &str) -> String {
 
 // ---- the sum ----
 
-fn signed(bytes: i64) -> String {
-    format!("{}{}", if bytes < 0 { "-" } else { "" }, size(bytes.unsigned_abs()))
-}
-
 fn sum(snapshot: &Snapshot, style: Style) -> String {
-    let rss = snapshot.process.rss.max(1) as i64;
+    let rss = snapshot.process.rss.max(1);
     let row = |name: &str, bytes: i64, about: &str| {
-        // Blocks that were never touched may add up to more than RSS.
-        let percent =
-            if bytes.abs() <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
-        (bytes != 0).then(|| [name.to_string(), signed(bytes), percent, about.to_string()])
+        let bytes = bytes.max(0) as u64; // a damaged table may say anything
+                                         // In a program that runs the figures are some milliseconds apart.
+        let percent = if bytes <= rss { format!("{:.1} %", 100.0 * bytes as f64 / rss as f64) } else { String::new() };
+        (bytes != 0).then(|| [name.to_string(), size(bytes), percent, about.to_string()])
     };
     let mut rows: Vec<_> =
         snapshot.heap.parts().into_iter().map(|term| row(term.label, term.bytes, term.help)).collect();
@@ -270,7 +266,13 @@ fn sum(snapshot: &Snapshot, style: Style) -> String {
     rows.push(row("= resident", snapshot.process.rss as i64, ""));
     let rows: Vec<_> = rows.into_iter().flatten().collect();
     let table = table::plain(["", "", "", ""], &rows, style);
-    table.lines().skip(1).map(|line| line.to_string() + "\n").collect() // there are no titles
+    let lines: String = table.lines().skip(1).map(|line| line.to_string() + "\n").collect(); // there are no titles
+    match snapshot.heap.untouched {
+        ..=0 => lines,
+        bytes => {
+            format!("{lines}Not resident: {} of blocks that the program holds and never touched.\n", size(bytes as u64))
+        }
+    }
 }
 
 // ---- classes ----
@@ -304,11 +306,11 @@ fn class_rows(snapshot: &Snapshot) -> Vec<[String; 10]> {
         [
             class_name(class),
             count(class.slabs),
-            signed(class.live),
+            size(class.live.max(0) as u64),
             count(class.live_blocks),
             format!("{} %", class.percent_full()),
-            signed(class.free),
-            signed(class.cached),
+            size(class.free.max(0) as u64),
+            size(class.cached.max(0) as u64),
             size(class.resident),
             size(class.movable),
             size(class.meshable),

@@ -98,7 +98,12 @@ const RESIDENT: Family = Family {
 const HEAP: Family = Family {
     name: "hakmem_heap_bytes",
     kind: Kind::Gauge,
-    help: "Resident bytes of the heap by kind; the terms add up to the resident heap. untouched_live is negative.",
+    help: "Resident bytes of the heap by kind; the terms add up to the resident heap.",
+};
+const UNTOUCHED: Family = Family {
+    name: "hakmem_untouched_bytes",
+    kind: Kind::Gauge,
+    help: "Bytes of blocks that the program holds and never touched: not resident.",
 };
 const CLASS: Family = Family {
     name: "hakmem_class_bytes",
@@ -133,13 +138,14 @@ const EVENTS: Family = Family {
     kind: Kind::Counter,
     help: "Events on slow paths since the process began; docs/counters.md describes each.",
 };
-const FAMILIES: [&Family; 14] = [
+const FAMILIES: [&Family; 15] = [
     &PROCESSES,
     &BUDGET,
     &READING,
     &INFO,
     &RESIDENT,
     &HEAP,
+    &UNTOUCHED,
     &CLASS,
     &ALLOCATIONS,
     &MISSES,
@@ -244,6 +250,7 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
         "hakmem_info" => put(&[("version", &s.process.version), ("command", &s.process.command)], 1),
         "hakmem_process_resident_bytes" => put(&[], s.process.rss.into()),
         "hakmem_heap_bytes" => s.heap.parts().iter().for_each(|term| put(&[("term", term.name)], term.bytes.into())),
+        "hakmem_untouched_bytes" => put(&[], s.heap.untouched.into()),
         "hakmem_class_allocations" | "hakmem_class_misses" => {
             for class in s.classes.iter().filter(|class| class.allocations != 0) {
                 let (tier, block_bytes) = labels_of_class(class);

@@ -39,18 +39,13 @@ pub fn parts(snapshot: &Snapshot) -> Vec<Part> {
     let heap = &snapshot.heap;
     let rest = snapshot.rest.iter().map(|mapping| mapping.rss as i64).fold(0, i64::saturating_add);
     let rest = Term { name: "rest", label: "not the heap", help: "stacks, files, other mappings", bytes: rest };
-    let resident = |term: Term| match term.name {
-        "untouched_live" => None,
-        "live" => Some(Term { bytes: term.bytes.saturating_add(heap.untouched_live), ..term }),
-        _ => Some(term),
-    };
     let part = |term: Term| Part {
         name: term.label,
         help: term.help,
         bytes: i64::max(term.bytes, 0) as u64,
         colour: colour_of_term(term.name),
     };
-    heap.parts().into_iter().filter_map(resident).chain([rest]).map(part).collect()
+    heap.parts().into_iter().chain([rest]).map(part).collect()
 }
 
 fn colour_of_term(name: &str) -> Colour {
@@ -75,11 +70,15 @@ pub struct Rate {
     pub count: u64,
 }
 
+/// Each refill counts among one of these; some among `refill_from_partial` or `refill_from_let_go`, too.
+const TINY_REFILLS: [&str; 5] =
+    ["refill_from_slab", "refill_from_inbox", "refill_from_stale_inbox", "refill_from_purged", "refill_by_carving"];
+
 /// (name, help, counters whose names begin so)
 const RATES: [(&str, &str, &[&str]); 11] = [
-    ("tiny refills", "an empty list was filled", &["refill_from_", "refill_by_carving"]),
+    ("tiny refills", "an empty list was filled", &TINY_REFILLS),
     ("ring refills", "an empty ring was filled", &["ring_refills"]),
-    ("ring spills", "a full ring gave blocks back", &["ring_spills"]),
+    ("ring spills", "a ring gave blocks back", &["ring_spills"]),
     ("remote frees", "blocks freed in another heap's slab", &["free_remote"]),
     ("adoptions", "slabs that found an owner", &["slabs_adopted_"]),
     ("stage 1: EMPTY", "spans from EMPTY slots", &["stage1_reused_empty"]),
@@ -310,8 +309,8 @@ pub mod tests {
             value: 1000 * (at as u64 + 1) * superslabs,
         };
         let heap = Terms {
-            live: 2 * MIB * count,
-            untouched_live: -MIB / 2 * count,
+            live: MIB * 3 / 2 * count,
+            untouched: MIB / 2 * count,
             partly_used_slabs: MIB / 4 * count,
             thread_caches: MIB / 16 * count,
             empty_slots: 5 * SLOT_BYTES as i64 * count,

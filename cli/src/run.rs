@@ -83,7 +83,7 @@ fn read_profile(directory: &Path, pid: hakmem_base::proc::Pid) -> Result<Profile
 
 /// Blocks the program had when it ended, and their bytes.
 fn held(end: &Snapshot) -> (u64, u64) {
-    (end.classes.iter().map(|class: &Class| class.live_blocks).sum(), end.heap.live.max(0) as u64)
+    (end.classes.iter().map(|class: &Class| class.live_blocks).sum(), end.heap.held().max(0) as u64)
 }
 
 fn when(after: Option<std::time::Duration>) -> String {

@@ -5,6 +5,7 @@
 #include "arena/brought.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "retain.h"
 #include "secure/secure_span.h"
@@ -29,6 +30,8 @@ static uintptr_t make(const hak_arena_options *options, bool is_lane, bool bring
     const hak_arena_options *o = options != NULL ? options : &none;
     struct arena *a = region_init() ? arena_take() : NULL;
     if (a == NULL) {
+        if (arenas_made() == ARENAS_MAX)
+            LOG_TABLE_FULL("arenas", ARENAS_MAX);
         errno = ENOMEM;
         return 0;
     }
@@ -55,7 +58,8 @@ uintptr_t arena_make_in(void *memory, size_t bytes, const hak_arena_options *opt
 /* ---- ending ---- */
 
 /* What it adds to the sets is all that the SuperSlab belongs to: it was in none of the process's. */
-static void enter_sets(size_t superslab, uint64_t word) {
+static void enter_sets(struct heap *h, size_t superslab, uint64_t word) {
+    count_add(&h->pool.counters, COUNT_cache_pushed, word_is_cached(word));
     superslab_changed(superslab, word_of(ALL_SLOTS, ALL_SLOTS), word);
 }
 
@@ -107,7 +111,7 @@ static unsigned drop_superslab(struct heap *h, size_t superslab) {
     ss->in_run = false;
     store_relaxed(&ss->arena, 0);
     uint64_t before = rmw_and(&ss->word, ~(uint64_t)mask); /* pairs with superslab_changed, and superslab_take */
-    enter_sets(superslab, before & ~(uint64_t)mask);
+    enter_sets(h, superslab, before & ~(uint64_t)mask);
     return count_bits(mask);
 }
 
@@ -117,7 +121,7 @@ static void hand_over_superslab(struct heap *h, size_t superslab) {
     struct superslab *ss = superslab_at(superslab);
     leave_slab(slab_of_slot(superslab * SUPERSLAB_SLOTS), SUPERSLAB_SLOTS);
     store_seq(&ss->arena, 0); /* pairs with secure_slab_offer: one of the two offers the slab to the process */
-    enter_sets(superslab, rmw_or(&ss->word, 0));
+    enter_sets(h, superslab, rmw_or(&ss->word, 0));
     for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++) {
         uint8_t offer = load_seq(&ss->offer[i]);
         if (offer >= OFFER_IN_ARENA)

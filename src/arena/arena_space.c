@@ -32,6 +32,7 @@ static size_t add_superslab(struct client *c, unsigned from) {
     while (superslab == BITSET_NONE && superslab_map_waiting())
         superslab = superslab_claim_free_run(c, from, 1, 1);
     if (superslab != BITSET_NONE) {
+        count_add(&c->counters, COUNT_cache_popped, word_resident(load_relaxed(&superslab_at(superslab)->word)) != 0);
         arena_join(c->arena, superslab, 1);
         superslab_unclaim_run(superslab, 1);
         return superslab;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "arena/lane.h"
 #include "arena/arena.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "thread.h"
@@ -55,6 +56,7 @@ unsigned site_make(const char *name, unsigned policy) {
     do {
         site = load_relaxed(&sites_made);
         if (site + 1 >= SITES_MAX) {
+            LOG_TABLE_FULL("sites", SITES_MAX);
             errno = ENOMEM;
             return 0;
         }

@@ -11,40 +11,42 @@
 // clang-format off
 /* X(name, help) */
 #define COUNTERS(X) \
-X(stage1_reused_empty,      "spans taken from EMPTY slots") \
-X(stage1_same_class,        "of these, single slots whose last span had the same class") \
-X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use") \
+X(stage1_reused_empty,      "spans taken in a SuperSlab in use, of which at least one slot was EMPTY") \
+X(stage0_last_given,        "of these, spans that begin with the slot that the heap gave back last") \
+X(stage05_scanned,          "of these, single slots found by a scan of the SuperSlabs that have EMPTY slots") \
+X(stage1_same_class,        "of these, spans whose first slot had the same class before") \
+X(stage2_used_unused,       "spans taken from UNUSED slots of a SuperSlab in use or, in an arena, of any of its SuperSlabs") \
 X(stage3_from_cache,        "spans for which a cached SuperSlab was taken") \
 X(stage3_new,               "spans for which a new or purged SuperSlab was taken") \
 X(node_own,                 "spans, runs and slabs without an owner taken on the NUMA node of the thread; 0 on machines with one node") \
 X(node_other,               "likewise, on another node, because new memory was refused or was about to be") \
-X(pool_retries,             "compare-and-swaps on pool words that failed because another thread was faster") \
-X(slots_released,           "spans given back to the pool") \
-X(cache_pushed,             "SuperSlabs that became wholly empty and stayed resident") \
+X(pool_retries,             "compare-and-swaps on pool words that failed because another thread was faster, while spans and runs were taken") \
+X(slots_released,           "spans, and ends of spans, given back to the pool") \
+X(cache_pushed,             "SuperSlabs that became wholly empty and stayed resident; not those of arenas, until the arena ends") \
 X(cache_popped,             "of these, taken into use again while they were resident") \
 X(cache_evicted_count,      "of these, purged because there were more than SS_CACHE_COUNT; the oldest went first") \
 X(cache_evicted_bytes,      "of these, purged because more was EMPTY than allowed, or nothing was to stay") \
 X(cache_evicted_age,        "of these, purged because they were older than SS_CACHE_AGE_MS") \
 X(tension_drains,           "times a thread took a new SuperSlab while its caches held as much as a SuperSlab, and emptied the caches") \
 X(tension_freed_spans,      "spans that these drains gave back to the pool") \
-X(purge_calls,              "system calls that gave pages back") \
+X(purge_calls,              "system calls that gave EMPTY slots back") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
 X(purge_regrets,            "times purged memory was used again within a second") \
 X(limits_neared,            "times the heap came near a limit and stopped retaining memory") \
-X(limit_refusals,           "spans refused because of HARD_LIMIT") \
+X(limit_refusals,           "spans and runs refused because of HARD_LIMIT") \
 X(soft_limit_crossings,     "times the heap grew past SOFT_LIMIT") \
-X(populate_calls,           "system calls that faulted several pages at once") \
-X(refill_from_slab,         "tiny refills from the list of a slab that became current") \
-X(refill_from_inbox,        "tiny refills from the inbox of an owned slab") \
-X(refill_from_partial,      "tiny refills from a partly used slab of the heap") \
-X(refill_from_let_go,       "tiny refills from a slab without an owner") \
+X(populate_calls,           "system calls that faulted all pages of a new tiny slab at once") \
+X(refill_from_slab,         "tiny refills from the list of the current slab, which it may have brought along when it became that") \
+X(refill_from_inbox,        "tiny refills from the inbox of the current slab") \
+X(refill_from_partial,      "of all tiny refills, those from a partly used slab of the heap that became current") \
+X(refill_from_let_go,       "of all tiny refills, those from a slab without an owner that became current") \
 X(refill_from_stale_inbox,  "tiny refills from the inbox of another heap's slab") \
 X(refill_from_purged,       "tiny refills from pages that had been purged inside a slab") \
 X(refill_by_carving,        "tiny refills by carving blocks") \
 X(slabs_started,            "slabs started") \
-X(slabs_emptied,            "tiny slabs given back because their last block was freed") \
-X(slabs_let_go,             "slabs whose owner let them go") \
+X(slabs_emptied,            "tiny slabs, and those of secure mode, given back because their last block was freed") \
+X(slabs_let_go,             "times the owner of a slab let it go") \
 X(slabs_adopted_by_free,    "slabs adopted by the thread that freed one of their blocks") \
 X(slabs_adopted_by_refill,  "slabs adopted to allocate from") \
 X(slabs_evicted,            "slabs let go because their heap owned too many") \
@@ -53,21 +55,21 @@ X(slabs_recalled,           "of these, let go because the heap's thread slept or
 X(free_on_loan,             "frees of blocks in slabs on loan") \
 X(free_remote,              "frees of blocks in another heap's slab") \
 X(free_null,                "frees of NULL, which return at once") \
-X(outbox_batches,           "batches sent to inboxes") \
+X(outbox_batches,           "batches of other heaps' blocks sent to inboxes or, where the thread adopted or borrowed the slab, freed there") \
 X(inbox_retries,            "compare-and-swaps on inboxes that failed because another thread was faster") \
-X(inbox_batches,            "times an owner emptied an inbox") \
+X(inbox_batches,            "times an owner emptied an inbox, other than to refill a list") \
 X(drains,                   "drains of the outbox after DRAIN_INTERVAL frees") \
-X(ring_refills,             "refills of a ring of mid blocks") \
-X(ring_spills,              "times a full ring spilled blocks") \
+X(ring_refills,             "times mid blocks were taken from slabs because the ring had none, one of them for the program") \
+X(ring_refilled_blocks,     "blocks that these refills took, those for the program included") \
+X(ring_spills,              "times a ring gave blocks back to their slabs, because it was full, had to shrink or was emptied") \
+X(ring_spilled_blocks,      "blocks that went back then") \
 X(rings_emptied,            "times the rings of a thread were emptied because the thread did not use them, or because it was alone and its heap had shrunk by a third") \
-X(ring_refilled_blocks,     "blocks that refills put into rings") \
-X(ring_spilled_blocks,      "blocks that went from rings back to their slabs") \
 X(mid_retries,              "compare-and-swaps on the free blocks of mid slabs that failed because another thread was faster") \
 X(offer_retries,            "slabs on offer that another thread took first") \
 X(mid_retired,              "mid slabs given back because all their blocks were free") \
-X(large_spans,              "large blocks taken from the pool") \
-X(huge_runs,                "huge blocks allocated") \
-X(grown_in_place,           "large and huge blocks that grew in place") \
+X(large_spans,              "spans taken from the pool for large blocks") \
+X(huge_runs,                "runs of SuperSlabs taken for huge blocks, also for those that moved their pages") \
+X(grown_in_place,           "times a large or huge block grew in place by further slots") \
 X(huge_moved_pages,         "huge blocks that grew by moving pages") \
 X(realloc_copied,           "reallocations that copied the block") \
 X(samples_taken,            "blocks added to the profile") \

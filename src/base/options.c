@@ -1,5 +1,5 @@
-/* The parser and printer of the options table. What an option does is known here of one alone: the list is that of
- * MID_RING_BLOCKS.
+/* The parser and printer of the options table. What an option does is known here of two alone: the list is that of
+ * MID_RING_BLOCKS, and SUPERSLAB=0 depends on libc.
  *
  * What cannot be read is answered with one line that says what can.
  *
@@ -7,6 +7,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_malloc.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -286,20 +287,23 @@ static void add_word(const struct alias *alias, const char *value, size_t length
     store_relaxed(option_word(alias->option), true);
 }
 
-static uint64_t
-    from_environment; /* bit o: the environment has set option o. Written by options_init, read at the start */
+/* Bit o: the environment has set option o; something has. Written by options_init, read at the start. */
+static uint64_t from_environment, were_set;
 
 bool option_is_from_environment(enum option o) { return from_environment >> o & 1; }
+bool option_was_set(enum option o) { return were_set >> o & 1; }
 
 /* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
     const struct alias *alias = find_alias(name, name_length);
     bool is_word = alias != NULL && alias->word[0] != '\0';
     enum option o = find_option(name, name_length);
-    if (is_word)
+    if (is_word) {
         add_word(alias, value, value_length);
-    else if (o < OPTION_COUNT && parse_value(o, value, value_length))
+    } else if (o < OPTION_COUNT && parse_value(o, value, value_length)) {
+        were_set |= (uint64_t)1 << o;
         return;
+    }
     TEXT_TO_FD(line, 2, 512);
     text_string(&line, "hakmem: ");
     text_printable(&line, name, name_length);
@@ -336,6 +340,29 @@ static void apply_compiled_in(const char *settings) {
         settings += length;
         settings += strspn(settings, ", \n");
     }
+}
+
+static void apply_implications(void) {
+    static const struct {
+        enum option option, implied;
+        uint64_t value;
+    } rows[] = {
+#define OPTION_IMPLICATION(option, implied, value) {OPT_##option, OPT_##implied, value},
+        OPTION_IMPLICATIONS(OPTION_IMPLICATION)
+#undef OPTION_IMPLICATION
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (option(rows[i].option) != 0 && !option_was_set(rows[i].implied))
+            store_relaxed(option_word(rows[i].implied), rows[i].value);
+}
+
+/* Only where libc has an allocator can it serve (bypass.h). */
+static void check_superslab(void) {
+    if (option(OPT_SUPERSLAB) || (os_malloc_exists() && !option(OPT_SECURE)))
+        return;
+    text_line("hakmem: HAKMEM_SUPERSLAB=0: %s; ignored",
+              option(OPT_SECURE) ? "not with HAKMEM_SECURE=1" : "this program's libc has no allocator beside");
+    store_relaxed(option_word(OPT_SUPERSLAB), true);
 }
 
 static _Atomic bool were_read; /* pairs with itself: a second reader would only store the same values again */
@@ -393,6 +420,8 @@ void options_init(void) {
         apply_compiled_in(hak_options);
     apply_environment(environment, true);
     apply_environment(environment, false);
+    apply_implications();
+    check_superslab();
     if (option(OPT_HELP))
         options_print_help(2);
 }

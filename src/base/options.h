@@ -27,7 +27,7 @@ enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 /* X(name, kind, when, default, min, max, choices, help) */
 #define OPTIONS(X) \
 X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS") \
-X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 gives every block SuperSlabs of its own; this is slow, and shows whether a bug depends on blocks that share a SuperSlab") \
+X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 leaves all blocks to libc's own allocator, but not those of arenas, so that a program can be run with HAKMEM and without; statistics, profiles, limits and checks do not see them then. Where libc has no allocator beside (musl, static programs), and with SECURE=1, a line says that the switch is ignored") \
 X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
 X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
@@ -53,12 +53,12 @@ X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each 
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
 X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
 X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 3, "abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect") \
-X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "with ON_ERROR=report, file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets it appended") \
+X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets it appended; implies ON_ERROR=report") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \
 X(SECURE_STACKS,   NUMBER, START, 0, 0, 1, "", "with SECURE=1, 1 keeps the stacks that last allocated and freed each block, for reports of errors; see docs/secure.md for what that costs") \
 X(STATS,           CHOICE, LIVE,  STATS_OFF, 0, 2, "0|1|json", "statistics at exit: none, text or JSON") \
-X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID; a name without %p gets it appended") \
+X(STATS_FILE,      TEXT,   START, 0, 0, 0, "", "file for the statistics instead of the standard error; %p becomes the process ID; a name without %p gets it appended; implies STATS=1") \
 X(PROFILE,         NUMBER, START, 0, 0, 1, "", "1 samples allocations from the start, for heap profiles; not with SECURE=1") \
 X(PROFILE_BYTES,   BYTES,  LIVE,  512 * KIB, 1, 256 * MIB, "", "mean bytes between two samples; a new value counts when the profile starts again") \
 X(PROFILE_RATE,    NUMBER, LIVE,  4000, 0, OPTION_UNLIMITED, "", "approximate maximum number of samples per second in each thread; at the maximum, samples become rarer and each counts for more; 0 for none") \
@@ -79,7 +79,7 @@ X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|t
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
 X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before other handlers run") \
-X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox)")
+X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox and of rings), tables (that a table is full), retries (at exit, how often a thread had to try again because another was faster)")
 
 /* X(old, option, word): an old name that still works. Without a word `old` simply means the option; with one, `old` is a switch
  * that adds the word to the option's text, and using the switch prints a line. */
@@ -90,6 +90,18 @@ X(SS_ACQUIRE_DEBUG,     DEBUG, "acquire") \
 X(SS_FREE_DEBUG,        DEBUG, "free") \
 X(SS_LRU_DEBUG,         DEBUG, "lru") \
 X(TINY_SLL_DRAIN_DEBUG, DEBUG, "drain")
+
+/* X(option, implied, value): when the program starts and the option is set to anything but 0, it means the implied one, too, which
+ * gets this value unless it was set itself. */
+#define OPTION_IMPLICATIONS(X) \
+X(STATS_FILE,         STATS,    STATS_TEXT) \
+X(REPORT_FILE,        ON_ERROR, ON_ERROR_REPORT) \
+X(PROFILE_FILE,       PROFILE,  1) \
+X(SOFT_LIMIT_PROFILE, PROFILE,  1) \
+X(DUMP_SIGNAL,        PROFILE,  1) \
+X(DUMP_INTERVAL_MS,   PROFILE,  1) \
+X(DUMP_GROWTH_BYTES,  PROFILE,  1) \
+X(DUMP_PEAK,          PROFILE,  1)
 // clang-format on
 
 enum option {
@@ -161,6 +173,8 @@ struct option_value {
 int option_parse_live(const char *name, size_t name_length, const char *value, size_t length, struct option_value *v);
 /* Has the environment set the option, as far as options_init was called? */
 bool option_is_from_environment(enum option o);
+/* Has it been set at the start, by the environment or hak_options? */
+bool option_was_set(enum option o);
 
 /* One line an option: name, kind and values, default, help. Written to `fd`. */
 void options_print_help(int fd);

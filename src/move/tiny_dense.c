@@ -46,6 +46,7 @@ static struct slab *offered_dense(struct heap *h, unsigned c) {
                     !defrag_is_sparse(c, out - (uint32_t)min_size(inbox_waiting(s), out), slot);
         if (!fits || !slab_adopt(h, s))
             continue;
+        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
         store_relaxed(&s->place, 0);
         if (slab_class(s) == c && slab_is_usable(s) && slab_is_for(&h->pool, s))
             return s;

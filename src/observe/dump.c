@@ -110,7 +110,8 @@ void dump_at_end(const char *moment) {
         return;
     if (option(OPT_STATS) != STATS_OFF)
         stats_write(NAME_PROCESS, number);
-    if (option_text(OPT_PROFILE_FILE)[0] != '\0')
+    bool has_profile = option(OPT_PROFILE) || load_acquire(&hak_profile.stacks) != NULL;
+    if (option_text(OPT_PROFILE_FILE)[0] != '\0' && has_profile)
         dump_profile_for(OPT_PROFILE_FILE, NAME_PROCESS, number, moment);
 }
 
@@ -129,12 +130,10 @@ static void on_end_signal(int signal_number) {
 
 bool dump_start(void) {
     uint64_t signal_number = option(OPT_DUMP_SIGNAL);
-    bool has_file = option_text(OPT_PROFILE_FILE)[0] != '\0';
     store_relaxed(&dumps.begun_ms, os_now_ms());
     if (signal_number != 0 && !os_on_signal((int)signal_number, false, on_dump_signal))
         text_line("hakmem: HAKMEM_DUMP_SIGNAL=%u: this signal has no handlers", signal_number);
-    if (has_file || option(OPT_STATS))
+    if (option_text(OPT_PROFILE_FILE)[0] != '\0' || option(OPT_STATS))
         os_on_signal(SIGTERM, true, on_end_signal);
-    return has_file || option(OPT_PROFILE) || option_text(OPT_SOFT_LIMIT_PROFILE)[0] != '\0' || signal_number != 0 ||
-           dump_may_be_due();
+    return option(OPT_PROFILE);
 }

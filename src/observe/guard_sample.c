@@ -4,6 +4,7 @@
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
@@ -167,11 +168,14 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
         (load_acquire(&guard_pool.first_slot) == 0 && !guard_take_slots(h)))
         return NULL;
     struct guard_slot *slot = guard_claim_slot();
-    count(&h->pool.counters, slot != NULL ? COUNT_guard_sampled : COUNT_guard_full);
-    if (slot == NULL)
+    if (slot == NULL) {
+        LOG_TABLE_FULL("guarded samples", GUARD_SLOTS);
+        count(&h->pool.counters, COUNT_guard_full);
         return NULL;
+    }
     void *p = place(slot, max_size(bytes, 1), alignment);
     if (p != NULL) {
+        count(&h->pool.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
         s->bytes = slot->at.bytes;
         store_relaxed(&s->state[0], BLOCK_LIVE);
@@ -230,7 +234,7 @@ static bool guard_is_free(const struct block *b, const void *p) {
 
 static bool guard_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
     (void)p;
-    return exactly && option(OPT_SUPERSLAB) ? claimed == bytes : claimed <= bytes;
+    return exactly ? claimed == bytes : claimed <= bytes;
 }
 
 static void guard_count(const struct slab *s, struct span_use *use) {

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "observe/profile.h"
 #include "base/os.h"
+#include "base/log.h"
 #include "observe/probes.h"
 #include "observe/python.h"
 #include "observe/stack.h"
@@ -235,6 +236,8 @@ bool profile_add(const void *p, size_t bytes, double chance, const char *arena, 
     struct profile_stack *stacks = tables();
     struct profile_sample *sample = stacks != NULL ? profile_claim((uintptr_t)p) : NULL;
     if (sample == NULL) {
+        if (stacks != NULL)
+            LOG_TABLE_FULL("samples", PROFILE_SAMPLES);
         rmw_add(&hak_profile.dropped, 1);
         return false;
     }

@@ -57,17 +57,22 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
     return r->bytes[slot % SUPERSLAB_SLOTS];
 }
 
-/* Splits what is resident in a span: `out` bytes belong to the program, `cached` to threads. */
+/* Splits what is resident in a span: `out` bytes belong to the program, then `cached` to threads. */
 static void stats_add_span(struct heap_report *r, size_t resident, size_t out, size_t cached) {
-    if (out + cached > resident) /* what is in caches is taken to be the untouched part, as far as it goes */
-        cached -= min_size(cached, out + cached - resident);
-    size_t wanted = out + cached;
-    r->live += (int64_t)out;
-    r->thread_caches += (int64_t)cached;
-    if (wanted > resident)
-        r->untouched_live -= (int64_t)(wanted - resident);
-    else
-        r->partly_used_slabs += (int64_t)(resident - wanted);
+    size_t live = min_size(out, resident), held = min_size(cached, resident - live);
+    r->live += (int64_t)live;
+    r->untouched += (int64_t)(out - live);
+    r->thread_caches += (int64_t)held;
+    r->partly_used_slabs += (int64_t)(resident - live - held);
+}
+
+/* Free blocks of a class that count as out in their slabs are a thread's. The lists are read while they change, so there may seem
+ * to be more of them than is out. */
+static void move_to_caches(struct heap_report *r, unsigned class_id, size_t bytes) {
+    int64_t held = (int64_t)min_size(bytes, (size_t)r->live);
+    r->live -= held;
+    r->thread_caches += held;
+    r->tiny_live[class_id] -= min_size(bytes, r->tiny_live[class_id]);
 }
 
 static void add_free_slots(struct heap_report *r) {
@@ -175,9 +180,7 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         size_t blocks = listed_blocks(load_relaxed(&h->list[c]), size_classes[c].blocks);
         if (samples)
             blocks += listed_blocks(load_relaxed(&h->sampled[c].rest), size_classes[c].blocks);
-        r->live -= (int64_t)(blocks * bytes);
-        r->thread_caches += (int64_t)(blocks * bytes);
-        r->tiny_live[c] -= min_size(blocks * bytes, r->tiny_live[c]);
+        move_to_caches(r, c, blocks * bytes);
         r->ledger[c].blocks += uncounted_frees(current[c], load_relaxed(&h->deferred[c])) - blocks;
         r->ledger[c].held_bytes += blocks * bytes;
     }
@@ -193,10 +196,8 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         if (number == 0)
             continue;
         unsigned c = slab_class(slab_of_slot(number - 1));
-        size_t waiting = c < TINY_CLASSES ? e.blocks * (size_t)size_classes[c].block_bytes : 0;
-        r->live -= (int64_t)waiting;
-        r->thread_caches += (int64_t)waiting;
-        r->tiny_live[c] -= waiting != 0 ? min_size(waiting, r->tiny_live[c]) : 0;
+        if (c < TINY_CLASSES)
+            move_to_caches(r, c, e.blocks * (size_t)size_classes[c].block_bytes);
     }
     if (h->number != 0)
         r->metadata += (int64_t)resident_in(&r->pages, h, HEAP_BYTES);
@@ -213,8 +214,11 @@ static void stats_collect(struct heap_report *r) {
     add_free_slots(r);
     for (const struct heap *h = heap_newest(); h != NULL; h = h->next)
         add_heap(r, h);
-    for (unsigned c = 0; c < TUNED_CLASSES; c++)
-        add_row(&r->ledger[c], &hak_ledger_ended[c]);
+    for (unsigned c = 0; c < TUNED_CLASSES; c++) {
+        struct stats_row *row = &r->ledger[c];
+        add_row(row, &hak_ledger_ended[c]);
+        row->blocks = (int64_t)row->blocks < 0 ? 0 : row->blocks; /* lists may seem longer than what was taken */
+    }
     for (unsigned i = 0; i < RING_CLASSES; i++)
         r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
     for (unsigned i = 0; i < REGION_TABLES; i++)
@@ -260,11 +264,10 @@ static void put_term(struct text *t, const char *name, int64_t bytes, int64_t to
     text_format(t, "  %s", name);
     text_pad(t, from, 24);
     size_t figure = t->length;
-    text_format(t, "%s%b", bytes < 0 ? "-" : "", (uint64_t)(bytes < 0 ? -bytes : bytes));
+    text_bytes(t, (uint64_t)bytes);
     text_pad(t, figure, 13);
     size_t share = t->length;
-    text_format(t, "%s%u %%", bytes < 0 ? "-" : "",
-                (uint64_t)(bytes < 0 ? -bytes : bytes) * 100 / (uint64_t)(total > 0 ? total : 1));
+    text_format(t, "%u %%", (uint64_t)bytes * 100 / (uint64_t)(total > 0 ? total : 1));
     text_pad(t, share, 8);
     text_format(t, "%s\n", meaning);
 }
@@ -327,6 +330,9 @@ static void put_report(struct text *t, const struct heap_report *r) {
                 slash != NULL ? slash + 1 : program, (uint64_t)r->total);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
+    if (r->untouched != 0)
+        text_format(t, "  not resident: %b of blocks that the program holds and never touched\n",
+                    (uint64_t)r->untouched);
     text_format(t, "  SuperSlabs %u in use, %u at most; heaps %u, of them %u in use\n", (uint64_t)r->pool.superslabs,
                 (uint64_t)r->pool.superslabs_peak, (uint64_t)r->heaps, (uint64_t)r->heaps_in_use);
     text_format(t, "  free, but resident: %b in all; EMPTY slots may keep ", (uint64_t)r->retained);
@@ -477,7 +483,9 @@ static void put_json(struct text *t, const struct heap_report *r) {
     if (r->empty_max != SIZE_MAX)
         put_field(t, "empty_slots_max", (int64_t)r->empty_max, true);
     struct page_cost_seen seen = page_cost_seen();
-    text_string(t, "},\"huge_pages\":{");
+    text_string(t, "},");
+    put_field(t, "untouched_bytes", r->untouched, false);
+    text_string(t, "\"huge_pages\":{");
     put_field(t, "timed", (int64_t)seen.timed, false);
     put_field(t, "dear", (int64_t)seen.dear, false);
     put_field(t, "huge_page_ns", (int64_t)seen.huge_ns, false);
@@ -538,8 +546,7 @@ size_t stats_xml(struct heap_report *r) {
     struct text t = {r->text, sizeof r->text, 0, -1};
     text_string(&t, "<malloc version=\"1\">\n");
     for (unsigned i = 0; i < TERM_COUNT; i++)
-        if (i != TERM_untouched_live) /* XML has no negative sizes */
-            put_total(&t, term_table[i].name, r->term[i] + (i == TERM_live ? r->untouched_live : 0));
+        put_total(&t, term_table[i].name, r->term[i]);
     text_format(&t, "<system type=\"current\" size=\"%u\"/>\n</malloc>\n", (uint64_t)r->total);
     return min_size(t.length, sizeof r->text);
 }

@@ -1,7 +1,8 @@
 /* What the heap consists of, as text and JSON. Reads the tables that are there anyway; costs nothing until asked.
  *
- * The terms are additive: what is resident in the region's mappings (as the kernel tells, page by page) is split by what
- * the slab records say lies there. Any thread may ask; while others run, figures are recent ones. */
+ * The terms are additive, and none is negative: what is resident in the region's mappings (as the kernel tells, page by page) is
+ * split by what the slab records say lies there. What the program holds and never touched is not resident, so it is no term.
+ * Any thread may ask; while others run, figures are recent ones. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_STATS_H
 #define HAK_STATS_H
@@ -12,11 +13,9 @@
 
 // clang-format off
 /* X(name, label, help): the terms of the sum, in bytes. The name is what the report's field and the JSON's key are called; label
- * and help are the text's. Only untouched_live is negative, or 0: it is subtracted from what is live. `./hak doc` copies
- * the table for the command and the README. */
+ * and help are the text's. `./hak doc` copies the table for the command and the README. */
 #define TERMS(X) \
 X(live,              "live",               "blocks the program holds, rounding included") \
-X(untouched_live,    "untouched live",     "of these, never touched: not resident") \
 X(partly_used_slabs, "partly used slabs",  "free blocks beside live ones") \
 X(thread_caches,     "thread caches",      "free blocks in threads' lists, rings and inboxes") \
 X(empty_slots,       "EMPTY slots",        "free, kept for reuse") \
@@ -40,9 +39,10 @@ struct heap_report {
         };
         int64_t term[TERM_COUNT];
     };
-    int64_t total;    /* the sum of the terms */
-    int64_t retained; /* of those, the free ones: resident without being used */
-    size_t empty_max; /* bytes of EMPTY slots that may stay; SIZE_MAX: any number */
+    int64_t total;     /* the sum of the terms */
+    int64_t untouched; /* in no term: what blocks that the program holds would add to `live` if they were touched */
+    int64_t retained;  /* of those, the free ones: resident without being used */
+    size_t empty_max;  /* bytes of EMPTY slots that may stay; SIZE_MAX: any number */
     uint64_t tiny_live[TINY_CLASSES], tiny_free[TINY_CLASSES]; /* bytes by class */
     struct stats_row {
         uint64_t blocks, misses, timed, ns; /* as in ledger.h; of tiny classes `blocks` are allocations */

@@ -73,7 +73,9 @@ std::string left_over(const Program &program) {
     Json stats = heap_stats();
     fault_slots slots = fault_count_slots();
     size_t lost = fault_occupied_bytes() / (64 * kKiB);
-    for (const char *term : {"live", "untouched_live", "empty_slots"})
+    if (stats["untouched_bytes"].number != 0)
+        return "untouched_bytes is " + stats["untouched_bytes"].text;
+    for (const char *term : {"live", "empty_slots"})
         if (stats["rss_bytes"][term].number != 0)
             return term + (" is " + stats["rss_bytes"][term].text);
     if (slots.nobodys > lost || slots.empty != 0)

@@ -157,6 +157,14 @@ TEST_F(Dumps, NoMoreThanAllowed) {
     EXPECT_EQ(paused.count("heap.PID.2"), 0U);
 }
 
+/* Else whoever names a file for the statistics alone gets none. */
+TEST_F(Dumps, AFileForTheStatisticsIsEnough) {
+    std::string setting = "HAKMEM_STATS_FILE=" + place_ + "/stats";
+    EXPECT_EQ(left(run("grow", {"HAKMEM_PROFILE=0", "HAKMEM_STATS=0", setting})), Files{})
+        << "switched off, yet written";
+    EXPECT_EQ(left(run("grow", {setting})).count("stats.PID"), 1U);
+}
+
 TEST_F(Dumps, OnASignal) {
     Outcome signalled = run("signalled", {"HAKMEM_DUMP_SIGNAL=" + std::to_string(SIGUSR1), "HAKMEM_STATS=1",
                                           "HAKMEM_STATS_FILE=" + place_ + "/stats"});

@@ -275,6 +275,23 @@ TEST(Options, AnOldSwitchPrintsItsNewForm) {
     EXPECT_EQ(hak_option_set("SS_FREE_DEBUG", "1"), EPERM) << "DEBUG is not live";
 }
 
+/* Else a file that the user names is never written, and nothing says why. */
+TEST(Options, AFileThatIsNamedIsToBeWritten) {
+    auto value = [](const char *name, const std::vector<std::string> &env) {
+        return run_self({"--print-option", name}, env).out;
+    };
+    EXPECT_EQ(value("STATS", {"HAKMEM_STATS_FILE=/dev/null"}), "1\n");
+    EXPECT_EQ(value("STATS", {"HAKMEM_STATS_FILE=/dev/null", "HAKMEM_STATS=json"}), "json\n");
+    EXPECT_EQ(value("STATS", {"HAKMEM_STATS=0", "HAKMEM_STATS_FILE=/dev/null"}), "0\n");
+    EXPECT_EQ(value("STATS", {"HAKMEM_STATS_FILE="}), "0\n");
+    EXPECT_EQ(value("ON_ERROR", {"HAKMEM_REPORT_FILE=/dev/null"}), "report\n");
+    EXPECT_EQ(value("ON_ERROR", {"HAKMEM_REPORT_FILE=/dev/null", "HAKMEM_ON_ERROR=abort"}), "abort\n");
+    EXPECT_EQ(value("PROFILE", {"HAKMEM_PROFILE_FILE=/dev/null"}), "1\n");
+    EXPECT_EQ(value("PROFILE", {"HAKMEM_PROFILE_FILE=/dev/null", "HAKMEM_PROFILE=0"}), "0\n");
+    EXPECT_EQ(value("PROFILE", {"HAKMEM_DUMP_INTERVAL_MS=1000"}), "1\n");
+    EXPECT_EQ(value("PROFILE", {}), "0\n");
+}
+
 /* The line names the value in effect, which may be the default or the program's own. */
 TEST(Options, TheLineNamesTheValueInEffect) {
     Outcome outcome = run_self({"--print-option", "DRAIN_INTERVAL"}, {"HAKMEM_DRAIN_INTERVAL=often"});

@@ -462,6 +462,27 @@ TEST(Cache, PushesPopsAndEvictionsAreCounted) {
               after.cached - before.cached);
 }
 
+/* An arena's SuperSlabs are no part of the cache while the arena lives. */
+TEST(Cache, WhatComesAndGoesWithArenasIsCounted) {
+    Options options{{"RETAIN_BYTES", "1g"}};
+    CacheCounts before;
+    for (int round = 0; round < 3; round++) {
+        memset(hak_malloc(1), 1, 1);
+        void *huge = hak_malloc(3 * kMiB);
+        hak_free(memset(huge, 1, 3 * kMiB)); /* cached: the arena takes it */
+        hak_arena *arena = hak_arena_new(nullptr);
+        for (size_t size : {size_t{64}, size_t{5000}, size_t{300000}, 3 * kMiB})
+            for (int i = 0; i < 20; i++)
+                hak_free(memset(hak_arena_malloc(arena, size), 1, size));
+        memset(hak_arena_malloc(arena, 100000), 1, 100000);
+        hak_arena_destroy(arena);
+    }
+    CacheCounts after;
+    EXPECT_GT(after.pushed, before.pushed);
+    EXPECT_EQ(after.pushed - before.pushed - (after.popped - before.popped) - (after.evicted - before.evicted),
+              after.cached - before.cached);
+}
+
 /* If a purger is still running, it may empty the rings first; then a later try succeeds. */
 TEST(Cache, AGrowingHeapEmptiesRingsThatHoldASuperSlab) {
     long drains = counter("tension_drains"), spans = counter("tension_freed_spans");

@@ -100,16 +100,24 @@ pub struct Term {
 
 macro_rules! terms {
     ($($name:ident, $label:literal, $help:literal;)*) => {
-        /// As hak_stats_print has them. `untouched_live` is negative: blocks the program holds but never touched.
+        /// As hak_stats_print has them. None is negative.
         #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
         pub struct Terms {
             $(pub $name: i64,)*
             pub total: i64,
+            /// In no term: what blocks that the program holds would add to `live` if they were touched.
+            #[serde(default)]
+            pub untouched: i64,
             /// Rss of the region's mappings as smaps has it: `total` is to be within 2 % of it.
             pub mapped_rss: i64,
         }
 
         impl Terms {
+            /// What the program holds, touched or not.
+            pub fn held(&self) -> i64 {
+                self.live.saturating_add(self.untouched)
+            }
+
             /// Those that add up to the total.
             pub fn parts(&self) -> Vec<Term> {
                 vec![$(Term { name: stringify!($name), label: $label, help: $help, bytes: self.$name },)*]
@@ -140,7 +148,7 @@ pub enum Tier {
 }
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
-/// `live`, `cached`, `free` and `untouched` are this class's part of the term of that name, so they add up to them.
+/// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,

@@ -435,7 +435,7 @@ impl Reader {
             nodes: self.remote.node_bytes(begin..end),
             options: self.read_options()?,
             learned: self.learned()?,
-            rounding_waste: self.rounding_share()?.map(|share| (terms.live.max(0) as f64 * share) as u64),
+            rounding_waste: self.rounding_share()?.map(|share| (terms.held().max(0) as f64 * share) as u64),
         })
     }
 

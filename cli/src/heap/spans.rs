@@ -434,14 +434,14 @@ impl<'a> Census<'a> {
         })
     }
 
-    /// Splits what is resident of a span. What is in caches is taken to be the untouched part, as far as it goes.
+    /// Splits what is resident of a span: first live blocks, then cached ones.
     fn split(&mut self, span: &Span, resident: u64) {
-        let cached = span.cached - (span.live + span.cached).saturating_sub(resident).min(span.cached);
-        let wanted = span.live + cached;
-        let (untouched, free) = (wanted.saturating_sub(resident) as i64, resident.saturating_sub(wanted) as i64);
-        self.terms.live += span.live as i64;
+        let live = span.live.min(resident);
+        let cached = span.cached.min(resident - live);
+        let (untouched, free) = ((span.live - live) as i64, (resident - live - cached) as i64);
+        self.terms.live += live as i64;
         self.terms.thread_caches += cached as i64;
-        self.terms.untouched_live -= untouched;
+        self.terms.untouched += untouched;
         self.terms.partly_used_slabs += free;
         if span.may_move {
             let fill = Fill { used_blocks: span.live_blocks + span.cached_blocks, resident };
@@ -452,8 +452,8 @@ impl<'a> Census<'a> {
         class.live_blocks += span.live_blocks;
         class.cached_blocks += span.cached_blocks;
         class.free_blocks += span.free_blocks;
-        class.live += span.live as i64;
-        class.untouched -= untouched;
+        class.live += live as i64;
+        class.untouched += untouched;
         class.cached += cached as i64;
         class.free += free;
         class.resident += resident;
@@ -489,19 +489,21 @@ impl<'a> Census<'a> {
 
     // ---- caches, lists, result ----
 
-    /// Blocks of a tiny class that count as used but are a thread's.
+    /// Blocks of a tiny class that count as used but are a thread's. A program that runs may seem to have more of them than are
+    /// used.
     pub fn move_to_cache(&mut self, class_id: usize, blocks: u64) {
         let Some(size) = self.sizes.get(class_id) else {
             return;
         };
         let bytes = (blocks * size.block_bytes) as i64;
-        self.terms.live -= bytes;
-        self.terms.thread_caches += bytes;
         let class = self.class(Tier::Tiny, class_id);
+        let bytes = bytes.min(class.live);
         class.live -= bytes;
         class.cached += bytes;
         class.live_blocks = class.live_blocks.saturating_sub(blocks);
         class.cached_blocks += blocks;
+        self.terms.live -= bytes;
+        self.terms.thread_caches += bytes;
     }
 
     /// The blocks of a list that begins at `block` and stays in one slot, as offsets in the slot.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 terms! {
     live, "live", "blocks the program holds, rounding included";
-    untouched_live, "untouched live", "of these, never touched: not resident";
     partly_used_slabs, "partly used slabs", "free blocks beside live ones";
     thread_caches, "thread caches", "free blocks in threads' lists, rings and inboxes";
     empty_slots, "EMPTY slots", "free, kept for reuse";

@@ -147,7 +147,7 @@ fn watch(target: &Target, time: Duration) -> Result<Watched> {
     let begun_ms = now_ms();
     let Reading { at: begun, sampled: first } = read()?;
     ensure!(wait_until(begun + time / 3), "interrupted before anything could be said");
-    let before = target.summary()?.heap.live;
+    let before = target.summary()?.heap.held();
     let mut readings = vec![read()?];
     let (measured_from, measured_from_ms) = (readings[0].at, now_ms());
     for number in 1..=READINGS {
@@ -158,7 +158,7 @@ fn watch(target: &Target, time: Duration) -> Result<Watched> {
         }
     }
     ensure!(readings.len() > READINGS_MIN, "interrupted before anything could be said");
-    let live = [before, target.summary()?.heap.live];
+    let live = [before, target.summary()?.heap.held()];
     let births = target.births()?;
     Ok(Watched { begun_ms, measured_from_ms, ended_ms: now_ms(), first, readings, births, live })
 }

@@ -212,7 +212,7 @@ impl Screen {
             format!("{} ({}){state}", picture::name(&snapshot.process), snapshot.process.pid),
             format!("RSS {}", say::bytes(snapshot.process.rss as f64)),
             format!("heap {}", say::bytes(snapshot.heap.total as f64)),
-            format!("live {}", say::bytes(snapshot.heap.live as f64)),
+            format!("live {}", say::bytes(snapshot.heap.held() as f64)),
             "q quits".to_string(),
         ];
         frame.render_widget(Text::from_iter(lines.map(Line::from)), frame.area());
