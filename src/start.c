@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_crash.h"
 #include "presence.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
@@ -26,14 +27,24 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-static void report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
-    if (at != NULL)
-        error_explain_fault(at, access, code);
-    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
+enum { CRASH_LINES_MAX = 16 }; /* runtimes that live on such signals do not fill the log */
+static _Atomic uint32_t crash_lines; /* stands for itself */
+
+static bool report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
+    bool said = at != NULL && error_explain_fault(at, access, code);
+    if (said || (option(OPT_CRASH_LOG) && rmw_add(&crash_lines, 1) < CRASH_LINES_MAX)) {
+        said = true;
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
                   at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(),
                   (uint64_t)presence_clients());
+    }
+    return said;
+}
+
+void start_catching(void) {
+    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
+        os_catch_crashes(report_crash, option(OPT_CRASH_LOG));
 }
 
 __attribute__((constructor(101))) void start_library(void) {
@@ -50,9 +61,7 @@ __attribute__((constructor(101))) void start_library(void) {
         os_allow_readers();
     if (dump_start())
         sample_switch(option(OPT_PROFILE_BYTES));
-    os_report_crashes(report_crash);
-    if (option(OPT_CRASH_LOG))
-        os_catch_crashes(true);
+    start_catching();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);
     if (has_sites)

@@ -84,6 +84,39 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) 
     return wanted.found;
 }
 
+struct search {
+    struct os_next *next;
+    unsigned count;
+    bool is_behind; /* this library's module was passed */
+};
+
+static int look_for_next(struct dl_phdr_info *module, size_t bytes, void *data) {
+    struct search *search = data;
+    (void)bytes;
+    if (module_has(module, (uintptr_t)os_find_next)) {
+        search->is_behind = true;
+        return 0;
+    }
+    bool all = true;
+    for (struct os_next *next = search->next; next < search->next + search->count; next++) {
+        uintptr_t address = next->is_behind ? 0 : module_symbol(module, next->name);
+        if (address != 0 && (next->address == 0 || search->is_behind))
+            next->address = address;
+        if (address != 0)
+            next->is_behind = search->is_behind;
+        next->is_own &= search->is_behind || address == 0;
+        all &= next->is_behind;
+    }
+    return all;
+}
+
+void os_find_next(struct os_next *next, unsigned count) {
+    struct search search = {next, count, false};
+    for (unsigned i = 0; i < count; i++)
+        next[i] = (struct os_next){.name = next[i].name, .is_own = true};
+    dl_iterate_phdr(look_for_next, &search);
+}
+
 /* ---- processors ----
  * libc reads the number of the processor from a word that the kernel keeps for each thread (glibc 2.35), or, on x86-64, asks the
  * kernel's page in user space. */
