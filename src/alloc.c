@@ -8,6 +8,7 @@
 #include "arena/arena_heap.h"
 #include "arena/brought.h"
 #include "arena/lane.h"
+#include "beside/replaced.h"
 #include "block.h"
 #include "base/clear.h"
 #include "base/fail.h"
@@ -288,6 +289,8 @@ HAK_NOINLINE static void *allocate_in_default(size_t bytes, size_t alignment, bo
 HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
+    if (unlikely(hak_heap->number == HEAP_NONE) && replaced_calls() != NULL)
+        return replaced_malloc(bytes, alignment, zero);
     if (unlikely(hak_heap == &heap_redirected))
         return allocate_in_default(bytes, alignment, zero);
     struct heap *h = thread_enter();
@@ -435,9 +438,9 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
     struct slab *brought = region_has(p) ? NULL : brought_record(p);
     if (brought != NULL)
         alloc_free_other(brought, p);
-    else if (!region_has(p))
+    else if (!region_has(p) && !replaced_free(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
-    else if (lookup_for_free(p)) /* this heap's, with purged pages */
+    else if (region_has(p) && lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
@@ -516,7 +519,7 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
-    if (p == NULL)
+    if (p == NULL || replaced_free(p))
         return;
     struct block b = lookup_live(p, "free");
     if (unlikely(b.slab == NULL))
@@ -592,13 +595,9 @@ size_t alloc_usable(const void *p, const char *call) {
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
         return 0;
-    if (option(OPT_SECURE))
+    if (bytes > MID_BYTES_MAX || option(OPT_SECURE))
         return bytes;
-    if (bytes <= TINY_BYTES_MAX)
-        return size_classes[tiny_class_of(bytes)].block_bytes;
-    if (bytes <= MID_BYTES_MAX)
-        return size_classes[mid_class_of(bytes)].block_bytes;
-    return bytes;
+    return size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
 }
 
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
@@ -650,6 +649,8 @@ static struct arena *arena_near(const struct slab *s) {
 
 /* `had`: what bytes_at_once says. */
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
+    if (unlikely(had == 0 && replaced_has(p)))
+        return replaced_calls()->realloc(p, bytes);
     struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;

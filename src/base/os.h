@@ -118,6 +118,7 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     return age <= UINT32_MAX - ahead_ms_max ? age : 0;
 }
 char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+bool os_is_in_valgrind(void); /* makes no system call */
 bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);   /* the kernel's number of this process */
 uint32_t os_thread(void);    /* the kernel's number of this thread */

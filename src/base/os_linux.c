@@ -499,6 +499,28 @@ const char *os_program(char *buffer, size_t bytes) {
 
 uint32_t os_process(void) { return (uint32_t)getpid(); }
 
+/* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */
+bool os_is_in_valgrind(void) {
+    enum { RUNNING_ON_VALGRIND = 0x1001 };
+    volatile uintptr_t request[6] = {RUNNING_ON_VALGRIND};
+    uintptr_t answer = 0;
+#if defined(__x86_64__)
+    __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\txchgq %%rbx, %%rbx"
+                     : "+d"(answer)
+                     : "a"(request)
+                     : "cc", "memory");
+#else
+    register uintptr_t result __asm__("x3") = answer;
+    register volatile uintptr_t *of __asm__("x4") = request;
+    __asm__ volatile("ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\torr x10, x10, x10"
+                     : "+r"(result)
+                     : "r"(of)
+                     : "cc", "memory");
+    answer = result;
+#endif
+    return answer != 0;
+}
+
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
 
 /* ---- files ---- */
