@@ -13,7 +13,8 @@ enum { CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0] };
 enum { ENTRIES = 64, ENTRY_BYTES = 16 };
 
 /* What an entry stands for, in one word: the handler, what was added to its flags, and that the entry is taken. */
-enum { ENTRY_TAKEN = 1, ADDED_INFO = 2, ADDED_STACK = 4, HANDLER_SHIFT = 3 };
+enum { ENTRY_TAKEN = 1, ADDED_INFO = 2, ADDED_STACK = 4, ADDED_RESTORER = 8, HANDLER_SHIFT = 4 };
+enum { RESTORER = 0x04000000 }; /* glibc sets it on x86 */
 
 static struct {
     _Atomic uintptr_t meaning[ENTRIES];  /* 0: free. Set once, by a compare-and-swap that pairs with itself */
@@ -90,20 +91,22 @@ static unsigned number_of(int signal_number) {
     return i;
 }
 
-/* Puts an entry in the handler's place, unless the signal is to be ignored, or to end the program after a report. */
-static void put_entry(int signal_number, struct sigaction *action) {
-    uintptr_t handler = (uintptr_t)action->sa_sigaction, meaning = ENTRY_TAKEN | handler << HANDLER_SHIFT;
+/* Puts an entry in the handler's place, unless the signal is to be ignored, or to end the program after a report. `added`: to the
+ * flags, beside what is added here. */
+static bool put_entry(int signal_number, struct sigaction *action, uintptr_t added) {
+    uintptr_t handler = (uintptr_t)action->sa_sigaction, meaning = ENTRY_TAKEN | added | handler << HANDLER_SHIFT;
     bool is_default = action->sa_handler == SIG_DFL;
     if (action->sa_handler == SIG_IGN || action->sa_handler == SIG_ERR || entry_at(handler) < ENTRIES ||
         (is_default && load_relaxed(&crash.reported[number_of(signal_number)]) == os_process()))
-        return;
+        return false;
     meaning |= action->sa_flags & SA_SIGINFO ? 0 : ADDED_INFO;
     meaning |= !is_default || action->sa_flags & SA_ONSTACK ? 0 : ADDED_STACK;
     unsigned i = entry_for(meaning);
     if (i == ENTRIES)
-        return;
+        return false;
     action->sa_sigaction = (void (*)(int, siginfo_t *, void *))((uintptr_t)hak_crash_entries + i * ENTRY_BYTES);
     action->sa_flags |= SA_SIGINFO | (is_default ? SA_ONSTACK : 0);
+    return true;
 }
 
 /* Back to what the program has set. */
@@ -113,7 +116,8 @@ static void take_entry(struct sigaction *action) {
         return;
     uintptr_t meaning = load_relaxed(&crash.meaning[i]);
     action->sa_sigaction = (void (*)(int, siginfo_t *, void *))(meaning >> HANDLER_SHIFT); /* NOLINT: a function */
-    action->sa_flags &= ~((meaning & ADDED_INFO ? SA_SIGINFO : 0) | (meaning & ADDED_STACK ? SA_ONSTACK : 0));
+    action->sa_flags &= ~((meaning & ADDED_INFO ? SA_SIGINFO : 0) | (meaning & ADDED_STACK ? SA_ONSTACK : 0) |
+                          (meaning & ADDED_RESTORER ? RESTORER : 0));
 }
 
 bool os_crash_is_caught(int signal_number) {
@@ -125,7 +129,7 @@ int os_crash_set_action(os_set_action *set, int signal_number, const struct siga
     struct sigaction with_entry, had;
     if (action != NULL) {
         with_entry = *action;
-        put_entry(signal_number, &with_entry);
+        put_entry(signal_number, &with_entry, 0);
     }
     int result = set(signal_number, action != NULL ? &with_entry : NULL, before != NULL ? &had : NULL);
     if (result == 0 && before != NULL) {
@@ -179,8 +183,8 @@ void os_catch_crashes(os_crash_report *report, bool all) {
         uint64_t bit = (uint64_t)1 << crash_signals[i];
         if (rmw_or(&crash.caught, bit) & bit || set_action(crash_signals[i], NULL, &action) != 0)
             continue;
-        put_entry(crash_signals[i], &action);
-        set_action(crash_signals[i], &action, NULL);
+        if (put_entry(crash_signals[i], &action, action.sa_flags & RESTORER ? 0 : ADDED_RESTORER))
+            set_action(crash_signals[i], &action, NULL);
     }
     errno = saved;
 }

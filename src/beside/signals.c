@@ -11,8 +11,6 @@
 typedef void handler(int);
 typedef handler *set_handler(int signal_number, handler *to);
 
-enum { UNTIL_INTERRUPTED = 0x20000000 }; /* SA_INTERRUPT, which does nothing */
-
 HAK_API int sigaction(int signal_number, const struct sigaction *action, struct sigaction *before) {
     os_set_action *next = (os_set_action *)next_function(NEXT_sigaction); /* NOLINT: an address */
     if (likely(!os_crash_is_caught(signal_number)))
@@ -28,22 +26,23 @@ static handler *set(int signal_number, handler *to, int flags, bool blocks_itsel
     action.sa_flags = flags;
     if (blocks_itself)
         sigaddset(&action.sa_mask, signal_number);
-    if (to == SIG_ERR) {
-        errno = EINVAL;
-        return SIG_ERR;
-    }
     return sigaction(signal_number, &action, &before) == 0 ? before.sa_handler : SIG_ERR;
+}
+
+static handler *invalid(void) {
+    errno = EINVAL;
+    return SIG_ERR;
 }
 
 HAK_API handler *signal(int signal_number, handler *to) {
     if (likely(!os_crash_is_caught(signal_number)))
         return ((set_handler *)next_function(NEXT_signal))(signal_number, to); /* NOLINT: likewise */
-    return set(signal_number, to, SA_RESTART, true);
+    return to != SIG_ERR ? set(signal_number, to, SA_RESTART, true) : invalid();
 }
 HAK_API handler *sysv_signal(int signal_number, handler *to) {
     if (likely(!os_crash_is_caught(signal_number)))
         return ((set_handler *)next_function(NEXT_sysv_signal))(signal_number, to); /* NOLINT: likewise */
-    return set(signal_number, to, (int)SA_RESETHAND | SA_NODEFER | UNTIL_INTERRUPTED, false);
+    return to != SIG_ERR ? set(signal_number, to, (int)SA_RESETHAND | SA_NODEFER, false) : invalid();
 }
 
 /* Other names for the two. */
