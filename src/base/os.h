@@ -146,7 +146,7 @@ struct os_next {
     const char *name;
     uintptr_t address; /* the first one behind this library, in the order of loading; else the first at all; 0: there is none */
     bool is_behind;
-    bool is_own; /* nothing that was loaded before this library has the name */
+    bool is_first; /* nothing that was loaded before this library has the name */
 };
 void os_find_next(struct os_next *next, unsigned count); /* fills in all but the names. Takes the dynamic linker's lock */
 /* The ELF header, as it is mapped; NULL: there is none. */

@@ -104,7 +104,7 @@ static int look_for_next(struct dl_phdr_info *module, size_t bytes, void *data) 
             next->address = address;
         if (address != 0)
             next->is_behind = search->is_behind;
-        next->is_own &= search->is_behind || address == 0;
+        next->is_first &= search->is_behind || address == 0;
         all &= next->is_behind;
     }
     return all;
@@ -113,7 +113,7 @@ static int look_for_next(struct dl_phdr_info *module, size_t bytes, void *data) 
 void os_find_next(struct os_next *next, unsigned count) {
     struct search search = {next, count, false};
     for (unsigned i = 0; i < count; i++)
-        next[i] = (struct os_next){.name = next[i].name, .is_own = true};
+        next[i] = (struct os_next){.name = next[i].name, .is_first = true};
     dl_iterate_phdr(look_for_next, &search);
 }
 

@@ -14,7 +14,7 @@ __attribute__((constructor(101))) static void next_look(void) {
 #undef NEXT_NAME
             [NEXT_COUNT] = {.name = "malloc"}};
     os_find_next(found, NEXT_COUNT + 1);
-    store_relaxed(&malloc_is_own, found[NEXT_COUNT].is_own);
+    store_relaxed(&malloc_is_own, found[NEXT_COUNT].is_first);
     for (unsigned i = 0; i < NEXT_COUNT; i++)
         store_relaxed(&functions[i], found[i].address);
 }

@@ -11,6 +11,8 @@
 typedef void handler(int);
 typedef handler *set_handler(int signal_number, handler *to);
 
+enum { INTERRUPTS = 0x20000000 }; /* SA_INTERRUPT: does nothing, and is not kept since Linux 5.11 */
+
 HAK_API int sigaction(int signal_number, const struct sigaction *action, struct sigaction *before) {
     os_set_action *next = (os_set_action *)next_function(NEXT_sigaction); /* NOLINT: an address */
     if (likely(!os_crash_is_caught(signal_number)))
@@ -42,7 +44,7 @@ HAK_API handler *signal(int signal_number, handler *to) {
 HAK_API handler *sysv_signal(int signal_number, handler *to) {
     if (likely(!os_crash_is_caught(signal_number)))
         return ((set_handler *)next_function(NEXT_sysv_signal))(signal_number, to); /* NOLINT: likewise */
-    return to != SIG_ERR ? set(signal_number, to, (int)SA_RESETHAND | SA_NODEFER, false) : invalid();
+    return to != SIG_ERR ? set(signal_number, to, (int)SA_RESETHAND | SA_NODEFER | INTERRUPTS, false) : invalid();
 }
 
 /* Other names for the two. */
