@@ -27,7 +27,7 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-enum { CRASH_LINES_MAX = 16 }; /* runtimes that live on such signals do not fill the log */
+enum { CRASH_LINES_MAX = 16 };       /* runtimes that live on such signals do not fill the log */
 static _Atomic uint32_t crash_lines; /* stands for itself */
 
 static bool report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {

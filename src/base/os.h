@@ -117,12 +117,12 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     uint32_t age = now - then;
     return age <= UINT32_MAX - ahead_ms_max ? age : 0;
 }
-char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+char **os_environment(void);  /* also before libc has started; NULL: not to be had yet */
 bool os_is_in_valgrind(void); /* makes no system call */
-bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);   /* the kernel's number of this process */
-uint32_t os_thread(void);    /* the kernel's number of this thread */
-uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
+bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);    /* the kernel's number of this process */
+uint32_t os_thread(void);     /* the kernel's number of this thread */
+uint64_t os_random(void);     /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
@@ -144,11 +144,13 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
 /* What the program would call by a name if this library were not there. */
 struct os_next {
     const char *name;
-    uintptr_t address; /* the first one behind this library, in the order of loading; else the first at all; 0: there is none */
+    uintptr_t
+        address; /* the first one behind this library, in the order of loading; else the first at all; 0: there is none */
     bool is_behind;
     bool is_first; /* nothing that was loaded before this library has the name */
 };
-void os_find_next(struct os_next *next, unsigned count); /* fills in all but the names. Takes the dynamic linker's lock */
+void os_find_next(struct os_next *next,
+                  unsigned count); /* fills in all but the names. Takes the dynamic linker's lock */
 /* The ELF header, as it is mapped; NULL: there is none. */
 const void *os_module_header(const struct os_module *module);
 /* What the linker wrote into the module to tell it from others. False: nothing. */

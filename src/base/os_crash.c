@@ -17,9 +17,9 @@ enum { ENTRY_TAKEN = 1, ADDED_INFO = 2, ADDED_STACK = 4, ADDED_RESTORER = 8, HAN
 enum { RESTORER = 0x04000000 }; /* glibc sets it on x86 */
 
 static struct {
-    _Atomic uintptr_t meaning[ENTRIES];  /* 0: free. Set once, by a compare-and-swap that pairs with itself */
-    _Atomic(os_crash_report *) report;   /* released before the first signal can come; pairs with crash_arrived */
-    _Atomic uint64_t caught;             /* bit n: signal n. Stands for itself */
+    _Atomic uintptr_t meaning[ENTRIES];       /* 0: free. Set once, by a compare-and-swap that pairs with itself */
+    _Atomic(os_crash_report *) report;        /* released before the first signal can come; pairs with crash_arrived */
+    _Atomic uint64_t caught;                  /* bit n: signal n. Stands for itself */
     _Atomic uint32_t reported[CRASH_SIGNALS]; /* the process that has reported one; 0: none. Stands for itself */
 } crash;
 
@@ -162,7 +162,8 @@ static const char *fault_access(const void *context) {
 HAK_KEPT void hak_crash_arrived(int signal_number, siginfo_t *info, void *context, uintptr_t code) {
     int saved = errno;
     uintptr_t meaning = load_relaxed(&crash.meaning[entry_at(code)]);
-    void (*handler)(int, siginfo_t *, void *) = (void (*)(int, siginfo_t *, void *))(meaning >> HANDLER_SHIFT); /* NOLINT */
+    void (*handler)(int, siginfo_t *, void *) =
+        (void (*)(int, siginfo_t *, void *))(meaning >> HANDLER_SHIFT); /* NOLINT */
     os_crash_report *report = load_acquire(&crash.report);
     bool has_address = info->si_code > 0 && signal_number != SIGABRT; /* it was the kernel, not another process */
     if (report(signal_number, has_address ? info->si_addr : NULL, fault_access(context), fault_code(context)))

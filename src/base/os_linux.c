@@ -512,10 +512,11 @@ bool os_is_in_valgrind(void) {
 #else
     register uintptr_t result __asm__("x3") = answer;
     register volatile uintptr_t *of __asm__("x4") = request;
-    __asm__ volatile("ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\torr x10, x10, x10"
-                     : "+r"(result)
-                     : "r"(of)
-                     : "cc", "memory");
+    __asm__ volatile(
+        "ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\torr x10, x10, x10"
+        : "+r"(result)
+        : "r"(of)
+        : "cc", "memory");
     answer = result;
 #endif
     return answer != 0;

@@ -50,7 +50,8 @@ HAK_API handler *sysv_signal(int signal_number, handler *to) {
 /* Other names for the two. */
 HAK_API set_handler bsd_signal __THROW __attribute__((alias("signal")));
 HAK_API set_handler ssignal __THROW __attribute__((alias("signal")));
-HAK_API set_handler __sysv_signal __THROW __attribute__((alias("sysv_signal"))); /* NOLINT: signal, in a strict C program */
+HAK_API set_handler __sysv_signal __THROW
+    __attribute__((alias("sysv_signal"))); /* NOLINT: signal, in a strict C program */
 
 HAK_API handler *sigset(int signal_number, handler *to) {
     if (likely(!os_crash_is_caught(signal_number)))

@@ -30,9 +30,7 @@ TEST(DeepBind, BlocksPassBothWays) {
 
 TEST(DeepBind, TheCallerStaysTheCaller) { expect_shared(opens("runpath")); }
 
-TEST(DeepBind, InALinkedProgramToo) {
-    expect_shared(run_program(HAK_TEST_DEEPBIND_LINKED, {"path", kPlugin}));
-}
+TEST(DeepBind, InALinkedProgramToo) { expect_shared(run_program(HAK_TEST_DEEPBIND_LINKED, {"path", kPlugin})); }
 
 TEST(DeepBind, BeforeTheLibrarysConstructor) {
     std::string both = "LD_PRELOAD=" + kLibrary + " " + HAK_TEST_DEEPBIND_OPENER;
@@ -51,9 +49,7 @@ TEST(DeepBind, AFailureKeepsItsText) {
     EXPECT_EQ(outcome.out, "/nowhere/at_all.so: cannot open shared object file: No such file or directory\n");
 }
 
-TEST(DeepBind, ANamespaceOfItsOwnKeepsTheFlag) {
-    expect_shared(opens("namespace"), "the plugin's\n");
-}
+TEST(DeepBind, ANamespaceOfItsOwnKeepsTheFlag) { expect_shared(opens("namespace"), "the plugin's\n"); }
 
 TEST(DeepBind, AProgramWithItsOwnMallocKeepsTheFlag) {
     expect_shared(opens("own", {}, kPlugin, HAK_TEST_DEEPBIND_OWN), "the plugin's\n");
@@ -68,8 +64,9 @@ TEST(DeepBind, TheOptionKeepsTheFlag) {
 TEST(DeepBind, OneLineSaysThatItWasTakenAway) {
     Outcome outcome = opens("path", {"HAKMEM_CRASH_LOG=1"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
-    EXPECT_EQ(outcome.err, "hakmem: dlopen of libdeepbind_plugin.so without RTLD_DEEPBIND, so that it has the program's malloc "
-                           "(HAKMEM_KEEP_DEEPBIND=1 leaves the flag)\n");
+    EXPECT_EQ(outcome.err,
+              "hakmem: dlopen of libdeepbind_plugin.so without RTLD_DEEPBIND, so that it has the program's malloc "
+              "(HAKMEM_KEEP_DEEPBIND=1 leaves the flag)\n");
 }
 
 } // namespace

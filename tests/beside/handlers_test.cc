@@ -65,8 +65,9 @@ void views() {
     using Set = Handler *(int, Handler *);
     for (int number : kSignals) {
         say_action(number);
-        for (Set *set : {static_cast<Set *>(signal), static_cast<Set *>(bsd_signal), static_cast<Set *>(ssignal), static_cast<Set *>(sysv_signal),
-                         static_cast<Set *>(__sysv_signal), static_cast<Set *>(sigset)})
+        for (Set *set :
+             {static_cast<Set *>(signal), static_cast<Set *>(bsd_signal), static_cast<Set *>(ssignal),
+              static_cast<Set *>(sysv_signal), static_cast<Set *>(__sysv_signal), static_cast<Set *>(sigset)})
             for (Handler *to : {first, SIG_IGN, second, SIG_DFL, SIG_ERR, first}) {
                 say("was " + name_of(set(number, to)));
                 say_action(number);
@@ -74,7 +75,8 @@ void views() {
         for (Handler *to : {SIG_HOLD, SIG_HOLD, second, SIG_DFL, first})
             say("was " + name_of(sigset(number, to)));
         for (int flags : {0, SA_SIGINFO, SA_ONSTACK, SA_NODEFER | SA_RESTART, SA_SIGINFO | SA_ONSTACK})
-            for (void *to : {reinterpret_cast<void *>(SIG_DFL), reinterpret_cast<void *>(with_info), reinterpret_cast<void *>(SIG_IGN)}) {
+            for (void *to : {reinterpret_cast<void *>(SIG_DFL), reinterpret_cast<void *>(with_info),
+                             reinterpret_cast<void *>(SIG_IGN)}) {
                 struct sigaction action = action_of(to, flags);
                 sigaddset(&action.sa_mask, SIGUSR2);
                 struct sigaction before = {};

@@ -93,7 +93,8 @@ constexpr Asked kSymbols[] = {
     {"dl_iterate_phdr", When::kStart, "libc's own pthread_create; takes the dynamic linker's lock"},
     {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
-    {"__sigaction", When::kRequest, "CRASH_LOG and GUARD_SAMPLE_BYTES, at the start or when the option is set; the end of a crash"},
+    {"__sigaction", When::kRequest,
+     "CRASH_LOG and GUARD_SAMPLE_BYTES, at the start or when the option is set; the end of a crash"},
 
     {"__cxa_finalize", When::kLinker, "of every shared library"},
     {"__gmon_start__", When::kLinker, "of every shared library"},
