@@ -91,8 +91,8 @@ static unsigned number_of(int signal_number) {
     return i;
 }
 
-/* Puts an entry in the handler's place, unless the signal is to be ignored, or to end the program after a report. `added`: to the
- * flags, beside what is added here. */
+/* Puts an entry in the handler's place, unless the signal is to be ignored, or to end the program after a report.
+ * `added`: to the flags, beside what is added here. */
 static bool put_entry(int signal_number, struct sigaction *action, uintptr_t added) {
     uintptr_t handler = (uintptr_t)action->sa_sigaction, meaning = ENTRY_TAKEN | added | handler << HANDLER_SHIFT;
     bool is_default = action->sa_handler == SIG_DFL;
@@ -158,7 +158,8 @@ static const char *fault_access(const void *context) {
 #endif
 }
 
-/* Reports, then does what the program wants. Its handler is called as the kernel would call it, and returns where that does. */
+/* Reports, then does what the program wants. Its handler is called as the kernel would call it, and returns where
+ * that does. */
 HAK_KEPT void hak_crash_arrived(int signal_number, siginfo_t *info, void *context, uintptr_t code) {
     int saved = errno;
     uintptr_t meaning = load_relaxed(&crash.meaning[entry_at(code)]);

@@ -1,5 +1,5 @@
-/* A function that looks at its arguments and then jumps to another, so that whoever called it is that one's caller. libc's dlopen
- * looks for libraries as the caller's RUNPATH says, and in the caller's namespace. */
+/* A function that looks at its arguments and then jumps to another, so that whoever called it is that one's caller.
+ * libc's dlopen looks for libraries as the caller's RUNPATH says, and in the caller's namespace. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_OS_JUMP_H
 #define HAK_OS_JUMP_H
@@ -7,7 +7,8 @@
 #include "base/base.h"
 
 enum { OS_JUMP_ARGUMENTS = 3 };
-/* What it does first: may change the arguments, each as wide as a register. Returns where to jump. HAK_KEPT, and not static. */
+/* What it does first: may change the arguments, each as wide as a register. Returns where to jump. HAK_KEPT, and not
+ * static. */
 typedef uintptr_t os_jump_choice(uintptr_t *arguments);
 
 /* Defines the exported function `name`; `choose`: an os_jump_choice. Both are strings. */

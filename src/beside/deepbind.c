@@ -1,8 +1,8 @@
-/* dlopen and dlmopen without RTLD_DEEPBIND. A library that is opened with that flag calls libc's malloc and free, whatever the
- * program calls, so that the first block that passes between the two is freed by the wrong one.
+/* dlopen and dlmopen without RTLD_DEEPBIND. A library that is opened with that flag calls libc's malloc and free,
+ * whatever the program calls, so that the first block that passes between the two is freed by the wrong one.
  *
- * The flag stays where it is harmless or meant: where the program's malloc is not this library's, in a namespace of its own
- * (which has a libc of its own, too), and with KEEP_DEEPBIND=1. */
+ * The flag stays where it is harmless or meant: where the program's malloc is not this library's, in a namespace of
+ * its own (which has a libc of its own, too), and with KEEP_DEEPBIND=1. */
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
 #include "base/os_jump.h"

@@ -1,8 +1,9 @@
-/* The functions of libc that the library stands before: dlopen and those that set signal handlers. Most calls go on to what the
- * program would call without the library, which is libc's, or a tool's that was preloaded behind it.
+/* The functions of libc that the library stands before: dlopen and those that set signal handlers. Most calls go on
+ * to what the program would call without the library, which is libc's, or a tool's that was preloaded behind it.
  *
- * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of other libraries,
- * look them up themselves. In the shared library alone: nothing in an archive tells libc's functions from its own. */
+ * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
+ * other libraries, look them up themselves. In the shared library alone: nothing in an archive tells libc's
+ * functions from its own. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_NEXT_H
 #define HAK_NEXT_H

@@ -1,7 +1,9 @@
-/* A tool that has put its own malloc in the place of ours: valgrind, which replaces functions where they lie, but each version only
- * those that it knows. Then whatever else allocates is composed of what is replaced, so that all blocks are the tool's.
+/* A tool that has put its own malloc in the place of ours: valgrind, which replaces functions where they lie, but
+ * each version only those that it knows. Then whatever else allocates is composed of what is replaced, so that all
+ * blocks are the tool's.
  *
- * No thread gets a heap of its own meanwhile: nothing is a hit, and the slow paths come here. Arenas keep memory of their own. */
+ * No thread gets a heap of its own meanwhile: nothing is a hit, and the slow paths come here. Arenas keep memory of
+ * their own. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_REPLACED_H
 #define HAK_REPLACED_H

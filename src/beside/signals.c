@@ -1,5 +1,5 @@
-/* The functions of libc that set signal handlers. While a signal is caught (CRASH_LOG, GUARD_SAMPLE_BYTES) a handler that the
- * program sets comes after the report, not instead of it; all else goes on to libc. See base/os_crash.h. */
+/* The functions of libc that set signal handlers. While a signal is caught (CRASH_LOG, GUARD_SAMPLE_BYTES) a handler
+ * that the program sets comes after the report, not instead of it; all else goes on to libc. See base/os_crash.h. */
 /* SPDX-License-Identifier: MIT */
 #include "base/os_crash.h"
 #include "beside/next.h"

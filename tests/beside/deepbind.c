@@ -1,5 +1,5 @@
-/* A program that knows nothing of HAKMEM and opens a library with RTLD_DEEPBIND: deepbind CASE PLUGIN. Prints which of two
- * functions of one name the library calls, or why it could not be opened. */
+/* A program that knows nothing of HAKMEM and opens a library with RTLD_DEEPBIND: deepbind CASE PLUGIN. Prints which
+ * of two functions of one name the library calls, or why it could not be opened. */
 /* SPDX-License-Identifier: MIT */
 #include "deepbind.h"
 

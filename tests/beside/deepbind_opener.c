@@ -1,5 +1,5 @@
-/* A library whose RUNPATH leads to the plugin; the program has none. Preloaded with DEEPBIND_EARLY in the environment, it opens the
- * plugin in its constructor. */
+/* A library whose RUNPATH leads to the plugin; the program has none. Preloaded with DEEPBIND_EARLY in the
+ * environment, it opens the plugin in its constructor. */
 /* SPDX-License-Identifier: MIT */
 #include "deepbind.h"
 

@@ -1,5 +1,5 @@
-/* Libraries that are opened with RTLD_DEEPBIND, under the library. If a test fails, programs like PHP crash at their start: what
- * they open has libc's free, and gets blocks of the library's. */
+/* Libraries that are opened with RTLD_DEEPBIND, under the library. If a test fails, programs like PHP crash at their
+ * start: what they open has libc's free, and gets blocks of the library's. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
-/* Signal handlers that the program sets while the library catches crashes (CRASH_LOG, GUARD_SAMPLE_BYTES). Each case is a child that
- * prints what it sees. It must see the same with the option as without, and the library's lines come besides. If a test
- * fails, a crash leaves no line where the program has a handler, or the program's own handling of signals breaks. */
+/* Signal handlers that the program sets while the library catches crashes (CRASH_LOG, GUARD_SAMPLE_BYTES). Each case
+ * is a child that prints what it sees. It must see the same with the option as without, and the library's lines come
+ * besides. If a test fails, a crash leaves no line where the program has a handler, or the program's own handling of
+ * signals breaks. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
 #include <pthread.h>

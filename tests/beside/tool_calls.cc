@@ -1,6 +1,6 @@
-/* Every call that allocates, its block freed by every call that frees: run under valgrind, which replaces some of them. If an error is
- * reported, a correct program has errors under valgrind as soon as the library is preloaded or linked.
- * Compiled without TOOL_CALLS_HAK it knows nothing of HAKMEM. */
+/* Every call that allocates, its block freed by every call that frees: run under valgrind, which replaces some of
+ * them. If an error is reported, a correct program has errors under valgrind as soon as the library is preloaded or
+ * linked. Compiled without TOOL_CALLS_HAK it knows nothing of HAKMEM. */
 /* SPDX-License-Identifier: MIT */
 #ifdef TOOL_CALLS_HAK
 #include <hakmem.h>

@@ -253,8 +253,9 @@ def fastcgi(path, **parameters):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT)
         connection.connect(str(path))
-        connection.sendall(record(begin, struct.pack(">HB5x", 1, 0)) + record(
-            parameter, b"".join(pair(name, str(value)) for name, value in parameters.items())) + record(parameter) + record(stdin))
+        named = b"".join(pair(name, str(value)) for name, value in parameters.items())
+        connection.sendall(record(begin, struct.pack(">HB5x", 1, 0)) + record(parameter, named) + record(parameter) +
+                           record(stdin))
         with connection.makefile("rb") as stream:
             while len(header := stream.read(8)) == 8:
                 _, kind, _, length, padding = struct.unpack(">BBHHBx", header)

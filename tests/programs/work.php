@@ -26,8 +26,9 @@ if (extension_loaded('xml')) {
     $xml = $document->saveXML();
     $found = simplexml_load_string($xml)->xpath('//row[@id > 2500]');
     $style = new DOMDocument();
-    $style->loadXML('<xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform"><xsl:template match="/">' .
-        '<xsl:for-each select="//row"><xsl:value-of select="@id"/>,</xsl:for-each></xsl:template></xsl:stylesheet>');
+    $style->loadXML('<xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform">' .
+        '<xsl:template match="/"><xsl:for-each select="//row"><xsl:value-of select="@id"/>,</xsl:for-each>' .
+        '</xsl:template></xsl:stylesheet>');
     $said[] = strlen($xml) . ' ' . count($found);
     if (extension_loaded('xsl')) {
         $processor = new XSLTProcessor();
