@@ -261,7 +261,7 @@ void at_once() {
 void overflow_guarded() {
     struct sigaction action = action_of(reinterpret_cast<void *>(jump_out), SA_SIGINFO);
     sigaction(SIGSEGV, &action, nullptr);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 10000; i++) { /* some are guarded, at random */
         auto *block = static_cast<volatile char *>(malloc(100));
         if (sigsetjmp(again, 1) == 0)
             block[4096] = block[4096]; /* NOLINT: wrong on purpose; where it is no guard page, no change */
@@ -344,7 +344,7 @@ TEST(Handlers, AreNeverMixedUp) {
 }
 
 TEST(Handlers, ComeAfterTheReportOfAGuardPage) {
-    Outcome outcome = run_self({"--child", "guarded"}, {"HAKMEM_GUARD_SAMPLE_BYTES=100"});
+    Outcome outcome = run_self({"--child", "guarded"}, {"HAKMEM_GUARD_SAMPLE_BYTES=1"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err.rfind("hakmem: overflow of 0x", 0), 0u) << outcome.describe();
     EXPECT_EQ(lines_with(outcome.out, "fault at "), 1u) << outcome.describe();
