@@ -344,7 +344,7 @@ TEST(Handlers, AreNeverMixedUp) {
 }
 
 TEST(Handlers, ComeAfterTheReportOfAGuardPage) {
-    Outcome outcome = run_self({"--child", "guarded"}, {"HAKMEM_GUARD_SAMPLE_BYTES=1"});
+    Outcome outcome = run_self({"--child", "guarded"}, {"HAKMEM_GUARD_SAMPLE_BYTES=16k"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
     EXPECT_EQ(outcome.err.rfind("hakmem: overflow of 0x", 0), 0u) << outcome.describe();
     EXPECT_EQ(lines_with(outcome.out, "fault at "), 1u) << outcome.describe();
