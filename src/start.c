@@ -44,7 +44,7 @@ static bool report_crash(int signal_number, const void *at, const char *access, 
 
 void start_catching(void) {
     if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
-        os_catch_crashes(report_crash, option(OPT_CRASH_LOG));
+        os_catch_crashes(option(OPT_CRASH_LOG));
 }
 
 __attribute__((constructor(101))) void start_library(void) {
@@ -61,6 +61,7 @@ __attribute__((constructor(101))) void start_library(void) {
         os_allow_readers();
     if (dump_start())
         sample_switch(option(OPT_PROFILE_BYTES));
+    os_report_crashes(report_crash);
     start_catching();
     LOG(LOG_LRU, "[SS_LRU_INIT] max_cached=%u max_memory_mb=%u ttl_sec=%u", option(OPT_SS_CACHE_COUNT),
         option(OPT_SS_CACHE_BYTES) / MIB, option(OPT_SS_CACHE_AGE_MS) / 1000);

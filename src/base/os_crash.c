@@ -167,7 +167,8 @@ HAK_KEPT void hak_crash_arrived(int signal_number, siginfo_t *info, void *contex
         (void (*)(int, siginfo_t *, void *))(meaning >> HANDLER_SHIFT); /* NOLINT */
     os_crash_report *report = load_acquire(&crash.report);
     bool has_address = info->si_code > 0 && signal_number != SIGABRT; /* it was the kernel, not another process */
-    if (report(signal_number, has_address ? info->si_addr : NULL, fault_access(context), fault_code(context)))
+    if (report != NULL &&
+        report(signal_number, has_address ? info->si_addr : NULL, fault_access(context), fault_code(context)))
         store_relaxed(&crash.reported[number_of(signal_number)], os_process());
     errno = saved;
     if (handler == NULL) {
@@ -177,9 +178,10 @@ HAK_KEPT void hak_crash_arrived(int signal_number, siginfo_t *info, void *contex
     handler(signal_number, info, context);
 }
 
-void os_catch_crashes(os_crash_report *report, bool all) {
+void os_report_crashes(os_crash_report *report) { store_release(&crash.report, report); }
+
+void os_catch_crashes(bool all) {
     int saved = errno;
-    store_release(&crash.report, report);
     for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++) {
         struct sigaction action;
         uint64_t bit = (uint64_t)1 << crash_signals[i];

@@ -22,8 +22,9 @@ struct sigaction;
  * "access" where the machine does not tell; `code`: the address of the instruction. Returns whether anything was
  * said. */
 typedef bool os_crash_report(int signal_number, const void *at, const char *access, uintptr_t code);
-/* From now on SIGSEGV is caught; if `all`, also SIGBUS and SIGABRT. `report` is the same each time. */
-void os_catch_crashes(os_crash_report *report, bool all);
+void os_report_crashes(os_crash_report *report); /* at the start */
+/* From now on SIGSEGV is caught; if `all`, also SIGBUS and SIGABRT. Makes no system call for what is caught already. */
+void os_catch_crashes(bool all);
 bool os_crash_is_caught(int signal_number);
 
 /* sigaction for a signal that is caught: `set` does it, with an entry in place of the handler. */

@@ -94,7 +94,9 @@ constexpr Asked kSymbols[] = {
     {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
     {"__sigaction", When::kRequest,
-     "CRASH_LOG and GUARD_SAMPLE_BYTES, at the start or when the option is set; the end of a crash"},
+     "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, when the option is set, or, if another process has set it, with "
+     "the "
+     "first guarded block; the end of a crash"},
 
     {"__cxa_finalize", When::kLinker, "of every shared library"},
     {"__gmon_start__", When::kLinker, "of every shared library"},
