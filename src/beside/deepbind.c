@@ -1,5 +1,6 @@
-/* dlopen and dlmopen without RTLD_DEEPBIND. A library that is opened with that flag calls libc's malloc and free,
- * whatever the program calls, so that the first block that passes between the two is freed by the wrong one.
+/* dlopen without RTLD_DEEPBIND; dlmopen.c does the same. A library that is opened with that flag calls libc's malloc
+ * and free, whatever the program calls, so that the first block that passes between the two is freed by the wrong
+ * one.
  *
  * The flag stays where it is harmless or meant: where the program's malloc is not this library's, in a namespace of
  * its own (which has a libc of its own, too), and with KEEP_DEEPBIND=1. */
@@ -7,19 +8,18 @@
 #include "base/options.h"
 #include "base/os_jump.h"
 #include "base/text.h"
+#include "beside/deepbind.h"
 #include "beside/next.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-HAK_HIDDEN os_jump_choice deepbind_in_dlopen, deepbind_in_dlmopen;
+HAK_HIDDEN os_jump_choice deepbind_in_dlopen;
 OS_JUMP("dlopen", "deepbind_in_dlopen");
-OS_JUMP("dlmopen", "deepbind_in_dlmopen");
 
 static _Atomic bool was_told; /* pairs with itself: one line a process */
 
-/* `file`: NULL for the program itself, which the flag does not change. */
-static uintptr_t without_deepbind(uintptr_t mode, const char *file) {
+uintptr_t deepbind_without(uintptr_t mode, const char *file) {
     options_init();
     if (!(mode & RTLD_DEEPBIND) || file == NULL || option(OPT_KEEP_DEEPBIND) || !next_malloc_is_own())
         return mode;
@@ -35,22 +35,11 @@ static uintptr_t without_deepbind(uintptr_t mode, const char *file) {
     return mode & ~(uintptr_t)RTLD_DEEPBIND;
 }
 
-static void *not_there(void) { return NULL; }
-
-static uintptr_t next_or_none(enum next which) {
-    uintptr_t next = next_function(which);
-    return next != 0 ? next : (uintptr_t)not_there;
-}
+/* In a static program, where dlopen cannot be found by its name. */
+static void *by_dlmopen(const char *file, int mode) { return dlmopen(LM_ID_BASE, file, mode); }
 
 HAK_KEPT uintptr_t deepbind_in_dlopen(uintptr_t *arguments) {
-    uintptr_t next = next_or_none(NEXT_dlopen);
-    arguments[1] = without_deepbind(arguments[1], (const char *)arguments[0]); /* NOLINT: an argument */
-    return next;
-}
-
-HAK_KEPT uintptr_t deepbind_in_dlmopen(uintptr_t *arguments) {
-    uintptr_t next = next_or_none(NEXT_dlmopen);
-    if (arguments[0] == LM_ID_BASE)
-        arguments[2] = without_deepbind(arguments[2], (const char *)arguments[1]); /* NOLINT: likewise */
-    return next;
+    uintptr_t next = next_function(NEXT_dlopen);
+    arguments[1] = deepbind_without(arguments[1], (const char *)arguments[0]); /* NOLINT: an argument */
+    return next != 0 ? next : (uintptr_t)by_dlmopen;
 }

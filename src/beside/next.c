@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "beside/next.h"
 #include "base/os.h"
+#include "beside/replaced.h"
 
 /* Pair with themselves: whoever looks finds the same, and no other memory depends on it. */
 static _Atomic uintptr_t functions[NEXT_COUNT];
@@ -25,4 +26,5 @@ uintptr_t next_function(enum next which) {
     return load_relaxed(&functions[which]);
 }
 
-bool next_malloc_is_own(void) { return load_relaxed(&malloc_is_own); }
+/* A program may have taken this from the archive, and no malloc. */
+bool next_malloc_is_own(void) { return load_relaxed(&malloc_is_own) && &libc_calls != NULL; }

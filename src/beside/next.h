@@ -2,8 +2,7 @@
  * to what the program would call without the library, which is libc's, or a tool's that was preloaded behind it.
  *
  * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
- * other libraries, look them up themselves. In the shared library alone: nothing in an archive tells libc's
- * functions from its own. */
+ * other libraries, look them up themselves. A static program has no table of names, so nothing is found there. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_NEXT_H
 #define HAK_NEXT_H

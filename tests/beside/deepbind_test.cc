@@ -30,7 +30,11 @@ TEST(DeepBind, BlocksPassBothWays) {
 
 TEST(DeepBind, TheCallerStaysTheCaller) { expect_shared(opens("runpath")); }
 
-TEST(DeepBind, InALinkedProgramToo) { expect_shared(run_program(HAK_TEST_DEEPBIND_LINKED, {"path", kPlugin})); }
+TEST(DeepBind, InALinkedProgramToo) {
+    for (const char *program : {HAK_TEST_DEEPBIND_LINKED, HAK_TEST_DEEPBIND_ARCHIVE})
+        for (const char *name : {"path", "runpath", "child"})
+            expect_shared(run_program(program, {name, kPlugin}));
+}
 
 TEST(DeepBind, BeforeTheLibrarysConstructor) {
     std::string both = "LD_PRELOAD=" + kLibrary + " " + HAK_TEST_DEEPBIND_OPENER;
