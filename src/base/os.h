@@ -144,13 +144,13 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
 /* What the program would call by a name if this library were not there. */
 struct os_next {
     const char *name;
-    uintptr_t
-        address; /* the first one behind this library, in the order of loading; else the first at all; 0: there is none */
-    bool is_behind;
-    bool is_first; /* nothing that was loaded before this library has the name */
+    /* The first one behind this library, in the order of loading; else the first at all; 0: there is none. */
+    uintptr_t address;
+    bool is_behind; /* it is behind this library */
+    bool is_first;  /* nothing that was loaded before this library has the name */
 };
-void os_find_next(struct os_next *next,
-                  unsigned count); /* fills in all but the names. Takes the dynamic linker's lock */
+/* Fills in all but the names. Takes the dynamic linker's lock. */
+void os_find_next(struct os_next *next, unsigned count);
 /* The ELF header, as it is mapped; NULL: there is none. */
 const void *os_module_header(const struct os_module *module);
 /* What the linker wrote into the module to tell it from others. False: nothing. */

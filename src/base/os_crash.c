@@ -17,9 +17,9 @@ enum { ENTRY_TAKEN = 1, ADDED_INFO = 2, ADDED_STACK = 4, ADDED_RESTORER = 8, HAN
 enum { RESTORER = 0x04000000 }; /* glibc sets it on x86 */
 
 static struct {
-    _Atomic uintptr_t meaning[ENTRIES];       /* 0: free. Set once, by a compare-and-swap that pairs with itself */
-    _Atomic(os_crash_report *) report;        /* released before the first signal can come; pairs with crash_arrived */
-    _Atomic uint64_t caught;                  /* bit n: signal n. Stands for itself */
+    _Atomic uintptr_t meaning[ENTRIES]; /* 0: free. Set once, by a compare-and-swap that pairs with itself */
+    _Atomic(os_crash_report *) report;  /* released before the first signal can come; pairs with hak_crash_arrived */
+    _Atomic uint64_t caught;            /* bit n: signal n. Stands for itself */
     _Atomic uint32_t reported[CRASH_SIGNALS]; /* the process that has reported one; 0: none. Stands for itself */
 } crash;
 

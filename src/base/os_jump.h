@@ -6,9 +6,8 @@
 
 #include "base/base.h"
 
-enum { OS_JUMP_ARGUMENTS = 3 };
-/* What it does first: may change the arguments, each as wide as a register. Returns where to jump. HAK_KEPT, and not
- * static. */
+/* What it does first: may change the arguments, three, each as wide as a register. Returns where to jump. HAK_KEPT, and
+ * not static. */
 typedef uintptr_t os_jump_choice(uintptr_t *arguments);
 
 /* Defines the exported function `name`; `choose`: an os_jump_choice. Both are strings. */
