@@ -8,6 +8,7 @@
 #include "arena/arena_heap.h"
 #include "arena/brought.h"
 #include "arena/lane.h"
+#include "beside/replaced.h"
 #include "block.h"
 #include "bypass.h"
 #include "base/clear.h"
@@ -238,6 +239,8 @@ HAK_NOINLINE static void *allocate_in_default(size_t bytes, size_t alignment, bo
 HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
+    if (unlikely(hak_heap->number == HEAP_NONE) && replaced_calls() != NULL)
+        return replaced_malloc(bytes, alignment, zero);
     if (unlikely(hak_heap == &heap_redirected))
         return allocate_in_default(bytes, alignment, zero);
     if (bypass_serves())
@@ -397,9 +400,9 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
     struct slab *brought = region_has(p) ? NULL : brought_record(p);
     if (brought != NULL)
         alloc_free_other(brought, p);
-    else if (!region_has(p))
+    else if (!region_has(p) && !replaced_free(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
-    else if (lookup_for_free(p)) /* this heap's, with purged pages */
+    else if (region_has(p) && lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
 }
 
@@ -480,7 +483,7 @@ enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (bypass_has(p))
         return os_free(p);
-    if (p == NULL)
+    if (p == NULL || replaced_free(p))
         return;
     struct block b = lookup_live(p, "free");
     if (unlikely(b.slab == NULL))
@@ -558,13 +561,9 @@ size_t alloc_usable(const void *p, const char *call) {
 size_t alloc_good_size(size_t bytes) {
     if (bytes > PTRDIFF_MAX)
         return 0;
-    if (option(OPT_SECURE))
+    if (bytes > MID_BYTES_MAX || option(OPT_SECURE))
         return bytes;
-    if (bytes <= TINY_BYTES_MAX)
-        return size_classes[tiny_class_of(bytes)].block_bytes;
-    if (bytes <= MID_BYTES_MAX)
-        return size_classes[mid_class_of(bytes)].block_bytes;
-    return bytes;
+    return size_classes[bytes <= TINY_BYTES_MAX ? tiny_class_of(bytes) : mid_class_of(bytes)].block_bytes;
 }
 
 static bool resize_in_place(struct heap *h, const struct block *b, void *p, size_t bytes) {
@@ -620,6 +619,8 @@ static struct arena *arena_near(const struct slab *s) {
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     if (bypass_has(p))
         return os_realloc(p, bytes);
+    if (unlikely(had == 0 && replaced_has(p)))
+        return replaced_calls()->realloc(p, bytes);
     struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;

@@ -54,6 +54,7 @@ int hak_option_set(const char *name, const char *value) {
     if (answer == 0) {
         rings_mark_stale();
         limits_option_set();
+        start_catching();
     }
     return answer;
 }

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "base/os_malloc.h"
+#include "beside/replaced.h"
 #include "start.h"
 #include "observe/stats.h"
 #include "base/text.h"
@@ -106,6 +107,8 @@ HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
     (void)alignment;
     alloc_free_sized(block, size, false, alloc_free_sized_else);
 }
+
+const struct replaced_calls libc_calls = {malloc, realloc, posix_memalign, free, malloc_usable_size};
 
 /* `pad` is what glibc would leave at the top of its heap; ours has no top. */
 HAK_API int malloc_trim(size_t pad) {

@@ -9,7 +9,7 @@
 #include "kinds.h"
 
 /* The live block that starts at p. If there is none, reports that, and returns a block of 0 bytes without a slab if ON_ERROR lets
- * the program go on. If `call` is "free", a free block is reported as a double free. */
+ * the program go on. A block of a tool's (beside/replaced.h) has no slab, either, but a size. If `call` is "free", a free block is reported as a double free. */
 struct block lookup_live(const void *p, const char *call);
 /* A second opinion on a tiny block that failed the fast check of free. Returns false after reporting the error. */
 bool lookup_for_free(void *p);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_crash.h"
 #include "presence.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
@@ -27,14 +28,24 @@ static const char *what_lies_at(const void *p) {
     return kind_of(slab_at_offset(region_offset(p)))->name;
 }
 
-static void report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
-    if (at != NULL)
-        error_explain_fault(at, access, code);
-    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
+enum { CRASH_LINES_MAX = 16 };       /* runtimes that live on such signals do not fill the log */
+static _Atomic uint32_t crash_lines; /* stands for itself */
+
+static bool report_crash(int signal_number, const void *at, const char *access, uintptr_t code) {
+    bool said = at != NULL && error_explain_fault(at, access, code);
+    if (said || (option(OPT_CRASH_LOG) && rmw_add(&crash_lines, 1) < CRASH_LINES_MAX)) {
+        said = true;
         text_line("hakmem: signal %u in process %u at %x (%s); heap of %b committed, %u threads",
                   (uint64_t)signal_number, (uint64_t)os_process(), (uintptr_t)at,
                   at != NULL ? what_lies_at(at) : "no address", (uint64_t)region_frontier(),
                   (uint64_t)presence_clients());
+    }
+    return said;
+}
+
+void start_catching(void) {
+    if (option(OPT_CRASH_LOG) || option(OPT_GUARD_SAMPLE_BYTES))
+        os_catch_crashes(option(OPT_CRASH_LOG));
 }
 
 __attribute__((constructor(101))) void start_library(void) {
@@ -52,8 +63,7 @@ __attribute__((constructor(101))) void start_library(void) {
     if (dump_start())
         sample_switch(option(OPT_PROFILE_BYTES));
     os_report_crashes(report_crash);
-    if (option(OPT_CRASH_LOG))
-        os_catch_crashes(true);
+    start_catching();
     if (bypass_is_on())
         os_malloc_start();
     log_start();

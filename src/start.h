@@ -5,6 +5,7 @@
 #define HAK_START_H
 
 void start_library(void);
+void start_catching(void); /* crashes, if the options want it: at the start, and when an option has changed */
 #define START_LIBRARY_WANTED __attribute__((used)) static void (*const start_library_wanted)(void) = start_library
 
 #endif

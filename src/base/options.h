@@ -78,7 +78,8 @@ X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", "
 X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", "policy to start with: named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
-X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before other handlers run") \
+X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before the program's own handler runs, whenever that was set; at most 16 times") \
+X(KEEP_DEEPBIND,   NUMBER, START, 0, 0, 1, "", "1 leaves RTLD_DEEPBIND in calls of dlopen; by default the library takes the flag away, because a library that is opened with it has libc's malloc and free instead of the program's (CRASH_LOG=1 prints a line)") \
 X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox and of rings), tables (that a table is full), retries (at exit, how often a thread had to try again because another was faster)")
 
 /* X(old, option, word): an old name that still works. Without a word `old` simply means the option; with one, `old` is a switch

@@ -117,11 +117,12 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     uint32_t age = now - then;
     return age <= UINT32_MAX - ahead_ms_max ? age : 0;
 }
-char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
-bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);   /* the kernel's number of this process */
-uint32_t os_thread(void);    /* the kernel's number of this thread */
-uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
+char **os_environment(void);  /* also before libc has started; NULL: not to be had yet */
+bool os_is_in_valgrind(void); /* makes no system call */
+bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);    /* the kernel's number of this process */
+uint32_t os_thread(void);     /* the kernel's number of this thread */
+uint64_t os_random(void);     /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
@@ -140,6 +141,16 @@ bool os_find_module(uintptr_t address, struct os_module *module);
 /* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this library
  * calls so: it is taken if it lies there and the module has no table of names. Takes the dynamic linker's lock. */
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);
+/* What the program would call by a name if this library were not there. */
+struct os_next {
+    const char *name;
+    /* The first one behind this library, in the order of loading; else the first at all; 0: there is none. */
+    uintptr_t address;
+    bool is_behind; /* it is behind this library */
+    bool is_first;  /* nothing that was loaded before this library has the name */
+};
+/* Fills in all but the names. Takes the dynamic linker's lock. */
+void os_find_next(struct os_next *next, unsigned count);
 /* The ELF header, as it is mapped; NULL: there is none. */
 const void *os_module_header(const struct os_module *module);
 /* What the linker wrote into the module to tell it from others. False: nothing. */
@@ -155,12 +166,6 @@ const char *os_program(char *buffer, size_t bytes);
 /* Calls `act` on this signal, in its handler; if `at_default`, only if the signal ends the program now. */
 bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number));
 void os_end_by(int signal_number); /* as the signal does without a handler; in its handler: when that returns */
-/* What a caught crash calls, in the signal handler. `at`: the address of the fault, NULL if there is none. `access`: "read",
- * "write", or "access" where the machine does not tell; `code`: the address of the instruction. Call it before main. */
-typedef void os_crash_report(int signal_number, const void *at, const char *access, uintptr_t code);
-void os_report_crashes(os_crash_report *report);
-/* Reports SIGSEGV, then calls the handler that was there; if `all`, also SIGBUS and SIGABRT. Call it once. */
-void os_catch_crashes(bool all);
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
 /* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
  * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */

@@ -23,7 +23,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #define THREAD_STACK_BYTES (256 * KIB) /* the program's thread-local variables have room in it */
@@ -58,9 +57,7 @@ enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDI
  * them: called from within malloc, it would wait for itself. */
 typedef int thread_starter(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
 enum {
-    CRASH_SIGNALS = sizeof crash_signals / sizeof crash_signals[0],
     READABLE_PAGES = 1024,
     PROCESSORS_ASKED_MAX = 1024 /* malloc's stack is small */
 };
@@ -79,8 +76,6 @@ static struct os_state {
     /* Constant after the start. */
     long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
     thread_starter *start_thread; /* NULL: not known */
-    os_crash_report *report_crash;
-    struct sigaction handler_before[CRASH_SIGNALS]; /* constant once a signal can come to on_crash */
 } os_state;
 static HAK_APART _Atomic uintptr_t
     read_pages[READABLE_PAGES]; /* pages that could be read: hints. As the atomics above */
@@ -504,69 +499,30 @@ const char *os_program(char *buffer, size_t bytes) {
 
 uint32_t os_process(void) { return (uint32_t)getpid(); }
 
+/* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */
+bool os_is_in_valgrind(void) {
+    enum { RUNNING_ON_VALGRIND = 0x1001 };
+    volatile uintptr_t request[6] = {RUNNING_ON_VALGRIND};
+    uintptr_t answer = 0;
+#if defined(__x86_64__)
+    __asm__ volatile("rolq $3, %%rdi\n\trolq $13, %%rdi\n\trolq $61, %%rdi\n\trolq $51, %%rdi\n\txchgq %%rbx, %%rbx"
+                     : "+d"(answer)
+                     : "a"(request)
+                     : "cc", "memory");
+#else
+    register uintptr_t result __asm__("x3") = answer;
+    register volatile uintptr_t *of __asm__("x4") = request;
+    __asm__ volatile(
+        "ror x12, x12, #3\n\tror x12, x12, #13\n\tror x12, x12, #51\n\tror x12, x12, #61\n\torr x10, x10, x10"
+        : "+r"(result)
+        : "r"(of)
+        : "cc", "memory");
+    answer = result;
+#endif
+    return answer != 0;
+}
+
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
-
-static uintptr_t fault_code(const void *context) {
-#if defined(__x86_64__)
-    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-#else
-    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.pc;
-#endif
-}
-
-static const char *fault_access(const void *context) {
-#if defined(__x86_64__)
-    return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? "write" : "read";
-#else
-    (void)context;
-    return "access";
-#endif
-}
-
-void os_end_by(int signal_number) {
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
-}
-
-bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number)) {
-    struct sigaction action, before;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = act;
-    action.sa_flags = SA_ONSTACK | SA_RESTART;
-    if (at_default && (sigaction(signal_number, NULL, &before) != 0 || before.sa_handler != SIG_DFL))
-        return false;
-    return sigaction(signal_number, &action, NULL) == 0;
-}
-
-/* Reports, then does what whoever handled the signal before us does. */
-static void on_crash(int signal_number, siginfo_t *info, void *context) {
-    unsigned i = 0;
-    while (i + 1 < CRASH_SIGNALS && crash_signals[i] != signal_number)
-        i++;
-    os_state.report_crash(signal_number, signal_number == SIGABRT ? NULL : info->si_addr, fault_access(context),
-                          fault_code(context));
-    const struct sigaction *before = &os_state.handler_before[i];
-    if (before->sa_flags & SA_SIGINFO) {
-        before->sa_sigaction(signal_number, info, context);
-    } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
-        before->sa_handler(signal_number);
-    } else {
-        os_end_by(signal_number);
-    }
-}
-
-void os_report_crashes(os_crash_report *report) { os_state.report_crash = report; }
-
-void os_catch_crashes(bool all) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_crash;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (unsigned i = 0; i < (all ? CRASH_SIGNALS : 1); i++) {
-        sigaction(crash_signals[i], NULL, &os_state.handler_before[i]); /* first: another thread may fault at once */
-        sigaction(crash_signals[i], &action, NULL);
-    }
-}
 
 /* ---- files ---- */
 

@@ -33,18 +33,32 @@ static bool module_has(const struct dl_phdr_info *module, uintptr_t address) {
     return false;
 }
 
-/* What the module itself calls by that name, whoever else does; 0: nothing. By its GNU hash table: four words, the filter,
- * for each hash the first symbol, for each symbol its hash, the lowest bit of which marks the last one. */
-static uintptr_t module_symbol(const struct dl_phdr_info *module, const char *name) {
+/* What a module defines: its base and tables. The GNU hash table is four words, the filter, for each hash the first
+ * symbol, for each symbol its hash, the lowest bit of which marks the last one. */
+struct names {
+    uintptr_t base;
+    const uint32_t *hashes; /* NULL: there are none */
+    const ElfW(Sym) * symbols;
+    const char *texts;
+};
+
+static struct names names_of(const struct dl_phdr_info *module) {
     uintptr_t base = module->dlpi_addr;
     const ElfW(Phdr) *segment = module->dlpi_phdr, *end = segment + module->dlpi_phnum;
     while (segment < end && segment->p_type != PT_DYNAMIC)
         segment++;
     const ElfW(Dyn) *dynamic = segment < end ? (const void *)(base + segment->p_vaddr) : NULL; /* NOLINT */
-    const uint32_t *hashes = dynamic_table(dynamic, DT_GNU_HASH, base);
-    const ElfW(Sym) *symbols = dynamic_table(dynamic, DT_SYMTAB, base);
-    const char *names = dynamic_table(dynamic, DT_STRTAB, base);
-    if (hashes == NULL || symbols == NULL || names == NULL || hashes[0] == 0)
+    struct names names = {base, dynamic_table(dynamic, DT_GNU_HASH, base), dynamic_table(dynamic, DT_SYMTAB, base),
+                          dynamic_table(dynamic, DT_STRTAB, base)};
+    if (names.symbols == NULL || names.texts == NULL || (names.hashes != NULL && names.hashes[0] == 0))
+        names.hashes = NULL;
+    return names;
+}
+
+/* What the module itself calls by that name, whoever else does; 0: nothing. */
+static uintptr_t named(const struct names *names, const char *name) {
+    const uint32_t *hashes = names->hashes;
+    if (hashes == NULL)
         return 0;
     const uint32_t *first = hashes + 4 + hashes[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
     const uint32_t *chain = first + hashes[0];
@@ -53,9 +67,10 @@ static uintptr_t module_symbol(const struct dl_phdr_info *module, const char *na
         hash = hash * 33 + (unsigned char)*c;
     for (uint32_t i = first[hash % hashes[0]]; i >= hashes[1]; i++) {
         uint32_t of_symbol = chain[i - hashes[1]];
-        bool defined = symbols[i].st_shndx != SHN_UNDEF;
-        if ((of_symbol | 1) == (hash | 1) && defined && strcmp(names + symbols[i].st_name, name) == 0)
-            return base + symbols[i].st_value;
+        const ElfW(Sym) *symbol = names->symbols + i;
+        bool defined = symbol->st_shndx != SHN_UNDEF;
+        if ((of_symbol | 1) == (hash | 1) && defined && strcmp(names->texts + symbol->st_name, name) == 0)
+            return names->base + symbol->st_value;
         if (of_symbol & 1)
             return 0;
     }
@@ -72,7 +87,8 @@ static int find_in_module(struct dl_phdr_info *module, size_t bytes, void *data)
     (void)bytes;
     if (!module_has(module, wanted->beside))
         return 0;
-    wanted->found = module_symbol(module, wanted->name);
+    struct names names = names_of(module);
+    wanted->found = named(&names, wanted->name);
     if (wanted->found == 0 && module_has(module, wanted->bound))
         wanted->found = wanted->bound;
     return 1;
@@ -82,6 +98,40 @@ uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside) 
     struct wanted wanted = {name, bound, beside, 0};
     dl_iterate_phdr(find_in_module, &wanted);
     return wanted.found;
+}
+
+struct search {
+    struct os_next *next;
+    unsigned count;
+    bool is_behind; /* this library's module was passed */
+};
+
+static int look_for_next(struct dl_phdr_info *module, size_t bytes, void *data) {
+    struct search *search = data;
+    (void)bytes;
+    if (module_has(module, (uintptr_t)os_find_next)) {
+        search->is_behind = true;
+        return 0;
+    }
+    bool all = true;
+    struct names names = names_of(module);
+    for (struct os_next *next = search->next; next < search->next + search->count; next++) {
+        uintptr_t address = next->is_behind ? 0 : named(&names, next->name);
+        if (address != 0 && (next->address == 0 || search->is_behind))
+            next->address = address;
+        if (address != 0)
+            next->is_behind = search->is_behind;
+        next->is_first &= search->is_behind || address == 0;
+        all &= next->is_behind;
+    }
+    return all;
+}
+
+void os_find_next(struct os_next *next, unsigned count) {
+    struct search search = {next, count, false};
+    for (unsigned i = 0; i < count; i++)
+        next[i] = (struct os_next){.name = next[i].name, .is_first = true};
+    dl_iterate_phdr(look_for_next, &search);
 }
 
 /* ---- processors ----

@@ -85,14 +85,15 @@ void error_explain(const char *line, const void *p) {
         error_write(line, p, 0);
 }
 
-void error_explain_fault(const void *address, const char *access, uintptr_t code) {
+bool error_explain_fault(const void *address, const char *access, uintptr_t code) {
     TEXT_TO_FD(line, -1, 256);
     if (!guard_describe(&line, address, access))
-        return;
+        return false;
     line_buffer[min_size(line.length, sizeof line_buffer - 1)] = '\0';
     text_line("%s", line_buffer);
     report_here(code);
     say_who(address);
     if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
         error_write(line_buffer, address, code);
+    return true;
 }

@@ -18,6 +18,6 @@
 void error_explain(const char *line, const void *p);
 
 /* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */
-void error_explain_fault(const void *address, const char *access, uintptr_t code);
+bool error_explain_fault(const void *address, const char *access, uintptr_t code);
 
 #endif

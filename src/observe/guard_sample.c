@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "base/os_crash.h"
 #include "pool.h"
 #include "base/snapshot.h"
 #include "base/text.h"
@@ -116,8 +117,7 @@ static bool guard_take_slots(struct heap *h) {
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
     if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1))) {
-        if (!option(OPT_CRASH_LOG)) /* which catches crashes from the start */
-            os_catch_crashes(false);
+        os_catch_crashes(false); /* here if another process has set the option; else it is done */
         return true;
     }
     guard_set_records(slot, KIND_FREE);

@@ -14,11 +14,11 @@
 #include "../support.h"
 
 /* A signal that comes to this thread, as to any other, once the system has a new handler for it and before the caller knows which was
- * the old one. */
+ * the old one. The library calls glibc's own name. */
 static bool signal_meanwhile = false;
 #if HAK_TEST_SHORTER == 1 /* a sanitizer has a sigaction of its own */
-extern "C" int sigaction(int number, const struct sigaction *action, struct sigaction *before) noexcept {
-    static auto *const next = reinterpret_cast<decltype(&sigaction)>(dlsym(RTLD_NEXT, "sigaction"));
+extern "C" int __sigaction(int number, const struct sigaction *action, struct sigaction *before) noexcept {
+    static auto *const next = reinterpret_cast<decltype(&sigaction)>(dlsym(RTLD_NEXT, "__sigaction"));
     struct sigaction was;
     int result = next(number, action, &was);
     if (signal_meanwhile && action != nullptr)

@@ -79,7 +79,10 @@ constexpr Asked kSymbols[] = {
     {"strrchr", When::kEnding, "computes: the name of the library's file, to leave its calls out of a report"},
     {"abort", When::kEnding, "after the line of a failure"},
     {"raise", When::kEnding, "the signal that the crash line was written for"},
-    {"signal", When::kEnding, "likewise"},
+    {"sigaddset", When::kRequest, "the program's sigset, signal and the like, while crashes are caught"},
+    {"sigemptyset", When::kRequest, "likewise"},
+    {"sigismember", When::kRequest, "likewise"},
+    {"sigprocmask", When::kRequest, "likewise"},
     {"getpid", When::kAnyTime,
      "LEARN=on, not in a sandbox: is this a child of a fork? And the crash line, statistics, names of files"},
 
@@ -96,7 +99,10 @@ constexpr Asked kSymbols[] = {
      "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
     {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
-    {"sigaction", When::kSamples, "CRASH_LOG at the start; GUARD_SAMPLE_BYTES with the first guarded block"},
+    {"__sigaction", When::kRequest,
+     "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, when the option is set, or, if another process has set it, with "
+     "the "
+     "first guarded block; the end of a crash"},
 
     {"__cxa_finalize", When::kLinker, "of every shared library"},
     {"__gmon_start__", When::kLinker, "of every shared library"},
@@ -157,7 +163,6 @@ constexpr Call kCalls[] = {
     {SYS_gettid, "gettid", When::kSamples, -1, 0, "which thread allocated; abort needs it, too"},
     {SYS_rt_sigprocmask, "rt_sigprocmask", When::kSamples, -1, 0,
      "can a place on the stack be read? With an action that there is not, so it changes nothing"},
-    {SYS_rt_sigaction, "rt_sigaction", When::kSamples, -1, 0, "with the first guarded block: faults are reported"},
 };
 
 #endif

@@ -288,9 +288,7 @@ int run_child(const std::string &mode, unsigned threads) {
     action.sa_sigaction = on_forbidden_call;
     sigaction(SIGSYS, &action, nullptr);
     action.sa_sigaction = on_fault;
-    /* In that mode the library handles faults itself, and passes them on to the previous handler. */
-    if (mode != "guard")
-        sigaction(SIGSEGV, &action, nullptr);
+    sigaction(SIGSEGV, &action, nullptr);
     pthread_t ids[4];
     pthread_barrier_init(&barrier, nullptr, threads + 1);
     for (unsigned i = 0; i < threads; i++)

@@ -629,10 +629,15 @@ std::set<std::string> exported_by(const void *address) {
     return names;
 }
 
+/* They go on to libc's functions of that name, whose stack is theirs. */
+const std::set<std::string> kGoOn = {"dlopen",  "dlmopen",     "sigaction",     "signal", "bsd_signal",
+                                     "ssignal", "sysv_signal", "__sysv_signal", "sigset"};
+
 TEST(StackUse, EveryExportedFunctionIsMeasured) {
     std::set<std::string> covered, exported = exported_by(reinterpret_cast<const void *>(hak_version));
     for (auto &scenario : scenarios())
         covered.insert(scenario.covers.begin(), scenario.covers.end());
+    covered.insert(kGoOn.begin(), kGoOn.end());
     EXPECT_GE(exported.size(), 50U) << "the library's symbols cannot be read";
     EXPECT_EQ(covered, exported);
 }

@@ -23,6 +23,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -228,6 +229,65 @@ def lua(side):
 @program("node", ["/usr/bin/node"], ["node"])
 def node(side):
     return side.run("/usr/bin/node", HERE / "work.js")
+
+
+# What a version is called, as a process's file is: php8.2, php-fpm8.2.
+PHP, PHP_FPM = "/usr/bin/php", max(glob.glob("/usr/sbin/php-fpm[0-9]*"), default="/usr/sbin/php-fpm")
+
+
+@program("php", [PHP], [os.path.basename(os.path.realpath(PHP))])
+def php(side):
+    inline = side.run(PHP, "-r", "foreach (get_loaded_extensions() as $name) echo $name, PHP_EOL;")
+    return inline + "".join(side.run(PHP, HERE / "work.php", seed) for seed in (1, 2))
+
+
+def fastcgi(path, **parameters):
+    """Returns what a FastCGI server at the socket answers to one request."""
+    def record(kind, content=b""):
+        return struct.pack(">BBHHBx", 1, kind, 1, len(content), 0) + content
+
+    def pair(name, value):
+        return struct.pack(">BB", len(name), len(value)) + name.encode() + value.encode()
+    begin, parameter, stdin, stdout, end = 1, 4, 5, 6, 3
+    answer = b""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(TIMEOUT)
+        connection.connect(str(path))
+        named = b"".join(pair(name, str(value)) for name, value in parameters.items())
+        connection.sendall(record(begin, struct.pack(">HB5x", 1, 0)) + record(parameter, named) + record(parameter) +
+                           record(stdin))
+        with connection.makefile("rb") as stream:
+            while len(header := stream.read(8)) == 8:
+                _, kind, _, length, padding = struct.unpack(">BBHHBx", header)
+                content = stream.read(length + padding)[:length]
+                answer += content if kind == stdout else b""
+                if kind == end:
+                    return answer.decode(errors="replace")
+    raise Failure(f"the answer ends early:\n{answer[-TAIL:].decode(errors='replace')}")
+
+
+@program("php-fpm", [PHP_FPM], [os.path.basename(PHP_FPM)])
+def php_fpm(side):
+    side.be_unprivileged()
+    page, listens = side.directory / "work.php", side.directory / "php.sock"
+    shutil.copy(HERE / "work.php", page)
+    page.chmod(0o644)
+    configuration = side.directory / "fpm.conf"
+    configuration.write_text(f"[global]\nerror_log = {side.directory}/fpm.log\n[www]\nlisten = {listens}\npm = static\n"
+                             "pm.max_children = 2\npm.max_requests = 5\n")
+
+    def ready():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect(str(listens)) is None
+
+    with side.server(PHP_FPM, "--nodaemonize", "--fpm-config", configuration) as server:
+        wait_until(ready, server)
+        answers = [fastcgi(listens, SCRIPT_FILENAME=page, QUERY_STRING=f"seed={seed % 3}", REQUEST_METHOD="GET")
+                   for seed in range(20)]
+        server.send_signal(signal.SIGQUIT)
+    if "exited on signal" in (log := (side.directory / "fpm.log").read_text()):
+        raise Failure(f"a worker crashed:\n{log[-TAIL:]}")
+    return "\n".join(answers)
 
 
 @program("redis", ["/usr/bin/redis-server", "/usr/bin/redis-benchmark"], ["redis-benchmark", "redis-check-rdb"])
