@@ -13,6 +13,7 @@
 #define COMMIT_SHARE 16
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
 #define RESERVE_MIN (256 * MIB) /* below that the window does better */
+enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins between half and three quarters of 2^bits */
 
 HAK_APART struct region hak_region;
 struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
@@ -108,14 +109,22 @@ static bool publish(uintptr_t word) {
     return rmw_cas(&region_birth.published, &nothing, word);
 }
 
+/* Are there addresses at all, if the most that is wanted is more than there is? */
+static bool has_addresses(size_t bytes) {
+    void *got = os_map(OS_RESERVE, NULL, bytes);
+    return got != NULL && os_unmap(got, bytes);
+}
+
 static bool reserve(size_t bytes) {
+    bool tried = false;
     for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_MIN; log2--) {
         struct layout l = layout_for(log2, false);
         size_t tables = tables_bytes(&l);
         size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
         char *got = os_map(OS_RESERVE, NULL, whole);
-        if (got == NULL && os_address_limit() != SIZE_MAX)
-            return false; /* the program has limited itself since the start */
+        if (got == NULL && !tried && (os_address_limit() != SIZE_MAX || !has_addresses(RESERVE_MIN)))
+            return false; /* the program has limited itself since the start, or nothing is to be had */
+        tried = true;
         if (got == NULL)
             continue;
         uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
@@ -135,15 +144,20 @@ static bool reserve(size_t bytes) {
     return false;
 }
 
-/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones. */
-static bool open_window_of(unsigned log2) {
+/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones while something
+ * else is there. The stack is near the end of the addresses that a program may use, so beyond them none is tried, and NULL
+ * means that there is no memory (*refused). */
+static bool open_window_of(unsigned log2, bool *refused) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
     uint64_t random = os_random();
-    for (unsigned bits = 46; bits >= 36; bits--, random = random >> 7 | random << 57) {
+    unsigned bits = (unsigned)min_size(WINDOW_BITS_MAX, highest_bit((uintptr_t)&l));
+    for (; bits >= WINDOW_BITS_MIN && !*refused; bits--, random = random >> 7 | random << 57) {
         uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (random & low_bits(bits - 2)), SUPERSLAB_BYTES);
         void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
-        if (os_map(OS_RESERVE, table, mapped) != table)
+        void *got = os_map(OS_RESERVE, table, mapped);
+        *refused = got == NULL;
+        if (got != table)
             continue;
         if (!publish(base | PUBLISHED_WINDOW | log2))
             os_unmap(table, mapped);
@@ -152,13 +166,15 @@ static bool open_window_of(unsigned log2) {
     return false;
 }
 
+/* Tables take a 500th of the window. Where that is refused, a window for less than that is large enough. */
 static bool open_window(size_t limit) {
     unsigned log2 = 5;
+    bool opened = false, refused = true;
     while (log2 < 19 && (SUPERSLAB_BYTES << log2) < limit)
         log2++;
-    while (log2 > 2 && !open_window_of(log2))
-        log2--;
-    return log2 > 2;
+    for (; log2 > 2 && !opened && refused; log2 /= 2)
+        refused = false, opened = open_window_of(log2, &refused);
+    return opened;
 }
 
 /* Readable and writable memory from `from` to `to`, in whole pages, of a table that ends at `end`. */
@@ -252,6 +268,7 @@ static void find_nodes(void) {
 
 void region_start(void) {
     find_nodes();
+    os_is_emulated();
     if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
         region_init(); /* asks for the limit, which a sandbox may forbid later */
 }
@@ -262,7 +279,7 @@ bool region_init(void) {
     options_init();
     find_nodes();
     if (load_acquire(&region_birth.published) == 0) {
-        size_t wanted = option(OPT_REGION_BYTES);
+        size_t wanted = os_is_emulated() ? 0 : option(OPT_REGION_BYTES);
         if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
             !open_window(min_size(os_address_limit(), 256 * GIB)))
             return false;

@@ -118,6 +118,9 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     return age <= UINT32_MAX - ahead_ms_max ? age : 0;
 }
 char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+/* qemu's user mode runs the program. It keeps a few bytes for each page that is mapped, accessible or not. Asked first
+ * before the program may have changed its environment. No system call. */
+bool os_is_emulated(void);
 bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);   /* the kernel's number of this process */
 uint32_t os_thread(void);    /* the kernel's number of this thread */

@@ -324,9 +324,9 @@ enum os_moved os_move(void *from, void *to, size_t bytes) {
         os_move_back(from, to, bytes);
         return OS_MOVED_NOTHING;
     }
-    /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu, which knows no seccomp, it succeeds there,
-     * msync as well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
-    bool is_emulated = os_state.seccomp_at_start < 0, kept = true;
+    /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu it succeeds there, msync as
+     * well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
+    bool is_emulated = os_is_emulated(), kept = true;
     if (!is_known) {
         kept = is_emulated ? emulator_has(from) : os_commit(from, bytes) || os_is_mapped(from, bytes);
         store_relaxed(&os_state.move, kept ? MOVE_KEEPS : MOVE_LACKS);
