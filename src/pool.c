@@ -115,6 +115,28 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
     return slot;
 }
 
+enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero) {
+    bool resident;
+    if (!superslab_take_slot(slot, c, node_here(), &resident))
+        return POOL_TAKEN;
+    *zero = !resident;
+    if (admit(c, 1, resident, 0)) {
+        count(&c->counters, resident ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused);
+        return POOL_TOOK;
+    }
+    superslab_put_back(slot, 1, resident ? 1u << slot % SUPERSLAB_SLOTS : 0);
+    return POOL_REFUSED;
+}
+
+size_t pool_grow(void) {
+    size_t superslab = region_map_unmapped();
+    if (superslab == BITSET_NONE)
+        superslab = region_take_superslabs(1);
+    if (superslab != BITSET_NONE)
+        superslab_give_new(superslab, 1);
+    return superslab;
+}
+
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted) {
     uint32_t was_resident;
     if (!superslab_extend(slot, slots, wanted, &was_resident))

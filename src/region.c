@@ -11,12 +11,14 @@
 #define COMMIT_MIN SUPERSLAB_BYTES
 #define COMMIT_MAX (4 * SUPERSLAB_BYTES)
 #define COMMIT_SHARE 16
-#define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
+#define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
+#define SCARCE_SHARE 8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
+#define TABLE_STEP 64  /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
 #define RESERVE_MIN (256 * MIB) /* below that the window does better */
 enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins between half and three quarters of 2^bits */
 
 HAK_APART struct region hak_region;
-struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
+struct region_use hak_region_use __attribute__((aligned(HAK_LINE))) = {.scarce_from = SIZE_MAX};
 
 /* How far the region is made. Any thread; sequentially consistent unless noted. */
 static struct region_birth {
@@ -38,7 +40,7 @@ _Static_assert(BITSET_LEVELS == 4, "derive places four levels");
 /* What lies where, from the base down. */
 struct layout {
     size_t superslabs;
-    size_t heaps_bytes, upper_bytes, rows_bytes, slabs_bytes;
+    size_t heaps_bytes, packs_bytes, upper_bytes, rows_bytes, slabs_bytes;
     size_t set_rows[BITSET_LEVELS];
     unsigned levels;
 };
@@ -51,6 +53,7 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
     l.upper_bytes = round_up(l.upper_bytes, HAK_LINE);
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
+    l.packs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct pack);
     /* A window holds as many heaps as its memory could feed; a page of threads' stacks costs more than a heap. */
     size_t heaps = window ? min_size(HEAPS_MAX, max_size(64, l.superslabs * 4)) : HEAPS_MAX;
     l.heaps_bytes = heaps * HEAP_BYTES;
@@ -63,7 +66,7 @@ static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + 
  * ever touched. */
 static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
-    return table_bytes(l->heaps_bytes) + nodes_count() * sets_bytes(l) + table_bytes(l->slabs_bytes);
+    return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) + table_bytes(l->slabs_bytes);
 }
 
 /* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and
@@ -91,6 +94,8 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     at -= r->nodes * sets_bytes(&l);
     r->rows = (struct superslab_row *)(void *)(at + l.upper_bytes);
     r->upper = upper_row(&l, at);
+    at -= table_bytes(l.packs_bytes);
+    r->packs = (struct pack *)(void *)at;
     r->heaps = at - table_bytes(l.heaps_bytes);
     r->heaps_max = l.heaps_bytes / HEAP_BYTES;
     r->sets.levels = l.levels;
@@ -223,6 +228,17 @@ static bool commit_tables(size_t have, size_t to) {
     return done;
 }
 
+bool region_commit_packs(size_t slots) {
+    size_t most = hak_region.superslabs_max * SUPERSLAB_SLOTS, have = load_relaxed(&hak_region_use.packs);
+    slots = min_size(round_up(slots, PACK_STEP), most);
+    struct pack *packs = hak_region.packs;
+    if (slots > have && !commit_table((char *)(packs + have), (char *)(packs + slots), (char *)(packs + most)))
+        return false;
+    while (have < slots && !rmw_cas(&hak_region_use.packs, &have, slots))
+        ;
+    return true;
+}
+
 /* Memory for the SuperSlabs in these bytes. */
 static bool commit_blocks(size_t from, size_t to) {
     char *at = (char *)hak_region.base + from; /* NOLINT: the region is addresses */
@@ -255,8 +271,12 @@ static bool commit_superslabs(size_t superslabs) {
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
 static bool is_unlimited(void) {
     size_t limit = load_relaxed(&region_birth.limit_at_start);
-    if (limit == 0)
+    if (limit == 0) {
         limit = os_address_limit();
+        size_t least = min_size(limit, os_data_limit());
+        if (least != SIZE_MAX)
+            store_relaxed(&hak_region_use.scarce_from, least / SCARCE_SHARE / SUPERSLAB_BYTES);
+    }
     store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
 }
@@ -342,6 +362,13 @@ size_t region_map_unmapped(void) {
     return head - 1;
 }
 
+/* The system refuses `n` SuperSlabs. One that refuses more than there are has said little. */
+static size_t refused(size_t n, size_t first) {
+    if (n <= first)
+        store_relaxed(&hak_region_use.scarce_from, 0);
+    return BITSET_NONE;
+}
+
 /* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in the
  * way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
@@ -367,14 +394,14 @@ size_t region_take_superslabs(size_t n) {
         if (n > r->superslabs_max || first > r->superslabs_max - n)
             return BITSET_NONE;
         if ((first + n) * SUPERSLAB_BYTES > region_frontier() && !commit_superslabs(first + n))
-            return BITSET_NONE;
+            return refused(n, first);
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
         if (!r->window || map_superslabs(first, n, &blocked))
             return first;
         if (!blocked)
-            return BITSET_NONE;
+            return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
 }
@@ -396,6 +423,8 @@ void region_extent(uintptr_t *begin, uintptr_t *end) {
 struct region_range region_table(unsigned number) {
     size_t superslabs = with_tables(region_frontier() / SUPERSLAB_BYTES);
     char *upper = upper_begin(superslabs);
+    if (number == hak_region.nodes + 1)
+        return (struct region_range){hak_region.packs, load_relaxed(&hak_region_use.packs) * sizeof(struct pack)};
     if (number == hak_region.nodes)
         return (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
     return (struct region_range){upper + node_distance(number), (size_t)(rows_end(superslabs) - upper)};

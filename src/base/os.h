@@ -107,6 +107,7 @@ void os_wake(_Atomic uint32_t *word);
 bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
+size_t os_data_limit(void);    /* the same of writable memory of its own */
 uint64_t os_thread_ns(void);   /* CPU time of this thread; 0: not to be had, as in a sandbox */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void);      /* exact, monotonic */

@@ -417,13 +417,15 @@ void os_allow_readers(void) {
     errno = saved;
 }
 
-size_t os_address_limit(void) {
+static size_t limit_of(int resource) {
     int saved = errno;
     struct rlimit limit;
-    bool known = getrlimit(RLIMIT_AS, &limit) == 0;
+    bool known = getrlimit(resource, &limit) == 0;
     errno = saved;
     return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
+size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
+size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
 
 uint64_t os_thread_ns(void) {
     struct timespec now;
