@@ -23,12 +23,21 @@
 
 #define PACKED_BYTES_MAX (32 * MIB) /* above that, whole SuperSlabs lose 6 % at most, and realloc moves pages */
 #define NOT_A_BLOCK "not a block: the heap has nothing there"
-enum { ORDERS = 16, SUPERSLAB_PIECES = PACK_PIECES * SUPERSLAB_SLOTS };
-_Static_assert(PACKED_BYTES_MAX >> ORDERS < PIECE_BYTES, "an order for each number of pieces");
+enum { STEPS_PER_DOUBLING = 4, STEPS = 16 * STEPS_PER_DOUBLING, SUPERSLAB_PIECES = PACK_PIECES * SUPERSLAB_SLOTS };
+_Static_assert(PACKED_BYTES_MAX / PIECE_BYTES < 1 << STEPS / STEPS_PER_DOUBLING, "a step for each number of pieces");
 
-/* By the order of the wanted number of pieces: the slot from which on a search is worth it. Hints, relaxed: before the pool grows
+/* By the step of the wanted number of pieces: the slot from which on a search is worth it. Hints, relaxed: before the pool grows
  * a search begins at 0. */
-static HAK_APART _Atomic size_t search_from[ORDERS];
+static HAK_APART _Atomic size_t search_from[STEPS];
+
+/* The last step whose least number of pieces is at most n; that number. */
+static unsigned step_of(size_t n) {
+    unsigned order = highest_bit(n);
+    return order * STEPS_PER_DOUBLING + (unsigned)((n * STEPS_PER_DOUBLING >> order) % STEPS_PER_DOUBLING);
+}
+static size_t least_of(unsigned step) {
+    return (((size_t)STEPS_PER_DOUBLING + step % STEPS_PER_DOUBLING) << step / STEPS_PER_DOUBLING) / STEPS_PER_DOUBLING;
+}
 
 static size_t pieces_for(size_t bytes) { return (bytes + PIECE_BYTES - 1) / PIECE_BYTES; }
 static size_t piece_at(const void *p) { return region_offset(p) / PIECE_BYTES; }
@@ -134,9 +143,9 @@ static enum pool_answer take_pieces(struct client *c, size_t slot, uint64_t piec
 static void give_run(struct client *c, size_t first, size_t n) {
     for (size_t at = first; at < first + n; at = next_word(at))
         give_pieces(c, at / PACK_PIECES, bits_from(at, first + n));
-    for (unsigned order = 0; order <= highest_bit(n) && order < ORDERS; order++)
-        if (load_relaxed(&search_from[order]) > first / PACK_PIECES)
-            store_relaxed(&search_from[order], first / PACK_PIECES);
+    for (unsigned step = step_of(min_size(n, PACKED_BYTES_MAX / PIECE_BYTES)) + 1; step-- != 0;)
+        if (load_relaxed(&search_from[step]) > first / PACK_PIECES)
+            store_relaxed(&search_from[step], first / PACK_PIECES);
 }
 
 static enum pool_answer claim(struct client *c, size_t first, size_t n) {
@@ -167,7 +176,8 @@ static size_t search(struct client *c, size_t from, size_t n, size_t align, bool
 
 static size_t take_run(struct client *c, size_t n, size_t align) {
     bool refused = false;
-    _Atomic size_t *hint = &search_from[highest_bit(n)];
+    unsigned step = step_of(n);
+    _Atomic size_t *hint = &search_from[step + (least_of(step) < n)];
     size_t from = load_relaxed(hint) * PACK_PIECES, at = search(c, from, n, align, &refused);
     if (at == BITSET_NONE && from != 0)
         at = search(c, 0, n, align, &refused);

@@ -246,12 +246,9 @@ static bool was_given_back(size_t superslab) {
            bitset_has(&hak_region.sets, set_of_node(SET_CACHED, node), superslab);
 }
 
-static bool is_free_slot(size_t slot, uint64_t w) {
+bool superslab_is_free_slot(size_t slot, uint64_t w) {
     return !(word_active(w) >> slot % SUPERSLAB_SLOTS & 1) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0 &&
            (word_active(w) != 0 || was_given_back(slot / SUPERSLAB_SLOTS));
-}
-bool superslab_may_take_slot(size_t slot) {
-    return is_free_slot(slot, load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word));
 }
 
 bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident) {
@@ -260,7 +257,7 @@ bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *res
     struct superslab *ss = superslab_at(superslab);
     uint64_t w = load_acquire(&ss->word);
     do {
-        if (!is_free_slot(slot, w))
+        if (!superslab_is_free_slot(slot, w))
             return false;
     } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
     *resident = word_resident(w) & mask;
