@@ -183,7 +183,7 @@ static size_t take_run(struct client *c, size_t n, size_t align) {
         at = search(c, 0, n, align, &refused);
     /* What is free at the old end, and one SuperSlab more than the block has, if they lie together. */
     for (size_t grown = 0; at == BITSET_NONE && !refused && grown <= n / SUPERSLAB_PIECES + 1; grown++) {
-        size_t superslab = pool_grow();
+        size_t superslab = pool_grow((unsigned)min_size(n / PACK_PIECES + 1, SUPERSLAB_SLOTS));
         if (superslab == BITSET_NONE)
             break;
         from = superslab * SUPERSLAB_PIECES;
@@ -290,7 +290,7 @@ static bool packed_size_fits(const void *p, size_t claimed, size_t bytes, bool e
 /* Claims the pieces behind the block, if need be of SuperSlabs that the pool does not have yet. */
 static bool claim_behind(struct client *c, size_t end, size_t more) {
     while (end + more > pieces_end() && last_taken_end(end, pieces_end()) == end)
-        if (pool_grow() == BITSET_NONE)
+        if (pool_grow(SUPERSLAB_SLOTS) == BITSET_NONE)
             return false;
     return end + more <= pieces_end() && claim(c, end, more) == POOL_TOOK;
 }

@@ -253,7 +253,7 @@ static bool commit_blocks(size_t from, size_t to) {
  * again is harmless, and the frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
     size_t have = region_frontier(), need = superslabs * SUPERSLAB_BYTES;
-    size_t step = min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
+    size_t step = region_is_scarce() ? 0 : min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
     for (;; step /= 2) {
         size_t to = min_size(max_size(need, have + step), hak_region.superslabs_max * SUPERSLAB_BYTES);
         to = round_up(to, SUPERSLAB_BYTES);
@@ -280,6 +280,8 @@ static bool is_unlimited(void) {
     store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
 }
+
+static bool begin_part(void);
 
 static void find_nodes(void) {
     static const uint8_t wanted[] = {[NUMA_OFF] = 1, [NUMA_AUTO] = 0, [NUMA_TWO] = 2, [NUMA_FOUR] = 4};
@@ -308,7 +310,7 @@ bool region_init(void) {
     if (!load_seq(&region_birth.derived))
         derive(load_acquire(&region_birth.published));
     rmw_add(&region_birth.deriving, (uint32_t)-1);
-    if (region_frontier() == 0 && !commit_superslabs(1))
+    if (region_frontier() == 0 && !commit_superslabs(1) && (option(OPT_SECURE) || !begin_part()))
         return false;
     store_seq(&region_birth.derived, true);
     if (load_relaxed(&region_birth.freezing))
@@ -385,6 +387,54 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     if (!*blocked)
         region_put_unmapped(first, n);
     return false;
+}
+
+/* ---- a SuperSlab that has memory in part ----
+ * At most one, whose slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. Whoever takes
+ * the word `part` may give slots memory; one that a fork's child finds taken is lost to the child. */
+
+#define PART_SHIFT 6
+
+/* A new SuperSlab without memory becomes the one. Its tables come first: walks look at all that are handed out. */
+static bool begin_part(void) {
+    size_t first = load_relaxed(&hak_region_use.superslabs), have, end;
+    do {
+        have = region_frontier();
+        if (first == hak_region.superslabs_max || !commit_tables(have / SUPERSLAB_BYTES, first + 1))
+            return false;
+    } while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
+    store_relaxed(&superslab_at(first)->word, (uint64_t)UINT32_MAX);
+    end = (first + 1) * SUPERSLAB_BYTES;
+    while (have < end && !rmw_cas(&hak_region_use.frontier, &have, end))
+        ;
+    size_t none = 0;
+    return rmw_cas(&hak_region_use.part, &none, (first + 1) << PART_SHIFT);
+}
+
+static bool map_slots(size_t slot, unsigned n, bool *blocked) {
+    char *at = slot_address(slot);
+    size_t rest = hak_region.superslabs_max * SUPERSLAB_BYTES - slot * SLOT_BYTES;
+    if (!hak_region.window)
+        return os_commit_first(at, n * SLOT_BYTES, rest);
+    void *got = os_map(OS_AT, at, n * SLOT_BYTES);
+    *blocked = got == OS_OCCUPIED;
+    return got == at;
+}
+
+uint32_t region_map_slots(unsigned slots, size_t *superslab) {
+    if (option(OPT_SECURE) || (load_relaxed(&hak_region_use.part) == 0 && !begin_part()))
+        return 0;
+    size_t part = rmw_swap(&hak_region_use.part, 0), nobody = 0;
+    if (part == 0) /* another thread has it */
+        return 0;
+    unsigned have = part % (1 << PART_SHIFT), n = (unsigned)min_size(slots, SUPERSLAB_SLOTS - have);
+    bool blocked = false;
+    *superslab = (part >> PART_SHIFT) - 1;
+    if (!map_slots(*superslab * SUPERSLAB_SLOTS + have, n, &blocked))
+        n = 0;
+    if (have + n < SUPERSLAB_SLOTS && !blocked)
+        rmw_cas(&hak_region_use.part, &nobody, part + n);
+    return (uint32_t)(low_bits(n) << have);
 }
 
 size_t region_take_superslabs(size_t n) {

@@ -229,6 +229,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic size_t superslabs; /* handed out so far, from the lowest */
     _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
     _Atomic uint8_t folios;    /* enum region_folios; relaxed: no other memory depends on it */
+    _Atomic size_t part;       /* the SuperSlab that has memory in part, + 1, and for how many slots; 0: none */
     _Atomic size_t packs;      /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* once so many SuperSlabs are handed out memory is scarce; relaxed: a hint */
 };
@@ -257,6 +258,10 @@ bool region_commit_packs(size_t slots);
 void region_put_unmapped(size_t first, size_t n);
 /* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't be. */
 size_t region_map_unmapped(void);
+
+/* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory: `slots`, or
+ * what it has left. Returns their bits, which are the caller's then, ACTIVE still and zero; 0: refused. */
+uint32_t region_map_slots(unsigned slots, size_t *superslab);
 
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);

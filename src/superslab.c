@@ -383,6 +383,15 @@ bool superslab_map_waiting(void) {
     return superslab != BITSET_NONE;
 }
 
+bool superslab_map_slots(unsigned slots, size_t *superslab) {
+    uint64_t mapped = region_map_slots(slots, superslab);
+    if (mapped == 0)
+        return false;
+    uint64_t before = rmw_and(&superslab_at(*superslab)->word, ~mapped); /* pairs with superslab_take */
+    superslab_changed(*superslab, before, before & ~mapped);
+    return true;
+}
+
 /* ---- slabs on offer ---- */
 
 /* An arena's offer is no offer to the process: who looks for one by an old hint must not get a slab that an arena may end with. */
