@@ -12,9 +12,10 @@
 #define COMMIT_MAX (4 * SUPERSLAB_BYTES)
 #define COMMIT_SHARE 16
 #define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
-#define SCARCE_SHARE 8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
-#define TABLE_STEP 64  /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
-#define RESERVE_MIN (256 * MIB) /* below that the window does better */
+#define SCARCE_SHARE                                                                                                   \
+    8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
+#define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
+#define RESERVE_MIN (256 * MIB)                      /* below that the window does better */
 enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins between half and three quarters of 2^bits */
 
 HAK_APART struct region hak_region;
@@ -66,7 +67,8 @@ static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + 
  * ever touched. */
 static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
-    return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) + table_bytes(l->slabs_bytes);
+    return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) +
+           table_bytes(l->slabs_bytes);
 }
 
 /* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and

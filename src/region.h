@@ -125,7 +125,7 @@ struct slab {
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
-/* A packed slot (packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too late finds nothing
+/* A packed slot (scarce/packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too late finds nothing
  * free. `free` is the truth; of the others a bit is written by whoever holds the piece. */
 struct pack {
     _Atomic uint64_t free;   /* any thread */
@@ -201,7 +201,7 @@ struct HAK_FROZEN region {
     unsigned nodes;            /* nodes_count() */
     size_t node_sets;          /* from the number of a node's set to that of the next node's */
     char *upper;               /* the sets' upper levels, before the rows; the rest of level 1 lies below */
-    struct pack *packs; /* of the slots */
+    struct pack *packs;        /* of the slots */
     char *heaps;
     size_t heaps_max;
     size_t superslabs_max;
@@ -224,13 +224,13 @@ enum region_folios {
 
 /* What changes of it, by any thread. */
 struct HAK_OWN_LINES region_use {
-    _Atomic size_t frontier;   /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
-    _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
-    _Atomic size_t superslabs; /* handed out so far, from the lowest */
-    _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
-    _Atomic uint8_t folios;    /* enum region_folios; relaxed: no other memory depends on it */
-    _Atomic size_t part;       /* the SuperSlab that has memory in part, + 1, and for how many slots; 0: none */
-    _Atomic size_t packs;      /* slots that have a pack, from the lowest; grows */
+    _Atomic size_t frontier;    /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    _Atomic uint32_t unmapped;  /* the first of the SuperSlabs that wait to be mapped, + 1 */
+    _Atomic size_t superslabs;  /* handed out so far, from the lowest */
+    _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
+    _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
+    _Atomic size_t part;        /* the SuperSlab that has memory in part, + 1, and for how many slots; 0: none */
+    _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* once so many SuperSlabs are handed out memory is scarce; relaxed: a hint */
 };
 extern HAK_HIDDEN struct region_use hak_region_use;

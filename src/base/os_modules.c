@@ -14,7 +14,7 @@ enum {
     SEGMENTS_MAX = 64,
     NOTE_BYTES_MAX = 256,
     START_BYTES_MAX = 16 << 20 /* of what a program finds on its stack at the start: Linux allows 6 MiB */
-}; /* headers and segments fit the smallest page */
+};                             /* headers and segments fit the smallest page */
 
 /* ---- by whom ---- */
 

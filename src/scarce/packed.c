@@ -11,7 +11,7 @@
  *
  * Any thread may free. Nothing waits: a claim that meets another one gives back what it has. */
 /* SPDX-License-Identifier: MIT */
-#include "packed.h"
+#include "scarce/packed.h"
 #include "base/fail.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -252,7 +252,8 @@ static void packed_find(struct block *b, const void *p) {
     b->why = NOT_A_BLOCK;
     for (; slab_kind(slab_of_slot(slot)) == KIND_PACKED; slot--, upto = ~(uint64_t)0) {
         begins = load_relaxed(&pack_of(slot)->begins) & upto;
-        ends = load_relaxed(&pack_of(slot)->ends) & (upto == ~(uint64_t)0 && slot != at / PACK_PIECES ? upto : upto >> 1);
+        ends =
+            load_relaxed(&pack_of(slot)->ends) & (upto == ~(uint64_t)0 && slot != at / PACK_PIECES ? upto : upto >> 1);
         if ((begins | ends) != 0 || slot == 0 || back-- == 0)
             break;
     }
