@@ -283,7 +283,7 @@ static bool is_unlimited(void) {
     return limit == SIZE_MAX;
 }
 
-static bool begin_part(void);
+static bool begin_in_part(void);
 
 static void find_nodes(void) {
     static const uint8_t wanted[] = {[NUMA_OFF] = 1, [NUMA_AUTO] = 0, [NUMA_TWO] = 2, [NUMA_FOUR] = 4};
@@ -312,7 +312,7 @@ bool region_init(void) {
     if (!load_seq(&region_birth.derived))
         derive(load_acquire(&region_birth.published));
     rmw_add(&region_birth.deriving, (uint32_t)-1);
-    if (region_frontier() == 0 && !commit_superslabs(1) && (option(OPT_SECURE) || !begin_part()))
+    if (region_frontier() == 0 && !commit_superslabs(1) && !begin_in_part())
         return false;
     store_seq(&region_birth.derived, true);
     if (load_relaxed(&region_birth.freezing))
@@ -329,27 +329,31 @@ void region_freeze(void) {
 /* ---- SuperSlabs without memory ----
  * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has unmapped. */
 
-/* `head` is a chain of unmapped SuperSlabs, as number + 1. The chain is only ever taken whole, so there is no ABA. */
-static void put_unmapped(uint32_t head) {
+static _Atomic uint32_t *next_unmapped(uint32_t i) { return &superslab_at(i - 1)->next_unmapped; }
+static _Atomic uint32_t *next_part(uint32_t i) { return &superslab_at(i - 1)->next_part; }
+
+/* `head` is a chain of SuperSlabs, as number + 1. A list is only ever taken whole, so there is no ABA. */
+static void put_chain(_Atomic uint32_t *list, _Atomic uint32_t *(*next_of)(uint32_t), uint32_t head) {
     uint32_t last = head, next;
-    while ((next = load_relaxed(&superslab_at(last - 1)->next_unmapped)) != 0)
+    while ((next = load_relaxed(next_of(last))) != 0)
         last = next;
-    uint32_t before = load_relaxed(&hak_region_use.unmapped);
+    uint32_t before = load_relaxed(list);
     do
-        store_relaxed(&superslab_at(last - 1)->next_unmapped, before);
-    while (!rmw_cas(&hak_region_use.unmapped, &before, head)); /* pairs with the swap below, for the links */
+        store_relaxed(next_of(last), before);
+    while (!rmw_cas(list, &before, head)); /* pairs with take_chain, for the links */
 }
+static uint32_t take_chain(_Atomic uint32_t *list) { return load_relaxed(list) != 0 ? rmw_swap(list, 0) : 0; }
 
 void region_put_unmapped(size_t first, size_t n) {
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
         store_relaxed(&superslab_at(i)->next_unmapped, 0);
-        put_unmapped((uint32_t)i + 1);
+        put_chain(&hak_region_use.unmapped, next_unmapped, (uint32_t)i + 1);
     }
 }
 
 size_t region_map_unmapped(void) {
-    uint32_t head = load_relaxed(&hak_region_use.unmapped) != 0 ? rmw_swap(&hak_region_use.unmapped, 0) : 0;
+    uint32_t head = take_chain(&hak_region_use.unmapped);
     if (head == 0)
         return BITSET_NONE;
     struct superslab *ss = superslab_at(head - 1);
@@ -357,7 +361,7 @@ size_t region_map_unmapped(void) {
     void *got = os_map(OS_AT, at, SUPERSLAB_BYTES);
     uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->next_unmapped) : head;
     if (rest != 0)
-        put_unmapped(rest);
+        put_chain(&hak_region_use.unmapped, next_unmapped, rest);
     if (got != at)
         return BITSET_NONE;
     if (!hak_region.window)
@@ -391,26 +395,34 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     return false;
 }
 
-/* ---- a SuperSlab that has memory in part ----
- * At most one, whose slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. Whoever takes
- * the word `part` may give slots memory; one that a fork's child finds taken is lost to the child. */
+/* ---- SuperSlabs that have memory in part ----
+ * Their slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. They are in a list, which a
+ * thread takes whole to give slots of the first one memory; meanwhile others begin a further one. */
 
-#define PART_SHIFT 6
-
-/* A new SuperSlab without memory becomes the one. Its tables come first: walks look at all that are handed out. */
-static bool begin_part(void) {
+/* A new SuperSlab without memory, as number + 1; 0: there is none. Its tables come first: walks look at all that are handed out. */
+static uint32_t begin_part(void) {
     size_t first = load_relaxed(&hak_region_use.superslabs), have, end;
     do {
         have = region_frontier();
         if (first == hak_region.superslabs_max || !commit_tables(have / SUPERSLAB_BYTES, first + 1))
-            return false;
+            return 0;
     } while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
-    store_relaxed(&superslab_at(first)->word, (uint64_t)UINT32_MAX);
+    struct superslab *ss = superslab_at(first);
+    store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
+    store_relaxed(&ss->mapped_slots, 0);
+    store_relaxed(&ss->next_part, 0);
     end = (first + 1) * SUPERSLAB_BYTES;
     while (have < end && !rmw_cas(&hak_region_use.frontier, &have, end))
         ;
-    size_t none = 0;
-    return rmw_cas(&hak_region_use.part, &none, (first + 1) << PART_SHIFT);
+    return (uint32_t)first + 1;
+}
+
+/* Makes the first SuperSlab one that has memory in part. */
+static bool begin_in_part(void) {
+    uint32_t first = option(OPT_SECURE) ? 0 : begin_part();
+    if (first != 0)
+        put_chain(&hak_region_use.parts, next_part, first);
+    return first != 0;
 }
 
 static bool map_slots(size_t slot, unsigned n, bool *blocked) {
@@ -424,18 +436,21 @@ static bool map_slots(size_t slot, unsigned n, bool *blocked) {
 }
 
 uint32_t region_map_slots(unsigned slots, size_t *superslab) {
-    if (option(OPT_SECURE) || (load_relaxed(&hak_region_use.part) == 0 && !begin_part()))
+    if (option(OPT_SECURE)) /* whose tiers make accessible what they need */
         return 0;
-    size_t part = rmw_swap(&hak_region_use.part, 0), nobody = 0;
-    if (part == 0) /* another thread has it */
+    uint32_t head = take_chain(&hak_region_use.parts);
+    if (head == 0 && (head = begin_part()) == 0)
         return 0;
-    unsigned have = part % (1 << PART_SHIFT), n = (unsigned)min_size(slots, SUPERSLAB_SLOTS - have);
+    struct superslab *ss = superslab_at(head - 1);
+    unsigned have = load_relaxed(&ss->mapped_slots), n = (unsigned)min_size(slots, SUPERSLAB_SLOTS - have);
     bool blocked = false;
-    *superslab = (part >> PART_SHIFT) - 1;
-    if (!map_slots(*superslab * SUPERSLAB_SLOTS + have, n, &blocked))
+    if (!map_slots((size_t)(head - 1) * SUPERSLAB_SLOTS + have, n, &blocked))
         n = 0;
-    if (have + n < SUPERSLAB_SLOTS && !blocked)
-        rmw_cas(&hak_region_use.part, &nobody, part + n);
+    store_relaxed(&ss->mapped_slots, (uint8_t)(have + n));
+    uint32_t rest = have + n == SUPERSLAB_SLOTS || blocked ? load_relaxed(&ss->next_part) : head;
+    if (rest != 0)
+        put_chain(&hak_region_use.parts, next_part, rest);
+    *superslab = head - 1;
     return (uint32_t)(low_bits(n) << have);
 }
 

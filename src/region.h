@@ -178,7 +178,10 @@ struct superslab {
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
-    char unused[21];
+    _Atomic uint8_t
+        mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
+    _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
+    char unused[16];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
@@ -229,7 +232,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic size_t superslabs;  /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
     _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
-    _Atomic size_t part;        /* the SuperSlab that has memory in part, + 1, and for how many slots; 0: none */
+    _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* once so many SuperSlabs are handed out memory is scarce; relaxed: a hint */
 };

@@ -88,7 +88,7 @@ constexpr Asked kSymbols[] = {
     {"hak_options", When::kRequest, "likewise; the program's"},
 
     {"dl_iterate_phdr", When::kStart, "libc's own pthread_create; takes the dynamic linker's lock"},
-    {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
+    {"getrlimit", When::kStart, "RLIMIT_AS and RLIMIT_DATA; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
     {"sigaction", When::kSamples, "CRASH_LOG at the start; GUARD_SAMPLE_BYTES with the first guarded block"},
 

@@ -341,8 +341,11 @@ struct fault_slots fault_count_slots(void) {
             covered = slot + span_slots(slot);
         n.nobodys += active && slot >= covered;
     }
-    size_t part = load_acquire(&hak_region_use.part), lacks = part != 0 ? SUPERSLAB_SLOTS - part % 64 : 0;
-    n.active -= lacks, n.nobodys -= lacks; /* not lost: they get memory once the system grants some */
+    for (uint32_t at = load_acquire(&hak_region_use.parts); at != 0;
+         at = load_relaxed(&superslab_at(at - 1)->next_part)) {
+        size_t lacks = SUPERSLAB_SLOTS - load_relaxed(&superslab_at(at - 1)->mapped_slots);
+        n.active -= lacks, n.nobodys -= lacks; /* likewise */
+    }
     for (uint32_t at = load_acquire(&hak_region_use.unmapped); at != 0;
          at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {
         n.active -= SUPERSLAB_SLOTS; /* not lost: the next thread that needs a SuperSlab tries to map it */
