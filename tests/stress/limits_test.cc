@@ -136,6 +136,16 @@ void exhaust_every_size(size_t limit, bool writable_only) {
     }
 }
 
+/* A block of each of many classes, as a small program has them, each in a slot of its own. */
+void take_many_classes() {
+    for (size_t size = 8; size <= 1024; size += size < 256 ? 16 : 64)
+        if (malloc(size) == nullptr)
+            give_up("no memory for %zu bytes", size);
+    for (size_t size : {1500, 2500, 4000, 8000, 12000, 30000})
+        if (malloc(size) == nullptr)
+            give_up("no memory for %zu bytes", size);
+}
+
 /* Blocks of all sizes that come, change their sizes and go, near the limit: contents, alignment and ENOMEM. */
 void mix_sizes(size_t limit) {
     struct Block {
@@ -356,6 +366,8 @@ int run_child(const std::string &name, size_t limit) {
         exhaust_all_sizes(limit, true, in_secure_mode() ? 0.45 : 0.80);
     if (name == "every_as" || name == "every_data")
         exhaust_every_size(limit, name == "every_data");
+    if (name == "classes")
+        take_many_classes();
     if (name == "mix")
         mix_sizes(limit);
     if (name == "locked")
@@ -401,6 +413,8 @@ TEST(Limits, Data16MiB) { run_limited("small", 16 * kMiB, limit_data); }
 TEST(Limits, Data64MiB) { run_limited("data", 64 * kMiB, limit_data); }
 TEST(Limits, Data256MiB) { run_limited("data", 256 * kMiB, limit_data); }
 
+/* If it fails, small programs need megabytes more of RLIMIT_DATA than they use. */
+TEST(Limits, ManyClassesUnderLittleData) { run_limited("classes", 9 * kMiB / 2, limit_data); }
 TEST(Limits, EverySizeUnderAddressSpace) { run_limited("every_as", 192 * kMiB, limit_address_space); }
 TEST(Limits, EverySizeUnderData) { run_limited("every_data", 192 * kMiB, limit_data); }
 TEST(Limits, MixedSizesUnderAddressSpace) { run_limited("mix", 96 * kMiB, limit_address_space); }
