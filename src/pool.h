@@ -26,8 +26,8 @@ bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted)
 /* Takes just this slot. POOL_REFUSED: it is free, but there may not be more (HARD_LIMIT). */
 enum pool_answer { POOL_TOOK, POOL_TAKEN, POOL_REFUSED };
 enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero);
-/* One SuperSlab more with free slots, or if the system refuses a whole one `slots` of one, or what is left of it. Returns its
- * number, or BITSET_NONE. */
+/* One SuperSlab more with free slots, or if the system refuses a whole one `slots` of one, or what is left of it.
+ * Returns its number, or BITSET_NONE. */
 size_t pool_grow(unsigned slots);
 
 /* A run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Number of the first

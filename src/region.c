@@ -151,9 +151,9 @@ static bool reserve(size_t bytes) {
     return false;
 }
 
-/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones while something
- * else is there. The stack is near the end of the addresses that a program may use, so beyond them none is tried, and NULL
- * means that there is no memory (*refused). */
+/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones while
+ * something else is there. The stack is near the end of the addresses that a program may use, so beyond them none is
+ * tried, and NULL means that there is no memory (*refused). */
 static bool open_window_of(unsigned log2, bool *refused) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
@@ -396,10 +396,11 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
 }
 
 /* ---- SuperSlabs that have memory in part ----
- * Their slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. They are in a list, which a
- * thread takes whole to give slots of the first one memory; meanwhile others begin a further one. */
+ * Their slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. They are in a
+ * list, which a thread takes whole to give slots of the first one memory; meanwhile others begin a further one. */
 
-/* A new SuperSlab without memory, as number + 1; 0: there is none. Its tables come first: walks look at all that are handed out. */
+/* A new SuperSlab without memory, as number + 1; 0: there is none. Its tables come first: walks look at all that are
+ * handed out. */
 static uint32_t begin_part(void) {
     size_t first = load_relaxed(&hak_region_use.superslabs), have, end;
     do {

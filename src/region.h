@@ -1,7 +1,7 @@
 /* The region: the one reserved address range all blocks come from, and the tables that describe it.
  *
  *   lowest address                                                                              highest
- *   | heaps | guard | packs | guard | sets, rows of SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
+ *   | heaps | guard | packs | guard | sets, SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
  *
  *     The sets of the machine's further NUMA nodes lie between rows and records, each node's at the same distance from the last
  *     one's: so a set of any node is a set of the one family, by another number.
@@ -125,8 +125,8 @@ struct slab {
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
-/* A packed slot (scarce/packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too late finds nothing
- * free. `free` is the truth; of the others a bit is written by whoever holds the piece. */
+/* A packed slot (scarce/packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too
+ * late finds nothing free. `free` is the truth; of the others a bit is written by whoever holds the piece. */
 struct pack {
     _Atomic uint64_t free;   /* any thread */
     _Atomic uint64_t begins; /* a block does */
@@ -262,8 +262,9 @@ void region_put_unmapped(size_t first, size_t n);
 /* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't be. */
 size_t region_map_unmapped(void);
 
-/* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory: `slots`, or
- * what it has left. Returns their bits, which are the caller's then, ACTIVE still and zero; 0: refused. */
+/* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory:
+ * `slots`, or what it has left. Returns their bits, which are the caller's then, ACTIVE still and zero; 0: refused.
+ * */
 uint32_t region_map_slots(unsigned slots, size_t *superslab);
 
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */

@@ -155,7 +155,8 @@ void superslab_give_run(size_t first, size_t n, bool resident);
 void superslab_give_new(size_t first, size_t n);
 /* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
 bool superslab_map_waiting(void);
-/* The same of `slots` slots, or what is left, of one SuperSlab that cannot have memory as a whole. *superslab: which it is. */
+/* The same of `slots` slots, or what is left, of one SuperSlab that cannot have memory as a whole. *superslab: which
+ * it is. */
 bool superslab_map_slots(unsigned slots, size_t *superslab);
 
 /* ---- slabs on offer ---- */

@@ -117,7 +117,8 @@ targets=(test_plugin)
 emulated_small() {
   printf '#include <stdlib.h>\nint main(void) { free(malloc(100)); return 0; }\n' >"$BUILD/small.c"
   aarch64-linux-gnu-gcc -fno-builtin "$BUILD/small.c" -o "$BUILD/small"
-  QEMU_LD_PREFIX=$SYSROOT python3 - qemu-aarch64-static -E "LD_PRELOAD=$BUILD/aarch64/libhakmem.so" "$BUILD/small" <<'END'
+  export QEMU_LD_PREFIX=$SYSROOT
+  python3 - qemu-aarch64-static -E "LD_PRELOAD=$BUILD/aarch64/libhakmem.so" "$BUILD/small" <<'END'
 import resource, subprocess, sys
 
 limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))

@@ -1,6 +1,6 @@
-/* What is loaded into the process: the program, this library and others. Which one an address lies in, what its ELF header and
- * notes say, what it calls by a name, and whether an emulator has loaded it. All of it is read where the dynamic linker has mapped it; os_readable is asked first
- * where something else may lie. */
+/* What is loaded into the process: the program, this library and others. Which one an address lies in, what its ELF
+ * header and notes say, what it calls by a name, and whether an emulator has loaded it. All of it is read where the
+ * dynamic linker has mapped it; os_readable is asked first where something else may lie. */
 /* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <link.h>
@@ -18,9 +18,10 @@ enum {
 
 /* ---- by whom ---- */
 
-/* Linux begins the auxiliary vector with what belongs to the machine, and AT_PHDR comes behind AT_HWCAP; qemu's user mode begins
- * with AT_PHDR on every machine. The vector lies behind the environment, below the bytes of AT_RANDOM, until the program moves
- * the environment: so the first answer is kept. Relaxed: all threads that ask first find the same. */
+/* Linux begins the auxiliary vector with what belongs to the machine, and AT_PHDR comes behind AT_HWCAP; qemu's user
+ * mode begins with AT_PHDR on every machine. The vector lies behind the environment, below the bytes of AT_RANDOM,
+ * until the program moves the environment: so the first answer is kept. Relaxed: all threads that ask first find the
+ * same. */
 static bool has_vector_of_emulator(void) {
     char **at = os_environment();
     if (at == NULL || getauxval(AT_RANDOM) - (uintptr_t)at > START_BYTES_MAX)

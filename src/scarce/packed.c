@@ -1,13 +1,15 @@
-/* Packed: blocks of more than 4 KiB while memory is scarce. Other kinds round to a class, to slots, to SuperSlabs, and lose up to
- * half of what a limit allows.
+/* Packed: blocks of more than 4 KiB while memory is scarce. Other kinds round to a class, to slots, to SuperSlabs, and
+ * lose up to half of what a limit allows.
  *
- *  1. A packed slot is cut into 64 pieces of 1 KiB. A block is a run of pieces, wherever it begins, and goes on into the next slots
- *     and SuperSlabs.
- *  2. A search goes over all slots, from the lowest: it may use what is free in packed slots, and slots that nobody has, which
- *     become packed ones. The first run that is long enough is claimed slot by slot. Only where there is none the pool grows.
- *  3. `free` in a slot's pack is the truth. Whoever holds pieces writes their bits of the other words, so the end of a block is
- *     known as long as the block lives.
- *  4. A slot whose pieces are all free goes back to the pool: a compare-and-swap from all to none, and who does that owns it.
+ *  1. A packed slot is cut into 64 pieces of 1 KiB. A block is a run of pieces, wherever it begins, and goes on into the
+ *     next slots and SuperSlabs.
+ *  2. A search goes over all slots, from the lowest: it may use what is free in packed slots, and slots that nobody has,
+ *     which become packed ones. The first run that is long enough is claimed slot by slot. Only where there is none the
+ *     pool grows.
+ *  3. `free` in a slot's pack is the truth. Whoever holds pieces writes their bits of the other words, so the end of a
+ *     block is known as long as the block lives.
+ *  4. A slot whose pieces are all free goes back to the pool: a compare-and-swap from all to none, and who does that
+ *     owns it.
  *
  * Any thread may free. Nothing waits: a claim that meets another one gives back what it has. */
 /* SPDX-License-Identifier: MIT */
@@ -26,8 +28,8 @@
 enum { STEPS_PER_DOUBLING = 4, STEPS = 16 * STEPS_PER_DOUBLING, SUPERSLAB_PIECES = PACK_PIECES * SUPERSLAB_SLOTS };
 _Static_assert(PACKED_BYTES_MAX / PIECE_BYTES < 1 << STEPS / STEPS_PER_DOUBLING, "a step for each number of pieces");
 
-/* By the step of the wanted number of pieces: the slot from which on a search is worth it. Hints, relaxed: before the pool grows
- * a search begins at 0. */
+/* By the step of the wanted number of pieces: the slot from which on a search is worth it. Hints, relaxed: before
+ * the pool grows a search begins at 0. */
 static HAK_APART _Atomic size_t search_from[STEPS];
 
 /* The last step whose least number of pieces is at most n; that number. */
@@ -227,7 +229,8 @@ static void give_used(struct client *c, size_t first, size_t n) {
     give_run(c, first, n);
 }
 
-/* Blocks have the natural alignment of their size: callers that align by the size alone rely on it, as on that of classes. */
+/* Blocks have the natural alignment of their size: callers that align by the size alone rely on it, as on that of
+ * classes. */
 static void *packed_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
     size_t natural = bytes <= MID_BYTES_MAX ? bytes & -bytes : 1, n = pieces_for(bytes);
     size_t at = take_run(&h->pool, n, max_size(max_size(natural, alignment) / PIECE_BYTES, 1));

@@ -301,8 +301,8 @@ unsigned calls_of_malloc(size_t bytes) {
     _exit(0);
 }
 
-/* ENOMEM says that there is no memory, not that an address is taken. If it fails, each malloc of a program that is out of memory
- * asks the kernel for dozens of addresses. */
+/* ENOMEM says that there is no memory, not that an address is taken. If it fails, each malloc of a program that is
+ * out of memory asks the kernel for dozens of addresses. */
 TEST(Refusals, AreNotAnsweredByMoreAddresses) {
     for (const Settings &settings : kSettings) {
         if (settings.which == LOCKED)

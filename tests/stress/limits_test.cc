@@ -115,8 +115,8 @@ void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
     }
 }
 
-/* A limit counts what blocks take beyond what was asked for, so they must not be rounded far: the program gets nine tenths of
- * the limit in blocks of any of these sizes, all contents are right, and afterwards others can be had. */
+/* A limit counts what blocks take beyond what was asked for, so they must not be rounded far: the program gets nine
+ * tenths of the limit in blocks of any of these sizes, all contents are right, and afterwards others can be had. */
 void exhaust_every_size(size_t limit, bool writable_only) {
     size_t foreign = foreign_bytes(writable_only);
     for (size_t size : {size_t{3000}, size_t{5000}, size_t{20000}, size_t{33000}, size_t{70000}, size_t{130000},
