@@ -27,6 +27,7 @@
 #include "retain.h"
 #include "ring.h"
 #include "observe/sample.h"
+#include "scarce/packed.h"
 #include "secure/secure.h"
 #include "secure/zero.h"
 #include "slab.h"
@@ -173,10 +174,11 @@ static void leave(struct heap *h, struct heap *of) {
 }
 
 HAK_INLINE void *allocate_from(struct heap *h, size_t bytes, size_t alignment, bool *zero, bool dense) {
-    const struct kind *kind = kind_for(bytes, alignment);
-    take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
+    bool packs = unlikely(region_is_scarce()) && packed_serves(h, bytes, alignment);
     void *p = NULL;
-    for (unsigned tries = 0; tries < 2 && p == NULL; tries++) {
+    for (unsigned tries = 0; tries < 2u + packs && p == NULL; tries++) {
+        const struct kind *kind = packs && tries < 2 ? &kind_packed : kind_for(bytes, alignment);
+        take_call *take = dense && kind->malloc_dense != NULL ? kind->malloc_dense : kind->malloc;
         if (unlikely(tries != 0))
             chores_empty_caches(h);
         bool samples = unlikely(sample_wanted(h)) && !option(OPT_SECURE);

@@ -30,6 +30,7 @@ X(KIND_GUARD_PAGE,   kind_guard_page)    /* a slot of the guard pool, one block 
 X(KIND_SECURE_SMALL, kind_secure_small)  /* secure mode: every slot of the span, as KIND_MID */ \
 X(KIND_SECURE_LARGE, kind_secure_large)  /* secure mode, large and huge: the slot the block begins in */ \
 X(KIND_MESHED,       kind_meshed)        /* a tiny slab that shares pages with others (mesh/meshed.h) */ \
+X(KIND_PACKED,       kind_packed)        /* every slot in which it has pieces (scarce/packed.h) */ \
 X(KIND_BROUGHT,      kind_brought)       /* no slot's: the memory that the program gave an arena has a record of its own */
 // clang-format on
 

@@ -35,6 +35,15 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
     return true;
 }
 
+/* New memory for a whole SuperSlab was refused. */
+static size_t take_in_part(struct superslab_wish *wish) {
+    size_t slot = BITSET_NONE, superslab;
+    wish->from = NODE_ANY;
+    while (slot == BITSET_NONE && superslab_map_slots(wish->slots, &superslab))
+        slot = superslab_take_in_use(wish);
+    return slot;
+}
+
 /* Stage 3: a cached, a clean, a new SuperSlab. */
 static size_t take_wholly_free(struct superslab_wish *wish) {
     size_t slot = superslab_take_cached(wish);
@@ -55,7 +64,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
         if (superslab == BITSET_NONE)
-            return BITSET_NONE;
+            return take_in_part(wish);
         retain_consider_huge_pages(superslab, 1, contents);
         slot = superslab_take(superslab, true, wish);
     }
@@ -134,6 +143,29 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(stage == COUNT_stage3_from_cache));
     *zero = wish.was_resident == 0;
     return slot;
+}
+
+enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero) {
+    bool resident;
+    if (!superslab_take_slot(slot, c, node_here(), &resident))
+        return POOL_TAKEN;
+    *zero = !resident;
+    if (admit(c, 1, resident, 0)) {
+        count(&c->counters, resident ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused);
+        return POOL_TOOK;
+    }
+    superslab_put_back(slot, 1, resident ? 1u << slot % SUPERSLAB_SLOTS : 0);
+    return POOL_REFUSED;
+}
+
+size_t pool_grow(unsigned slots) {
+    size_t superslab = region_map_unmapped();
+    if (superslab == BITSET_NONE)
+        superslab = region_take_superslabs(1);
+    if (superslab == BITSET_NONE)
+        return superslab_map_slots(slots, &superslab) ? superslab : BITSET_NONE;
+    superslab_give_new(superslab, 1);
+    return superslab;
 }
 
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted) {

@@ -23,6 +23,13 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 /* Takes the slots behind a span of one SuperSlab, so that it grows from `slots` to `wanted`. */
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted);
 
+/* Takes just this slot. POOL_REFUSED: it is free, but there may not be more (HARD_LIMIT). */
+enum pool_answer { POOL_TOOK, POOL_TAKEN, POOL_REFUSED };
+enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero);
+/* One SuperSlab more with free slots, or if the system refuses a whole one `slots` of one, or what is left of it.
+ * Returns its number, or BITSET_NONE. */
+size_t pool_grow(unsigned slots);
+
 /* A run of `n` whole SuperSlabs, the first aligned to `align_bytes` (a power of two, 2 MiB or more). Number of the first
  * SuperSlab or BITSET_NONE. */
 size_t pool_take_run(struct client *c, size_t n, size_t align_bytes, bool *zero);

@@ -11,11 +11,15 @@
 #define COMMIT_MIN SUPERSLAB_BYTES
 #define COMMIT_MAX (4 * SUPERSLAB_BYTES)
 #define COMMIT_SHARE 16
+#define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
+#define SCARCE_SHARE                                                                                                   \
+    8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
-#define RESERVE_MIN (256 * MIB) /* below that the window does better */
+#define RESERVE_MIN (256 * MIB)                      /* below that the window does better */
+enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins between half and three quarters of 2^bits */
 
 HAK_APART struct region hak_region;
-struct region_use hak_region_use __attribute__((aligned(HAK_LINE)));
+struct region_use hak_region_use __attribute__((aligned(HAK_LINE))) = {.scarce_from = SIZE_MAX};
 
 /* How far the region is made. Any thread; sequentially consistent unless noted. */
 static struct region_birth {
@@ -37,7 +41,7 @@ _Static_assert(BITSET_LEVELS == 4, "derive places four levels");
 /* What lies where, from the base down. */
 struct layout {
     size_t superslabs;
-    size_t heaps_bytes, upper_bytes, rows_bytes, slabs_bytes;
+    size_t heaps_bytes, packs_bytes, upper_bytes, rows_bytes, slabs_bytes;
     size_t set_rows[BITSET_LEVELS];
     unsigned levels;
 };
@@ -50,6 +54,7 @@ static struct layout layout_for(unsigned log2_superslabs, bool window) {
     l.upper_bytes = round_up(l.upper_bytes, HAK_LINE);
     l.rows_bytes = l.set_rows[0] * sizeof(struct superslab_row);
     l.slabs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct slab);
+    l.packs_bytes = l.superslabs * SUPERSLAB_SLOTS * sizeof(struct pack);
     /* A window holds as many heaps as its memory could feed; a page of threads' stacks costs more than a heap. */
     size_t heaps = window ? min_size(HEAPS_MAX, max_size(64, l.superslabs * 4)) : HEAPS_MAX;
     l.heaps_bytes = heaps * HEAP_BYTES;
@@ -62,7 +67,8 @@ static size_t table_bytes(size_t bytes) { return round_up(bytes, GUARD_BYTES) + 
  * ever touched. */
 static size_t sets_bytes(const struct layout *l) { return table_bytes(l->upper_bytes + l->rows_bytes); }
 static size_t tables_bytes(const struct layout *l) {
-    return table_bytes(l->heaps_bytes) + nodes_count() * sets_bytes(l) + table_bytes(l->slabs_bytes);
+    return table_bytes(l->heaps_bytes) + table_bytes(l->packs_bytes) + nodes_count() * sets_bytes(l) +
+           table_bytes(l->slabs_bytes);
 }
 
 /* The first row of level 1, in a table that begins at `at`. The others lie below it: so as the heap grows both they and
@@ -90,6 +96,8 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     at -= r->nodes * sets_bytes(&l);
     r->rows = (struct superslab_row *)(void *)(at + l.upper_bytes);
     r->upper = upper_row(&l, at);
+    at -= table_bytes(l.packs_bytes);
+    r->packs = (struct pack *)(void *)at;
     r->heaps = at - table_bytes(l.heaps_bytes);
     r->heaps_max = l.heaps_bytes / HEAP_BYTES;
     r->sets.levels = l.levels;
@@ -108,14 +116,22 @@ static bool publish(uintptr_t word) {
     return rmw_cas(&region_birth.published, &nothing, word);
 }
 
+/* Are there addresses at all, if the most that is wanted is more than there is? */
+static bool has_addresses(size_t bytes) {
+    void *got = os_map(OS_RESERVE, NULL, bytes);
+    return got != NULL && os_unmap(got, bytes);
+}
+
 static bool reserve(size_t bytes) {
+    bool tried = false;
     for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_MIN; log2--) {
         struct layout l = layout_for(log2, false);
         size_t tables = tables_bytes(&l);
         size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
         char *got = os_map(OS_RESERVE, NULL, whole);
-        if (got == NULL && os_address_limit() != SIZE_MAX)
-            return false; /* the program has limited itself since the start */
+        if (got == NULL && !tried && (os_address_limit() != SIZE_MAX || !has_addresses(RESERVE_MIN)))
+            return false; /* the program has limited itself since the start, or nothing is to be had */
+        tried = true;
         if (got == NULL)
             continue;
         uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
@@ -135,15 +151,20 @@ static bool reserve(size_t bytes) {
     return false;
 }
 
-/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones. */
-static bool open_window_of(unsigned log2) {
+/* The tables are reserved at an address that leaves room above: tried from large address spaces to small ones while
+ * something else is there. The stack is near the end of the addresses that a program may use, so beyond them none is
+ * tried, and NULL means that there is no memory (*refused). */
+static bool open_window_of(unsigned log2, bool *refused) {
     struct layout l = layout_for(log2, true);
     size_t mapped = tables_bytes(&l) - table_bytes(l.heaps_bytes);
     uint64_t random = os_random();
-    for (unsigned bits = 46; bits >= 36; bits--, random = random >> 7 | random << 57) {
+    unsigned bits = (unsigned)min_size(WINDOW_BITS_MAX, highest_bit((uintptr_t)&l));
+    for (; bits >= WINDOW_BITS_MIN && !*refused; bits--, random = random >> 7 | random << 57) {
         uintptr_t base = round_down(((uintptr_t)1 << (bits - 1)) + (random & low_bits(bits - 2)), SUPERSLAB_BYTES);
         void *table = (void *)(base - mapped); /* NOLINT: the region is addresses */
-        if (os_map(OS_RESERVE, table, mapped) != table)
+        void *got = os_map(OS_RESERVE, table, mapped);
+        *refused = got == NULL;
+        if (got != table)
             continue;
         if (!publish(base | PUBLISHED_WINDOW | log2))
             os_unmap(table, mapped);
@@ -152,13 +173,15 @@ static bool open_window_of(unsigned log2) {
     return false;
 }
 
+/* Tables take a 500th of the window. Where that is refused, a window for less than that is large enough. */
 static bool open_window(size_t limit) {
     unsigned log2 = 5;
+    bool opened = false, refused = true;
     while (log2 < 19 && (SUPERSLAB_BYTES << log2) < limit)
         log2++;
-    while (log2 > 2 && !open_window_of(log2))
-        log2--;
-    return log2 > 2;
+    for (; log2 > 2 && !opened && refused; log2 /= 2)
+        refused = false, opened = open_window_of(log2, &refused);
+    return opened;
 }
 
 /* Readable and writable memory from `from` to `to`, in whole pages, of a table that ends at `end`. */
@@ -207,6 +230,17 @@ static bool commit_tables(size_t have, size_t to) {
     return done;
 }
 
+bool region_commit_packs(size_t slots) {
+    size_t most = hak_region.superslabs_max * SUPERSLAB_SLOTS, have = load_relaxed(&hak_region_use.packs);
+    slots = min_size(round_up(slots, PACK_STEP), most);
+    struct pack *packs = hak_region.packs;
+    if (slots > have && !commit_table((char *)(packs + have), (char *)(packs + slots), (char *)(packs + most)))
+        return false;
+    while (have < slots && !rmw_cas(&hak_region_use.packs, &have, slots))
+        ;
+    return true;
+}
+
 /* Memory for the SuperSlabs in these bytes. */
 static bool commit_blocks(size_t from, size_t to) {
     char *at = (char *)hak_region.base + from; /* NOLINT: the region is addresses */
@@ -221,7 +255,7 @@ static bool commit_blocks(size_t from, size_t to) {
  * again is harmless, and the frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
     size_t have = region_frontier(), need = superslabs * SUPERSLAB_BYTES;
-    size_t step = min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
+    size_t step = region_is_scarce() ? 0 : min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
     for (;; step /= 2) {
         size_t to = min_size(max_size(need, have + step), hak_region.superslabs_max * SUPERSLAB_BYTES);
         to = round_up(to, SUPERSLAB_BYTES);
@@ -239,11 +273,17 @@ static bool commit_superslabs(size_t superslabs) {
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
 static bool is_unlimited(void) {
     size_t limit = load_relaxed(&region_birth.limit_at_start);
-    if (limit == 0)
+    if (limit == 0) {
         limit = os_address_limit();
+        size_t least = min_size(limit, os_data_limit());
+        if (least != SIZE_MAX)
+            store_relaxed(&hak_region_use.scarce_from, least / SCARCE_SHARE / SUPERSLAB_BYTES);
+    }
     store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
 }
+
+static bool begin_in_part(void);
 
 static void find_nodes(void) {
     static const uint8_t wanted[] = {[NUMA_OFF] = 1, [NUMA_AUTO] = 0, [NUMA_TWO] = 2, [NUMA_FOUR] = 4};
@@ -252,6 +292,7 @@ static void find_nodes(void) {
 
 void region_start(void) {
     find_nodes();
+    os_is_emulated();
     if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
         region_init(); /* asks for the limit, which a sandbox may forbid later */
 }
@@ -262,7 +303,7 @@ bool region_init(void) {
     options_init();
     find_nodes();
     if (load_acquire(&region_birth.published) == 0) {
-        size_t wanted = option(OPT_REGION_BYTES);
+        size_t wanted = os_is_emulated() ? 0 : option(OPT_REGION_BYTES);
         if (!(wanted != 0 && is_unlimited() && reserve(wanted)) &&
             !open_window(min_size(os_address_limit(), 256 * GIB)))
             return false;
@@ -271,7 +312,7 @@ bool region_init(void) {
     if (!load_seq(&region_birth.derived))
         derive(load_acquire(&region_birth.published));
     rmw_add(&region_birth.deriving, (uint32_t)-1);
-    if (region_frontier() == 0 && !commit_superslabs(1))
+    if (region_frontier() == 0 && !commit_superslabs(1) && !begin_in_part())
         return false;
     store_seq(&region_birth.derived, true);
     if (load_relaxed(&region_birth.freezing))
@@ -288,27 +329,31 @@ void region_freeze(void) {
 /* ---- SuperSlabs without memory ----
  * In a window: those that could not be mapped when they were due. Everywhere: those that a refused call has unmapped. */
 
-/* `head` is a chain of unmapped SuperSlabs, as number + 1. The chain is only ever taken whole, so there is no ABA. */
-static void put_unmapped(uint32_t head) {
+static _Atomic uint32_t *next_unmapped(uint32_t i) { return &superslab_at(i - 1)->next_unmapped; }
+static _Atomic uint32_t *next_part(uint32_t i) { return &superslab_at(i - 1)->next_part; }
+
+/* `head` is a chain of SuperSlabs, as number + 1. A list is only ever taken whole, so there is no ABA. */
+static void put_chain(_Atomic uint32_t *list, _Atomic uint32_t *(*next_of)(uint32_t), uint32_t head) {
     uint32_t last = head, next;
-    while ((next = load_relaxed(&superslab_at(last - 1)->next_unmapped)) != 0)
+    while ((next = load_relaxed(next_of(last))) != 0)
         last = next;
-    uint32_t before = load_relaxed(&hak_region_use.unmapped);
+    uint32_t before = load_relaxed(list);
     do
-        store_relaxed(&superslab_at(last - 1)->next_unmapped, before);
-    while (!rmw_cas(&hak_region_use.unmapped, &before, head)); /* pairs with the swap below, for the links */
+        store_relaxed(next_of(last), before);
+    while (!rmw_cas(list, &before, head)); /* pairs with take_chain, for the links */
 }
+static uint32_t take_chain(_Atomic uint32_t *list) { return load_relaxed(list) != 0 ? rmw_swap(list, 0) : 0; }
 
 void region_put_unmapped(size_t first, size_t n) {
     for (size_t i = first; i < first + n; i++) {
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX); /* ACTIVE, not resident: nobody's */
         store_relaxed(&superslab_at(i)->next_unmapped, 0);
-        put_unmapped((uint32_t)i + 1);
+        put_chain(&hak_region_use.unmapped, next_unmapped, (uint32_t)i + 1);
     }
 }
 
 size_t region_map_unmapped(void) {
-    uint32_t head = load_relaxed(&hak_region_use.unmapped) != 0 ? rmw_swap(&hak_region_use.unmapped, 0) : 0;
+    uint32_t head = take_chain(&hak_region_use.unmapped);
     if (head == 0)
         return BITSET_NONE;
     struct superslab *ss = superslab_at(head - 1);
@@ -316,13 +361,20 @@ size_t region_map_unmapped(void) {
     void *got = os_map(OS_AT, at, SUPERSLAB_BYTES);
     uint32_t rest = got == at || got == OS_OCCUPIED ? load_relaxed(&ss->next_unmapped) : head;
     if (rest != 0)
-        put_unmapped(rest);
+        put_chain(&hak_region_use.unmapped, next_unmapped, rest);
     if (got != at)
         return BITSET_NONE;
     if (!hak_region.window)
         os_advise(OS_NO_HUGE, at, SUPERSLAB_BYTES); /* as all of the reservation */
     store_relaxed(&ss->huge, HUGE_NONE);
     return head - 1;
+}
+
+/* The system refuses `n` SuperSlabs. One that refuses more than there are has said little. */
+static size_t refused(size_t n, size_t first) {
+    if (n <= first)
+        store_relaxed(&hak_region_use.scarce_from, 0);
+    return BITSET_NONE;
 }
 
 /* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in the
@@ -343,6 +395,66 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     return false;
 }
 
+/* ---- SuperSlabs that have memory in part ----
+ * Their slots get memory from the lowest up. The bits of the others say ACTIVE, not resident: nobody's. They are in a
+ * list, which a thread takes whole to give slots of the first one memory; meanwhile others begin a further one. */
+
+/* A new SuperSlab without memory, as number + 1; 0: there is none. Its tables come first: walks look at all that are
+ * handed out. */
+static uint32_t begin_part(void) {
+    size_t first = load_relaxed(&hak_region_use.superslabs), have, end;
+    do {
+        have = region_frontier();
+        if (first == hak_region.superslabs_max || !commit_tables(have / SUPERSLAB_BYTES, first + 1))
+            return 0;
+    } while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
+    struct superslab *ss = superslab_at(first);
+    store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
+    store_relaxed(&ss->mapped_slots, 0);
+    store_relaxed(&ss->next_part, 0);
+    end = (first + 1) * SUPERSLAB_BYTES;
+    while (have < end && !rmw_cas(&hak_region_use.frontier, &have, end))
+        ;
+    return (uint32_t)first + 1;
+}
+
+/* Makes the first SuperSlab one that has memory in part. */
+static bool begin_in_part(void) {
+    uint32_t first = option(OPT_SECURE) ? 0 : begin_part();
+    if (first != 0)
+        put_chain(&hak_region_use.parts, next_part, first);
+    return first != 0;
+}
+
+static bool map_slots(size_t slot, unsigned n, bool *blocked) {
+    char *at = slot_address(slot);
+    size_t rest = hak_region.superslabs_max * SUPERSLAB_BYTES - slot * SLOT_BYTES;
+    if (!hak_region.window)
+        return os_commit_first(at, n * SLOT_BYTES, rest);
+    void *got = os_map(OS_AT, at, n * SLOT_BYTES);
+    *blocked = got == OS_OCCUPIED;
+    return got == at;
+}
+
+uint32_t region_map_slots(unsigned slots, size_t *superslab) {
+    if (option(OPT_SECURE)) /* whose tiers make accessible what they need */
+        return 0;
+    uint32_t head = take_chain(&hak_region_use.parts);
+    if (head == 0 && (head = begin_part()) == 0)
+        return 0;
+    struct superslab *ss = superslab_at(head - 1);
+    unsigned have = load_relaxed(&ss->mapped_slots), n = (unsigned)min_size(slots, SUPERSLAB_SLOTS - have);
+    bool blocked = false;
+    if (!map_slots((size_t)(head - 1) * SUPERSLAB_SLOTS + have, n, &blocked))
+        n = 0;
+    store_relaxed(&ss->mapped_slots, (uint8_t)(have + n));
+    uint32_t rest = have + n == SUPERSLAB_SLOTS || blocked ? load_relaxed(&ss->next_part) : head;
+    if (rest != 0)
+        put_chain(&hak_region_use.parts, next_part, rest);
+    *superslab = head - 1;
+    return (uint32_t)(low_bits(n) << have);
+}
+
 size_t region_take_superslabs(size_t n) {
     struct region *r = &hak_region;
     size_t first = load_relaxed(&hak_region_use.superslabs);
@@ -350,14 +462,14 @@ size_t region_take_superslabs(size_t n) {
         if (n > r->superslabs_max || first > r->superslabs_max - n)
             return BITSET_NONE;
         if ((first + n) * SUPERSLAB_BYTES > region_frontier() && !commit_superslabs(first + n))
-            return BITSET_NONE;
+            return refused(n, first);
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
         if (!r->window || map_superslabs(first, n, &blocked))
             return first;
         if (!blocked)
-            return BITSET_NONE;
+            return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
 }
@@ -379,6 +491,8 @@ void region_extent(uintptr_t *begin, uintptr_t *end) {
 struct region_range region_table(unsigned number) {
     size_t superslabs = with_tables(region_frontier() / SUPERSLAB_BYTES);
     char *upper = upper_begin(superslabs);
+    if (number == hak_region.nodes + 1)
+        return (struct region_range){hak_region.packs, load_relaxed(&hak_region_use.packs) * sizeof(struct pack)};
     if (number == hak_region.nodes)
         return (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
     return (struct region_range){upper + node_distance(number), (size_t)(rows_end(superslabs) - upper)};

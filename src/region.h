@@ -1,7 +1,7 @@
 /* The region: the one reserved address range all blocks come from, and the tables that describe it.
  *
  *   lowest address                                                                              highest
- *   | heaps | guard | sets, rows of SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
+ *   | heaps | guard | packs | guard | sets, SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
  *
  *     The sets of the machine's further NUMA nodes lie between rows and records, each node's at the same distance from the last
  *     one's: so a set of any node is a set of the one family, by another number.
@@ -125,6 +125,16 @@ struct slab {
 };
 _Static_assert(sizeof(struct slab) == 128, "the index arithmetic of the hit path");
 
+/* A packed slot (scarce/packed.h): a bit for each of its pieces. All zero while the slot is none, and what comes too
+ * late finds nothing free. `free` is the truth; of the others a bit is written by whoever holds the piece. */
+struct pack {
+    _Atomic uint64_t free;   /* any thread */
+    _Atomic uint64_t begins; /* a block does */
+    _Atomic uint64_t ends;   /* a block's last piece */
+    _Atomic uint64_t clean;  /* known to be zero: not touched yet, or purged */
+};
+enum { PACK_PIECES = 64, PIECE_BYTES = SLOT_BYTES / PACK_PIECES };
+
 /* ---- SuperSlabs ---- */
 
 enum {
@@ -168,7 +178,10 @@ struct superslab {
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
-    char unused[21];
+    _Atomic uint8_t
+        mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
+    _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
+    char unused[16];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
@@ -191,6 +204,7 @@ struct HAK_FROZEN region {
     unsigned nodes;            /* nodes_count() */
     size_t node_sets;          /* from the number of a node's set to that of the next node's */
     char *upper;               /* the sets' upper levels, before the rows; the rest of level 1 lies below */
+    struct pack *packs;        /* of the slots */
     char *heaps;
     size_t heaps_max;
     size_t superslabs_max;
@@ -213,11 +227,14 @@ enum region_folios {
 
 /* What changes of it, by any thread. */
 struct HAK_OWN_LINES region_use {
-    _Atomic size_t frontier;   /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
-    _Atomic uint32_t unmapped; /* the first of the SuperSlabs that wait to be mapped, + 1 */
-    _Atomic size_t superslabs; /* handed out so far, from the lowest */
-    _Atomic size_t moved_runs; /* huge runs that the kernel moved, each costs mappings */
-    _Atomic uint8_t folios;    /* enum region_folios; relaxed: no other memory depends on it */
+    _Atomic size_t frontier;    /* bytes of SuperSlabs with records; grows (relaxed; what it covers was made before) */
+    _Atomic uint32_t unmapped;  /* the first of the SuperSlabs that wait to be mapped, + 1 */
+    _Atomic size_t superslabs;  /* handed out so far, from the lowest */
+    _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
+    _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
+    _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
+    _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
+    _Atomic size_t scarce_from; /* once so many SuperSlabs are handed out memory is scarce; relaxed: a hint */
 };
 extern HAK_HIDDEN struct region_use hak_region_use;
 
@@ -233,10 +250,22 @@ void region_freeze(void);
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
 size_t region_take_superslabs(size_t n);
 
+/* Memory is scarce: a part of what a limit allows is handed out, or the system has refused some. */
+HAK_INLINE bool region_is_scarce(void) {
+    return load_relaxed(&hak_region_use.superslabs) >= load_relaxed(&hak_region_use.scarce_from);
+}
+/* Memory for the packs of the slots below this one. Again at no cost. */
+bool region_commit_packs(size_t slots);
+
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
 void region_put_unmapped(size_t first, size_t n);
 /* Maps one of them, which is the caller's then, ACTIVE still and zero; BITSET_NONE if there is none or it still can't be. */
 size_t region_map_unmapped(void);
+
+/* Where the system refuses a whole SuperSlab it may grant some slots. Gives the next slots of one SuperSlab memory:
+ * `slots`, or what it has left. Returns their bits, which are the caller's then, ACTIVE still and zero; 0: refused.
+ * */
+uint32_t region_map_slots(unsigned slots, size_t *superslab);
 
 /* The memory of heap number `index`, committed and zero; NULL when there is none. Call once an index. */
 void *region_commit_heap(size_t index);
@@ -251,7 +280,7 @@ struct region_range {
     void *begin;
     size_t bytes;
 };
-#define REGION_TABLES (1 + hak_region.nodes)
+#define REGION_TABLES (2 + hak_region.nodes)
 struct region_range region_table(unsigned number);
 
 HAK_INLINE size_t region_frontier(void) { return load_folded(&hak_region_use.frontier); }

@@ -247,6 +247,29 @@ static bool was_given_back(size_t superslab) {
            bitset_has(&hak_region.sets, set_of_node(SET_CACHED, node), superslab);
 }
 
+bool superslab_is_free_slot(size_t slot, uint64_t w) {
+    return !(word_active(w) >> slot % SUPERSLAB_SLOTS & 1) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0 &&
+           (word_active(w) != 0 || was_given_back(slot / SUPERSLAB_SLOTS));
+}
+
+bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident) {
+    size_t superslab = slot / SUPERSLAB_SLOTS;
+    uint32_t mask = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), 1);
+    struct superslab *ss = superslab_at(superslab);
+    uint64_t w = load_acquire(&ss->word);
+    do {
+        if (!superslab_is_free_slot(slot, w))
+            return false;
+    } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
+    *resident = word_resident(w) & mask;
+    if (word_active(w) == 0)
+        begin_use(superslab, w, w | word_of(mask, mask), node);
+    if (likely(superslab_is_for(c, superslab))) /* it cannot change while we have a slot of it */
+        return true;
+    superslab_put_back(slot, 1, *resident ? mask : 0);
+    return false;
+}
+
 void superslab_unclaim_run(size_t first, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint64_t before = rmw_and(&superslab_at(first + i)->word, ~(uint64_t)ALL_SLOTS);
@@ -359,6 +382,15 @@ bool superslab_map_waiting(void) {
     if (superslab != BITSET_NONE)
         superslab_give_new(superslab, 1);
     return superslab != BITSET_NONE;
+}
+
+bool superslab_map_slots(unsigned slots, size_t *superslab) {
+    uint64_t mapped = region_map_slots(slots, superslab);
+    if (mapped == 0)
+        return false;
+    uint64_t before = rmw_and(&superslab_at(*superslab)->word, ~mapped); /* pairs with superslab_take */
+    superslab_changed(*superslab, before, before & ~mapped);
+    return true;
 }
 
 /* ---- slabs on offer ---- */

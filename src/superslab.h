@@ -109,6 +109,13 @@ size_t superslab_take_in_use(struct superslab_wish *wish);
 size_t superslab_take_cached(struct superslab_wish *wish);
 size_t superslab_take_clean(struct superslab_wish *wish);
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
+/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY. */
+bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident);
+bool superslab_is_free_slot(size_t slot, uint64_t w);
+HAK_INLINE bool superslab_may_take_slot(size_t slot) {
+    uint64_t w = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word);
+    return unlikely(!(word_active(w) >> slot % SUPERSLAB_SLOTS & 1)) && superslab_is_free_slot(slot, w);
+}
 /* Takes the slots behind a span, so that it grows from `slots` to `wanted`. *was_resident: those of them that were EMPTY. */
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident);
 /* Undoes one of these: nobody has touched the span. */
@@ -149,6 +156,9 @@ void superslab_give_run(size_t first, size_t n, bool resident);
 void superslab_give_new(size_t first, size_t n);
 /* One SuperSlab that waited for memory gets it and becomes available. False: there is none, or still no memory. */
 bool superslab_map_waiting(void);
+/* The same of `slots` slots, or what is left, of one SuperSlab that cannot have memory as a whole. *superslab: which
+ * it is. */
+bool superslab_map_slots(unsigned slots, size_t *superslab);
 
 /* ---- slabs on offer ---- */
 

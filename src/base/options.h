@@ -26,7 +26,7 @@ enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 // clang-format off
 /* X(name, kind, when, default, min, max, choices, help) */
 #define OPTIONS(X) \
-X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS") \
+X(REGION_BYTES,    BYTES,  START, 16 * TIB, 0, 64 * TIB, "", "address space to reserve; with 0, SuperSlabs are mapped on demand, as under a finite RLIMIT_AS and in qemu's user mode") \
 X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 leaves all blocks to libc's own allocator, but not those of arenas, so that a program can be run with HAKMEM and without; statistics, profiles, limits and checks do not see them then. Where libc has no allocator beside (musl, static programs), and with SECURE=1, a line says that the switch is ignored") \
 X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \

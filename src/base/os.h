@@ -107,6 +107,7 @@ void os_wake(_Atomic uint32_t *word);
 bool os_fence_threads(void);
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
+size_t os_data_limit(void);    /* the same of writable memory of its own */
 uint64_t os_thread_ns(void);   /* CPU time of this thread; 0: not to be had, as in a sandbox */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void);      /* exact, monotonic */
@@ -117,12 +118,15 @@ HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
     uint32_t age = now - then;
     return age <= UINT32_MAX - ahead_ms_max ? age : 0;
 }
-char **os_environment(void);  /* also before libc has started; NULL: not to be had yet */
+char **os_environment(void); /* also before libc has started; NULL: not to be had yet */
+/* qemu's user mode runs the program. It keeps a few bytes for each page that is mapped, accessible or not. Asked first
+ * before the program may have changed its environment. No system call. */
+bool os_is_emulated(void);
 bool os_is_in_valgrind(void); /* makes no system call */
-bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);    /* the kernel's number of this process */
-uint32_t os_thread(void);     /* the kernel's number of this thread */
-uint64_t os_random(void);     /* not predictable from outside; constant for the life of the process */
+bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);   /* the kernel's number of this process */
+uint32_t os_thread(void);    /* the kernel's number of this thread */
+uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */

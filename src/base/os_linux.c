@@ -319,9 +319,9 @@ enum os_moved os_move(void *from, void *to, size_t bytes) {
         os_move_back(from, to, bytes);
         return OS_MOVED_NOTHING;
     }
-    /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu, which knows no seccomp, it succeeds there,
-     * msync as well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
-    bool is_emulated = os_state.seccomp_at_start < 0, kept = true;
+    /* mprotect fails where nothing is mapped, and every sandbox allows it. In qemu it succeeds there, msync as
+     * well, and MAP_FIXED_NOREPLACE finds the place occupied: only mincore tells, and only MAP_FIXED maps. */
+    bool is_emulated = os_is_emulated(), kept = true;
     if (!is_known) {
         kept = is_emulated ? emulator_has(from) : os_commit(from, bytes) || os_is_mapped(from, bytes);
         store_relaxed(&os_state.move, kept ? MOVE_KEEPS : MOVE_LACKS);
@@ -412,13 +412,15 @@ void os_allow_readers(void) {
     errno = saved;
 }
 
-size_t os_address_limit(void) {
+static size_t limit_of(int resource) {
     int saved = errno;
     struct rlimit limit;
-    bool known = getrlimit(RLIMIT_AS, &limit) == 0;
+    bool known = getrlimit(resource, &limit) == 0;
     errno = saved;
     return known && limit.rlim_cur != RLIM_INFINITY ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
+size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
+size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
 
 uint64_t os_thread_ns(void) {
     struct timespec now;

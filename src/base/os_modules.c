@@ -1,6 +1,6 @@
-/* What is loaded into the process: the program, this library and others. Which one an address lies in, what its ELF header and
- * notes say, and what it calls by a name. All of it is read where the dynamic linker has mapped it; os_readable is asked first
- * where something else may lie. */
+/* What is loaded into the process: the program, this library and others. Which one an address lies in, what its ELF
+ * header and notes say, what it calls by a name, and whether an emulator has loaded it. All of it is read where the
+ * dynamic linker has mapped it; os_readable is asked first where something else may lie. */
 /* SPDX-License-Identifier: MIT */
 #include <elf.h>
 #include <link.h>
@@ -12,8 +12,32 @@
 enum {
     MODULE_HEADER_BYTES = 4096,
     SEGMENTS_MAX = 64,
-    NOTE_BYTES_MAX = 256
-}; /* headers and segments fit the smallest page */
+    NOTE_BYTES_MAX = 256,
+    START_BYTES_MAX = 16 << 20 /* of what a program finds on its stack at the start: Linux allows 6 MiB */
+};                             /* headers and segments fit the smallest page */
+
+/* ---- by whom ---- */
+
+/* Linux begins the auxiliary vector with what belongs to the machine, and AT_PHDR comes behind AT_HWCAP; qemu's user
+ * mode begins with AT_PHDR on every machine. The vector lies behind the environment, below the bytes of AT_RANDOM,
+ * until the program moves the environment: so the first answer is kept. Relaxed: all threads that ask first find the
+ * same. */
+static bool has_vector_of_emulator(void) {
+    char **at = os_environment();
+    if (at == NULL || getauxval(AT_RANDOM) - (uintptr_t)at > START_BYTES_MAX)
+        return false;
+    while (*at != NULL)
+        at++;
+    return ((const ElfW(auxv_t) *)(const void *)(at + 1))->a_type == AT_PHDR;
+}
+
+bool os_is_emulated(void) {
+    enum { UNKNOWN, NO, YES };
+    static _Atomic uint8_t answer;
+    if (load_relaxed(&answer) == UNKNOWN)
+        store_relaxed(&answer, has_vector_of_emulator() ? YES : NO);
+    return load_relaxed(&answer) == YES;
+}
 
 /* ---- by name ---- */
 

@@ -97,7 +97,7 @@ constexpr Asked kSymbols[] = {
 
     {"dl_iterate_phdr", When::kStart,
      "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
-    {"getrlimit", When::kStart, "RLIMIT_AS; later only where reserving addresses has failed"},
+    {"getrlimit", When::kStart, "RLIMIT_AS and RLIMIT_DATA; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
     {"__sigaction", When::kRequest,
      "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, when the option is set, or, if another process has set it, with "

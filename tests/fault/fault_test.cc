@@ -271,6 +271,54 @@ TEST(Populate, IsAskedForOnceWhereTheKernelHasNoSuchCall) {
     munmap(page, 4096);
 }
 
+/* ---- how much is tried ---- */
+
+constexpr unsigned kCallsMax = 16; /* of one malloc that fails, its second attempt included */
+
+/* Returns the number of calls, or more than can be counted if there was memory. */
+unsigned calls_of_malloc(size_t bytes) {
+    unsigned before = fault_calls(FAULT_ANY);
+    return hak_malloc(bytes) == nullptr ? fault_calls(FAULT_ANY) - before : 1000;
+}
+
+[[noreturn]] void fail_sparingly(void (*prepare)()) {
+    alarm(kPointSeconds);
+    prepare();
+    const fault_plan refused = {FAULT_ANY, 1, kNever, ENOMEM, FAULT_NONE_DONE, 0};
+    fault_arm(&refused); /* no region can be made */
+    for (int i = 0; i < 3; i++)
+        if (unsigned calls = calls_of_malloc(100); calls > kCallsMax)
+            give_up("%u calls for a malloc at the start", calls);
+    fault_lift();
+    if (hak_malloc(100) == nullptr)
+        give_up("no memory after the fault");
+    fault_arm(&refused); /* the region cannot grow */
+    for (size_t size : {size_t{1000}, size_t{5000}, size_t{70000}, size_t{3000000}}) {
+        for (int i = 0; i < 1000000 && hak_malloc(size) != nullptr; i++) {
+        }
+        if (unsigned calls = calls_of_malloc(size); calls > kCallsMax)
+            give_up("%u calls for a malloc of %zu bytes", calls, size);
+    }
+    fault_lift();
+    _exit(0);
+}
+
+/* ENOMEM says that there is no memory, not that an address is taken. If it fails, each malloc of a program that is
+ * out of memory asks the kernel for dozens of addresses. */
+TEST(Refusals, AreNotAnsweredByMoreAddresses) {
+    for (const Settings &settings : kSettings) {
+        if (settings.which == LOCKED)
+            continue;
+        fflush(nullptr);
+        pid_t pid = fork();
+        if (pid == 0)
+            fail_sparingly(settings.prepare);
+        int status = 0;
+        ASSERT_EQ(waitpid(pid, &status, 0), pid);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << settings.name << ": status " << status;
+    }
+}
+
 /* ---- a parked purger ---- */
 
 constexpr size_t kSleepersBlock = 1000, kSleepersSlabs = 15, kInASlab = 64, kLeftInASlab = 20;

@@ -314,6 +314,7 @@ static size_t span_slots(size_t slot) {
     case KIND_MID:
     case KIND_LARGE: return s->slots;
     case KIND_HUGE: return huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+    case KIND_PACKED:
     case KIND_SECURE_SMALL: return 1;
     default: return 0;
     }
@@ -339,6 +340,11 @@ struct fault_slots fault_count_slots(void) {
         if (active && slot >= covered)
             covered = slot + span_slots(slot);
         n.nobodys += active && slot >= covered;
+    }
+    for (uint32_t at = load_acquire(&hak_region_use.parts); at != 0;
+         at = load_relaxed(&superslab_at(at - 1)->next_part)) {
+        size_t lacks = SUPERSLAB_SLOTS - load_relaxed(&superslab_at(at - 1)->mapped_slots);
+        n.active -= lacks, n.nobodys -= lacks; /* likewise */
     }
     for (uint32_t at = load_acquire(&hak_region_use.unmapped); at != 0;
          at = load_relaxed(&superslab_at(at - 1)->changed_ms)) {

@@ -115,6 +115,90 @@ void exhaust(size_t size, size_t limit, size_t foreign, double owed) {
     }
 }
 
+/* A limit counts what blocks take beyond what was asked for, so they must not be rounded far: the program gets nine
+ * tenths of the limit in blocks of any of these sizes, all contents are right, and afterwards others can be had. */
+void exhaust_every_size(size_t limit, bool writable_only) {
+    size_t foreign = foreign_bytes(writable_only);
+    for (size_t size : {size_t{3000}, size_t{5000}, size_t{20000}, size_t{33000}, size_t{70000}, size_t{130000},
+                        size_t{200000}, size_t{600000}, size_t{1100000}, size_t{3000000}}) {
+        Chain chain;
+        while (chain.grow(size, chain.count % 3 == 0)) {
+        }
+        size_t had = chain.count * size;
+        printf("%zu-byte blocks: %zu KiB of %zu KiB\n", size, had / kKiB, (limit - foreign) / kKiB);
+        if (!in_secure_mode() && had < (limit - foreign) / 10 * 9)
+            give_up("only %zu KiB of %zu in blocks of %zu bytes", had / kKiB, (limit - foreign) / kKiB, size);
+        chain.shrink(0);
+        void *half = malloc(limit / 4);
+        if (half == nullptr)
+            give_up("a quarter of the limit cannot be had after blocks of %zu bytes were freed", size);
+        free(half);
+    }
+}
+
+/* A block of each of many classes, as a small program has them, each in a slot of its own. */
+void take_many_classes() {
+    for (size_t size = 8; size <= 1024; size += size < 256 ? 16 : 64)
+        if (malloc(size) == nullptr)
+            give_up("no memory for %zu bytes", size);
+    for (size_t size : {1500, 2500, 4000, 8000, 12000, 30000})
+        if (malloc(size) == nullptr)
+            give_up("no memory for %zu bytes", size);
+}
+
+/* Blocks of all sizes that come, change their sizes and go, near the limit: contents, alignment and ENOMEM. */
+void mix_sizes(size_t limit) {
+    struct Block {
+        char *at;
+        size_t size;
+        uint32_t seed;
+    };
+    std::vector<Block> blocks(limit / 100000);
+    uint64_t random = 88172645463325252;
+    auto next = [&random](size_t below) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        return static_cast<size_t>(random >> 11) % below;
+    };
+    size_t refused = 0;
+    for (size_t i = 0; i < 20 * blocks.size(); i++) {
+        Block &b = blocks[next(blocks.size())];
+        size_t size = size_t{1} << next(22), what = next(8);
+        size += next(size);
+        if (b.at != nullptr && pattern_check(b.at, b.size, b.size, b.seed) != b.size)
+            give_up("a block of %zu bytes was damaged", b.size);
+        if (b.at != nullptr && what < 2) {
+            auto *moved = static_cast<char *>(realloc(b.at, size));
+            refused += moved == nullptr;
+            if (moved != nullptr && pattern_check(moved, size, b.size, b.seed) != size)
+                give_up("realloc from %zu to %zu bytes lost some", b.size, size);
+            b = moved != nullptr ? Block{moved, size, b.seed} : b;
+        } else {
+            free(b.at);
+            size_t alignment = what == 7 ? size_t{16} << next(12) : 1;
+            auto *made = static_cast<char *>(what == 6   ? calloc(1, size)
+                                             : what == 7 ? aligned_alloc(alignment, size)
+                                                         : malloc(size));
+            refused += made == nullptr;
+            if (reinterpret_cast<uintptr_t>(made) % alignment != 0)
+                give_up("a block of %zu bytes is not aligned to %zu", size, alignment);
+            if (made != nullptr && what == 6 && first_dirty(made, size) != size)
+                give_up("calloc(%zu) is not zero", size);
+            if (made != nullptr && malloc_usable_size(made) < size)
+                give_up("a block of %zu bytes has fewer", size);
+            b = {made, made != nullptr ? size : 0, static_cast<uint32_t>(i)};
+        }
+        if (b.at != nullptr)
+            pattern_write(b.at, 0, b.size, b.seed);
+        if (what == 3 && i % 16 == 0)
+            malloc_trim(0);
+    }
+    for (Block &b : blocks)
+        free(b.at);
+    printf("mixed: %zu refused\n", refused);
+    if (malloc(limit / 4) == nullptr)
+        give_up("a quarter of the limit cannot be had after all was freed");
+}
+
 void exhaust_all_sizes(size_t limit, bool writable_only, double owed) {
     size_t foreign = foreign_bytes(writable_only);
     for (size_t size : {64 * kKiB, 100 * kKiB, kMiB, size_t{48}, size_t{1000}, 5 * kKiB, 3 * kMiB, size_t{48}})
@@ -280,6 +364,12 @@ int run_child(const std::string &name, size_t limit) {
      * blocks. */
     if (name == "data")
         exhaust_all_sizes(limit, true, in_secure_mode() ? 0.45 : 0.80);
+    if (name == "every_as" || name == "every_data")
+        exhaust_every_size(limit, name == "every_data");
+    if (name == "classes")
+        take_many_classes();
+    if (name == "mix")
+        mix_sizes(limit);
     if (name == "locked")
         live_locked();
     if (name == "locked_full")
@@ -322,6 +412,13 @@ TEST(Limits, AddressSpace8GiB) { run_limited("untouched", 8 * kGiB, limit_addres
 TEST(Limits, Data16MiB) { run_limited("small", 16 * kMiB, limit_data); }
 TEST(Limits, Data64MiB) { run_limited("data", 64 * kMiB, limit_data); }
 TEST(Limits, Data256MiB) { run_limited("data", 256 * kMiB, limit_data); }
+
+/* If it fails, small programs need megabytes more of RLIMIT_DATA than they use. */
+TEST(Limits, ManyClassesUnderLittleData) { run_limited("classes", 9 * kMiB / 2, limit_data); }
+TEST(Limits, EverySizeUnderAddressSpace) { run_limited("every_as", 192 * kMiB, limit_address_space); }
+TEST(Limits, EverySizeUnderData) { run_limited("every_data", 192 * kMiB, limit_data); }
+TEST(Limits, MixedSizesUnderAddressSpace) { run_limited("mix", 96 * kMiB, limit_address_space); }
+TEST(Limits, MixedSizesUnderData) { run_limited("mix", 96 * kMiB, limit_data); }
 
 void no_limit(long) {}
 TEST(Limits, AlignedBlocksAtTheFrontier) {
