@@ -34,6 +34,7 @@ stage_lint() { lint; }
 stage_driver() {
   local steps_failed=0
   step "commands of the driver" "$ROOT/tests/driver.sh"
+  step "what each gate is to find" "$ROOT/tests/gates.sh"
   step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
   ((steps_failed == 0))
 }
@@ -166,7 +167,7 @@ soak() {
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
   need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}" "${PACKAGE_NEEDS[@]}"
   mkdir -p "$ROOT/build"
-  HAK_LINT_NODES=225000 lint || status=1
+  HAK_LINT_NODES=225000 "$ROOT/hak" lint || status=1 # a process of its own, which ends at the first fault
   build_cli
   "$ROOT/tests/packages.sh" || status=1
   "$ROOT/tests/recipes.sh" || status=1
@@ -306,34 +307,45 @@ run_block() {
   (cd "$here" && LD_LIBRARY_PATH=$here HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
 }
 
-# Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
-# pages are up to date.
-stage_docs() {
-  local blocks folders block file
+# doc_blocks FOLDER: writes each block of the documentation opened by ```sh run into a file there, for run_block.
+doc_blocks() {
+  (cd "$ROOT" && awk -v out="$1" '
+    /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
+    /^```/ { on = 0 }
+    on { print > name }' README.md docs/*.md docs/programs/*.md)
+  [[ -n $(ls "$1") ]] || die "no block of the documentation is marked to be run"
+}
+
+# Fails if ./hak doc would write other pages than there are.
+doc_is_new() {
+  local before file
   local generated=(docs/{options,counters,migrating,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
+  before=$(mktemp -d)
+  for file in "${generated[@]}"; do
+    cp "$ROOT/$file" "$before"
+  done
+  doc
+  for file in "${generated[@]}"; do
+    diff "$before/${file##*/}" "$ROOT/$file" || return
+  done
+  rm -r "$before"
+}
+
+# Runs every block of the documentation; checks that links lead somewhere and that the generated pages are up to date.
+stage_docs() {
+  local blocks folders block
   python3 "$ROOT/tests/pages.py"
   need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library
   build_cli
   blocks=$(mktemp -d)
   folders=$(mktemp -d)
-  (cd "$ROOT" && awk -v out="$blocks" '
-    /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
-    /^```/ { on = 0 }
-    on { print > name }' README.md docs/*.md docs/programs/*.md)
-  [[ -n $(ls "$blocks") ]] || die "no block of the documentation is marked to be run"
+  doc_blocks "$blocks"
   for block in "$blocks"/*; do
     run_block "$block" "$folders"
   done
-  rm -r "$folders"
-  for file in "${generated[@]}"; do
-    cp "$ROOT/$file" "$blocks"
-  done
-  doc
-  for file in "${generated[@]}"; do
-    diff "$blocks/${file##*/}" "$ROOT/$file"
-  done
-  rm -r "$blocks"
+  rm -r "$folders" "$blocks"
+  doc_is_new
 }
 
 # The emulated machines take too long for every run; ./hak soak runs them.
