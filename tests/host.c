@@ -2,7 +2,8 @@
  *
  *  cheap  A huge page costs less than small ones: the CPU time of a thread is the number of its page faults.
  *  dear   A huge page costs far more: one fault between two readings, which is what it takes, is a second.
- *  late   The coarse clock leaps by a second and a half at each fiftieth reading, as if the thread had waited for a processor. */
+ *  late   The coarse clock leaps by a second and a half at each fiftieth reading, as if the thread had waited for a processor.
+ *         Which fiftieth differs between processes. */
 /* SPDX-License-Identifier: MIT */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -46,7 +47,7 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     }
     int result = (int)syscall(SYS_clock_gettime, which, now);
     if (result == 0 && which == CLOCK_MONOTONIC_COARSE && is("late")) {
-        uint64_t leaps = atomic_fetch_add(&readings, 1) / LEAP_READINGS;
+        uint64_t leaps = (atomic_fetch_add(&readings, 1) + (unsigned)getpid() % LEAP_READINGS) / LEAP_READINGS;
         set(now, (uint64_t)now->tv_sec * 1000000000 + (uint64_t)now->tv_nsec + leaps * LEAP_MS * 1000000);
     }
     return result;

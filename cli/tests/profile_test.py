@@ -665,23 +665,20 @@ for line in sys.stdin:
         self.assertEqual(len(policy.read_text().splitlines()), 2)
 
     def test_learn_writes_settings_that_gain(self):
-        """Else a program that could take a sixth less time has to be searched by hand, or gets settings that gain nothing."""
+        """Else a program that could take a sixth less time has to be searched by hand. Whether a setting gains depends on what a miss
+        costs here, beside the rest of the program; gains.rs has the rule and a program's statistics with made-up times."""
         program, policy = self.place / "growing", self.place / "growing.policy"
         subprocess.run(["gcc", "-O1", "-fno-builtin", "-Wl,--build-id", "-o", program, HERE / "profile" / "growing.c"], check=True)
-
-        def misses(**environment):
-            run = subprocess.run([program, "20"], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_STATS": "json", **environment},
-                                 stderr=subprocess.PIPE, text=True, check=True)
-            classes = json.loads(run.stderr)["tiny_classes"]
-            return next(one["misses"] for one in classes if one["block_bytes"] == 512)
-
-        self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, "3000")
-        lines = [line for line in policy.read_text().splitlines() if line.startswith("set ")]
-        self.assertEqual(len(lines), 1, lines)
-        self.assertRegex(lines[0], r"^set carve_bytes:512=16384 # \S+ M misses bring 8\.\d blocks each: ")
-        self.assertLess(misses(HAKMEM_POLICY=str(policy)) * 3, misses())
-        self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, "1")
-        self.assertNotIn("set ", policy.read_text())
+        for rounds, most in ("1000", 1), ("1", 0):
+            self.run_tool("learn", "--hakmem", self.library, "-o", policy, "--", program, rounds)
+            lines = [line for line in policy.read_text().splitlines() if line.startswith("set ")]
+            self.assertLessEqual(len(lines), most, lines)
+            for line in lines:
+                self.assertRegex(line, r"^set carve_bytes:512=16384 # \S+ [kM] misses bring 8\.\d blocks each: ")
+        policy.write_text("hakmem policy 1\nset carve_bytes:512=16384\n")
+        said = subprocess.run([program, "1"], env={**os.environ, "LD_PRELOAD": self.library, "HAKMEM_POLICY": str(policy)},
+                              stderr=subprocess.PIPE, text=True, check=True)
+        self.assertEqual(said.stderr, "", "the library takes such a line")
 
     def test_functions_of_python_are_named(self):
         """Else a Python program's memory is all _PyEval_EvalFrameDefault's."""
