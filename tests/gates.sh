@@ -131,6 +131,10 @@ finds 'No tests were found' ctest_in none
 printf 'add_test(one false)\n' | planted '1 tests failed out of 1' build/some/CTestTestfile.cmake ctest_in some
 printf 'add_test(one true)\nadd_test(two no-such-program)\n' | planted 'two (Not Run)' build/some/CTestTestfile.cmake ctest_in some
 
+mkdir "$ROOT/build/steady"
+passes steady_run some usual
+printf 'add_test(one false)\n' | planted 'some on a usual machine: one Failed' build/some/CTestTestfile.cmake steady_run some usual
+
 printf '#!/bin/sh\necho "figure: one 1"\n' | plant build/fuzz/tests/fuzz/fuzz_one
 chmod +x "$ROOT/build/fuzz/tests/fuzz/fuzz_one"
 passes fuzz_target one 1

@@ -40,33 +40,24 @@ stage_driver() {
 }
 
 # The library as it is shipped, under every test except the model checker's.
-stage_gcc() {
-  compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
-  ctest_in gcc
-}
+build_gcc() { compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF; }
 
 # The library with assertions, under the tests that the sanitized builds, which also have assertions, do not run; and
 # the model checker, which has assertions in every build and is built only here.
-stage_clang() {
-  compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON
-  ctest_in clang
-}
+build_clang() { compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON; }
+build_asan() { compile asan asan; }
+build_tsan() { compile tsan tsan; }
+
+stage_gcc() { build_gcc && ctest_in gcc; }
+stage_clang() { build_clang && ctest_in clang; }
+stage_asan() { build_asan && ctest_in asan; }
+stage_tsan() { build_tsan && ctest_in tsan; }
 
 # The two other pairs of compiler and build must compile without warnings; the tests that may depend on the pair run.
 stage_pairs() {
   compile gcc-checked checked "${with_gcc[@]}" -DHAKMEM_TESTS=OFF
   TARGET=pairs compile clang-release release "${with_clang[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON -DHAKMEM_RACES=OFF
   ctest_in clang-release --label-regex pairs
-}
-
-stage_asan() {
-  compile asan asan
-  ctest_in asan
-}
-
-stage_tsan() {
-  compile tsan tsan
-  ctest_in tsan
 }
 
 # ---- what the editing loop runs ----
@@ -173,13 +164,48 @@ soak() {
   "$ROOT/tests/recipes.sh" || status=1
   "$ROOT/tests/wheel.sh" '' "$ROOT/build/whole-wheel" || status=1 # cargo builds the command, as in `pip install .`
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
+  steady "$((4 * times))" | tee "$ROOT/build/steady.log" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
   fuzz_readers "$((6 * times))" | tee -a "$ROOT/build/soak.log" || status=1
-  figures soak "$ROOT/build/soak.log"
+  in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock of this machine
+  figures soak "$ROOT/build/soak.log" "$ROOT/build/steady.log"
   return "$status"
+}
+
+# steady_run BUILD HOST: its tests once, more at a time than there are processors, on such a machine (tests/host.c). Not the model
+# checker's, which is still alone; nor what a preloaded library is kept out of.
+steady_run() {
+  local log=$ROOT/build/steady/$1-$2.log host=() status=0
+  [[ $2 == usual ]] || host=(LD_PRELOAD="$ROOT/build/$1/tests/libtest_host.so" HAK_TEST_HOST="$2")
+  (ulimit -c 0 && env "${host[@]}" ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 1200 \
+    --parallel $((3 * JOBS)) --exclude-regex '^races_|^privileged_test$' >"$log" 2>&1) || status=1
+  ((status == 0)) || cat "$log" >>"$ROOT/build/steady/failed.log"
+  sed -n "s/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .*\*\*\*\([A-Za-z]*\).*/     $1 on a $2 machine: \1 \2/p" "$log"
+  return "$status"
+}
+
+# steady TIMES: all tests again and again, under load and on machines of each kind. No verdict may hang on the machine.
+steady() {
+  local times=${1:-50} run build host failed=0
+  local builds=(gcc clang asan tsan) hosts=(usual cheap dear late)
+  [[ $times =~ ^[1-9][0-9]*$ ]] || die "steady: TIMES is a number, not '$times'"
+  need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}"
+  rm -rf "$ROOT/build/steady" && mkdir -p "$ROOT/build/steady"
+  for build in "${builds[@]}"; do
+    "build_$build" >"$ROOT/build/steady/$build.log" 2>&1 || { cat "$ROOT/build/steady/$build.log" && return 1; }
+  done
+  for ((run = 0; run < times; run++)); do
+    host=${hosts[run % ${#hosts[@]}]}
+    for build in "${builds[@]}"; do
+      steady_run "$build" "$host" || failed=$((failed + 1))
+    done
+  done
+  printf 'figure: steady_runs %d\nfigure: steady_failed_runs %d\n' $((times * ${#builds[@]})) "$failed"
+  ((failed == 0)) || echo "what failed is in build/steady/failed.log"
+  return $((failed != 0))
 }
 
 # Counters live in files that are mapped (%c), so that tests that abort count; one for each process (%p), so that code
