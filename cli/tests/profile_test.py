@@ -617,7 +617,10 @@ for line in sys.stdin:
             text = self.run_tool("leak", pid, "--for", "1s", "--bytes", "4K")
             self.assertRegex(text, r"^leaking \(process \d+\): the blocks it holds grew by \S+ MiB/s")
             self.assertIn(f"request at leaking.cc:{lines['LEAK']}", text)
-            explained = self.run_tool("explain", pid)
+            for _ in range(50):  # between two looks it may not have had its turn
+                explained = self.run_tool("explain", pid)
+                if "It grows now" in explained:
+                    break
             self.assertRegex(explained, rf"\n- It grows now, by \S+ MiB a second: `hakmem leak {pid}` watches it")
             watcher = subprocess.Popen([self.hakmem, "leak", pid, "--for", "1h"], stderr=subprocess.PIPE, text=True)
             while json.loads(self.run_tool("flame", pid, "--json"))["profile"]["interval"] == 0:
