@@ -13,7 +13,7 @@
 ctest_in() {
   local status=0
   ulimit -c 0
-  ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 600 --parallel "$JOBS" "${@:2}" || status=$?
+  ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 3000 --parallel "$JOBS" "${@:2}" || status=$?
   grep '^figure: ' "$ROOT/build/$1/Testing/Temporary/LastTest.log" || true
   return "$status"
 }
@@ -180,7 +180,7 @@ soak() {
 steady_run() {
   local log=$ROOT/build/steady/$1-$2.log host=() status=0
   [[ $2 == usual ]] || host=(LD_PRELOAD="$ROOT/build/$1/tests/libtest_host.so" HAK_TEST_HOST="$2")
-  (ulimit -c 0 && env "${host[@]}" ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 1200 \
+  (ulimit -c 0 && env "${host[@]}" ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 3000 \
     --parallel $((3 * JOBS)) --exclude-regex '^races_|^privileged_test$' >"$log" 2>&1) || status=1
   ((status == 0)) || cat "$log" >>"$ROOT/build/steady/failed.log"
   sed -n "s/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .*\*\*\*\([A-Za-z]*\).*/     $1 on a $2 machine: \1 \2/p" "$log"

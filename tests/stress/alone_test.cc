@@ -339,7 +339,8 @@ TEST(Alone, FreePagesBetweenSurvivorsGoBack) {
 }
 
 /* Memory that is wanted back at once, again and again, is not given back each time. */
-TEST(Alone, ThinSlabsThatFillAgainStay) {
+void fill_again() {
+    take_no_time();
     constexpr size_t kBytes = 1000, kCount = 16 * kMiB / kBytes;
     std::mt19937 random(3);
     Array<char *> blocks(kCount);
@@ -359,6 +360,7 @@ TEST(Alone, ThinSlabsThatFillAgainStay) {
     for (char *block : blocks)
         S.free(block);
 }
+TEST(Alone, ThinSlabsThatFillAgainStay) { in_child(fill_again); }
 
 /* Allocates nothing, so that it has no slow path. */
 long trimmed_pages() {
