@@ -51,6 +51,11 @@ SENTENCES = {
         "soak_rss_percent_of_live_peak": "percent of the peak of live memory were resident at most",
         "soak_phases_rss_percent_of_live_peak": "percent where each hour has sizes of its own",
     },
+    "A busy machine": {
+        "steady_runs": "runs of all tests of a build (gcc, clang, the sanitizers), three at a time for each processor, on machines where"
+                       " huge pages are cheap, or dear, or where the clock leaps",
+        "steady_failed_runs": "of them failed",
+    },
     "Coverage": {
         "line_coverage_percent": "percent of the lines of `src/` are reached by the short tests",
     },

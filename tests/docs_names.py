@@ -38,7 +38,7 @@ def missing(root, text, words, files):
             yield f"{name} is in no source"
     for names, path, file in PLACED.findall(text):
         places = list((root / "src").rglob(file or path))
-        for name in sorted(set(re.findall(r"\w+", names)) - set().union(*map(words_of, places))):
+        for name in sorted(set(re.findall(r"`(\w+)`", names)) - set().union(*map(words_of, places))):
             yield f"{name} is not in {file or path}"
 
 

@@ -13,7 +13,7 @@
 ctest_in() {
   local status=0
   ulimit -c 0
-  ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 600 --parallel "$JOBS" "${@:2}" || status=$?
+  ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 3000 --parallel "$JOBS" "${@:2}" || status=$?
   grep '^figure: ' "$ROOT/build/$1/Testing/Temporary/LastTest.log" || true
   return "$status"
 }
@@ -34,38 +34,30 @@ stage_lint() { lint; }
 stage_driver() {
   local steps_failed=0
   step "commands of the driver" "$ROOT/tests/driver.sh"
+  step "what each gate is to find" "$ROOT/tests/gates.sh"
   step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
   ((steps_failed == 0))
 }
 
 # The library as it is shipped, under every test except the model checker's.
-stage_gcc() {
-  compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF
-  ctest_in gcc
-}
+build_gcc() { compile gcc release "${with_gcc[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_RACES=OFF; }
 
 # The library with assertions, under the tests that the sanitized builds, which also have assertions, do not run; and
 # the model checker, which has assertions in every build and is built only here.
-stage_clang() {
-  compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON
-  ctest_in clang
-}
+build_clang() { compile clang checked "${with_clang[@]}" -DHAKMEM_RACES=ON -DHAKMEM_TESTS_ONCE=ON; }
+build_asan() { compile asan asan; }
+build_tsan() { compile tsan tsan; }
+
+stage_gcc() { build_gcc && ctest_in gcc; }
+stage_clang() { build_clang && ctest_in clang; }
+stage_asan() { build_asan && ctest_in asan; }
+stage_tsan() { build_tsan && ctest_in tsan; }
 
 # The two other pairs of compiler and build must compile without warnings; the tests that may depend on the pair run.
 stage_pairs() {
   compile gcc-checked checked "${with_gcc[@]}" -DHAKMEM_TESTS=OFF
   TARGET=pairs compile clang-release release "${with_clang[@]}" -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON -DHAKMEM_RACES=OFF
   ctest_in clang-release --label-regex pairs
-}
-
-stage_asan() {
-  compile asan asan
-  ctest_in asan
-}
-
-stage_tsan() {
-  compile tsan tsan
-  ctest_in tsan
 }
 
 # ---- what the editing loop runs ----
@@ -166,19 +158,54 @@ soak() {
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
   need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}" "${PACKAGE_NEEDS[@]}"
   mkdir -p "$ROOT/build"
-  HAK_LINT_NODES=225000 lint || status=1
+  HAK_LINT_NODES=225000 "$ROOT/hak" lint || status=1 # a process of its own, which ends at the first fault
   build_cli
   "$ROOT/tests/packages.sh" || status=1
   "$ROOT/tests/recipes.sh" || status=1
   "$ROOT/tests/wheel.sh" '' "$ROOT/build/whole-wheel" || status=1 # cargo builds the command, as in `pip install .`
   "$ROOT/tests/machines.sh" "$ROOT/build/machines" || status=1
+  steady "$((4 * times))" | tee "$ROOT/build/steady.log" || status=1
   export HAK_TEST_LONGER=$times
   compile soak release "${with_gcc[@]}" -DHAKMEM_TESTS=ON >"$ROOT/build/soak-build.log" 2>&1 || { cat "$ROOT/build/soak-build.log" && return 1; }
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
   fuzz_readers "$((6 * times))" | tee -a "$ROOT/build/soak.log" || status=1
-  figures soak "$ROOT/build/soak.log"
+  in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock of this machine
+  figures soak "$ROOT/build/soak.log" "$ROOT/build/steady.log"
   return "$status"
+}
+
+# steady_run BUILD HOST: its tests once, more at a time than there are processors, on such a machine (tests/host.c). Not the model
+# checker's, which is still alone; nor what a preloaded library is kept out of.
+steady_run() {
+  local log=$ROOT/build/steady/$1-$2.log host=() status=0
+  [[ $2 == usual ]] || host=(LD_PRELOAD="$ROOT/build/$1/tests/libtest_host.so" HAK_TEST_HOST="$2")
+  (ulimit -c 0 && env "${host[@]}" ctest --test-dir "$ROOT/build/$1" --output-on-failure --no-tests=error --timeout 3000 \
+    --parallel $((3 * JOBS)) --exclude-regex '^races_|^privileged_test$' >"$log" 2>&1) || status=1
+  ((status == 0)) || cat "$log" >>"$ROOT/build/steady/failed.log"
+  sed -n "s/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .*\*\*\*\([A-Za-z]*\).*/     $1 on a $2 machine: \1 \2/p" "$log"
+  return "$status"
+}
+
+# steady TIMES: all tests again and again, under load and on machines of each kind. No verdict may hang on the machine.
+steady() {
+  local times=${1:-50} run build host failed=0
+  local builds=(gcc clang asan tsan) hosts=(usual cheap dear late)
+  [[ $times =~ ^[1-9][0-9]*$ ]] || die "steady: TIMES is a number, not '$times'"
+  need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}"
+  rm -rf "$ROOT/build/steady" && mkdir -p "$ROOT/build/steady"
+  for build in "${builds[@]}"; do
+    "build_$build" >"$ROOT/build/steady/$build.log" 2>&1 || { cat "$ROOT/build/steady/$build.log" && return 1; }
+  done
+  for ((run = 0; run < times; run++)); do
+    host=${hosts[run % ${#hosts[@]}]}
+    for build in "${builds[@]}"; do
+      steady_run "$build" "$host" || failed=$((failed + 1))
+    done
+  done
+  printf 'figure: steady_runs %d\nfigure: steady_failed_runs %d\n' $((times * ${#builds[@]})) "$failed"
+  ((failed == 0)) || echo "what failed is in build/steady/failed.log"
+  return $((failed != 0))
 }
 
 # Counters live in files that are mapped (%c), so that tests that abort count; one for each process (%p), so that code
@@ -306,34 +333,45 @@ run_block() {
   (cd "$here" && LD_LIBRARY_PATH=$here HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
 }
 
-# Runs every block of the documentation opened by ```sh run; checks that links lead somewhere and that the generated
-# pages are up to date.
-stage_docs() {
-  local blocks folders block file
+# doc_blocks FOLDER: writes each block of the documentation opened by ```sh run into a file there, for run_block.
+doc_blocks() {
+  (cd "$ROOT" && awk -v out="$1" '
+    /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
+    /^```/ { on = 0 }
+    on { print > name }' README.md docs/*.md docs/programs/*.md)
+  [[ -n $(ls "$1") ]] || die "no block of the documentation is marked to be run"
+}
+
+# Fails if ./hak doc would write other pages than there are.
+doc_is_new() {
+  local before file
   local generated=(docs/{options,counters,migrating,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
+  before=$(mktemp -d)
+  for file in "${generated[@]}"; do
+    cp "$ROOT/$file" "$before"
+  done
+  doc
+  for file in "${generated[@]}"; do
+    diff "$before/${file##*/}" "$ROOT/$file" || return
+  done
+  rm -r "$before"
+}
+
+# Runs every block of the documentation; checks that links lead somewhere and that the generated pages are up to date.
+stage_docs() {
+  local blocks folders block
   python3 "$ROOT/tests/pages.py"
   need redis-server:redis-server redis-benchmark:redis-tools "${WHEEL_NEEDS[@]}"
   build_library
   build_cli
   blocks=$(mktemp -d)
   folders=$(mktemp -d)
-  (cd "$ROOT" && awk -v out="$blocks" '
-    /^```sh run/ { name = sprintf("%s/%03d", out, ++n); print "# " FILENAME ":" FNR substr($0, 10) > name; on = 1; next }
-    /^```/ { on = 0 }
-    on { print > name }' README.md docs/*.md docs/programs/*.md)
-  [[ -n $(ls "$blocks") ]] || die "no block of the documentation is marked to be run"
+  doc_blocks "$blocks"
   for block in "$blocks"/*; do
     run_block "$block" "$folders"
   done
-  rm -r "$folders"
-  for file in "${generated[@]}"; do
-    cp "$ROOT/$file" "$blocks"
-  done
-  doc
-  for file in "${generated[@]}"; do
-    diff "$blocks/${file##*/}" "$ROOT/$file"
-  done
-  rm -r "$blocks"
+  rm -r "$folders" "$blocks"
+  doc_is_new
 }
 
 # The emulated machines take too long for every run; ./hak soak runs them.

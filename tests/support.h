@@ -274,7 +274,7 @@ inline std::string read_whole(int fd) {
     return text;
 }
 
-constexpr unsigned kChildSeconds = 120; /* SIGALRM kills a child that hangs */
+constexpr unsigned kChildSeconds = 600; /* SIGALRM kills a child that hangs: no busy machine is so slow */
 
 /* Runs `program` with `args` and with `env` ("NAME=value") added; `prepare` runs in the child before exec. */
 inline Outcome run_program(const char *program, const std::vector<std::string> &args,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 // ---- what the tests run ----
 
@@ -150,8 +150,28 @@ impl Drop for Load {
 
 // ---- which is better ----
 
+/// What the program says of its speed counts, so the machine has no say.
 #[test]
 fn a_slow_allocator_is_slower() {
+    let slow = tools().with("slow");
+    let program = "case $LD_PRELOAD in *slow*) echo speed 50 ;; *) echo speed 100 ;; esac";
+    let arguments = ["--only", "system,slow", "--with", &slow, "--rounds", "6", "--metric", r"speed (\d+)"];
+    let result = compare(&[&arguments[..], &["--", "sh", "-c", program]].concat());
+    assert_eq!((result.status, result.ratio("slow", "time")), (0, (2.0, "worse".into())), "{}", result.stderr);
+    assert_eq!((result.runs("slow").len(), result.runs("system").len()), (6, 6));
+    assert_eq!(result.json["workloads"][0]["again"]["runs"].as_array().unwrap().len(), 6);
+    assert!(
+        result.stdout.contains("A/A: system against itself") && result.stdout.contains("slow is "),
+        "{}",
+        result.stdout
+    );
+    assert!(!result.stdout.contains('\x1b'), "colours in a file");
+}
+
+/// By the clock. On a machine that does much else the system allocator may differ from itself by as much; less so, the longer it runs.
+#[test]
+#[ignore = "the machine has a say: ./hak soak"]
+fn a_slow_allocator_takes_longer() {
     let tools = tools();
     let slow = tools.with("slow");
     let program = tools.program();
@@ -163,7 +183,6 @@ fn a_slow_allocator_is_slower() {
         let (ratio, verdict) = result.ratio("slow", "time");
         result.status == 0 && ratio > 1.5 && verdict == "worse" && result.ratio("slow", "cpu").1 == "worse"
     };
-    // On a machine that does much else the system allocator may differ from itself by as much; less so, the longer it runs.
     let mut blocks = 50_000;
     let mut result = compare_with(blocks);
     while !is_told(&result) && blocks < 10_000_000 {
@@ -171,19 +190,12 @@ fn a_slow_allocator_is_slower() {
         result = compare_with(blocks);
     }
     assert!(is_told(&result), "{} {}", result.stdout, result.stderr);
-    assert_eq!((result.runs("slow").len(), result.runs("system").len()), (6, 6));
-    assert_eq!(result.json["workloads"][0]["again"]["runs"].as_array().unwrap().len(), 6);
-    assert!(
-        result.stdout.contains("A/A: system against itself") && result.stdout.contains("slow is "),
-        "{}",
-        result.stdout
-    );
-    assert!(!result.stdout.contains('\x1b'), "colours in a file");
 }
 
 /// One malloc under 21 names, with every core busy: of 20 comparisons at most one finds a winner in time, and one in memory, by
-/// chance.
+/// chance. With made-up times the statistics' own tests see to that.
 #[test]
+#[ignore = "the machine has a say: ./hak soak"]
 fn equal_allocators_have_no_winner_on_a_loaded_machine() {
     let tools = tools();
     let names: Vec<String> = (10..=30).map(|i| format!("copy{i}")).collect();
@@ -392,11 +404,9 @@ fn a_child_that_outlives_the_program_is_killed() {
 fn a_time_out_kills_the_tree() {
     let (tools, directory) = (tools(), tempfile::tempdir().unwrap());
     let pids = directory.path().join("pids");
-    let begun = Instant::now();
     let result =
         compare(&["--only", "system", "--timeout", "1s", "--", &tools.program(), "hang", pids.to_str().unwrap()]);
     assert_eq!((result.status, result.failure("system")), (1, "warm-up: still running after 1.0 s, killed"));
-    assert!(begun.elapsed() < Duration::from_secs(30));
     assert!(!lines(&pids).is_empty() && lines(&pids).iter().all(|pid| !lives(pid)));
 }
 

@@ -47,12 +47,22 @@ fn adds_up(explanation: &Value, slack: i64) {
     assert_eq!(total + sum_of(&explanation["rest"], "rss"), rss, "heap and the rest are all there is");
 }
 
-/// The kernel's own figure for the whole process.
+/// The kernel's own figure for the whole process. It may make a huge page or split one between two looks, but not each time.
 fn agrees_with_the_kernel(pid: &str, explanation: &Value) {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    let rss = line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024;
-    assert!(near(explanation["process"]["rss"].as_i64().unwrap(), rss, 64 << 10), "{rss} by the kernel");
+    let rss = || {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024
+    };
+    let differs = |explanation: &Value| {
+        let (said, rss) = (explanation["process"]["rss"].as_i64().unwrap(), rss());
+        (!near(said, rss, 64 << 10)).then(|| format!("{said}, and {rss} by the kernel"))
+    };
+    let mut found = differs(explanation);
+    for _ in 0..20 {
+        found = found.and_then(|_| differs(&explain(pid)));
+    }
+    assert_eq!(found, None);
 }
 
 fn class(explanation: &Value, block_bytes: u64) -> Value {

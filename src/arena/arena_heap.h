@@ -36,9 +36,10 @@ HAK_INLINE struct heap *arena_heap_noted(struct heap *h, uintptr_t handle) {
 
 /* The thread's heap for an arena that lives. NULL: no memory for one. */
 struct heap *arena_heap(struct heap *h, struct arena *a);
-/* The arena of a block in such a slab. */
+/* The arena of a block in such a slab; NULL: the process's own. */
 HAK_INLINE struct arena *arena_of_slab(const struct slab *s) {
-    return arena_numbered(superslab_arena(slot_of(s) / SUPERSLAB_SLOTS));
+    uint32_t number = superslab_arena(slot_of(s) / SUPERSLAB_SLOTS);
+    return number != 0 ? arena_numbered(number) : NULL;
 }
 /* The heap that resizes a block there: of its arena, or `h` if it is the process's. */
 struct heap *arena_heap_near(struct heap *h, const struct slab *s);

@@ -104,6 +104,14 @@ const std::vector<Case> &cases() {
     return all;
 }
 
+/* What the library must not be. */
+void let_cancel() {
+    int ignored;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &ignored);
+    pthread_testcancel();
+}
+const Case kCancelled = {"cancelled", let_cancel, {}, ""};
+
 /* ---- how the cancellation is pending ---- */
 
 struct Thread {
@@ -135,7 +143,9 @@ void *work(void *with) {
 
 /* Returns 0 if all went as it should. */
 int run_case(const std::string &name, bool asynchronous) {
-    for (auto &one : cases()) {
+    std::vector<Case> all = cases();
+    all.push_back(kCancelled);
+    for (auto &one : all) {
         if (name != one.name)
             continue;
         static Thread thread{&one, asynchronous};
@@ -165,6 +175,12 @@ TEST_P(Cancel, WaitsUntilTheCallIsOver) {
         std::string last = lines.empty() ? "" : lines.back();
         EXPECT_NE(last.find(one.last_line), std::string::npos) << one.name << ", " << way << ": " << outcome.err;
     }
+}
+
+/* If it fails, the test above sees no cancellation. */
+TEST(Watch, SeesACancellation) {
+    for (const char *way : {"deferred", "asynchronous"})
+        EXPECT_TRUE(run_self({"--case", kCancelled.name, way}).exited(3)) << way;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Cancel, testing::Range(size_t{0}, cases().size()),

@@ -321,6 +321,13 @@ TEST_P(Entry, MakesNoCallThatIsNotListed) {
 TEST(Watch, SeesWhatIsNotListed) {
     EXPECT_TRUE(run_self({"--child", "call", "0"}).exited(kForbiddenCall));
     EXPECT_TRUE(run_self({"--child", "symbol", "0"}).exited(kForbiddenSymbol));
+    int unlisted = 0, points = 0; /* of this program's symbols */
+    for (auto &name : undefined_symbols("/proc/self/exe")) {
+        unlisted += asked(name) == nullptr;
+        for (const char *point : kCancellationPoints)
+            points += name == point;
+    }
+    EXPECT_TRUE(unlisted > 10 && points > 0) << unlisted << ", " << points;
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Entry, testing::Range(size_t{0}, modes().size()),

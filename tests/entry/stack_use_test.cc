@@ -584,6 +584,21 @@ TEST_P(StackUse, AtMostTwoKibibytes) {
     figure((std::string("stack_bytes_") + GetParam().name + "_most").c_str(), static_cast<long>(most));
 }
 
+/* If it fails, the test above sees no stack. */
+__attribute__((noinline)) void uses_too_much() {
+    volatile char used[2 * kMost];
+    for (volatile char &one : used)
+        one = 1;
+}
+TEST(Watch, SeesWhatAFunctionUses) {
+    size_t bytes = stack_use_of([] {
+        MARK_STACK();
+        uses_too_much();
+    });
+    EXPECT_GE(bytes, 2 * kMost);
+    EXPECT_LE(bytes, 3 * kMost);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Modes, StackUse,
     testing::Values(Mode{"default", {}}, Mode{"secure", {"HAKMEM_SECURE=1"}},

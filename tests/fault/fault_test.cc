@@ -21,7 +21,8 @@
 
 namespace {
 
-constexpr unsigned kPointSeconds = 60, kBurst = 7, kCommits = 16, kSecureCalls = 6, kStep = 24, kNever = UINT32_MAX;
+constexpr unsigned kPointSeconds = kChildSeconds, kBurst = 7, kCommits = 16, kSecureCalls = 6, kStep = 24,
+                   kNever = UINT32_MAX;
 
 /* Until the fault is lifted, nothing can be purged, and everything writable is resident. */
 void lock_memory() {

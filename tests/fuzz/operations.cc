@@ -34,7 +34,7 @@ thread_local long now_at;
     abort();
 }
 
-constexpr unsigned kChildAlarmSeconds = 120;
+constexpr unsigned kChildAlarmSeconds = 600;
 constexpr size_t kBroughtBytes = 2 * kMiB;
 
 } // namespace

@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr unsigned kHangSeconds = 280; /* after that, SIGALRM ends the child */
+constexpr unsigned kHangSeconds = 1200; /* after that, SIGALRM ends the child */
 constexpr size_t kPhaseSteps = 50000;
 
 /* Steps out of 20,000; the remaining ones are frees. */

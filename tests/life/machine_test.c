@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define CHECK(x) ((x) ? (void)0 : die(#x, __LINE__))
-enum { HANG_SECONDS = 60, THREADS = 4 };
+enum { HANG_SECONDS = 600, THREADS = 4 };
 
 static _Noreturn void die(const char *what, int line) {
     fprintf(stderr, "machine_test:%d: not true: %s\n", line, what);

@@ -17,7 +17,7 @@ namespace {
 
 const Surface &S = subject();
 
-constexpr unsigned kHangSeconds = 30;
+constexpr unsigned kHangSeconds = kChildSeconds;
 
 /* Threads that allocate, free each other's blocks, and write with stdio, until they are stopped. */
 class Noise {

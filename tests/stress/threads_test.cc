@@ -236,7 +236,7 @@ void work_after_main() {
 }
 
 void end_main_first() {
-    alarm(60);
+    alarm(kChildSeconds);
     std::thread(work_after_main).detach();
     std::thread(work_after_main).detach();
     pthread_exit(nullptr);

@@ -213,7 +213,7 @@ TEST(Learn, AChildDoesNotGoOnWithWhatItsParentTried) {
         GTEST_SKIP() << "other tiers";
     pid_t child = fork();
     if (child == 0) {
-        alarm(100);
+        alarm(kChildSeconds);
         for (const char *set : {"0", "on"})
             EXPECT_EQ(hak_option_set("LEARN", set), 0);
         std::string retained;

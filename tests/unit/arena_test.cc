@@ -490,7 +490,7 @@ TEST_F(Arena, SurvivesFork) {
     char *block = hak_arena_strdup(arena_, "parent");
     pid_t child = fork();
     if (child == 0) {
-        alarm(30);
+        alarm(kChildSeconds);
         bool good = strcmp(block, "parent") == 0 && blocks_of(arena_).size() == 2;
         hak_free(block);
         for (size_t size : kSizes)

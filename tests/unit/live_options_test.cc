@@ -24,6 +24,18 @@ char PyThreadState_GetFrame[1];
 void *PyGILState_GetThisThreadState(void);
 }
 
+/* Once a probe has said so, each reading of a clock is so much after the one before, and costs do not depend on the machine. */
+static std::atomic<uint64_t> made_up_ns, step_ns;
+extern "C" int clock_gettime(clockid_t which, struct timespec *now) noexcept {
+    uint64_t step = step_ns;
+    if (step == 0)
+        return static_cast<int>(syscall(SYS_clock_gettime, which, now));
+    uint64_t ns = made_up_ns += step;
+    now->tv_sec = static_cast<time_t>(ns / 1000000000);
+    now->tv_nsec = static_cast<long>(ns % 1000000000);
+    return 0;
+}
+
 namespace {
 
 struct Probe {
@@ -295,11 +307,13 @@ long timed_misses() {
 
 /* What the policy that keeps most would pay for that, while little of 16 MiB is in use. */
 long kept_us() {
+    made_up_ns = made_up_ns != 0 ? made_up_ns.load() : 1'000'000'000'000;
+    step_ns = 20'000;
     free_all(allocate(16'000, 1024));
-    for (auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(250);
-         std::chrono::steady_clock::now() < end;)
-        free_all(allocate(1000, 1024));
-    const Json stats = heap_stats();
+    Json stats = heap_stats();
+    for (double end = stats["learn"]["rounds"].number + 20; stats["learn"]["rounds"].number < end; stats = heap_stats())
+        for (int i = 0; i < 100; i++)
+            free_all(allocate(1000, 1024));
     for (auto &policy : stats["learn"]["policies"].items)
         if (policy["name"].text == "throughput")
             return static_cast<long>(policy["kept_us"].number);

@@ -567,7 +567,7 @@ TEST(Rings, AdaptWhenTheirSumIsWrong) {
     constexpr size_t kBytes = 16 * 1024;
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(20);
+        alarm(kChildSeconds);
         std::vector<void *> blocks(400);
         for (size_t most = 1; most < 60; most++) { /* up and down, so that the ring becomes as large as it may */
             for (size_t i = 0; i < most; i++)

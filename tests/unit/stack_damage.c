@@ -98,6 +98,7 @@ int expression(const unsigned char *code, unsigned bytes, uintptr_t first, uintp
     uintptr_t registers[REGISTERS];
     for (unsigned i = 0; i < REGISTERS; i++)
         registers[i] = 1000 + i;
-    memcpy(whole + 1, code, bytes);
+    for (unsigned i = 0; i < bytes; i++) /* none may be NULL */
+        whole[1 + i] = code[i];
     return cfi_expression(whole, registers, first, value);
 }

@@ -277,7 +277,7 @@ TEST(Stats, PrintWritesText) {
 template <class Act> void in_child(const char *or_else, Act &&act) {
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(20);
+        alarm(kChildSeconds);
         act();
         _exit(testing::Test::HasFailure());
     }

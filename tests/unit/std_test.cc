@@ -208,7 +208,7 @@ TEST(Operators, AlignedBlocksThatGrewAreDeletedByTheNewSize) {
     hak_arena *arena = hak_arena_new(nullptr);
     std::thread([&] {
         long before = process_threads();
-        alarm(30);
+        alarm(kChildSeconds);
         hak_arena_set_default(arena, nullptr);
         while (process_threads() == before) {
             for (auto &block : blocks)

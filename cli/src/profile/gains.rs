@@ -116,6 +116,9 @@ fn of_class(class: &Class, before: Option<&Class>, cut: u64, cpu: f64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::Target;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
 
     fn setting(name: &str, value: &str, default: &str) -> OptionValue {
         let [name, value, default] = [name, value, default].map(String::from);
@@ -159,6 +162,56 @@ mod tests {
         assert_eq!(line(&class(320_000_000, 20_000_000), 1.0), None, "blocks that were free before");
         assert_eq!(of_class(&busy, None, CARVE_BYTES, 1.0), None, "it does already");
         assert_eq!(of_class(&busy, Some(&class(150_000_000, 19_000_000)), 4096, 1.0), None);
+    }
+
+    /// What a program did: its misses for blocks of 500 bytes, and the lines that follow if it took so many seconds of processor time.
+    /// None: there is no library.
+    fn grown(tune: &str, cpu: [f64; 2]) -> Option<(u64, [Vec<String>; 2])> {
+        let Some(library) = std::env::var_os("HAKMEM_LIBRARY") else {
+            eprintln!("skipped: HAKMEM_LIBRARY names no libhakmem.so");
+            return None;
+        };
+        let place = tempfile::tempdir().unwrap();
+        let (source, program) =
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/profile/growing.c"), place.path().join("growing"));
+        assert!(Command::new("cc")
+            .args(["-O1", "-fno-builtin", "-o"])
+            .arg(&program)
+            .arg(source)
+            .status()
+            .unwrap()
+            .success());
+        let mut growing = Command::new(&program);
+        growing.args(["300", "stay"]).env("LD_PRELOAD", library).env("HAKMEM_TUNE", tune);
+        let mut growing = growing.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(growing.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "grown\n");
+        let target = Target::attach(growing.id() as hakmem_base::proc::Pid).unwrap();
+        let (last, settings) = (target.snapshot().unwrap(), target.read_settings().unwrap());
+        drop(growing.stdin.take());
+        assert!(growing.wait().unwrap().success());
+        let misses = last.classes.iter().find(|class| class.block_bytes == 512).unwrap().misses;
+        let mut seen = Seen { first: None, last, settings, cpu: 0.0, environment: Vec::new() };
+        let lines = cpu.map(|cpu| {
+            seen.cpu = cpu;
+            seen.lines()
+        });
+        Some((misses, lines))
+    }
+
+    /// Else a program that could take a sixth less time has to be searched by hand, or gets settings that gain nothing. The time it
+    /// took is made up, as what a miss costs beside that is the machine's.
+    #[test]
+    fn a_program_that_grows_gets_a_setting_that_gains() {
+        let Some((misses, [short, long])) = grown("", [0.1, 100.0]) else { return };
+        assert!(short.len() == 1 && long.is_empty(), "{short:?} {long:?}");
+        let (setting, why) = short[0].split_once(" # ").unwrap();
+        assert_eq!(setting, "set carve_bytes:512=16384");
+        assert!(why.contains(" misses bring ") && why.ends_with(" ms of 100"), "{why}");
+        let (fewer, lines) = grown("carve_bytes:512=16384", [0.1, 100.0]).unwrap();
+        assert!(fewer * 3 < misses, "{fewer} misses with the setting, {misses} without");
+        assert!(lines.iter().all(Vec::is_empty), "{lines:?}");
     }
 
     #[test]

@@ -174,14 +174,15 @@ struct Rate {
 }
 
 impl Rate {
-    /// `values`: seconds, and the value then. The mean of n independent steps is off by sd / sqrt(n); where the values
-    /// swing, the steps scatter more than that.
+    /// `values`: seconds, and the value then. Steps differ in length on a busy machine, so what counts is how far each is from what the
+    /// rate makes of its length. n independent steps are off by sd * sqrt(n); where the values swing, the steps scatter more than that.
     fn of(values: &[(f64, f64)]) -> Rate {
-        let steps = values.windows(2).map(|two| (two[1].1 - two[0].1) / (two[1].0 - two[0].0).max(1e-3));
-        let steps: Vec<f64> = steps.collect();
-        let count = steps.len().max(2) as f64;
-        let mean = steps.iter().sum::<f64>() / count;
-        let variance = steps.iter().map(|step| (step - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let (Some(first), Some(last)) = (values.first(), values.last()) else { return Rate { rate: 0.0, margin: 0.0 } };
+        let seconds = (last.0 - first.0).max(1e-3);
+        let rate = (last.1 - first.1) / seconds;
+        let off = values.windows(2).map(|two| two[1].1 - two[0].1 - rate * (two[1].0 - two[0].0));
+        let count = (values.len() - 1).max(2) as f64;
+        let variance = off.map(|off| off * off).sum::<f64>() / (count - 1.0);
         let student = if count < 10.0 {
             2.776
         } else if count < 20.0 {
@@ -189,7 +190,7 @@ impl Rate {
         } else {
             2.093
         };
-        Rate { rate: mean, margin: student * (variance / count).sqrt() }
+        Rate { rate, margin: student * (variance * count).sqrt() / seconds }
     }
 
     fn is_growth(self) -> bool {
@@ -413,6 +414,17 @@ mod tests {
         // Every third interval has a sample: seven in twenty.
         assert!(rate((0..21).map(|at| f64::from(at / 3))).is_growth());
         assert!(!rate((0..21).map(|at| f64::from(at / 10))).is_growth(), "two samples are none");
+        // Read late, and then again at once, when the program had caught up.
+        let late = Rate::of(&[
+            (0.0, 0.0),
+            (1.0, 90.0),
+            (1.001, 101.0),
+            (2.0, 200.0),
+            (2.7, 270.0),
+            (2.701, 271.0),
+            (4.0, 400.0),
+        ]);
+        assert!((late.rate - 100.0).abs() < 1e-9 && late.margin < 20.0, "{late:?}");
         assert!(!Rate::of(&[]).is_growth() && !Rate::of(&[(0.0, 1.0)]).is_growth());
     }
 

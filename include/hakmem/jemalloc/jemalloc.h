@@ -99,9 +99,9 @@ HAK_UNUSED static size_t hak_je_held(void) {
 }
 
 HAK_UNUSED static int hak_je_bin(const char *field, unsigned bin, void *to, size_t *bytes) {
-    const struct hak_class_use *use = &hak_je_classes[bin];
     if (bin >= hak_je_bins())
         return ENOENT;
+    const struct hak_class_use *use = &hak_je_classes[bin];
     if (use->block_bytes == 0)
         hak_je_refresh();
     size_t slab = use->slab_blocks * use->block_bytes;
