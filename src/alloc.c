@@ -515,10 +515,11 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
 /* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
+/* All calls on the way here are jumps, so it returns to the program. */
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (p == NULL)
         return;
-    struct block b = lookup_live(p, "free");
+    struct block b = lookup_live(p, "free", NULL);
     if (unlikely(b.slab == NULL))
         return;
     if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
@@ -527,7 +528,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
-        fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
+        fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0)); /* and if it returns the block is freed all the same */
     alloc_free(p, alloc_free_other);
 }
 
@@ -581,7 +582,7 @@ HAK_INLINE size_t bytes_at_once(const void *p) {
 }
 
 HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
-    return p != NULL ? lookup_live(p, call).bytes : 0;
+    return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
 }
 
 size_t alloc_usable(const void *p, const char *call) {
@@ -610,7 +611,7 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 }
 
 bool alloc_expand(void *p, size_t bytes) {
-    struct block b = lookup_live(p, "hak_expand");
+    struct block b = lookup_live(p, "hak_expand", __builtin_return_address(0));
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
@@ -650,7 +651,7 @@ static struct arena *arena_near(const struct slab *s) {
 
 /* `had`: what bytes_at_once says. */
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
-    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
+    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;
