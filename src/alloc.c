@@ -671,6 +671,8 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     moved = likely(a == NULL) ? alloc_malloc(bytes, alloc_slow) : alloc_in_arena(a, bytes, 1, &zero);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
+        if (bytes < b.bytes && kind_of(b.slab)->shrink != NULL)
+            kind_of(b.slab)->shrink(b.slab, p, bytes);
         if (moved != NULL)
             errno = error;
         return moved;

@@ -84,6 +84,9 @@ struct kind {
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);
     size_t resize_from_bytes; /* realloc tries `resize` if both sizes are at least this */
+    /* There is no memory for a smaller block: the live block stays as it is, and is one of `bytes` from now on. NULL: the kind does
+     * not tell such sizes apart. */
+    void (*shrink)(struct slab *s, void *p, size_t bytes);
     /* Another block of `bytes`, to which the contents moved without being copied. NULL, or returns NULL: copy. */
     void *(*move)(struct heap *h, struct slab *s, size_t bytes);
 
