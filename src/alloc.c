@@ -509,7 +509,8 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
         return kind->size_fits(p, bytes, b->bytes, exactly);
     if (bytes > b->bytes || !exactly || !option(OPT_SUPERSLAB))
         return bytes <= b->bytes;
-    return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
+    bool has_class = kind == &kind_tiny || kind == &kind_mid;
+    return (has_class ? alloc_good_size(bytes) : max_size(bytes, 1)) == b->bytes;
 }
 
 /* Which call frees a block and claims to know its size. */
@@ -550,13 +551,12 @@ HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
     free_claimed_else(p, bytes, 1, FREED_BY_DELETE_ARRAY);
 }
 
-/* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
 void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array) {
     enum freed_by by = array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE;
     if (likely(classes_align(bytes, alignment)))
         free_claimed_else(p, max_size(bytes, 1), alignment, by);
     else
-        free_claimed_else(p, bytes, 1, option(OPT_SECURE) ? by : FREED_BY_FREE);
+        free_claimed_else(p, bytes, 1, by);
 }
 
 /* ---- sizes ---- */

@@ -68,13 +68,25 @@ HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLA
 
 /* ---- a block in, a block out ---- */
 
+/* The state of a block that leaves a ring. False: two threads freed the block at the same moment, and the other's ring has given it
+ * back or handed it out. */
+HAK_INLINE bool ring_had(uint8_t state) { return (state & BLOCK_STATE) == BLOCK_CACHED; }
+/* Reports that; the block is left alone. */
+HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
+/* The same of a block that was to be handed out: there is none. */
+HAK_COLD struct ring_entry ring_popped_twice(struct ring_entry e);
+/* The state's last writer decides: whoever takes the block out while it is cached has it, and makes it live. */
+HAK_INLINE struct ring_entry ring_checked(struct ring_entry e) {
+    return likely(PROVEN(popped_twice, ring_had(load_relaxed(e.state)))) ? e : ring_popped_twice(e);
+}
+
 /* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
 HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     struct ring_entry e = {0, NULL};
     if (likely(caches_enter(h))) {
         struct ring *ring = h->ring[index];
         if (likely(ring != NULL && ring->blocks != 0))
-            e = ring_take(ring);
+            e = ring_checked(ring_take(ring));
     }
     caches_leave(h);
     return e;
@@ -88,7 +100,7 @@ HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, 
         mine = caches_enter_unless(h, CACHES_FROZEN | CACHES_STALE | never) && ring != NULL && ring->blocks != 0 &&
                sample_passes(h, bytes);
     if (likely(mine && ring != NULL && ring->blocks != 0))
-        e = ring_take(ring);
+        e = ring_checked(ring_take(ring));
     caches_leave(h);
     return e;
 }
@@ -134,10 +146,6 @@ void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
 /* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
-/* The state of a block that has left a ring and goes back. False: two threads freed the block at the same moment, and the other's
- * ring has given it back or handed it out. ring_fail_twice reports that; the block is left alone. */
-HAK_INLINE bool ring_had(uint8_t state) { return (state & BLOCK_STATE) == BLOCK_CACHED; }
-HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */

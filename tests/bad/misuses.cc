@@ -257,6 +257,12 @@ bool aligned_delete_of_other_size(size_t size) {
     // clang-format on
     return false;
 }
+/* Of whole pages, as an object aligned to them is: its size less ten is rounded up to the same pages. */
+bool aligned_delete_of_ten_less(size_t size) {
+    constexpr std::align_val_t align{8192};
+    ::operator delete(hidden(::operator new(size, align)), size - 10, align);
+    return false;
+}
 
 /* ---- writes beside a block ---- */
 
@@ -635,6 +641,10 @@ const Row rows[] = {
     {"object_freed_by_array_delete", object_freed_by_array_delete, 80, kUntold, kOperator},
     {"free_sized_too_large", free_sized_too_large, 100, kSaidSized, kSized},
     {"free_sized_too_small", free_sized_too_small, 100, kUntold, kSized},
+    {"delete_as_larger_type_large", (delete_as_other_type<200000, 200008>), 0, kSaidSized, kSized},
+    {"delete_as_smaller_type_huge", (delete_as_other_type<3000000, 2000000>), 0, kSaidSized, kSized},
+    {"aligned_delete_of_ten_less_mid", aligned_delete_of_ten_less, 24576, kUntold, kSized},
+    {"aligned_delete_of_ten_less_large", aligned_delete_of_ten_less, 81920, kSaidSized, kSized},
     {"aligned_delete_of_other_size", aligned_delete_of_other_size, 100, kSaidSized, kSized},
 
     {"overflow_1_copied_tiny", (overflow<1, true>), kTiny, kUntold, kOver},
