@@ -245,6 +245,11 @@ static bool huge_is_free(const struct block *b, const void *p) {
     return block_state(b->slab, 0) != BLOCK_LIVE;
 }
 
+static void huge_check(struct slab *s) {
+    if (block_state(s, 0) == BLOCK_LIVE)
+        check_canaries(s);
+}
+
 static void huge_count(const struct slab *s, struct span_use *use) {
     use->out_bytes = s->bytes;
     use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
@@ -260,6 +265,7 @@ const struct kind kind_huge = {
     .find = huge_find,
     .is_free = huge_is_free,
     .state = block_only_state,
+    .check = huge_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,
     .count = huge_count,

@@ -113,6 +113,10 @@ struct kind {
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
 
+    /* The program ends: reports damage beside the block that begins at the record, if it is live. NULL: blocks of the kind have no
+     * canaries, or are checked elsewhere. */
+    void (*check)(struct slab *s);
+
     /* Calls `call` for each live block of the slab that begins at the record, until it returns false. NULL: no arena has such
      * slabs. */
     void (*visit)(struct slab *s, block_visitor *call, void *argument);

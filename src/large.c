@@ -149,6 +149,11 @@ static bool large_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
+static void large_check(struct slab *s) {
+    if (block_state(s, 0) == BLOCK_LIVE)
+        check_canary(s);
+}
+
 static void large_count(const struct slab *s, struct span_use *use) {
     bool live = block_state(s, 0) == BLOCK_LIVE;
     use->slots = s->slots;
@@ -167,6 +172,7 @@ const struct kind kind_large = {
     .is_free = large_is_free,
     .state = block_only_state,
     .give_back = large_give_back,
+    .check = large_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,
     .count = large_count,

@@ -10,19 +10,26 @@
 
 static bool fail_is_silent(void) { return option(OPT_ON_ERROR) == ON_ERROR_IGNORE; }
 
+static _Atomic bool is_over, was_told_over; /* hints: set by the thread that ends the program */
+
+void fail_program_is_over(bool over) { store_relaxed(&is_over, over); }
+
 static bool fail_ends_program(bool harmless) {
     switch (option(OPT_ON_ERROR)) {
-    case ON_ERROR_AUTO: return !harmless || option(OPT_SECURE);
+    case ON_ERROR_AUTO: return (!harmless && !load_relaxed(&is_over)) || option(OPT_SECURE);
     case ON_ERROR_ABORT:
     case ON_ERROR_REPORT: return true;
     default: return false;
     }
 }
 
-/* Callers of harmless errors whose line was printed. A place pairs with itself: whoever fills it prints the line. */
+/* Callers of harmless errors whose line was printed. A place pairs with itself: whoever fills it prints the line. NULL: the program
+ * is over. */
 static _Atomic(const void *) told[FAIL_CALLERS_MAX];
 
 static bool was_told(const void *caller) {
+    if (caller == NULL)
+        return rmw_swap(&was_told_over, true);
     for (unsigned i = 0; i < FAIL_CALLERS_MAX; i++) {
         const void *noted = load_relaxed(&told[i]);
         if (noted == NULL && rmw_cas(&told[i], &noted, caller))
@@ -121,6 +128,15 @@ void fail_overwritten_link(const void *slab, size_t block_bytes) {
                 "(GUARD_SAMPLE_BYTES finds the write)",
                 (uint64_t)block_bytes, (uintptr_t)slab);
     fail_finish(&line, slab, NULL);
+}
+
+void fail_unused_written(const void *at) {
+    if (fail_is_silent())
+        return;
+    TEXT_TO_FD(line, -1, 256);
+    text_format(&line, "hakmem: overflow into unused memory at %x, before this call (GUARD_SAMPLE_BYTES finds the write)",
+                (uintptr_t)at);
+    fail_finish(&line, at, NULL);
 }
 
 void fail_bad_arena(const char *call, uintptr_t handle) {

@@ -5,7 +5,8 @@
  *
  * Some errors are known to have harmed nothing. Their functions take the address in the program to which the faulty call
  * returns. With ON_ERROR=auto, and without secure mode, they print the line once for each such address, for the first
- * FAIL_CALLERS_MAX, and return; then the caller does what the program wanted. */
+ * FAIL_CALLERS_MAX, and return; then the caller does what the program wanted. Nothing more is harmed either by what is found when
+ * the program ends: then the first line is printed, and the program ends as it would. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_FAIL_H
 #define HAK_FAIL_H
@@ -30,6 +31,8 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
 /* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one, before this call (GUARD_SAMPLE_BYTES finds the
  * write)": a link was overwritten, and it is not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
+/* "hakmem: overflow into unused memory at 0x…, before this call (GUARD_SAMPLE_BYTES finds the write)" */
+HAK_COLD void fail_unused_written(const void *at);
 
 /* "hakmem: hak_arena_malloc with 0x…, which is no arena, or one that was destroyed or released" */
 HAK_COLD void fail_bad_arena(const char *call, uintptr_t handle);
@@ -39,5 +42,7 @@ HAK_COLD void fail_bad_arena(const char *call, uintptr_t handle);
 typedef void fail_explainer(const char *line, const void *p, bool ends, const void *caller);
 void fail_explain(fail_explainer *explain);
 enum { FAIL_CALLERS_MAX = 64 };
+/* The program is over, and what is found from now on was done before; or, `over` false, it is not: its other ends come. */
+void fail_program_is_over(bool over);
 
 #endif

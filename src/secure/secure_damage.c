@@ -56,9 +56,10 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 void secure_check_free(struct secure_entry e, size_t block_bytes) {
     uint16_t state = load_relaxed(e.state);
-    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
+    if (state_is_live(state) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
         return;
-    fail_damage("write after free", block_word(e.block), secure_size_of_state(block_bytes, state));
+    size_t bytes = state != 0 ? secure_size_of_state(block_bytes, state) : block_bytes - CANARY_BYTES;
+    fail_damage("write after free", block_word(e.block), bytes);
     memset(block_word(e.block), 0, block_bytes);
 }
 
@@ -82,16 +83,15 @@ void secure_check_span(size_t slot, unsigned order) {
 
 size_t secure_check_slab(struct secure_span *span, unsigned c) {
     const struct slab *s = span_slab(span, c);
-    size_t used = 0, block_bytes = block_bytes_of(c);
+    size_t block_bytes = block_bytes_of(c);
     for (unsigned i = 0; i < blocks_of(c); i++) {
         _Atomic uint16_t *state = span_state(span, i);
         uintptr_t block = s->start + i * block_bytes;
         size_t bytes = secure_size_of_state(block_bytes, load_relaxed(state));
-        used += load_relaxed(state) != 0 ? block_bytes : 0;
         if (!state_is_live(load_relaxed(state)))
             secure_check_free((struct secure_entry){block, state}, block_bytes);
         else if (unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);
     }
-    return used;
+    return blocks_of(c) * block_bytes;
 }

@@ -400,7 +400,7 @@ static void secure_large_set_bytes(struct slab *s, size_t bytes) {
         lose_guards(s);
 }
 
-static void check_before_resize(const struct slab *s) {
+static void check_live(const struct slab *s) {
     if (!has_canary(s))
         fail_damage("overflow", block_of(s), s->bytes);
 }
@@ -412,7 +412,7 @@ static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t 
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
     if (bytes < room / 2 || bytes <= MID_BYTES_MAX || (bytes > room && !extend(h, s, bytes)))
         return false;
-    check_before_resize(s);
+    check_live(s);
     if (wanted > had && !os_commit(block + had, wanted - had)) {
         if (!os_forbid(block + had, wanted - had) && s->has_guards) /* a part of it may be accessible by now */
             lose_guards(s);
@@ -424,7 +424,7 @@ static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t 
 
 static void secure_large_shrink(struct slab *s, void *p, size_t bytes) {
     (void)p;
-    check_before_resize(s);
+    check_live(s);
     secure_large_set_bytes(s, bytes);
 }
 
@@ -450,6 +450,11 @@ static void secure_large_count(const struct slab *s, struct span_use *use) {
     use->out_bytes = load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? s->bytes : 0;
 }
 
+static void secure_large_check(struct slab *s) {
+    if (load_relaxed(&s->secure_large_state) == BLOCK_LIVE)
+        check_live(s);
+}
+
 static void secure_large_release(struct heap *h) {
     if (option(OPT_SECURE))
         secure_large_empty(h);
@@ -469,6 +474,7 @@ const struct kind kind_secure_large = {
     .is_free = secure_large_is_free,
     .size_fits = secure_size_fits,
     .release = secure_large_release,
+    .check = secure_large_check,
     .drop = secure_large_drop,
     .visit = secure_large_visit,
     .count = secure_large_count,
