@@ -13,6 +13,7 @@
 #include "learn/learn.h"
 #include "kinds.h"
 #include "pool.h"
+#include "observe/aside.h"
 #include "ring.h"
 
 static void large_set_bytes(struct slab *s, size_t asked, bool zero) {
@@ -26,11 +27,13 @@ static void check_canary(const struct slab *s) {
         fail_damage("overflow", slab_address(s), asked_bytes(s));
 }
 
-static void give_span(struct heap *h, struct slab *s) {
+static void end_span(struct heap *h, struct slab *s, bool resident) {
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), s->slots, 0, true);
+    pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
+static void give_span(struct heap *h, struct slab *s) { end_span(h, s, true); }
+static void large_give_purged(struct heap *h, struct slab *s) { end_span(h, s, false); }
 
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
@@ -100,10 +103,18 @@ static void large_free_past_caches(struct heap *h, struct slab *s, void *p) {
         give_span(h, s);
 }
 
+static bool set_aside(struct heap *h, struct slab *s) {
+    store_relaxed(&s->state[0], BLOCK_CACHED | BLOCK_TAKEN);
+    if (aside_put(h, s))
+        return true;
+    store_relaxed(&s->state[0], BLOCK_LIVE);
+    return false;
+}
+
 static void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
-    if (!may_free(h, s, p))
+    if (!may_free(h, s, p) || (aside_due(h) && set_aside(h, s)))
         return;
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
@@ -171,6 +182,8 @@ const struct kind kind_large = {
     .find = large_find,
     .is_free = large_is_free,
     .state = block_only_state,
+    .give_purged = large_give_purged,
+    .release = aside_release,
     .give_back = large_give_back,
     .check = large_check,
     .drop = block_drop_only,
