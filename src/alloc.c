@@ -341,7 +341,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
         struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, CACHES_SITED);
         if (likely(cached.block != 0))
-            return alloc_from_ring(h, cached);
+            return alloc_from_ring(h, cached, bytes);
     }
     if (unlikely(h->number == HEAP_NONE))
         return alloc_any(bytes);

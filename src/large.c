@@ -33,7 +33,15 @@ static void end_span(struct heap *h, struct slab *s, bool resident) {
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
 static void give_span(struct heap *h, struct slab *s) { end_span(h, s, true); }
-static void large_give_purged(struct heap *h, struct slab *s) { end_span(h, s, false); }
+
+/* Aside, the block's state is not that of one in a ring. Else a second thread freed it at the same moment: then it stays. */
+enum { LARGE_ASIDE = BLOCK_CACHED | BLOCK_TAKEN };
+static void large_give_purged(struct heap *h, struct slab *s) {
+    if (load_relaxed(&s->state[0]) == LARGE_ASIDE)
+        end_span(h, s, false);
+    else
+        ring_fail_twice((uintptr_t)slab_address(s), asked_bytes(s));
+}
 
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
     for (unsigned i = 0; i < n; i++) {
@@ -104,8 +112,11 @@ static void large_free_past_caches(struct heap *h, struct slab *s, void *p) {
 }
 
 static bool set_aside(struct heap *h, struct slab *s) {
-    store_relaxed(&s->state[0], BLOCK_CACHED | BLOCK_TAKEN);
-    if (aside_put(h, s))
+    uint8_t live = BLOCK_LIVE;
+    bool mine = rmw_cas(&s->state[0], &live, LARGE_ASIDE); /* pairs with itself */
+    if (!mine)
+        ring_fail_twice((uintptr_t)slab_address(s), asked_bytes(s));
+    if (!mine || aside_put(h, s))
         return true;
     store_relaxed(&s->state[0], BLOCK_LIVE);
     return false;

@@ -34,6 +34,11 @@ struct ring_entry ring_popped_twice(struct ring_entry e) {
     return (struct ring_entry){0, NULL};
 }
 
+void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(size_t bytes)) {
+    ring_popped_twice(e);
+    return otherwise(bytes);
+}
+
 /* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces, as
  * `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {
