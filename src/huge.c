@@ -19,7 +19,6 @@
 #include "base/os.h"
 #include "pool.h"
 #include "purge.h"
-#include "observe/aside.h"
 #include "ring.h"
 #include "search.h"
 
@@ -130,8 +129,6 @@ static void give_run(struct heap *h, struct slab *s, bool resident) {
         pool_give_run(&h->pool, superslab, n, resident && !is_fresh);
 }
 
-static void huge_give_purged(struct heap *h, struct slab *s) { give_run(h, s, false); }
-
 /* The same, of a run that is not mapped. */
 static void give_unmapped(struct heap *h, struct slab *s) {
     forget_move(first_superslab(s));
@@ -162,8 +159,6 @@ static void huge_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     check_canaries(s);
-    if (aside_due(h) && !load_relaxed(&superslab_at(first_superslab(s))->moved) && aside_put(h, s))
-        return;
     give_run(h, s, true);
     rings_shrink(h);
 }
@@ -256,10 +251,8 @@ static void huge_check(struct slab *s) {
 }
 
 static void huge_count(const struct slab *s, struct span_use *use) {
-    bool live = block_state(s, 0) == BLOCK_LIVE;
-    use->out_bytes = live ? s->bytes : 0;
-    use->cached_bytes = live ? 0 : s->bytes;
-    use->slots = huge_superslabs_of(s->bytes) * SUPERSLAB_SLOTS;
+    use->out_bytes = s->bytes;
+    use->slots = huge_superslabs_of(use->out_bytes) * SUPERSLAB_SLOTS;
 }
 
 const struct kind kind_huge = {
@@ -269,7 +262,6 @@ const struct kind kind_huge = {
     .resize = huge_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
     .move = huge_move,
-    .give_purged = huge_give_purged,
     .find = huge_find,
     .is_free = huge_is_free,
     .state = block_only_state,

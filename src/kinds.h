@@ -79,9 +79,7 @@ struct kind {
     void (*free)(struct heap *h, struct slab *s, void *p);
     /* The same when there is no memory for a heap. NULL: free, with heap_afterlife. */
     void (*free_without_heap)(struct slab *s, void *p);
-    /* Gives back the block that was set aside (observe/aside.h): its pages are purged. NULL: no block of the kind is. */
-    void (*give_purged)(struct heap *h, struct slab *s);
-    /* As free, past the heap's caches, which are not of the block's arena. NULL: free keeps nothing there. */
+    /* The same past the heap's caches, which are not of the block's arena. NULL: free keeps nothing there. */
     void (*free_past_caches)(struct heap *h, struct slab *s, void *p);
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);

@@ -134,7 +134,7 @@ void fail_unused_written(const void *at) {
     if (fail_is_silent())
         return;
     TEXT_TO_FD(line, -1, 256);
-    text_format(&line, "hakmem: overflow into unused memory at %x, before this call (GUARD_SAMPLE_BYTES finds the write)",
+    text_format(&line, "hakmem: write into unused memory at %x, before this call (GUARD_SAMPLE_BYTES finds the write)",
                 (uintptr_t)at);
     fail_finish(&line, at, NULL);
 }

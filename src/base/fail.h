@@ -31,7 +31,7 @@ HAK_COLD void fail_damage(const char *what, const void *p, size_t bytes);
 /* "hakmem: write after free among the 48-byte blocks at 0x…, or overflow into one, before this call (GUARD_SAMPLE_BYTES finds the
  * write)": a link was overwritten, and it is not known which block held the link. */
 HAK_COLD void fail_overwritten_link(const void *slab, size_t block_bytes);
-/* "hakmem: overflow into unused memory at 0x…, before this call (GUARD_SAMPLE_BYTES finds the write)" */
+/* "hakmem: write into unused memory at 0x…, before this call (GUARD_SAMPLE_BYTES finds the write)" */
 HAK_COLD void fail_unused_written(const void *at);
 
 /* "hakmem: hak_arena_malloc with 0x…, which is no arena, or one that was destroyed or released" */

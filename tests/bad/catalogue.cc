@@ -1,8 +1,9 @@
-/* A catalogue of small memory errors: every kind with every size it makes sense with, in the shape that such errors have in programs.
- * It knows nothing of the allocator, so that it compares them: HAKMEM's two modes and libc.
+/* A catalogue of small memory errors: every kind with nine sizes of blocks, in the shape that such errors have in programs. It knows
+ * nothing of the allocator, so that it compares them.
  *
- *   catalogue          runs all, each in its own process, and prints for each kind the sizes whose error was told
- *   catalogue KIND N   runs one of them with blocks of N bytes
+ *   catalogue              runs all, each in its own process, and prints for each kind the sizes whose error was told
+ *   catalogue --compare L  runs all under libc and under the library L in both modes, and prints a table
+ *   catalogue KIND N       runs one of them with blocks of N bytes
  *
  * An error counts as told if a signal ends the program, if anything is printed on stderr, or if the error had no effect: what was
  * read was not the block's old contents (status 42). */
@@ -171,7 +172,7 @@ const size_t all[] = {24, 100, 500, 1500, 5000, 20000, 70000, 300000, 3000000};
 struct Kind {
     const char *name;
     int (*run)(size_t size);
-    bool one_size;
+    bool one_size; /* no size matters */
 } const kinds[] = {
     {"overflow by 1", overflow<1>, false},
     {"overflow by 8", overflow<8>, false},
@@ -214,14 +215,20 @@ bool is_told(const Outcome &outcome) {
            (WIFSIGNALED(outcome.status) && WTERMSIG(outcome.status) != SIGALRM);
 }
 
+std::vector<size_t> sizes_of(const Kind &kind) {
+    return kind.one_size ? std::vector<size_t>{all[0]} : std::vector<size_t>(std::begin(all), std::end(all));
+}
+
+bool is_told(const Kind &kind, size_t size, const std::vector<std::string> &environment) {
+    return is_told(run_self({kind.name, std::to_string(size)}, environment));
+}
+
 int run_all() {
     size_t told = 0, count = 0;
     for (const Kind &kind : kinds) {
         printf("%-34s", kind.name);
-        for (size_t size : all) {
-            if (kind.one_size && size != all[0])
-                continue;
-            bool is = is_told(run_self({kind.name, std::to_string(size)}));
+        for (size_t size : sizes_of(kind)) {
+            bool is = is_told(kind, size, {});
             printf(" %8s", is ? std::to_string(size).c_str() : "-");
             told += is;
             count++;
@@ -232,6 +239,27 @@ int run_all() {
     return 0;
 }
 
+int compare(const std::string &library) {
+    const std::vector<std::string> modes[] = {{"LD_PRELOAD=" + library, "HAKMEM_SECURE=0"},
+                                              {"LD_PRELOAD=" + library, "HAKMEM_SECURE=1"},
+                                              {"LD_PRELOAD="}};
+    size_t sum[3] = {0, 0, 0}, count = 0;
+    printf("| told, of each kind's sizes | of | default | secure | libc |\n|---|---:|---:|---:|---:|\n");
+    for (const Kind &kind : kinds) {
+        size_t told[3] = {0, 0, 0};
+        for (size_t size : sizes_of(kind)) {
+            count++;
+            for (int mode = 0; mode < 3; mode++)
+                told[mode] += is_told(kind, size, modes[mode]);
+        }
+        printf("| %s | %zu | %zu | %zu | %zu |\n", kind.name, sizes_of(kind).size(), told[0], told[1], told[2]);
+        for (int mode = 0; mode < 3; mode++)
+            sum[mode] += told[mode];
+    }
+    printf("| all | %zu | %zu | %zu | %zu |\n", count, sum[0], sum[1], sum[2]);
+    return 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -239,6 +267,8 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_CORE, &no_core);
     if (argc == 1)
         return run_all();
+    if (argc == 3 && strcmp(argv[1], "--compare") == 0)
+        return compare(argv[2]);
     for (const Kind &kind : kinds)
         if (argc == 3 && strcmp(kind.name, argv[1]) == 0)
             return kind.run(strtoul(argv[2], nullptr, 10));
