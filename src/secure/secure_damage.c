@@ -83,15 +83,13 @@ void secure_check_span(size_t slot, unsigned order) {
 
 size_t secure_check_slab(struct secure_span *span, unsigned c) {
     const struct slab *s = span_slab(span, c);
-    size_t block_bytes = block_bytes_of(c);
-    for (unsigned i = 0; i < blocks_of(c); i++) {
-        _Atomic uint16_t *state = span_state(span, i);
+    size_t block_bytes = block_bytes_of(c), bytes;
+    for (unsigned i = 0; i < blocks_of(c); i++) { /* first: they tell an underflow into a free block from a write after free */
         uintptr_t block = s->start + i * block_bytes;
-        size_t bytes = secure_size_of_state(block_bytes, load_relaxed(state));
-        if (!state_is_live(load_relaxed(state)))
-            secure_check_free((struct secure_entry){block, state}, block_bytes);
-        else if (unlikely(!secure_is_intact(s, block, bytes)))
+        if (is_live_with(s, block, &bytes) && unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);
     }
+    for (unsigned i = 0; i < blocks_of(c); i++)
+        secure_check_free((struct secure_entry){s->start + i * block_bytes, span_state(span, i)}, block_bytes);
     return blocks_of(c) * block_bytes;
 }

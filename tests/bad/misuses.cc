@@ -564,10 +564,9 @@ bool memalign_too_large(size_t) {
 
 /* ---- the table ---- */
 
-/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no
- * effect; otherwise the line, as a regular expression,
- * after "said " if the program goes on. A guard lies before the first block of a slab and behind the
- * last one. */
+/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no effect; otherwise
+ * the line, as a regular expression, after "said " if the program goes on. A guard lies before the first block of a slab and
+ * behind the last one. */
 constexpr char kUntold[] = "-", kGuard[] = "guard", kNothing[] = "nothing";
 constexpr char kDouble[] = "double free of .*", kInvalid[] = "invalid free of .*", kPointer[] = "invalid pointer .*";
 constexpr char kSized[] = "free of .* with size .*", kOver[] = "overflow of .*",
@@ -576,6 +575,7 @@ constexpr char kWritten[] = "write after free of .*", kAmong[] = "write after fr
 constexpr char kBeside[] = "guard or (over|under)flow of .*"; /* which of the two is unpredictable */
 constexpr char kOperator[] = "free of .* by operator delete.*";
 constexpr char kSaidSized[] = "said free of .* with size .*", kSaidPointer[] = "said invalid pointer .*";
+constexpr char kSaidAmong[] = "said write after free among .*"; /* at the end */
 constexpr char kEither[] = "(double|invalid) free of .*";
 
 struct Row {
@@ -664,7 +664,7 @@ const Row rows[] = {
     {"overflow_32_copied_huge", (overflow<32, true>), kHuge, kOver, kOver},
     {"overflow_1_copied_huge_whole_pages", (overflow<1, true>), 3 * kMiB, kOver, kGuard},
     {"overflow_8_of_one_tiny", overflow_of_one<8>, kTiny, kUntold, kOver},
-    {"overflow_16_of_one_full_class", overflow_of_one<16>, 48, kAmong, kOver},
+    {"overflow_16_of_one_full_class", overflow_of_one<16>, 48, kSaidAmong, kOver},
     {"overflow_32_kept_tiny", overflow_kept<32>, kTiny, kUntold, kOverOrGuard},
     {"overflow_32_kept_mid", overflow_kept<32>, 2000, kUntold, kOver},
     {"overflow_with_a_gap", overflow_with_a_gap, 1000, kUntold, kOver},
@@ -706,21 +706,21 @@ const Row rows[] = {
     {"write_zero_size", write_zero_size, 0, kUntold, kGuard},
     {"read_zero_size_calloc", read_zero_size_calloc, 0, kUntold, kGuard},
     {"write_zero_size_new", write_zero_size_new, 0, kUntold, kGuard},
-    {"write_after_zero_size_free", write_after_zero_size_free, 0, kAmong, kGuard},
+    {"write_after_zero_size_free", write_after_zero_size_free, 0, kSaidAmong, kGuard},
     {"double_free_zero_size", double_free_zero_size, 0, kDouble, kDouble},
 
     {"read_after_free_tiny", read_after_free, 100, kUntold, kNothing},
     {"read_after_free_mid", read_after_free, kMid, kUntold, kNothing},
-    {"read_after_free_large", read_after_free, kLarge, kUntold, kGuard},
+    {"read_after_free_large", read_after_free, kLarge, kGuard, kGuard},
     {"read_after_free_huge", read_after_free, kHuge, kNothing, kGuard},
     {"read_after_free_and_reuse_tiny", read_after_free_and_reuse, 100, kUntold, kNothing},
     {"read_after_free_of_what_is_new_tiny", read_after_free_of_what_is_new, 100, kUntold, kUntold},
-    {"read_after_free_and_reuse_large", read_after_free_and_reuse, kLarge, kUntold, kGuard},
+    {"read_after_free_and_reuse_large", read_after_free_and_reuse, kLarge, kNothing, kGuard},
     {"write_after_free_tiny", write_after_free, 100, kUntold, kWritten},
     {"write_after_free_mid", write_after_free, kMid, kUntold, kWritten},
-    {"write_after_free_large", write_after_free, kLarge, kUntold, kGuard},
+    {"write_after_free_large", write_after_free, kLarge, kGuard, kGuard},
     {"write_after_free_huge", write_after_free, kHuge, kUntold, kGuard},
-    {"write_after_free_at_start_tiny", write_after_free_at_start, kTiny, kAmong, kWritten},
+    {"write_after_free_at_start_tiny", write_after_free_at_start, kTiny, kSaidAmong, kWritten},
     {"write_after_free_by_other_thread_tiny", write_after_free_by_other_thread, 100, kUntold, kWritten},
     {"write_after_free_by_other_thread_mid", write_after_free_by_other_thread, kMid, kUntold, kWritten},
     {"write_after_free_of_thread_that_ended_tiny", write_after_free_of_thread_that_ended, 100, kUntold, kWritten},
@@ -732,10 +732,10 @@ const Row rows[] = {
     {"write_after_free_and_trim_tiny", write_after_free_and_trim, 500, kUntold, kWritten},
     {"read_after_realloc_tiny", read_after_realloc, 100, kUntold, kNothing},
     {"read_after_realloc_mid", read_after_realloc, kMid, kUntold, kNothing},
-    {"read_after_realloc_large", read_after_realloc, kLarge, kUntold, kGuard},
+    {"read_after_realloc_large", read_after_realloc, kLarge, kGuard, kGuard},
     {"read_after_realloc_huge", read_after_realloc, kHuge, kNothing, kGuard},
     {"write_after_realloc_tiny", write_after_realloc, 100, kUntold, kWritten},
-    {"write_after_realloc_large", write_after_realloc, kLarge, kUntold, kGuard},
+    {"write_after_realloc_large", write_after_realloc, kLarge, kGuard, kGuard},
     {"read_after_shrink_mid", read_after_shrink, kMid, kUntold, kNothing},
 
     {"uninitialized_read_tiny", uninitialized_read, 100, kUntold, kNothing},
