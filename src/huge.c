@@ -17,6 +17,7 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "observe/exit_check.h"
 #include "pool.h"
 #include "purge.h"
 #include "ring.h"
@@ -149,6 +150,14 @@ static bool take_back(struct slab *s) {
     return false;
 }
 
+/* For the last look at it (observe/exit_check.h), unless pages were moved there, and may be lost when they go. */
+static void note_freed(const struct slab *s) {
+    size_t first = first_superslab(s);
+    if (!load_relaxed(&superslab_at(first)->moved))
+        for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), EXIT_HUGE_SUPERSLABS); i++)
+            store_relaxed(&superslab_at(first + i)->had_huge, true);
+}
+
 static void huge_free(struct heap *h, struct slab *s, void *p) {
     if (unlikely((char *)p != slab_address(s))) {
         fail_bad_pointer("free", p, "", asked_bytes(s));
@@ -159,6 +168,7 @@ static void huge_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     check_canaries(s);
+    note_freed(s);
     give_run(h, s, true);
     rings_shrink(h);
 }

@@ -168,7 +168,8 @@ struct superslab {
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
-    char unused[21];
+    _Atomic bool had_huge;       /* a huge block was freed here: the program's end looks. A hint */
+    char unused[20];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

@@ -4,6 +4,8 @@
 #include "base/fail.h"
 #include "presence.h"
 
+enum { BESIDE_BYTES = 64 }; /* of a block that was never handed out, beside one that was */
+
 /* ---- reports ---- */
 
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
@@ -56,10 +58,29 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 void secure_check_free(struct secure_entry e, size_t block_bytes) {
     uint16_t state = load_relaxed(e.state);
-    if (state_is_live(state) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
+    if (!(state & STATE_FREED) || likely(memory_is_zero(e.block, block_bytes)) || presence_lost_threads())
         return;
-    size_t bytes = state != 0 ? secure_size_of_state(block_bytes, state) : block_bytes - CANARY_BYTES;
-    fail_damage("write after free", block_word(e.block), bytes);
+    fail_damage("write after free", block_word(e.block), secure_size_of_state(block_bytes, state));
+    memset(block_word(e.block), 0, block_bytes);
+}
+
+/* The same of block `i` of a slab, of `blocks`. One that was never handed out, and may have no memory yet, is looked at where it
+ * borders on one that was. */
+static void check_free_in(const struct secure_span *span, uintptr_t start, unsigned i, unsigned blocks, size_t block_bytes) {
+    struct secure_entry e = {start + i * block_bytes, span_state(span, i)};
+    if (load_relaxed(e.state) != 0) {
+        secure_check_free(e, block_bytes);
+        return;
+    }
+    size_t beside = min_size(block_bytes, BESIDE_BYTES);
+    bool behind = i != 0 && load_relaxed(span_state(span, i - 1)) != 0;
+    bool before = i + 1 < blocks && load_relaxed(span_state(span, i + 1)) != 0;
+    if ((!behind || likely(narrow_is_zero(e.block, beside))) &&
+        (!before || likely(narrow_is_zero(e.block + block_bytes - beside, beside))))
+        return;
+    if (presence_lost_threads())
+        return;
+    fail_damage("write after free", block_word(e.block), block_bytes - CANARY_BYTES);
     memset(block_word(e.block), 0, block_bytes);
 }
 
@@ -78,7 +99,7 @@ void secure_check_span(size_t slot, unsigned order) {
     unsigned c = load_relaxed(&span->class_id);
     uintptr_t start = (uintptr_t)slot_address(slot);
     for (unsigned i = 0; i < span->used && c != ZERO_CLASS && order_of_class(c) == order; i++)
-        secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)}, block_bytes_of(c));
+        check_free_in(span, start, i, span->used, block_bytes_of(c));
 }
 
 size_t secure_check_slab(struct secure_span *span, unsigned c) {
@@ -90,6 +111,6 @@ size_t secure_check_slab(struct secure_span *span, unsigned c) {
             secure_fail_intact(s, block, bytes);
     }
     for (unsigned i = 0; i < blocks_of(c); i++)
-        secure_check_free((struct secure_entry){s->start + i * block_bytes, span_state(span, i)}, block_bytes);
+        check_free_in(span, s->start, i, blocks_of(c), block_bytes);
     return blocks_of(c) * block_bytes;
 }
