@@ -302,7 +302,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
     if (bytes > TINY_BYTES_MAX && bytes <= MID_BYTES_MAX) {
         struct ring_entry cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, CACHES_SITED);
         if (likely(cached.block != 0))
-            return alloc_from_ring(h, cached);
+            return alloc_from_ring(h, cached, bytes);
     }
     if (unlikely(h->number == HEAP_NONE))
         return alloc_without_heap(bytes);
@@ -476,18 +476,20 @@ static bool size_fits(const struct block *b, const void *p, size_t bytes, bool e
         return kind->size_fits(p, bytes, b->bytes, exactly);
     if (bytes > b->bytes || !exactly)
         return bytes <= b->bytes;
-    return b->bytes <= MID_BYTES_MAX ? alloc_good_size(bytes) == b->bytes : bytes > MID_BYTES_MAX;
+    bool has_class = kind == &kind_tiny || kind == &kind_mid;
+    return (has_class ? alloc_good_size(bytes) : max_size(bytes, 1)) == b->bytes;
 }
 
 /* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
+/* All calls on the way here are jumps, so it returns to the program. */
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (bypass_has(p))
         return os_free(p);
     if (p == NULL || replaced_free(p))
         return;
-    struct block b = lookup_live(p, "free");
+    struct block b = lookup_live(p, "free", NULL);
     if (unlikely(b.slab == NULL))
         return;
     if (unlikely(option(OPT_SECURE)) && by != FREED_BY_FREE)
@@ -496,7 +498,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
-        fail_bad_size(p, bytes, b.bytes); /* and if it returns the block is freed all the same */
+        fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0)); /* and if it returns the block is freed all the same */
     alloc_free(p, alloc_free_other);
 }
 
@@ -518,13 +520,12 @@ HAK_NOINLINE void alloc_delete_array_sized_else(void *p, size_t bytes) {
     free_claimed_else(p, bytes, 1, FREED_BY_DELETE_ARRAY);
 }
 
-/* Outside the classes realloc may have left a block larger: only secure mode compares sizes to the byte. */
 void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool array) {
     enum freed_by by = array ? FREED_BY_DELETE_ARRAY : FREED_BY_DELETE;
     if (likely(classes_align(bytes, alignment)))
         free_claimed_else(p, max_size(bytes, 1), alignment, by);
     else
-        free_claimed_else(p, bytes, 1, option(OPT_SECURE) ? by : FREED_BY_FREE);
+        free_claimed_else(p, bytes, 1, by);
 }
 
 /* ---- sizes ---- */
@@ -552,7 +553,7 @@ HAK_INLINE size_t bytes_at_once(const void *p) {
 HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
     if (bypass_has(p))
         return os_usable_size(p);
-    return p != NULL ? lookup_live(p, call).bytes : 0;
+    return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
 }
 
 size_t alloc_usable(const void *p, const char *call) {
@@ -579,7 +580,7 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 bool alloc_expand(void *p, size_t bytes) {
     if (bypass_has(p))
         return bytes <= os_usable_size(p);
-    struct block b = lookup_live(p, "hak_expand");
+    struct block b = lookup_live(p, "hak_expand", __builtin_return_address(0));
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
     struct heap *h = bytes <= PTRDIFF_MAX ? thread_enter() : NULL;
@@ -623,7 +624,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
         return os_realloc(p, bytes);
     if (unlikely(had == 0 && replaced_has(p)))
         return replaced_calls()->realloc(p, bytes);
-    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc");
+    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;
@@ -643,6 +644,8 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
     moved = likely(a == NULL) ? alloc_malloc(bytes, alloc_slow) : alloc_in_arena(a, bytes, 1, &zero);
     if (moved == NULL) { /* shrinking always succeeds, growing where it is perhaps, after all that was given back */
         moved = bytes <= b.bytes ? p : realloc_without_copy(p, &b, bytes);
+        if (bytes < b.bytes && kind_of(b.slab)->shrink != NULL)
+            kind_of(b.slab)->shrink(b.slab, p, bytes);
         if (moved != NULL)
             errno = error;
         return moved;

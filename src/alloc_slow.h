@@ -19,8 +19,10 @@ HAK_INLINE bool alloc_is_asked(const struct heap *h) {
     return unlikely(load_relaxed(&hak_profile.wanted) != h->asked_seen);
 }
 
-/* Apart from alloc_answer, so that the ring's hit saves no registers. */
-HAK_INLINE void *alloc_from_ring(struct heap *h, struct ring_entry cached) {
+/* Apart from the calls, so that the ring's hit saves no registers. */
+HAK_INLINE void *alloc_from_ring(struct heap *h, struct ring_entry cached, size_t bytes) {
+    if (unlikely(!ring_had(load_relaxed(cached.state))))
+        return ring_after_twice(cached, bytes, alloc_any);
     store_relaxed(cached.state, BLOCK_LIVE);
     return alloc_is_asked(h) ? alloc_answer(h, block_word(cached.block)) : block_word(cached.block);
 }

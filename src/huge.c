@@ -17,9 +17,11 @@
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
+#include "observe/exit_check.h"
 #include "pool.h"
 #include "purge.h"
 #include "ring.h"
+#include "search.h"
 
 #define MOVED_RUNS_MAX 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
 #define HUGE_PAGE_FILLED_MIN (SUPERSLAB_BYTES / 4 * 3)
@@ -135,13 +137,38 @@ static void give_unmapped(struct heap *h, struct slab *s) {
     pool_give_unmapped_run(&h->pool, first_superslab(s), huge_superslabs_of(s->bytes));
 }
 
+/* Of threads that free the block at the same moment one finds it live: it alone makes the state free, and holds the record from
+ * then on. */
+static bool take_back(struct slab *s) {
+    uint8_t state = load_relaxed(&s->state[0]);
+    while ((state & BLOCK_STATE) == BLOCK_LIVE)
+        if (PROVEN(huge_twice, rmw_cas(&s->state[0], &state, BLOCK_FREE))) { /* pairs with itself */
+            if (state & BLOCK_PROFILED)
+                profile_remove(slab_address(s));
+            return true;
+        }
+    return false;
+}
+
+/* For the last look at it (observe/exit_check.h), unless pages were moved there, and may be lost when they go. */
+static void note_freed(const struct slab *s) {
+    size_t first = first_superslab(s);
+    if (!load_relaxed(&superslab_at(first)->moved))
+        for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), EXIT_HUGE_SUPERSLABS); i++)
+            store_relaxed(&superslab_at(first + i)->had_huge, true);
+}
+
 static void huge_free(struct heap *h, struct slab *s, void *p) {
     if (unlikely((char *)p != slab_address(s))) {
         fail_bad_pointer("free", p, "", asked_bytes(s));
         return;
     }
+    if (unlikely(!take_back(s))) {
+        fail_double_free(p, asked_bytes(s), search_only_freer());
+        return;
+    }
     check_canaries(s);
-    block_unsample(&s->state[0], slab_address(s));
+    note_freed(s);
     give_run(h, s, true);
     rings_shrink(h);
 }
@@ -222,10 +249,15 @@ static void huge_find(struct block *b, const void *p) {
         b->why = NULL;
 }
 
-/* A freed run's record is of no kind. */
+/* A freed run's record is soon of no kind. */
 static bool huge_is_free(const struct block *b, const void *p) {
-    (void)b, (void)p;
-    return false;
+    (void)p;
+    return block_state(b->slab, 0) != BLOCK_LIVE;
+}
+
+static void huge_check(struct slab *s) {
+    if (block_state(s, 0) == BLOCK_LIVE)
+        check_canaries(s);
 }
 
 static void huge_count(const struct slab *s, struct span_use *use) {
@@ -243,6 +275,7 @@ const struct kind kind_huge = {
     .find = huge_find,
     .is_free = huge_is_free,
     .state = block_only_state,
+    .check = huge_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,
     .count = huge_count,

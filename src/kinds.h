@@ -85,6 +85,9 @@ struct kind {
     /* Gives a live block another size in place. NULL, or false: that can't be done. */
     bool (*resize)(struct heap *h, struct slab *s, void *p, size_t bytes);
     size_t resize_from_bytes; /* realloc tries `resize` if both sizes are at least this */
+    /* There is no memory for a smaller block: the live block stays as it is, and is one of `bytes` from now on. NULL: the kind does
+     * not tell such sizes apart. */
+    void (*shrink)(struct slab *s, void *p, size_t bytes);
     /* Another block of `bytes`, to which the contents moved without being copied. NULL, or returns NULL: copy. */
     void *(*move)(struct heap *h, struct slab *s, size_t bytes);
 
@@ -110,6 +113,10 @@ struct kind {
     size_t (*trim)(struct heap *h, struct superslab_range in, bool all);
     /* The same for one slab on offer, if it has not been allocated from since the last call. */
     size_t (*trim_slab)(struct heap *h, struct slab *s);
+
+    /* The program ends: reports damage beside the block that begins at the record, if it is live. NULL: blocks of the kind have no
+     * canaries, or are checked elsewhere. */
+    void (*check)(struct slab *s);
 
     /* Calls `call` for each live block of the slab that begins at the record, until it returns false. NULL: no arena has such
      * slabs. */

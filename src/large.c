@@ -3,7 +3,10 @@
  *  1. A block is a span of the pool with one record. What was asked for is what the program may use; behind that lies a
  *     canary, which free and realloc look at.
  *  2. A small ring per heap and size keeps the newest freed ones, which are hot; the rest goes back to the pool.
- *  3. Growth takes the slots behind the span if they are free; shrinking gives slots back.
+ *  3. The first SHUT_FIRST blocks that the process frees, and of later ones one in SHUT_EVERY of a heap's, are purged and made
+ *     inaccessible until they leave the ring. So reading or writing such a block after it was freed ends the program at the access,
+ *     as where libc unmaps such blocks, and what it held is not handed out. That costs two calls, and the faults of the next use.
+ *  4. Growth takes the slots behind the span if they are free; shrinking gives slots back.
  *
  * Any thread may free: a block's record is touched by whoever holds the block. */
 /* SPDX-License-Identifier: MIT */
@@ -12,6 +15,8 @@
 #include "base/fail.h"
 #include "learn/learn.h"
 #include "kinds.h"
+#include "base/options.h"
+#include "base/os.h"
 #include "pool.h"
 #include "ring.h"
 
@@ -26,10 +31,46 @@ static void check_canary(const struct slab *s) {
         fail_damage("overflow", slab_address(s), asked_bytes(s));
 }
 
+/* ---- blocks that are shut ---- */
+
+#define SHUT_FIRST 4
+#define SHUT_EVERY (UINT8_MAX + 1)
+
+static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
+
+static bool is_to_be_shut(struct heap *h) {
+    bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
+    return due && h->pool.arena == 0 && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
+}
+
+/* The caller has the block, which is free. Its pages go back in any case. */
+static void shut(struct slab *s) {
+    if (!os_advise(OS_PURGE, slab_address(s), s->bytes))
+        return;
+    s->is_shut = os_forbid(slab_address(s), s->bytes);
+    if (!s->is_shut)
+        os_commit(slab_address(s), s->bytes); /* a part may be inaccessible */
+    else if (load_relaxed(&shut_blocks) < SHUT_FIRST)
+        rmw_add(&shut_blocks, 1);
+}
+
+/* False: the system is out of mappings, or of data for the process, and the block is lost. */
+static bool unshut(struct slab *s) {
+    if (likely(!s->is_shut))
+        return true;
+    s->is_shut = !os_commit(slab_address(s), s->bytes);
+    return !s->is_shut;
+}
+
+/* ---- spans ---- */
+
 static void give_span(struct heap *h, struct slab *s) {
+    bool resident = !s->is_shut;
+    if (unlikely(!unshut(s)))
+        return;
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
-    pool_give(&h->pool, slot_of(s), s->slots, 0, true);
+    pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
 }
 
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
@@ -52,6 +93,7 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zer
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
     s->bytes = slots * SLOT_BYTES;
+    s->is_shut = false;
     large_set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
     store_relaxed(&s->class_id, CLASS_NONE);
@@ -65,9 +107,13 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
     *zero = false;
     if (alignment <= SLOT_BYTES) {
         struct ring_entry cached = ring_pop(h, ring);
-        if (cached.block != 0) {
-            large_set_bytes(slab_at_offset(cached.block - hak_region.base), bytes, false);
-            return ring_hand_out(cached, zero);
+        struct slab *s = cached.block != 0 ? slab_at_offset(cached.block - hak_region.base) : NULL;
+        bool was_shut = s != NULL && s->is_shut;
+        if (s != NULL && likely(unshut(s))) {
+            large_set_bytes(s, bytes, false);
+            ring_hand_out(cached, zero);
+            *zero = was_shut;
+            return slab_address(s);
         }
     }
     struct ledger_row *row = &h->ledger[TINY_CLASSES + ring];
@@ -100,10 +146,21 @@ static void large_free_past_caches(struct heap *h, struct slab *s, void *p) {
         give_span(h, s);
 }
 
+/* Only one of the threads that free the block at the same moment may shut it. */
+static bool shut_free(struct slab *s) {
+    uint8_t live = BLOCK_LIVE;
+    bool mine = rmw_cas(&s->state[0], &live, BLOCK_CACHED | BLOCK_TAKEN); /* pairs with itself */
+    if (mine)
+        shut(s);
+    else
+        ring_fail_twice((uintptr_t)slab_address(s), asked_bytes(s));
+    return mine;
+}
+
 static void large_free(struct heap *h, struct slab *s, void *p) {
     size_t block_bytes = s->bytes;
     unsigned index = ring_of_slots(s->slots);
-    if (!may_free(h, s, p))
+    if (!may_free(h, s, p) || (is_to_be_shut(h) && !shut_free(s)))
         return;
     if (ring_push(h, index, (uintptr_t)p, &s->state[0]))
         return;
@@ -149,6 +206,11 @@ static bool large_is_free(const struct block *b, const void *p) {
     return (load_relaxed(&b->slab->state[0]) & BLOCK_STATE) != BLOCK_LIVE;
 }
 
+static void large_check(struct slab *s) {
+    if (block_state(s, 0) == BLOCK_LIVE)
+        check_canary(s);
+}
+
 static void large_count(const struct slab *s, struct span_use *use) {
     bool live = block_state(s, 0) == BLOCK_LIVE;
     use->slots = s->slots;
@@ -167,6 +229,7 @@ const struct kind kind_large = {
     .is_free = large_is_free,
     .state = block_only_state,
     .give_back = large_give_back,
+    .check = large_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,
     .count = large_count,

@@ -25,18 +25,22 @@ static void report_double_free(const struct block *b, const void *p) {
     fail_double_free(p, b->bytes, search_freer(thread_own(), b->slab, (uintptr_t)p));
 }
 
-struct block lookup_live(const void *p, const char *call) {
+struct block lookup_live(const void *p, const char *call, const void *caller) {
     struct block b = lookup_find(p);
     if (b.slab == NULL && replaced_has(p))
         return (struct block){NULL, replaced_calls()->malloc_usable_size((void *)p), ""}; /* NOLINT: its type */
-    if (b.why != NULL)
-        fail_bad_pointer(call, p, b.why, b.bytes);
-    else if (!kind_of(b.slab)->is_free(&b, p))
+    if (b.why == NULL && !kind_of(b.slab)->is_free(&b, p))
         return b;
-    else if (strcmp(call, "free") == 0)
+    if (b.why == NULL && strcmp(call, "free") == 0) {
         report_double_free(&b, p);
-    else
-        fail_bad_pointer(call, p, "a block that is free", 0);
+    } else {
+        const char *why = b.why != NULL ? b.why : "a block that is free";
+        size_t inside_bytes = b.why != NULL ? b.bytes : 0;
+        if (caller != NULL)
+            fail_bad_query(call, p, why, inside_bytes, caller);
+        else
+            fail_bad_pointer(call, p, why, inside_bytes);
+    }
     return (struct block){NULL, 0, ""};
 }
 

@@ -422,9 +422,9 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     caches_notice(h);
     struct ring *ring = caches_enter(h) ? ring_get(h, ring_of_class(c), size_classes[c].block_bytes) : NULL;
     if (ring != NULL && ring->blocks != 0) { /* it was frozen when ring_pop looked */
-        struct ring_entry e = ring_take(ring);
+        struct ring_entry e = ring_checked(ring_take(ring));
         caches_leave(h);
-        return ring_hand_out(e, zero);
+        return e.block != 0 ? ring_hand_out(e, zero) : mid_malloc(h, c, zero);
     }
     ledger_add(&h->ledger[c].misses, 1);
     uint64_t began = ledger_begin(&h->ledger[c]);

@@ -178,10 +178,11 @@ struct superslab {
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
+    _Atomic bool had_huge;       /* a huge block was freed here: the program's end looks. A hint */
     _Atomic uint8_t
         mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
     _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
-    char unused[16];
+    char unused[12];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

@@ -27,6 +27,18 @@ void ring_fail_twice(uintptr_t block, size_t block_bytes) {
         fail_double_free(block_word(block), block_bytes, FREER_UNKNOWN);
 }
 
+struct ring_entry ring_popped_twice(struct ring_entry e) {
+    struct block b = {slab_at_offset(e.block - hak_region.base), 0, ""};
+    kind_of(b.slab)->find(&b, block_word(e.block));
+    ring_fail_twice(e.block, b.bytes);
+    return (struct ring_entry){0, NULL};
+}
+
+void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(size_t bytes)) {
+    ring_popped_twice(e);
+    return otherwise(bytes);
+}
+
 /* A child that is forked meanwhile finds the ring empty: blocks are lost there, and none is in two places. In pieces, as
  * `give_back` has little stack. */
 void ring_spill(struct heap *h, unsigned index, unsigned n) {

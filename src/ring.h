@@ -68,18 +68,33 @@ HAK_INLINE const struct kind *ring_kind(unsigned index) { return index < MID_CLA
 
 /* ---- a block in, a block out ---- */
 
+/* The state of a block that leaves a ring. False: two threads freed the block at the same moment, and the other's ring has given it
+ * back or handed it out. */
+HAK_INLINE bool ring_had(uint8_t state) { return state & BLOCK_CACHED; }
+_Static_assert((BLOCK_CACHED & (BLOCK_LIVE | BLOCK_FREE)) == 0, "no other state has the bit");
+/* Reports that; the block is left alone. */
+HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
+/* Reports that of a block that was to be handed out. Returns none; or what `otherwise` allocates, as the last step. */
+HAK_COLD struct ring_entry ring_popped_twice(struct ring_entry e);
+HAK_COLD void *ring_after_twice(struct ring_entry e, size_t bytes, void *(*otherwise)(size_t bytes));
+/* The state's last writer decides: whoever takes the block out while it is cached has it, and makes it live. */
+HAK_INLINE struct ring_entry ring_checked(struct ring_entry e) {
+    return likely(PROVEN(popped_twice, ring_had(load_relaxed(e.state)))) ? e : ring_popped_twice(e);
+}
+
 /* The hit paths of mid and large: the newest block of the ring, block 0 if there is none … */
 HAK_INLINE struct ring_entry ring_pop(struct heap *h, unsigned index) {
     struct ring_entry e = {0, NULL};
     if (likely(caches_enter(h))) {
         struct ring *ring = h->ring[index];
         if (likely(ring != NULL && ring->blocks != 0))
-            e = ring_take(ring);
+            e = ring_checked(ring_take(ring));
     }
     caches_leave(h);
     return e;
 }
-/* The same, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under the flags `never`. */
+/* The same, unchecked, and counts the block for sampling. No hit if a block of `bytes` is due to be sampled, or under the flags
+ * `never`. */
 HAK_INLINE struct ring_entry ring_pop_unsampled(struct heap *h, unsigned index, size_t bytes, uint8_t never) {
     struct ring_entry e = {0, NULL};
     struct ring *ring = h->ring[index];
@@ -134,10 +149,6 @@ void rings_mark_stale(void);
 void rings_apply_options(struct heap *h);
 /* Between caches_enter and caches_leave: the ring, with room for one more block at least; NULL if the block is not to be kept. */
 struct ring *ring_with_room(struct heap *h, unsigned index, size_t block_bytes);
-/* The state of a block that has left a ring and goes back. False: two threads freed the block at the same moment, and the other's
- * ring has given it back or handed it out. ring_fail_twice reports that; the block is left alone. */
-HAK_INLINE bool ring_had(uint8_t state) { return (state & BLOCK_STATE) == BLOCK_CACHED; }
-HAK_COLD void ring_fail_twice(uintptr_t block, size_t block_bytes);
 /* Gives the oldest `n` blocks back. */
 void ring_spill(struct heap *h, unsigned index, unsigned n);
 /* Gives all blocks of all rings back. */

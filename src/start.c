@@ -5,6 +5,7 @@
 #include "start.h"
 #include "observe/dump.h"
 #include "observe/error_file.h"
+#include "observe/exit_check.h"
 #include "heap.h"
 #include "kinds.h"
 #include "learn/policies.h"
@@ -86,7 +87,10 @@ static void log_retries(void) {
 __attribute__((destructor(101))) static void at_end(void) {
     dump_at_end("exit");
     log_retries();
-    tiny_check_at_exit(); /* last, because these two may abort the program */
+    fail_program_is_over(true); /* last, because these may abort the program */
+    tiny_check_at_exit();
+    exit_check();
     if (option(OPT_SECURE))
         secure_check_at_exit();
+    fail_program_is_over(false);
 }

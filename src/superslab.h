@@ -132,6 +132,11 @@ HAK_INLINE bool superslab_has_folios(size_t slot) {
     return load_relaxed(&hak_region_use.folios) == FOLIOS_USED && slot >= REGION_FOLIOS_FROM * SUPERSLAB_SLOTS &&
            load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_NONE;
 }
+/* The slots that are UNUSED: their memory is zero. */
+HAK_INLINE uint32_t superslab_zero_slots(size_t superslab) {
+    uint64_t w = load_relaxed(&superslab_at(superslab)->word);
+    return ~(word_active(w) | word_resident(w));
+}
 /* Was the slot ever part of a slab? */
 HAK_INLINE bool superslab_had_slab(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->last_class[slot % SUPERSLAB_SLOTS]) != 0;

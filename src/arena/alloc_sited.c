@@ -39,7 +39,7 @@ HAK_INLINE void *allocate_here(struct heap *h, size_t bytes) {
         cached = ring_pop_unsampled(h, ring_of_class(mid_class_of(bytes)), bytes, 0);
     if (cached.block == 0)
         return alloc_any(bytes);
-    return alloc_from_ring(h, cached);
+    return alloc_from_ring(h, cached, bytes);
 }
 
 /* Who called alloc_slow is above this frame, as the call of this function is the last thing done there; and mostly that is who

@@ -7,6 +7,7 @@
 #include "arena/arena_heap.h"
 #include "base/options.h"
 #include "hakmem.h"
+#include "lookup.h"
 #include "start.h"
 #include "thread.h"
 
@@ -67,7 +68,7 @@ void *hak_arena_realloc(hak_arena *arena, void *block, size_t size) {
         return hak_arena_malloc(arena, size);
     if (arena_of_block(block) == (uintptr_t)arena)
         return alloc_realloc(block, size);
-    size_t had = alloc_usable(block, "hak_arena_realloc");
+    size_t had = lookup_live(block, "hak_arena_realloc", NULL).bytes;
     if (had == 0)
         return NULL;
     void *moved = size != 0 ? hak_arena_malloc(arena, size) : NULL;

@@ -14,7 +14,7 @@ enum option_when { START, LIVE };
 enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
 enum numa_mode { NUMA_OFF, NUMA_AUTO, NUMA_TWO, NUMA_FOUR };
-enum error_mode { ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
+enum error_mode { ON_ERROR_AUTO, ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
 enum learn_mode { LEARN_OFF, LEARN_OBSERVE, LEARN_ON };
 enum goal { GOAL_TIME, GOAL_BALANCED, GOAL_MEMORY };
 enum preset { PRESET_BALANCED }; /* the others: learn/policies.h */
@@ -52,7 +52,7 @@ X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap,
 X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; named as DUMP_SIGNAL says; implies PROFILE=1") \
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
 X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
-X(ON_ERROR,        CHOICE, START, ON_ERROR_ABORT, 0, 3, "abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect") \
+X(ON_ERROR,        CHOICE, START, ON_ERROR_AUTO, 0, 4, "auto|abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect. auto is abort, except that an error that harmed nothing, such as a delete with a wrong size, prints one line for each caller and the program goes on; with SECURE=1 it ends, too") \
 X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets it appended; implies ON_ERROR=report") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
 X(QUARANTINE_BYTES, BYTES, START, 8 * KIB, 0, 1 * GIB, "", "with SECURE=1, size of the freed blocks of each class that a thread holds back, between 2 and 64 blocks") \

@@ -142,6 +142,8 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+/* The same module's file, and how far its addresses were moved. Asks nothing of the kernel; false without _dl_find_object. */
+bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
 /* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this library
  * calls so: it is taken if it lies there and the module has no table of names. Takes the dynamic linker's lock. */
 uintptr_t os_find_function(const char *name, uintptr_t bound, uintptr_t beside);

@@ -251,6 +251,15 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
     return module_read(module, &__ehdr_start) && address - module->begin < module->end - module->begin;
 }
 
+bool os_find_file(uintptr_t address, const char **path, uintptr_t *base) {
+    struct found_object found;
+    if (hak_find_object == NULL || hak_find_object((void *)address, &found) != 0)
+        return false;
+    *path = *found.link_map->l_name != '\0' ? found.link_map->l_name : (const char *)getauxval(AT_EXECFN);
+    *base = found.link_map->l_addr;
+    return true;
+}
+
 static size_t note_bytes(const ElfW(Nhdr) * note) {
     return sizeof *note + round_up(note->n_namesz, 4) + round_up(note->n_descsz, 4);
 }

@@ -19,14 +19,14 @@ static bool find_stack(const void *p, enum stack_event event, struct stack_taken
     return guard_stack(p, event, stack) || secure_trace_find(p, event, stack);
 }
 
-static void say_who(const void *p) {
+static void say_who(const void *p, bool ends) {
     struct stack_taken stack;
     for (unsigned event = 0; event < STACK_EVENTS; event++)
         if (find_stack(p, (enum stack_event)event, &stack)) {
             text_line("hakmem: %s by thread %u:", event_names[event], (uint64_t)stack.thread);
             report_calls(stack.callers, stack.depth);
         }
-    if (fail_ends_program() && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
+    if (ends && region_has(p) && option(OPT_SECURE) && !option(OPT_SECURE_STACKS))
         text_line("hakmem:   HAKMEM_SECURE_STACKS=1 shows who allocated and freed the block");
 }
 
@@ -77,10 +77,12 @@ static void error_write(const char *line, const void *p, uintptr_t code) {
     scratch_give(scratch);
 }
 
-void error_explain(const char *line, const void *p) {
-    if (fail_ends_program())
+void error_explain(const char *line, const void *p, bool ends, const void *caller) {
+    if (ends)
         report_here(0);
-    say_who(p);
+    else if (caller != NULL)
+        report_caller((uintptr_t)caller);
+    say_who(p, ends);
     if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
         error_write(line, p, 0);
 }
@@ -92,7 +94,7 @@ bool error_explain_fault(const void *address, const char *access, uintptr_t code
     line_buffer[min_size(line.length, sizeof line_buffer - 1)] = '\0';
     text_line("%s", line_buffer);
     report_here(code);
-    say_who(address);
+    say_who(address, false);
     if (option(OPT_ON_ERROR) == ON_ERROR_REPORT)
         error_write(line_buffer, address, code);
     return true;

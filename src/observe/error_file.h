@@ -13,9 +13,9 @@
 
 #include "base/base.h"
 
-/* Prints what follows the line of a failure, as far as ON_ERROR asks for it: the call stack, the stacks of the calls that allocated
- * and freed the block at p, and where the report is. The caller has printed `line`. */
-void error_explain(const char *line, const void *p);
+/* Prints what follows the line of a failure: the call stack, the stacks of the calls that allocated and freed the block at p, and
+ * where the report is; if the program goes on, only the last of these and the caller of a harmless error (fail.h). */
+void error_explain(const char *line, const void *p, bool ends, const void *caller);
 
 /* Reports that the instruction at `code` faulted at `address`. Does nothing if the address is not in the guard pool. */
 bool error_explain_fault(const void *address, const char *access, uintptr_t code);

@@ -152,6 +152,15 @@ void report_json_calls(struct text *t, const uintptr_t *callers, unsigned depth)
     put_calls(&(struct output){t, false}, callers, depth, 0);
 }
 
+void report_caller(uintptr_t caller) {
+    const char *path;
+    uintptr_t base, address = caller - 1; /* in the call, not behind it */
+    if (os_find_file(address, &path, &base))
+        text_line("hakmem:   %x %s+%x", address, path, address - base);
+    else
+        text_line("hakmem:   %x", address);
+}
+
 /* ---- here ---- */
 
 static const char *name_in(const char *path, char *buffer, size_t bytes) {

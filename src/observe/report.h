@@ -14,6 +14,8 @@ void report_here(uintptr_t code);
 /* A line for each return address outside the library, innermost first: "hakmem:   0x… function+0x1f (PATH+0x1234)", or, without
  * a known name, "hakmem:   0x… PATH+0x1234 (build id 5a…)". */
 void report_calls(const uintptr_t *callers, unsigned depth);
+/* One such line without the name, for a program that goes on: asks nothing of the kernel but to write. */
+void report_caller(uintptr_t caller);
 
 /* The same for a JSON document: members of an object, "pid", "process", "thread", "thread_name" and "calls"; and the elements of
  * an array of calls, each with "address", and as far as they are known "function", "function_offset", "path", "offset" (as

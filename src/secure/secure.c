@@ -370,20 +370,38 @@ static void secure_free_past_caches(struct heap *h, struct slab *s, void *p) {
 }
 static void secure_free_without_heap(struct slab *s, void *p) { secure_free_past_caches(&heap_afterlife, s, p); }
 
-static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
-    (void)h;
-    struct slab *s = span_first(part);
-    size_t had, room = s->block_bytes - CANARY_BYTES;
-    if (secure_find_state(part, p, &had) != SECURE_LIVE || bytes > room || bytes < room / 2 ||
-        room - bytes > SLACK_MAX - 1 || slab_class(s) == ZERO_CLASS)
+/* The live block at p, of `had` bytes, gets another size. False: its state cannot hold the size. */
+static bool set_size(const struct slab *s, void *p, size_t had, size_t bytes) {
+    size_t room = s->block_bytes - CANARY_BYTES, from = min_size(had, bytes);
+    if (room - bytes > SLACK_MAX - 1)
         return false;
     if (!secure_has_canary(s, (uintptr_t)p, had))
         fail_damage("overflow", p, had);
-    size_t from = min_size(had, bytes);
     memset((char *)p + from, 0, min_size(had + CANARY_BYTES, room) - from); /* the canary at the end stays as it is */
     store_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p)), state_of_size(s->block_bytes, bytes));
     secure_put_canary((uintptr_t)p, s->block_bytes, bytes);
     return true;
+}
+
+static bool secure_resize(struct heap *h, struct slab *part, void *p, size_t bytes) {
+    (void)h;
+    const struct slab *s = span_first(part);
+    size_t had, room = s->block_bytes - CANARY_BYTES;
+    return secure_find_state(part, p, &had) == SECURE_LIVE && bytes <= room && bytes >= room / 2 &&
+           slab_class(s) != ZERO_CLASS && set_size(s, p, had, bytes);
+}
+
+static void secure_shrink(struct slab *part, void *p, size_t bytes) {
+    const struct slab *s = span_first(part);
+    _Atomic uint16_t *state = span_state(s->secure, secure_index(s, (uintptr_t)p));
+    if (!set_size(s, p, secure_size_of_state(s->block_bytes, load_relaxed(state)), bytes))
+        store_relaxed(state, load_relaxed(state) | STATE_LARGER);
+}
+
+static bool secure_small_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
+    const struct slab *s = span_first(slab_at_offset(region_offset(p)));
+    uint16_t state = load_relaxed(span_state(s->secure, secure_index(s, (uintptr_t)p)));
+    return secure_size_fits(p, claimed, bytes, exactly) || ((state & STATE_LARGER) == STATE_LARGER && claimed < bytes);
 }
 
 /* ---- which operator made a block ---- */
@@ -519,9 +537,10 @@ const struct kind kind_secure_small = {
     .free_without_heap = secure_free_without_heap,
     .free_past_caches = secure_free_past_caches,
     .resize = secure_resize,
+    .shrink = secure_shrink,
     .find = secure_find,
     .is_free = secure_is_free,
-    .size_fits = secure_size_fits,
+    .size_fits = secure_small_size_fits,
     .empty = secure_empty,
     .release = secure_empty,
     .trim = secure_trim,

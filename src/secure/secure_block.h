@@ -19,6 +19,7 @@ enum {
     STATE_SLACK = 0x1fff, /* mask of the unused bytes */
     STATE_BY_NEW = 0x2000,
     STATE_BY_NEW_ARRAY = 0x4000,
+    STATE_LARGER = STATE_BY_NEW | STATE_BY_NEW_ARRAY, /* than it is meant to be: realloc found no memory for a smaller one */
     STATE_FREED = 0x8000,
 };
 
@@ -93,11 +94,12 @@ HAK_INLINE void secure_put_canary(uintptr_t block, size_t block_bytes, size_t by
 enum secure_maker { MADE_BY_MALLOC, MADE_BY_NEW = STATE_BY_NEW, MADE_BY_NEW_ARRAY = STATE_BY_NEW_ARRAY };
 /* What an address is. */
 enum secure_state { SECURE_NO_BLOCK, SECURE_NEVER, SECURE_LIVE, SECURE_FREED };
-/* Whether a block of `bytes` may be freed as one of `claimed`: as it was asked for, or, by pvalloc, before rounding. */
+/* Whether a block of `bytes` may be freed as one of `claimed`: as it was asked for, or, from pvalloc, before rounding. No operator
+ * rounds: for those, `exactly`. */
 HAK_INLINE bool secure_size_fits(const void *p, size_t claimed, size_t bytes, bool exactly) {
-    (void)exactly;
     size_t page = os_page_bytes();
-    return claimed == bytes || ((uintptr_t)p % page == 0 && claimed < bytes && round_up(claimed, page) == bytes);
+    return claimed == bytes ||
+           (!exactly && (uintptr_t)p % page == 0 && claimed < bytes && round_up(claimed, page) == bytes);
 }
 
 #endif

@@ -4,6 +4,8 @@
 #include "base/fail.h"
 #include "presence.h"
 
+enum { BESIDE_BYTES = 64 }; /* of a block that was never handed out, beside one that was */
+
 /* ---- reports ---- */
 
 HAK_COLD bool secure_fail_hand_out(struct secure_entry e, size_t block_bytes) {
@@ -62,6 +64,26 @@ void secure_check_free(struct secure_entry e, size_t block_bytes) {
     memset(block_word(e.block), 0, block_bytes);
 }
 
+/* The same of block `i` of a slab, of `blocks`. One that was never handed out, and may have no memory yet, is looked at where it
+ * borders on one that was. */
+static void check_free_in(const struct secure_span *span, uintptr_t start, unsigned i, unsigned blocks, size_t block_bytes) {
+    struct secure_entry e = {start + i * block_bytes, span_state(span, i)};
+    if (load_relaxed(e.state) != 0) {
+        secure_check_free(e, block_bytes);
+        return;
+    }
+    size_t beside = min_size(block_bytes, BESIDE_BYTES);
+    bool behind = i != 0 && load_relaxed(span_state(span, i - 1)) != 0;
+    bool before = i + 1 < blocks && load_relaxed(span_state(span, i + 1)) != 0;
+    if ((!behind || likely(narrow_is_zero(e.block, beside))) &&
+        (!before || likely(narrow_is_zero(e.block + block_bytes - beside, beside))))
+        return;
+    if (presence_lost_threads())
+        return;
+    fail_damage("write after free", block_word(e.block), block_bytes - CANARY_BYTES);
+    memset(block_word(e.block), 0, block_bytes);
+}
+
 void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]) {
     uintptr_t start = (uintptr_t)slab_address(span_slab(span, c));
     for (unsigned at = 0; at < SPAN_BLOCKS_MAX / 64; at++)
@@ -77,21 +99,18 @@ void secure_check_span(size_t slot, unsigned order) {
     unsigned c = load_relaxed(&span->class_id);
     uintptr_t start = (uintptr_t)slot_address(slot);
     for (unsigned i = 0; i < span->used && c != ZERO_CLASS && order_of_class(c) == order; i++)
-        secure_check_free((struct secure_entry){start + i * block_bytes_of(c), span_state(span, i)}, block_bytes_of(c));
+        check_free_in(span, start, i, span->used, block_bytes_of(c));
 }
 
 size_t secure_check_slab(struct secure_span *span, unsigned c) {
     const struct slab *s = span_slab(span, c);
-    size_t used = 0, block_bytes = block_bytes_of(c);
-    for (unsigned i = 0; i < blocks_of(c); i++) {
-        _Atomic uint16_t *state = span_state(span, i);
+    size_t block_bytes = block_bytes_of(c), bytes;
+    for (unsigned i = 0; i < blocks_of(c); i++) { /* first: they tell an underflow into a free block from a write after free */
         uintptr_t block = s->start + i * block_bytes;
-        size_t bytes = secure_size_of_state(block_bytes, load_relaxed(state));
-        used += load_relaxed(state) != 0 ? block_bytes : 0;
-        if (!state_is_live(load_relaxed(state)))
-            secure_check_free((struct secure_entry){block, state}, block_bytes);
-        else if (unlikely(!secure_is_intact(s, block, bytes)))
+        if (is_live_with(s, block, &bytes) && unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);
     }
-    return used;
+    for (unsigned i = 0; i < blocks_of(c); i++)
+        check_free_in(span, s->start, i, blocks_of(c), block_bytes);
+    return blocks_of(c) * block_bytes;
 }

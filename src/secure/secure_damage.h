@@ -47,7 +47,7 @@ HAK_COLD void secure_fail_intact(const struct slab *s, uintptr_t block, size_t b
 
 /* ---- checks of blocks that nobody uses ---- */
 
-/* Reports a free block that was written to, and clears it. The caller must hold the block. */
+/* Reports a block that was freed and written to since, and clears it. The caller must hold the block. */
 void secure_check_free(struct secure_entry e, size_t block_bytes);
 /* The same for the blocks that the caller took from a slab. */
 void secure_check_blocks(struct secure_span *span, unsigned c, const uint64_t taken[SPAN_BLOCKS_MAX / 64]);

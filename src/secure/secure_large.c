@@ -380,6 +380,31 @@ static bool extend(struct heap *h, struct slab *s, size_t bytes) {
     return false;
 }
 
+/* What the program may use of the block becomes more, for which there is memory, or less. */
+static void secure_large_set_bytes(struct slab *s, size_t bytes) {
+    char *block = block_of(s);
+    size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
+    memset(block + s->bytes, 0, canary_bytes(s));
+    if (bytes < s->bytes) /* the part that stays accessible */
+        memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
+    s->bytes = bytes;
+    s->maker = MADE_BY_MALLOC;
+    put_canary(s);
+    if (wanted >= had)
+        return;
+    if (s->is_huge)
+        os_advise(OS_NO_HUGE, block + wanted, had - wanted);
+    if (!os_advise(OS_PURGE, block + wanted, had - wanted))
+        memset(block + wanted, 0, had - wanted);
+    if (!os_forbid(block + wanted, had - wanted) && s->has_guards)
+        lose_guards(s);
+}
+
+static void check_live(const struct slab *s) {
+    if (!has_canary(s))
+        fail_damage("overflow", block_of(s), s->bytes);
+}
+
 static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) {
     (void)p;
     char *block = block_of(s);
@@ -387,28 +412,20 @@ static bool secure_large_resize(struct heap *h, struct slab *s, void *p, size_t 
     size_t had = committed_bytes(s->bytes), wanted = committed_bytes(bytes);
     if (bytes < room / 2 || bytes <= MID_BYTES_MAX || (bytes > room && !extend(h, s, bytes)))
         return false;
-    if (!has_canary(s))
-        fail_damage("overflow", block, s->bytes);
+    check_live(s);
     if (wanted > had && !os_commit(block + had, wanted - had)) {
         if (!os_forbid(block + had, wanted - had) && s->has_guards) /* a part of it may be accessible by now */
             lose_guards(s);
         return false;
     }
-    memset(block + s->bytes, 0, canary_bytes(s));
-    if (bytes < s->bytes) /* the part that stays accessible */
-        memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
-    s->bytes = bytes;
-    s->maker = MADE_BY_MALLOC;
-    put_canary(s);
-    if (wanted < had) {
-        if (s->is_huge)
-            os_advise(OS_NO_HUGE, block + wanted, had - wanted);
-        if (!os_advise(OS_PURGE, block + wanted, had - wanted))
-            memset(block + wanted, 0, had - wanted);
-        if (!os_forbid(block + wanted, had - wanted) && s->has_guards)
-            lose_guards(s);
-    }
+    secure_large_set_bytes(s, bytes);
     return true;
+}
+
+static void secure_large_shrink(struct slab *s, void *p, size_t bytes) {
+    (void)p;
+    check_live(s);
+    secure_large_set_bytes(s, bytes);
 }
 
 enum secure_state secure_large_find(struct slab *s, const void *p, size_t *bytes) {
@@ -433,6 +450,11 @@ static void secure_large_count(const struct slab *s, struct span_use *use) {
     use->out_bytes = load_relaxed(&s->secure_large_state) == BLOCK_LIVE ? s->bytes : 0;
 }
 
+static void secure_large_check(struct slab *s) {
+    if (load_relaxed(&s->secure_large_state) == BLOCK_LIVE)
+        check_live(s);
+}
+
 static void secure_large_release(struct heap *h) {
     if (option(OPT_SECURE))
         secure_large_empty(h);
@@ -447,10 +469,12 @@ const struct kind kind_secure_large = {
     .free = secure_large_free,
     .resize = secure_large_resize,
     .resize_from_bytes = MID_BYTES_MAX + 1,
+    .shrink = secure_large_shrink,
     .find = secure_large_find_block,
     .is_free = secure_large_is_free,
     .size_fits = secure_size_fits,
     .release = secure_large_release,
+    .check = secure_large_check,
     .drop = secure_large_drop,
     .visit = secure_large_visit,
     .count = secure_large_count,

@@ -235,6 +235,9 @@ static size_t take_span(struct heap *h, unsigned c) {
     return slot;
 }
 
+/* For a span that has not been used, and for an arena's SuperSlab, whose free spans are not resident. */
+static void unchecked(size_t slot, unsigned order) { (void)slot, (void)order; }
+
 size_t span_take(struct heap *h, unsigned c) {
     unsigned order = order_of_class(c);
     if (!arena_admits(&h->pool, (size_t)1 << order))
@@ -243,20 +246,22 @@ size_t span_take(struct heap *h, unsigned c) {
     if (slot != BITSET_NONE && open_table(slot / SUPERSLAB_SLOTS, table_bytes_for(c)))
         return slot;
     if (slot != BITSET_NONE)
-        span_give(h, slot, order);
+        span_give_shut(h, slot, order, unchecked);
     else if (h->pool.arena != 0)
         arena_lost(h->pool.arena, (size_t)1 << order);
     return BITSET_NONE;
 }
 
 /* Gives a SuperSlab back to the pool if none of its spans is in use. The caller found another one with room. */
-static void give_superslab(struct heap *h, size_t superslab, unsigned order) {
+static void give_superslab(struct heap *h, size_t superslab, unsigned order, span_visitor *check) {
     struct superslab *ss = superslab_at(superslab);
     char *at = slot_address(superslab * SUPERSLAB_SLOTS);
     uint64_t w = load_relaxed(&ss->secure);
     if (order >= SECURE_ORDERS || w >> 32 != (uint64_t)order + 1 || (uint16_t)w != low_bits(spans_of(order)) ||
         !rmw_cas(&ss->secure, &w, 0))
         return;
+    for (uint64_t left = w >> 16 & UINT16_MAX; left != 0; left &= left - 1)
+        check(slot_of_span(superslab, lowest_bit(left), order), order);
     os_forbid(at, SUPERSLAB_BYTES);                                        /* makes it one mapping again */
     os_advise(OS_PURGE, (char *)span_at(superslab, 0), table_row_bytes()); /* if refused, the row keeps its contents */
     unsigned resident = count_bits(w >> 16 & UINT16_MAX);
@@ -291,14 +296,17 @@ static bool stays_resident(unsigned order) {
 
 /* Gives a span back. One that was shut is closed like any span that does not stay resident; span_take opens it. Of an arena's
  * none stays resident, and the SuperSlab stays the arena's. */
-static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut) {
+static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool shut, span_visitor *check) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint64_t bit = (uint64_t)1 << span_index(slot, order);
     uint32_t arena = superslab_arena(superslab);
-    if (!shut && arena == 0 && stays_resident(order))
+    if (!shut && arena == 0 && stays_resident(order)) {
         bit |= bit << 16;
-    else
+    } else {
+        if (!shut)
+            check(slot, order);
         close_span(slot, order);
+    }
     secure_span_add(superslab, bit, order);
     if (arena != 0) {
         arena_lost(arena, (size_t)1 << order);
@@ -308,11 +316,15 @@ static void secure_span_give(struct heap *h, size_t slot, unsigned order, bool s
     if (another == superslab)
         another = bitset_find(&hak_region.sets, set, superslab + 1);
     if (another != BITSET_NONE)
-        give_superslab(h, superslab, order);
+        give_superslab(h, superslab, order, check);
 }
 
-void span_give(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, false); }
-void span_give_shut(struct heap *h, size_t slot, unsigned order) { secure_span_give(h, slot, order, true); }
+void span_give(struct heap *h, size_t slot, unsigned order, span_visitor *check) {
+    secure_span_give(h, slot, order, false, check);
+}
+void span_give_shut(struct heap *h, size_t slot, unsigned order, span_visitor *check) {
+    secure_span_give(h, slot, order, true, check);
+}
 
 void span_left_arena(struct heap *h, size_t superslab) {
     uint64_t w = rmw_or(&superslab_at(superslab)->secure, 0); /* pairs with secure_span_add */
@@ -321,12 +333,12 @@ void span_left_arena(struct heap *h, size_t superslab) {
     unsigned order = (unsigned)(w >> 32) - 1;
     if (has_free(w, order))
         add_to_set(superslab, order);
-    give_superslab(h, superslab, order);
+    give_superslab(h, superslab, order, unchecked); /* an arena's free spans are not resident */
 }
 
 void span_shut(size_t slot, unsigned order) { os_forbid(slot_address(slot), SLOT_BYTES << order); }
 
-size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge) {
+size_t span_visit_free(span_visitor *visit, bool purge) {
     size_t slots = 0;
     for (unsigned order = 0; order < SECURE_ORDERS; order++)
         for (size_t at = 0; (at = superslab_find(SET_SECURE + order, NODE_ANY, at)) != BITSET_NONE; at++) {

@@ -72,21 +72,24 @@ HAK_INLINE unsigned span_index(size_t slot, unsigned order) {
     return (unsigned)(slot % SUPERSLAB_SLOTS) / ((1u << order) + 1);
 }
 
+typedef void span_visitor(size_t slot, unsigned order);
+
 /* Takes a span for a slab of the class, with all bytes zero. Returns its first slot's number; BITSET_NONE: no
  * memory. */
 size_t span_take(struct heap *h, unsigned c);
-void span_give(struct heap *h, size_t slot, unsigned order); /* must be zero again, unless it is an arena's */
+/* Gives a span back, which must be zero again, unless it is an arena's. `check` sees each span before its memory goes. */
+void span_give(struct heap *h, size_t slot, unsigned order, span_visitor *check);
 /* The SuperSlab, which was an arena's, is the process's now, with the spans that are in use. */
 void span_left_arena(struct heap *h, size_t superslab);
 /* Makes a span inaccessible, from span_take to span_give_shut, unless the kernel refuses. */
 void span_shut(size_t slot, unsigned order);
-void span_give_shut(struct heap *h, size_t slot, unsigned order);
+void span_give_shut(struct heap *h, size_t slot, unsigned order, span_visitor *check);
 /* How many unused slots may stay resident: RETAIN_BYTES, and one for every `share` slots in use or more. The `waiting`
  * slots, which are in quarantine, do not count as in use. */
 size_t spans_resident_bound(size_t waiting, unsigned share);
 /* Calls `visit` for each free span that is resident, and holds the span meanwhile. With `purge` the span is purged
  * then. Returns how many slots were purged. */
-size_t span_visit_free(void (*visit)(size_t slot, unsigned order), bool purge);
+size_t span_visit_free(span_visitor *visit, bool purge);
 /* The first span that is taken, at or behind this one (its SuperSlab's number times SPANS_MAX, plus its own); BITSET_NONE. */
 size_t span_next(size_t from);
 /* The table's entry for a span, and the slab record that an entry belongs to. */

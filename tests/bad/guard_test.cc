@@ -131,7 +131,7 @@ const BadProgram kPrograms[] = {
     {"sized_free", sized_free, 2000, "free of 0x[0-9a-f]+ with size 2001 \\(#-byte block\\)", false, "sized_free"},
 };
 
-const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1"};
+const std::vector<std::string> kGuardAll{"HAKMEM_GUARD_SAMPLE_BYTES=1", "HAKMEM_ON_ERROR=abort"};
 
 /* Whether a line of the report names the function, with its file, and none a function of the library that programs call. */
 bool names(const std::string &report, const char *function) {

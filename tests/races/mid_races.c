@@ -1,5 +1,6 @@
 /* Mid slabs, and the rings in front of them. */
 /* SPDX-License-Identifier: MIT */
+#include "base/options.h"
 #include "kit.h"
 
 static unsigned class_id, other_class;
@@ -270,3 +271,67 @@ const struct race mid_rings_race = {"mid_rings",
                                     mid_rings_check,
                                     2,
                                     NULL};
+
+/* ---- same_moment: two threads free the same block at the same moment, and it is in both rings ---- */
+
+static _Atomic uint32_t freed;
+
+static void same_moment_setup(void) {
+    store_relaxed(&freed, 0);
+    rings_setup();
+    store_relaxed(option_word(OPT_ON_ERROR), ON_ERROR_IGNORE);
+    for (unsigned i = 2; i < 4; i++)
+        mid_give(kit_heap[i], mid_new(kit_heap[i], class_id)); /* they have rings */
+}
+/* Once both have freed the block, each heap allocates, one after the other. */
+static void same_moment_free(struct heap *h) {
+    mid_free(h, slab, block[3]);
+    if (rmw_add(&freed, 1) == 1)
+        for (unsigned i = 0; i < 2; i++)
+            got[i] = mid_new(kit_heap[2 + i], class_id);
+}
+static void same_moment_0(void) { same_moment_free(kit_heap[2]); }
+static void same_moment_1(void) { same_moment_free(kit_heap[3]); }
+static void same_moment_check(void) {
+    race_expect(got[0] != got[1]);
+    race_expect(got[0] == block[3] || got[1] == block[3]);
+    race_saw(got[1] == block[3]);
+}
+const struct race same_moment_race = {"same_moment",
+                                      "two allocations get the same mid block",
+                                      same_moment_setup,
+                                      {same_moment_0, same_moment_1},
+                                      same_moment_check,
+                                      2,
+                                      NULL};
+
+/* ---- huge_twice: the same of a huge block, which goes back at once ---- */
+
+static size_t active_before;
+static void *huge_block;
+
+static void huge_twice_setup(void) {
+    bool zero;
+    kit_setup();
+    store_relaxed(option_word(OPT_ON_ERROR), ON_ERROR_IGNORE);
+    active_before = account_active_slots();
+    huge_block = kind_huge.malloc(kit_heap[0], SUPERSLAB_BYTES + 1, 1, &zero);
+}
+static void huge_twice_free(struct heap *h) {
+    struct slab *s = slab_at_offset((uintptr_t)huge_block - hak_region.base);
+    if (slab_kind(s) == KIND_HUGE)
+        kind_huge.free(h, s, huge_block);
+}
+static void huge_twice_0(void) { huge_twice_free(kit_heap[1]); }
+static void huge_twice_1(void) { huge_twice_free(kit_heap[2]); }
+static void huge_twice_check(void) {
+    race_expect(account_active_slots() == active_before);
+    kit_check_hints((size_t)((uintptr_t)huge_block - hak_region.base) / SUPERSLAB_BYTES);
+}
+const struct race huge_twice_race = {"huge_twice",
+                                     "a huge block is given back twice",
+                                     huge_twice_setup,
+                                     {huge_twice_0, huge_twice_1},
+                                     huge_twice_check,
+                                     0,
+                                     NULL};

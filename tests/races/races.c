@@ -34,6 +34,8 @@ X(late_offer) \
 X(trim) \
 X(rings) \
 X(mid_rings) \
+X(same_moment) \
+X(huge_twice) \
 X(outbox) \
 X(outbox_long) \
 X(home) \

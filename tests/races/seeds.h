@@ -52,6 +52,8 @@ X(retire,        split,   retire) \
 X(give_back,     relaxed, retire) \
 X(retire_class,  yes,     late_offer) \
 X(trim,          relaxed, trim) \
+X(popped_twice,  yes,     same_moment) \
+X(huge_twice,    split,   huge_twice) \
 X(freeze_fence,  yes,     rings) \
 X(thaw,          relaxed, rings) \
 X(leave,         relaxed, rings) \

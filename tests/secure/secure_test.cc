@@ -244,6 +244,30 @@ void write_after_free_and_trim(size_t size) {
     hak_trim();
     churn(size);
 }
+/* Many blocks come and go afterwards, so that whole slabs become free and go back before anybody is handed the block. */
+void write_and_fill_slabs(size_t size) {
+    char *block = named(size);
+    memset(block, 7, size);
+    S.free(block);
+    block[size / 2] = 1;
+    std::vector<char *> blocks(400);
+    for (char *&other : blocks)
+        other = static_cast<char *>(memset(hidden(S.alloc(size)), 7, size));
+    for (char *other : blocks)
+        S.free(other);
+}
+void write_after_free_into_a_slab_that_is_trimmed(size_t size) {
+    write_and_fill_slabs(size);
+    hak_trim();
+}
+void write_after_free_into_a_slab_that_goes_back_at_once(size_t size) {
+    hak_option_set("PURGE", "eager");
+    write_and_fill_slabs(size);
+}
+void write_after_free_into_a_slab_of_a_thread_that_ends(size_t size) {
+    hak_option_set("PURGE", "eager");
+    std::thread([&] { write_and_fill_slabs(size); }).join();
+}
 void large_write_after_free(size_t size) {
     char *block = hidden(S.alloc(size));
     S.free(block);
@@ -349,6 +373,12 @@ const std::vector<Misuse> &cases() {
         {"write_after_free_last_byte", write_after_free_last_byte, kWrite, kSmall},
         {"write_after_free_by_another_thread", write_after_free_by_another_thread, kWrite, kSmall},
         {"write_after_free_and_trim", write_after_free_and_trim, "hakmem: write after free of 0x*", {20000}},
+        {"write_after_free_into_a_slab_that_is_trimmed", write_after_free_into_a_slab_that_is_trimmed, kWrite,
+         {100, 3000, 5000, 20000, 60000}},
+        {"write_after_free_into_a_slab_that_goes_back_at_once", write_after_free_into_a_slab_that_goes_back_at_once,
+         kWrite, {100, 3000, 5000, 20000, 60000}},
+        {"write_after_free_into_a_slab_of_a_thread_that_ends", write_after_free_into_a_slab_of_a_thread_that_ends,
+         kWrite, {100, 3000, 5000, 20000, 60000}},
         {"large_write_after_free", large_write_after_free, nullptr, kBig},
         {"large_read_after_free", large_read_after_free, nullptr, kBig},
         {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
@@ -668,6 +698,29 @@ void what_never_goes_back_is_kept() {
     check(process_rss_bytes() - before > 30 * kMiB, "large blocks are purged though nothing shall be");
 }
 
+/* Under a limit that is reached, realloc to less than half finds no other block. */
+void a_block_that_cannot_move_is_freed_by_its_new_size() {
+    check(hak_option_set("HARD_LIMIT", "24M") == 0, "there is no such option");
+    const size_t pairs[][2] = {{100, 1},      {100, 50},       {5000, 100},    {40000, 25000}, {60000, 40000},
+                               {60000, 100},  {100000, 70000}, {100000, 60000}, {300000, 10},  {3 * kMiB, 2 * kMiB},
+                               {3 * kMiB, 100}};
+    std::vector<char *> blocks, all;
+    all.reserve(20000); /* nothing else is allocated from now on */
+    for (auto &pair : pairs)
+        blocks.push_back(static_cast<char *>(memset(hidden(S.alloc(pair[0])), 7, pair[0])));
+    for (size_t size = 1 * kMiB; size >= 8; size = size > 100 ? size / 2 : size - 8)
+        for (char *more; all.size() < all.capacity() && (more = hidden(S.alloc(size))) != nullptr;)
+            all.push_back(more);
+    check(all.size() < all.capacity(), "there is no limit");
+    for (size_t i = 0; i < blocks.size(); i++) {
+        char *block = hidden(S.realloc(blocks[i], pairs[i][1]));
+        check(block != nullptr && block[0] == 7 && block[pairs[i][1] - 1] == 7, "a block shrank to nothing");
+        S.free_sized(block, pairs[i][1]);
+    }
+    for (char *block : all)
+        S.free(block);
+}
+
 struct Fine {
     const char *name;
     void (*run)();
@@ -691,6 +744,8 @@ const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
                       {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded},
                       {"a_limit_admits_blocks_that_are_touched_whole", a_limit_admits_blocks_that_are_touched_whole},
                       {"shrunk_blocks_leave_no_mappings", shrunk_blocks_leave_no_mappings},
+                      {"a_block_that_cannot_move_is_freed_by_its_new_size",
+                       a_block_that_cannot_move_is_freed_by_its_new_size},
                       {"what_never_goes_back_is_kept", what_never_goes_back_is_kept}};
 
 class SecureFine : public testing::TestWithParam<Fine> {};

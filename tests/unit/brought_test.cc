@@ -326,7 +326,12 @@ TEST_F(BroughtDeath, MisusedBlocksAreReported) {
     for (size_t size : {48, 3000, 100000}) {
         auto *block = static_cast<char *>(hak_arena_malloc(arena_, size));
         EXPECT_DEATH(hak_free(block + 8), "hakmem: invalid free of .*inside a [0-9]*-byte block") << size;
-        EXPECT_DEATH(hak_free_sized(block, 200000), "hakmem: free of .* with size 200000") << size;
+        if (in_secure_mode())
+            EXPECT_DEATH(hak_free_sized(block, 200000), "hakmem: free of .* with size 200000") << size;
+        else
+            EXPECT_EXIT((hak_free_sized(block, 200000), exit(0)), testing::ExitedWithCode(0),
+                        "hakmem: free of .* with size 200000")
+                << size;
         EXPECT_DEATH((hak_free(block), hak_free(block)), "hakmem: (double|invalid) free of ") << size;
     }
     EXPECT_DEATH((hak_free(keep + 48), hak_free(keep + 48)), "hakmem: double free of 0x[0-9a-f]* .48-byte block");

@@ -53,7 +53,7 @@ TEST(KindsDeathTest, ErrorsAreReportedByTheKind) {
                  "hakmem: invalid pointer 0x[0-9a-f]+ in realloc \\(inside a 65536-byte block\\)");
     hak_free(p);
     EXPECT_DEATH(hak_free(p), "hakmem: double free of 0x[0-9a-f]+ \\(65536-byte block\\)");
-    EXPECT_DEATH(hak_usable_size(p), "\\(a block that is free\\)");
+    EXPECT_EXIT(exit(hak_usable_size(p) == 0 ? 0 : 1), testing::ExitedWithCode(0), "\\(a block that is free\\)");
 }
 
 } // namespace

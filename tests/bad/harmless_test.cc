@@ -1,0 +1,151 @@
+/* Errors that harm nothing: a delete that names a wrong size, though the address says which block it is, and a question about a
+ * pointer that is no block. By default a line names the caller, once, and the program goes on. If it fails, programs that run
+ * under every other allocator are killed, or flooded with lines. */
+/* SPDX-License-Identifier: MIT */
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <functional>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../posix_regex.h"
+#include "../support.h"
+
+extern "C" void free_sized(void *, size_t);
+extern "C" void free_aligned_sized(void *, size_t, size_t);
+
+namespace {
+
+constexpr size_t kCallersMax = 64; /* as in src/base/fail.h */
+constexpr size_t kSizes[] = {32, 1000, 3000, 20000};
+constexpr std::align_val_t kAlign{64};
+
+/* One place of the program each: `noinline`, and no call of its own but the faulty one. */
+#define PLACE __attribute__((noinline)) void
+PLACE too_small(void *p, size_t size) { ::operator delete(p, size / 2); }
+PLACE too_large(void *p, size_t size) { ::operator delete(p, size * 2); }
+PLACE array_too_small(void *p, size_t size) { ::operator delete[](p, size / 2); }
+PLACE aligned_too_large(void *p, size_t size) { ::operator delete(p, size * 2, kAlign); }
+PLACE sized_too_large(void *p, size_t size) { free_sized(p, size * 2); }
+PLACE aligned_sized_too_large(void *p, size_t size) { free_aligned_sized(p, 64, size * 2); }
+
+struct Place {
+    void *(*make)(size_t size);
+    void (*free)(void *p, size_t size);
+};
+const Place places[] = {
+    {[](size_t size) { return ::operator new(size); }, too_small},
+    {[](size_t size) { return ::operator new(size); }, too_large},
+    {[](size_t size) { return ::operator new[](size); }, array_too_small},
+    {[](size_t size) { return ::operator new(size, kAlign); }, aligned_too_large},
+    {[](size_t size) { return malloc(size); }, sized_too_large},
+    {[](size_t size) { return aligned_alloc(64, size); }, aligned_sized_too_large},
+};
+
+/* Frees at every place; the blocks must come back, or the heap grows without end. */
+int free_everywhere(size_t rounds) {
+    size_t before = process_rss_bytes();
+    for (size_t round = 0; round < rounds; round++)
+        for (size_t size : kSizes)
+            for (const Place &place : places)
+                place.free(memset(place.make(size), 1, size), size);
+    return process_rss_bytes() < before + 16 * kMiB ? 0 : 3;
+}
+
+/* Another caller for each number. */
+template <size_t n> __attribute__((noinline)) void free_wrongly() {
+    ::operator delete(::operator new(1000 + n % 8), n % 100 + 1);
+    asm volatile("" ::"i"(n));
+}
+template <size_t... n> void free_at_many(std::index_sequence<n...>) { (free_wrongly<n>(), ...); }
+
+int free_in_threads() {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++)
+        threads.emplace_back([] {
+            for (int round = 0; round < 1000; round++)
+                too_large(::operator new(48), 48);
+        });
+    for (auto &thread : threads)
+        thread.join();
+    return 0;
+}
+
+int ask() {
+    static char no_block[64];
+    for (int i = 0; i < 10; i++)
+        if (malloc_usable_size(hidden(no_block)) != 0)
+            return 3;
+    return 0;
+}
+
+const struct {
+    const char *name;
+    int (*run)();
+    size_t lines;
+} cases[] = {
+    {"sizes", [] { return free_everywhere(3000); }, sizeof places / sizeof *places},
+    {"callers",
+     [] {
+         free_at_many(std::make_index_sequence<kCallersMax + 40>());
+         return 0;
+     },
+     kCallersMax},
+    {"threads", free_in_threads, 1},
+    {"question", ask, 1},
+};
+
+const char kLine[] = "hakmem: (free of 0x[0-9a-f]+ with size [0-9]+|invalid pointer 0x[0-9a-f]+ in malloc_usable_size) \\(.*\\)";
+const char kCaller[] = "hakmem:   0x[0-9a-f]+( .*\\+0x[0-9a-f]+)?";
+
+size_t count_matching(const std::string &text, const char *pattern) {
+    size_t count = 0;
+    Regex regex(pattern);
+    for (const std::string &line : lines_of(text))
+        count += regex.is_all_of(line);
+    return count;
+}
+
+TEST(Harmless, IsToldOnceForEachCallerAndTheProgramGoesOn) {
+    for (auto &one : cases) {
+        Outcome outcome = run_self({one.name});
+        SCOPED_TRACE(outcome.describe());
+        EXPECT_TRUE(outcome.exited(0)) << one.name;
+        EXPECT_EQ(count_matching(outcome.err, kLine), one.lines) << one.name;
+        EXPECT_EQ(count_matching(outcome.err, kCaller), one.lines) << one.name;
+        EXPECT_EQ(lines_of(outcome.err).size(), 2 * one.lines) << one.name;
+    }
+}
+
+TEST(Harmless, EndsTheProgramOnRequest) {
+    for (const char *mode : {"HAKMEM_ON_ERROR=abort", "HAKMEM_SECURE=1"})
+        for (auto &one : cases) {
+            Outcome outcome = run_self({one.name}, {mode});
+            EXPECT_TRUE(outcome.killed(SIGABRT)) << one.name << " under " << mode << "\n" << outcome.describe();
+            EXPECT_GE(count_matching(outcome.err, kLine), 1u) << outcome.describe();
+        }
+}
+
+TEST(Harmless, IsSilentOnRequest) {
+    for (auto &one : cases) {
+        Outcome outcome = run_self({one.name}, {"HAKMEM_ON_ERROR=ignore"});
+        EXPECT_TRUE(outcome.exited(0) && outcome.err.empty()) << one.name << "\n" << outcome.describe();
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    for (auto &one : cases)
+        if (argc == 2 && strcmp(one.name, argv[1]) == 0)
+            return one.run();
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
