@@ -88,7 +88,7 @@ static size_t give_back(struct heap *h) {
         struct heap *of = heap_in_lane(h, policy);
         pages += of != NULL ? trim_slabs_of(of) : 0;
     }
-    size_t slots = purge_empty(&h->pool, 0);
+    size_t slots = purge_empty(&h->pool, 0, false) + purge_lazy(&h->pool, SIZE_MAX, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }
 

@@ -138,7 +138,8 @@ static void purge_as_asked(struct heap *h, bool fences) {
         purger_empty_idle_caches(h);
     purger_trim(h, SUPERSLABS_ALL, true);
     retain_settle(&h->pool);
-    purge_empty(&h->pool, 0);
+    purge_empty(&h->pool, 0, false);
+    purge_lazy(&h->pool, SIZE_MAX, 0);
     h->purge_seen = wanted;
 }
 
@@ -174,6 +175,8 @@ static void *purger_run(void *unused) {
         if (fences && (look || ticks % IDLE_TICKS_MAX == 0)) /* in a busy program a thread may sleep, too */
             purger_empty_idle_caches(h);
         purge_as_asked(h, fences);
+        if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
+            retain_rests(&h->pool);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);

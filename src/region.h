@@ -104,7 +104,8 @@ struct slab {
             _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
             _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
             uint16_t trimmed_at;           /* blocks listed when it was last looked at for free pages */
-            bool tail_resident;            /* what is not carved yet may be resident */
+            bool tail_resident : 1;        /* what is not carved yet may be resident */
+            bool pages_lazy : 1;           /* purged pages may be resident: the system may take them, and need not */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
             uint32_t check_after; /* while current: what the countdown began with */
@@ -135,7 +136,8 @@ enum {
     SET_CLEAN,                             /* no slot ACTIVE, none resident */
     SET_ARENA_EMPTY,                       /* an arena's, with an EMPTY slot: such a one is in none of those above */
     SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
-    SET_SECURE = SET_INBOX + TINY_CLASSES, /* + order: secure mode's, has a span of 2^order slots that is free */
+    SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
+    SET_SECURE, /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
     SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };
@@ -168,7 +170,9 @@ struct superslab {
     bool in_run;                 /* of a run of whole SuperSlabs that is one block; of whoever holds that */
     _Atomic bool is_counted;     /* among the cached ones; see superslab_changed */
     _Atomic uint8_t node;        /* whose memory its resident slots have: see superslab.h */
-    char unused[21];
+    _Atomic uint32_t lazy;       /* slots that are LAZY: see superslab.h */
+    _Atomic uint32_t lazy_ms;    /* when a slot last became LAZY; a hint */
+    char unused[12];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

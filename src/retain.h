@@ -37,9 +37,8 @@ void retain_grew_inside(struct client *c, size_t bytes);
 bool retain_may_keep(size_t slots);
 /* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
 size_t retain_bound_bytes(void);
-/* Were purged pages inside slabs wanted back within a second, ten seconds ago at most? Then the program swings, and the same
- * will happen again. */
-bool retain_misses_pages(void);
+/* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of it. */
+bool retain_is_lazy(void);
 
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
  * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). */
@@ -59,6 +58,8 @@ void retain_wanted_back(size_t slot, enum contents contents);
 /* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they are
  * also enough when memory is `scarce`. Returns false when there is nothing more to do. */
 bool retain_tick(struct client *c, bool scarce, bool *idle);
+/* The program has been idle for a second. */
+void retain_rests(struct client *c);
 /* The last thing the purger does: from now on the program's one thread gives back what it frees by itself. */
 void retain_hand_over(struct client *c);
 

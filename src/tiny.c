@@ -205,7 +205,7 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     struct slab *s = slab_of_slot(slot);
     store_relaxed(&s->list, slab_terminator(s));
     s->free_to = &s->list;
-    s->countdown = 0, s->floor = 0, s->purged_blocks = 0;
+    s->countdown = 0, s->floor = 0, s->purged_blocks = 0, s->pages_lazy = false;
     store_relaxed(&s->purged_pages, 0);
     bool folios = superslab_has_folios(slot);
     s->tail_resident = !zero || folios || superslab_has_huge_page(slot);
