@@ -156,8 +156,8 @@ static void *purger_run(void *unused) {
         presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
-            if (!(fences && caches_hold_blocks(h)) && !presence_park())
-                break;
+            if (!(fences && caches_hold_blocks(h)))
+                presence_park();
             idle_ticks = 0;
             tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
@@ -210,9 +210,7 @@ static void purger_mind_limits(struct heap *h) {
 }
 
 static void purger_start(struct heap *h) {
-    if (presence_purger_is_early())
-        h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (presence_claim_purger()) {
+    if (presence_claim_purger()) {
         h->pool.in_start = true;
         uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
         if (!os_start_thread(purger_run))

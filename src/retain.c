@@ -8,6 +8,7 @@
 #include "base/page_cost.h"
 #include "presence.h"
 
+#define SWING_SHARE 4 /* what a heap keeps while it swings is not wanted back */
 #define THIN_SLOTS 256 /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
 #define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
@@ -25,9 +26,8 @@
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for itself,
  * so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
 static struct retain_state {
-    /* Memory that was given back has been wanted again: what leaves becomes LAZY. Until LAZY memory has grown old. */
-    _Atomic bool wanted_back;
-    _Atomic size_t peak_slots; /* most resident slots so far: LAZY ones must not lift the heap above that */
+    _Atomic size_t peak_slots;   /* most resident slots so far: LAZY ones must not lift the heap above that */
+    _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
@@ -214,30 +214,37 @@ size_t retain_bound_bytes(void) {
     return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
 }
 
+/* Has the program wanted back nearly as much as its heap ever had? Then it will again. */
+static bool swings(void) {
+    size_t peak = load_relaxed(&retain_state.peak_slots);
+    return load_relaxed(&retain_state.wanted_slots) > peak - peak / SWING_SHARE;
+}
+
 bool retain_is_lazy(void) {
     uint64_t mode = option(OPT_PURGE);
-    bool lazy = mode == PURGE_LAZY || (mode != PURGE_EAGER && load_relaxed(&retain_state.wanted_back));
+    bool lazy = mode == PURGE_LAZY || (mode != PURGE_EAGER && swings());
     return lazy && !option(OPT_SECURE) && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
 }
 
-/* Memory of this kind was taken anew. If such was given back lately, it has been wanted back. */
-static void note_taken(struct client *c, enum purged kind, uint32_t now) {
-    if (load_relaxed(&retain_state.wanted_back) || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
+/* Memory of this kind was taken anew. If such was given back lately, it was wanted back. */
+static void note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
+    if (slots == 0 || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
         os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) > option(OPT_DECAY_MS))
         return;
     count(&c->counters, COUNT_purge_regrets);
-    store_relaxed(&retain_state.wanted_back, true);
+    store_relaxed(&retain_state.wanted_slots, load_relaxed(&retain_state.wanted_slots) + slots);
 }
 
-/* Pages were taken anew. They do not come on top of LAZY memory that did not fit: so the peak is as without that. */
+/* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
 static void judge_growth(struct client *c, uint32_t now) {
-    size_t fresh = c->unused_taken - c->lazy_taken;
-    if (fresh != 0 && !c->is_lane) /* which cannot use the free slots of others */
-        note_taken(c, PURGED_SLOTS, now);
-    size_t resident = account_resident_slots(), lazy = account_lazy_slots(), peak = load_relaxed(&retain_state.peak_slots);
-    if (resident > peak)
+    size_t fresh = c->unused_taken - c->lazy_taken, lazy = account_lazy_slots();
+    size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
+    size_t grown = resident > peak ? resident - peak : 0;
+    if (grown != 0)
         store_relaxed(&retain_state.peak_slots, resident);
-    if (lazy != 0 && resident + lazy > max_size(resident, peak))
+    if (!c->is_lane) /* which cannot use the free slots of others */
+        note_taken(c, PURGED_SLOTS, fresh - min_size(fresh, grown), now);
+    if (lazy != 0 && resident + lazy > peak + grown)
         purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
     c->unused_taken = 0;
     c->lazy_taken = 0;
@@ -247,7 +254,7 @@ static void judge_growth(struct client *c, uint32_t now) {
 static void expect_quiet(struct client *c) {
     if (option(OPT_PURGE) == PURGE_LAZY)
         return;
-    store_relaxed(&retain_state.wanted_back, false);
+    store_relaxed(&retain_state.wanted_slots, 0);
     if (account_lazy_slots() != 0)
         purge_lazy(c, SIZE_MAX, 0);
 }
@@ -257,7 +264,7 @@ static void decay(struct client *c, uint32_t now) {
     purge_decay(c, now);
     if (option(OPT_PURGE) != PURGE_LAZY && account_lazy_slots() != 0 &&
         purge_lazy(c, SIZE_MAX, option(OPT_DECAY_MS)) != 0)
-        store_relaxed(&retain_state.wanted_back, false);
+        store_relaxed(&retain_state.wanted_slots, 0);
 }
 
 bool retain_may_keep(size_t slots) {
@@ -293,7 +300,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     if (slots == 0)
         return;
     c->grown_bytes %= SLOT_BYTES;
-    note_taken(c, PURGED_PAGES, os_now_ms());
+    note_taken(c, PURGED_PAGES, slots, os_now_ms());
     retain_request_scans(c, slots);
 }
 
@@ -382,7 +389,6 @@ void retain_thread_ended(struct client *c) {
 
 void retain_hand_over(struct client *c) {
     give_back_what_swings(c);
-    presence_purger_ended();
 }
 
 void retain_rests(struct client *c) { expect_quiet(c); }

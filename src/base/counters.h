@@ -31,7 +31,7 @@ X(purge_calls,              "system calls that gave EMPTY slots back") \
 X(lazy_slots,               "EMPTY slots that became LAZY: the system may take them, and need not") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
-X(purge_regrets,            "times purged memory was used again within a second") \
+X(purge_regrets,            "settlings in which memory was taken anew that had been given back within DECAY_MS") \
 X(limits_neared,            "times the heap came near a limit and stopped retaining memory") \
 X(limit_refusals,           "spans and runs refused because of HARD_LIMIT") \
 X(soft_limit_crossings,     "times the heap grew past SOFT_LIMIT") \
