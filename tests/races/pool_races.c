@@ -42,7 +42,7 @@ static void pool_1(void) {
     *first_word(given) = 3;
     pool_give(&client[1], given, 1, 0, true);
 }
-static void pool_2(void) { purge_empty(&client[2], 0); }
+static void pool_2(void) { purge_empty(&client[2], 0, false); }
 static void slots_check(void) {
     size_t superslab = taken / SUPERSLAB_SLOTS;
     uint64_t word = load_relaxed(&superslab_at(superslab)->word);

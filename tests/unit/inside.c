@@ -308,7 +308,7 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
     return pool_extend_run(client, first, superslabs, wanted);
 }
 void inside_pool_settle(void *client) { retain_settle(client); }
-size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots); }
+size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots, false); }
 int inside_purge_pages(char *const *pages, unsigned n) {
     struct os_range range[OS_RANGES_MAX];
     for (unsigned i = 0; i < n; i++)
