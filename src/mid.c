@@ -530,18 +530,20 @@ static bool mid_is_free(const struct block *b, const void *p) {
 
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, free = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    size_t live = 0, cached = 0, free = 0, lazy = 0, states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
         free += state == BLOCK_FREE && !(load_relaxed(&s->state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
+        lazy += (load_relaxed(&s->state[i]) & BLOCK_LAZY) != 0;
     }
     use->slots = s->slots;
     use->class_id = slab_class(s);
     use->out_bytes = live * c->block_bytes;
     use->cached_bytes = cached * c->block_bytes;
     use->listed_bytes = free * c->block_bytes;
+    use->lazy_bytes = lazy * c->block_bytes;
 }
 
 /* ---- moving ---- */

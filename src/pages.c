@@ -55,7 +55,7 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
 static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
     size_t page = os_page_bytes(), carved = (slab_carved(s) * block_bytes + page - 1) / page;
     uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
-    return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
+    return s->page_flags & PAGES_TAIL ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
 }
 
 /* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of another
@@ -65,7 +65,7 @@ bool pages_trim_pays(const struct slab *s, bool all) {
     unsigned listed = slab_listed(s) + inbox_waiting(s);
     unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
     uint32_t tail = tail_pages(s, bytes);
-    bool lazy = s->pages_lazy && slab_purged(s) != 0 && (all || !retain_is_lazy());
+    bool lazy = s->page_flags & PAGES_LAZY && slab_purged(s) != 0 && (all || !retain_is_lazy());
     return page < SLOT_BYTES && (lazy || (listed - known) * bytes + count_bits(tail) * page >= page);
 }
 
@@ -169,15 +169,14 @@ HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs, bool lazy) 
     uint32_t pages = free_pages(s, &map, bytes), rest = tail_pages(s, bytes);
     if (runs)
         pages &= pages << 1 | pages >> 1;
-    if (s->pages_lazy && !lazy)
+    if (s->page_flags & PAGES_LAZY && !lazy)
         rest |= slab_purged(s);
     if ((pages | rest) == 0)
         return 0;
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);
     s->trimmed_at = (uint16_t)slab_listed(s);
-    s->tail_resident = false;
-    s->pages_lazy = lazy;
+    s->page_flags = lazy ? PAGES_LAZY : 0;
     /* refused: the blocks are linked again when they are wanted, all the same */
     return purge_pages(s, pages | rest, lazy) ? count_bits(pages | rest) : 0;
 }

@@ -43,6 +43,12 @@ enum slab_place {
 #define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
 #define OWNER_ON_LOAN ((uintptr_t)1)  /* beside a heap's address: the heap has the slab on loan, see slab.h */
 
+/* What may be resident in a tiny slab besides the pages of blocks that are out or listed. */
+enum page_flag {
+    PAGES_TAIL = 1, /* what is not carved yet */
+    PAGES_LAZY = 2, /* purged pages: the system may take them, and need not have */
+};
+
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom; the second is
  * written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two threads with every free of the one
  * in a slab of the other. Of a span, the first slot's counts.
@@ -104,8 +110,7 @@ struct slab {
             _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
             _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
             uint16_t trimmed_at;           /* blocks listed when it was last looked at for free pages */
-            bool tail_resident : 1;        /* what is not carved yet may be resident */
-            bool pages_lazy : 1;           /* purged pages may be resident: the system may take them, and need not */
+            uint8_t page_flags;            /* enum page_flag */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
             uint32_t check_after; /* while current: what the countdown began with */

@@ -318,7 +318,7 @@ int inside_purge_pages(char *const *pages, unsigned n) {
 struct inside_totals inside_pool_count(void) {
     struct superslab_totals t;
     superslab_count(&t);
-    return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
+    return (struct inside_totals){t.active_slots, t.empty_slots, t.lazy_slots, t.superslabs, t.superslabs_peak};
 }
 void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
 uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }

@@ -159,7 +159,7 @@ uint64_t inside_profile_most_bytes(void); /* at the mark, all stacks together */
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };
 extern const size_t inside_no_slot;
 struct inside_totals {
-    size_t active_slots, empty_slots, superslabs, superslabs_peak;
+    size_t active_slots, empty_slots, lazy_slots, superslabs, superslabs_peak;
 };
 void *inside_pool_client_new(void);
 void inside_pool_client_delete(void *client);
