@@ -15,10 +15,10 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken, `empty` of them EMPTY and `lazy` LAZY ones. False: the others may not become resident (HARD_LIMIT), or the arena
+/* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident (HARD_LIMIT), or the arena
  * may not have that many; then the caller puts all back. */
-static bool admit(struct client *c, size_t slots, size_t empty, size_t lazy, size_t new_superslabs) {
-    size_t unused = slots - empty;
+static bool admit(struct client *c, size_t slots, struct run_contents had, size_t new_superslabs) {
+    size_t empty = had.empty, unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
     if (!arena_admits(c, slots))
         return false;
@@ -29,7 +29,8 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t lazy, siz
     }
     account_change(c, (int32_t)(counted ? empty : slots), -(int32_t)empty);
     c->unused_taken += (uint32_t)unused;
-    c->lazy_taken += (uint32_t)lazy;
+    c->lazy_taken += (uint32_t)had.lazy;
+    c->soon_taken += (uint32_t)(retain_is_soon(had.lazy_ms) ? had.lazy : 0);
     if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS ||
         (counted && c->unused_taken >= SETTLE_SLOTS))
         retain_settle(c);
@@ -82,7 +83,8 @@ static bool goes_on(const struct superslab_wish *wish) { return hak_region.nodes
 static bool admit_span(struct client *c, size_t slot, unsigned slots, uint32_t empty, bool *zero) {
     uint32_t span = (uint32_t)(low_bits(slots) << slot % SUPERSLAB_SLOTS);
     uint32_t lazy = superslab_lazy_in(slot / SUPERSLAB_SLOTS, span);
-    if (!admit(c, slots, count_bits(empty), count_bits(lazy), 0))
+    uint32_t lazy_ms = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy_ms);
+    if (!admit(c, slots, (struct run_contents){count_bits(empty), count_bits(lazy), 0, lazy_ms}, 0))
         return false;
     superslab_end_lazy(slot / SUPERSLAB_SLOTS, lazy);
     *zero = (empty | lazy) == 0;
@@ -163,7 +165,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 /* After a claim: all slots are resident from now on. False: they may not be, and the claim is undone. */
 static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigned here, bool *zero) {
     struct run_contents run = superslab_run_contents(first, n);
-    if (!admit(c, n * SUPERSLAB_SLOTS, run.empty, run.lazy, 0)) {
+    if (!admit(c, n * SUPERSLAB_SLOTS, run, 0)) {
         superslab_unclaim_run(first, n);
         return false;
     }
@@ -190,7 +192,7 @@ static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t al
 static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
         return BITSET_NONE;
-    if (!admit(c, used * SUPERSLAB_SLOTS, 0, 0, n))
+    if (!admit(c, used * SUPERSLAB_SLOTS, (struct run_contents){0}, n))
         return BITSET_NONE;
     size_t got = region_take_superslabs(n);
     if (got == BITSET_NONE) {

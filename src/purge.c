@@ -91,7 +91,7 @@ static size_t release_claimed(struct client *c, size_t superslab, uint32_t activ
     if (fate == FATE_LAZY)
         superslab_begin_lazy(superslab, empty);
     uint64_t gone = word_of(active, fate != FATE_KEPT ? empty : 0);
-    uint64_t before = PROVEN(purge_release, rmw_and(&superslab_at(superslab)->word, ~gone)); /* the lazy bits are set */
+    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone); /* carries the lazy bits along */
     superslab_changed(superslab, before, before & ~gone);
     /* The last slot in use was given back meanwhile. */
     bool pushed = active != UINT32_MAX && word_is_cached(before & ~gone) && superslab_arena(superslab) == 0;
@@ -270,29 +270,27 @@ static struct claim claim_lazy(size_t superslab) {
         lazy = load_relaxed(&ss->lazy) & ~word_active(w); /* a hint until they are ours: another may take and give them */
         if (lazy == 0)
             return (struct claim){0};
-    } while (!rmw_cas(&ss->word, &w, w | lazy));
+    } while (!PROVEN(lazy_claim, rmw_cas(&ss->word, &w, w | lazy)));
     superslab_changed(superslab, w, w | lazy);
     return (struct claim){.slots = lazy, .empty = word_resident(w) & lazy};
 }
 
 size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms) {
-    size_t purged = 0;
+    size_t purged = 0, claimed = 0;
     struct batch batch = {.lazy = false};
     uint32_t now = os_now_ms();
     for (size_t at = load_acquire(&hak_region_use.superslabs);
-         purged < slots && !purge_was_refused(now) && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
+         claimed < slots && !purge_was_refused(now) && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
          superslab_check_hint(SET_LAZY, at)) {
         if (os_age_ms(now, load_relaxed(&superslab_at(at)->lazy_ms)) < age_ms)
             continue;
         struct claim claim = claim_lazy(at);
         if (claim.empty != 0) /* taken and given since we looked */
             account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
-        purged += add_to_batch(c, &batch, at, claim) + count_bits(claim.slots);
-        if (purged >= slots)
-            break;
+        claimed += count_bits(claim.slots);
+        purged += add_to_batch(c, &batch, at, claim);
     }
-    purge_batch(c, &batch);
-    return purged;
+    return purged + purge_batch(c, &batch);
 }
 
 size_t purge_cache_max(void) {

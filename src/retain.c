@@ -9,10 +9,13 @@
 #include "presence.h"
 
 #define SWING_SHARE 4 /* what a heap keeps while it swings is not wanted back */
+#define SOON_MS 100
+#define SLACK_SHARE 8
 #define THIN_SLOTS 256 /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
 #define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
 #define ADVICE_CHANGES_MAX 64
+#define BACK_MS 1000
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
 #define SCANS_MAX 64            /* SuperSlabs looked at for free pages at once, as the heap grows */
@@ -28,6 +31,11 @@
 static struct retain_state {
     _Atomic size_t peak_slots;   /* most resident slots so far: LAZY ones must not lift the heap above that */
     _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
+    struct fast_swings {           /* LAZY memory was taken again so soon that it had better have stayed EMPTY */
+        _Atomic size_t slots;      /* that may stay EMPTY besides */
+        _Atomic size_t least;      /* EMPTY slots since `slots` was last judged: nobody needs as many */
+        _Atomic uint32_t round;    /* of purge_rounds: the one after which `slots` last grew */
+    } fast;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
@@ -164,7 +172,7 @@ void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) 
 
 /* Does the program purge and want back so much that what was in use will be so again? */
 static bool comes_back(const struct superslab *ss) {
-    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= tuned(TUNE_regret_ms)) {
+    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= BACK_MS) {
         store_relaxed(&retain_state.back_superslabs, 0);
         return false;
     }
@@ -203,7 +211,9 @@ static size_t bound_slots(void) {
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
     case PURGE_LAZY:
-    case PURGE_AUTO: bound = min_slots() + live * option(OPT_RETAIN_PERCENT) / 100; break;
+    case PURGE_AUTO:
+        bound = min_slots() + load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
+        break;
     case PURGE_EAGER: break;
     }
     return min_size(bound, max);
@@ -235,6 +245,28 @@ static void note_taken(struct client *c, enum purged kind, size_t slots, uint32_
     store_relaxed(&retain_state.wanted_slots, load_relaxed(&retain_state.wanted_slots) + slots);
 }
 
+bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
+
+/* Memory that was LAZY, or purged pages of slabs, were taken again `soon`. What may stay EMPTY doubles, once after each purge, until
+ * it is as much as the fast swings need. */
+static void swing_fast(size_t soon) {
+    struct fast_swings *f = &retain_state.fast;
+    uint32_t round = load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count) + load_relaxed(&hak_purge.rounds[PURGED_PAGES].count);
+    if (soon == 0 || round == load_relaxed(&f->round))
+        return;
+    store_relaxed(&f->round, round);
+    size_t slots = load_relaxed(&f->slots);
+    store_relaxed(&f->slots, slots + max_size(slots, min_slots()));
+}
+
+/* Once a second: what nobody needed since then need not stay. */
+static void judge_fast_swings(void) {
+    struct fast_swings *f = &retain_state.fast;
+    size_t slots = load_relaxed(&f->slots);
+    store_relaxed(&f->slots, slots - min_size(slots, load_relaxed(&f->least)));
+    store_relaxed(&f->least, account_empty_slots());
+}
+
 /* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
 static void judge_growth(struct client *c, uint32_t now) {
     size_t fresh = c->unused_taken - c->lazy_taken, lazy = account_lazy_slots();
@@ -244,10 +276,15 @@ static void judge_growth(struct client *c, uint32_t now) {
         store_relaxed(&retain_state.peak_slots, resident);
     if (!c->is_lane) /* which cannot use the free slots of others */
         note_taken(c, PURGED_SLOTS, fresh - min_size(fresh, grown), now);
-    if (lazy != 0 && resident + lazy > peak + grown)
+    swing_fast(c->soon_taken);
+    if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
+        store_relaxed(&retain_state.fast.least, account_empty_slots());
+    peak += grown + peak / SLACK_SHARE;
+    if (lazy != 0 && resident + lazy > peak)
         purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
     c->unused_taken = 0;
     c->lazy_taken = 0;
+    c->soon_taken = 0;
 }
 
 /* The program rests: LAZY memory goes back, and what was wanted back will not be. */
@@ -255,6 +292,7 @@ static void expect_quiet(struct client *c) {
     if (option(OPT_PURGE) == PURGE_LAZY)
         return;
     store_relaxed(&retain_state.wanted_slots, 0);
+    store_relaxed(&retain_state.fast.slots, 0);
     if (account_lazy_slots() != 0)
         purge_lazy(c, SIZE_MAX, 0);
 }
@@ -301,6 +339,8 @@ void retain_grew_inside(struct client *c, size_t bytes) {
         return;
     c->grown_bytes %= SLOT_BYTES;
     note_taken(c, PURGED_PAGES, slots, os_now_ms());
+    if (swings() && retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)))
+        swing_fast(slots);
     retain_request_scans(c, slots);
 }
 
@@ -357,6 +397,7 @@ void retain_settle(struct client *c) {
         c->chores |= CHORE_RINGS;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
+        judge_fast_swings();
         decay(c, now);
     }
     uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
@@ -375,8 +416,7 @@ static void give_back_what_swings(struct client *c) {
 }
 
 void retain_look(struct client *c) {
-    uint32_t quiet_ms = (uint32_t)max_size(option(OPT_DECAY_MS), tuned(TUNE_quiet_ms));
-    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms)
+    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= option(OPT_DECAY_MS))
         give_back_what_swings(c);
 }
 

@@ -23,7 +23,7 @@
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
 
-/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS and quiet_ms? Then the program reuses
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program reuses
  * what its slabs have and does not swing any more, and the heap gives back what swings needed. */
 void retain_look(struct client *c);
 
@@ -39,6 +39,8 @@ bool retain_may_keep(size_t slots);
 size_t retain_bound_bytes(void);
 /* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of it. */
 bool retain_is_lazy(void);
+/* Is it so little time since that memory was given back that it had better have stayed? */
+bool retain_is_soon(uint32_t given_ms);
 
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
  * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). */

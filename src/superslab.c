@@ -111,7 +111,7 @@ void superslab_begin_lazy(size_t superslab, uint32_t slots) {
     if (slots == 0)
         return;
     store_relaxed(&superslab_at(superslab)->lazy_ms, account_clock_ms());
-    rmw_or(&superslab_at(superslab)->lazy, slots);
+    PROVEN(lazy_begin, rmw_or(&superslab_at(superslab)->lazy, slots));
     account_count_lazy(count_bits(slots));
     add_to(SET_LAZY, superslab);
 }
@@ -119,7 +119,7 @@ void superslab_begin_lazy(size_t superslab, uint32_t slots) {
 void superslab_end_lazy(size_t superslab, uint32_t lazy) {
     if (lazy == 0)
         return;
-    rmw_and(&superslab_at(superslab)->lazy, ~lazy);
+    PROVEN(lazy_end, rmw_and(&superslab_at(superslab)->lazy, ~lazy));
     account_count_lazy(-(ptrdiff_t)count_bits(lazy));
 }
 
@@ -331,12 +331,14 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
 }
 
 struct run_contents superslab_run_contents(size_t first, size_t n) {
-    struct run_contents run = {0, 0, 0};
+    struct run_contents run = {0};
     for (size_t i = first; i < first + n; i++) {
         unsigned empty = count_bits(word_resident(load_relaxed(&superslab_at(i)->word)));
         run.empty += empty;
         run.cached += empty != 0;
-        run.lazy += count_bits(superslab_lazy_in(i, ALL_SLOTS));
+        uint32_t lazy = superslab_lazy_in(i, ALL_SLOTS);
+        run.lazy += count_bits(lazy);
+        run.lazy_ms = lazy != 0 ? load_relaxed(&superslab_at(i)->lazy_ms) : run.lazy_ms;
     }
     return run;
 }

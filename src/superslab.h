@@ -150,9 +150,11 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
 /* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, and how many SuperSlabs have EMPTY ones. */
+/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, how many SuperSlabs have EMPTY ones, and when a slot last became
+ * LAZY. */
 struct run_contents {
     size_t empty, lazy, cached;
+    uint32_t lazy_ms;
 };
 struct run_contents superslab_run_contents(size_t first, size_t n);
 /* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now on. */

@@ -18,7 +18,7 @@ X(keep) \
 X(keep_long) \
 X(pool) \
 X(limit) \
-X(quiet) \
+X(lazy) \
 X(unborn) \
 X(cache) \
 X(nodes) \

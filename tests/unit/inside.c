@@ -308,6 +308,10 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
     return pool_extend_run(client, first, superslabs, wanted);
 }
 void inside_pool_settle(void *client) { retain_settle(client); }
+void inside_pool_rest(void *client) { retain_rests(client); }
+int inside_is_lazy(size_t slot) {
+    return (superslab_lazy_in(slot / SUPERSLAB_SLOTS, UINT32_MAX) >> slot % SUPERSLAB_SLOTS & 1) != 0;
+}
 size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots, false); }
 int inside_purge_pages(char *const *pages, unsigned n) {
     struct os_range range[OS_RANGES_MAX];
