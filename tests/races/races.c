@@ -19,6 +19,8 @@ X(keep_long) \
 X(pool) \
 X(limit) \
 X(lazy) \
+X(lazy_hint) \
+X(lazy_long) \
 X(unborn) \
 X(cache) \
 X(nodes) \

@@ -41,7 +41,7 @@ X(purge_claim,   yes,     pool) \
 X(lazy_begin,    no,      lazy) \
 X(lazy_end,      no,      lazy) \
 X(lazy_claim,    yes,     lazy) \
-X(lazy_look,     no,      lazy) \
+X(lazy_look,     no,      lazy_hint) \
 X(give,          relaxed, pool) \
 X(hint_look,     no,      pool) \
 X(take,          relaxed, cache) \
