@@ -11,6 +11,7 @@
 #define SWING_SHARE 4 /* what a heap keeps while it swings is not wanted back */
 #define SOON_MS 100
 #define SLACK_SHARE 8
+#define FORGET_SHARE 8
 #define THIN_SLOTS 256 /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
 #define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
@@ -259,9 +260,11 @@ static void swing_fast(size_t soon) {
     store_relaxed(&f->slots, slots + max_size(slots, min_slots()));
 }
 
-/* Once a second: what nobody needed since then need not stay. */
-static void judge_fast_swings(void) {
+/* Once a second: what nobody needed since then need not stay, and a peak is forgotten by and by. */
+static void judge_swings(void) {
     struct fast_swings *f = &retain_state.fast;
+    size_t peak = load_relaxed(&retain_state.peak_slots);
+    store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
     size_t slots = load_relaxed(&f->slots);
     store_relaxed(&f->slots, slots - min_size(slots, load_relaxed(&f->least)));
     store_relaxed(&f->least, account_empty_slots());
@@ -397,7 +400,7 @@ void retain_settle(struct client *c) {
         c->chores |= CHORE_RINGS;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
-        judge_fast_swings();
+        judge_swings();
         decay(c, now);
     }
     uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
