@@ -530,7 +530,8 @@ static bool mid_is_free(const struct block *b, const void *p) {
 
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, free = 0, lazy = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    size_t live = 0, cached = 0, free = 0, lazy = 0,
+           states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;

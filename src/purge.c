@@ -267,7 +267,8 @@ static struct claim claim_lazy(size_t superslab) {
     uint64_t w = load_acquire(&ss->word);
     uint32_t lazy;
     do {
-        lazy = load_relaxed(&ss->lazy) & ~word_active(w); /* a hint until they are ours: another may take and give them */
+        lazy =
+            load_relaxed(&ss->lazy) & ~word_active(w); /* a hint until they are ours: another may take and give them */
         if (lazy == 0)
             return (struct claim){0};
     } while (!PROVEN(lazy_claim, rmw_cas(&ss->word, &w, w | lazy)));

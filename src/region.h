@@ -137,12 +137,12 @@ enum {
     SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
     SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED,                            /* no slot ACTIVE, some resident */
-    SET_CLEAN,                             /* no slot ACTIVE, none resident */
-    SET_ARENA_EMPTY,                       /* an arena's, with an EMPTY slot: such a one is in none of those above */
-    SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
+    SET_CACHED,                          /* no slot ACTIVE, some resident */
+    SET_CLEAN,                           /* no slot ACTIVE, none resident */
+    SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot: such a one is in none of those above */
+    SET_INBOX,                           /* + tiny class: has a slab with a well-filled inbox */
     SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
-    SET_SECURE, /* + order: secure mode's, has a span of 2^order slots that is free */
+    SET_SECURE,                          /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
     SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };

@@ -2,10 +2,10 @@
  *
  *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
  *     use, so that a program that frees everything shrinks as it frees, without another call.
- *  2. If purged memory is wanted back within a second, twice in a row, the bound's fixed part grows to what the next swing needs (and
- *     again each time); after ten quiet seconds it halves. It stays so large only as long as the heap swings: not once it has become
- *     half as small as it was between two such times. Above 64 MiB it is no more than what the heap had at the top of its
- *     swings, and a quarter of that, less what is in use.
+ *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within DECAY_MS: it
+ *     swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the program rests, when all that
+ *     may be resident would exceed the peak by an eighth, and near a limit. What is wanted back within a tenth of a second should have
+ *     stayed, and may from then on.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
  *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
  *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins

@@ -93,7 +93,8 @@ void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
     if (!bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
         return;
     const struct superslab *ss = superslab_at(superslab);
-    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(&ss->lazy)) && superslab_node(superslab) == node)
+    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(&ss->lazy)) &&
+        superslab_node(superslab) == node)
         return;
     bitset_remove(&hak_region.sets, set_of_node(set, node), superslab);
     if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)), PROVEN(lazy_look, load_seq(&ss->lazy))))

@@ -88,7 +88,9 @@ static void add_free_slots(struct heap_report *r) {
         for (uint32_t left = ~word_active(w); left != 0; left &= left - 1) {
             unsigned slot = lowest_bit(left);
             bool empty = word_resident(w) >> slot & 1;
-            *(empty ? &r->empty_slots : lazy >> slot & 1 ? &r->lazy : &r->huge_rounding) +=
+            *(empty              ? &r->empty_slots
+              : lazy >> slot & 1 ? &r->lazy
+                                 : &r->huge_rounding) +=
                 (int64_t)resident_in_slot(&r->pages, i * SUPERSLAB_SLOTS + slot);
         }
     }
@@ -114,8 +116,7 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
         r->empty_slots += (int64_t)resident;
         return slots;
     }
-    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes),
-                   use.lazy_bytes);
+    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes), use.lazy_bytes);
     if (use.class_id < TINY_CLASSES) {
         r->tiny_live[use.class_id] += use.out_bytes;
         r->tiny_free[use.class_id] += use.listed_bytes;

@@ -349,7 +349,8 @@ TEST(Alone, ThinSlabsThatFillAgainStay) {
         for (char **block = blocks.begin(); block < blocks.end() - kCount / 20; block++)
             *block = filled(kBytes);
     }
-    EXPECT_LE(counter("trimmed_pages") + counter("purged_slots") - early, 20 * 16 * kMiB / 4096 / 100) << heap_stats_text();
+    EXPECT_LE(counter("trimmed_pages") + counter("purged_slots") - early, 20 * 16 * kMiB / 4096 / 100)
+        << heap_stats_text();
     for (char *block : blocks)
         S.free(block);
 }

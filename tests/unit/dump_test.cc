@@ -160,7 +160,8 @@ TEST_F(Dumps, NoMoreThanAllowed) {
 /* Else whoever names a file for the statistics alone gets none. */
 TEST_F(Dumps, AFileForTheStatisticsIsEnough) {
     std::string setting = "HAKMEM_STATS_FILE=" + place_ + "/stats";
-    EXPECT_EQ(left(run("grow", {"HAKMEM_PROFILE=0", "HAKMEM_STATS=0", setting})), Files{}) << "switched off, yet written";
+    EXPECT_EQ(left(run("grow", {"HAKMEM_PROFILE=0", "HAKMEM_STATS=0", setting})), Files{})
+        << "switched off, yet written";
     EXPECT_EQ(left(run("grow", {setting})).count("stats.PID"), 1U);
 }
 
