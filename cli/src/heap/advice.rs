@@ -37,9 +37,10 @@ pub fn advice(snapshot: &Snapshot, reach: Reach) -> Vec<Advice> {
     let worth = WORTH_BYTES_MIN.max(snapshot.process.rss / WORTH_SHARE);
     let mut all = fragmented(snapshot, worth, reach);
     let terms = &snapshot.heap;
-    let figures: [(i64, &dyn Fn(u64) -> String); 4] = [
+    let figures: [(i64, &dyn Fn(u64) -> String); 5] = [
         (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes, reach)),
         (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes, reach)),
+        (terms.lazy, &|bytes| lazy(snapshot, bytes, reach)),
         (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes, reach)),
         (terms.metadata, &metadata),
     ];
@@ -196,6 +197,15 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
             by_setting(snapshot, &defaults.join(" "), reach)
         )
     }
+}
+
+fn lazy(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
+    format!(
+        "{} is LAZY: the system takes it when it needs memory, and MemAvailable and a container's working set count it as \
+         free, so there is nothing to do; {}",
+        size(bytes),
+        by_purge(snapshot, reach)
+    )
 }
 
 fn huge_rounding(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
