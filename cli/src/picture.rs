@@ -263,7 +263,7 @@ pub mod tests {
             State::Unused => 0,
         };
         let owner = (tier == Some(Tier::Tiny)).then_some(used % 3);
-        Slot { state, tier, block_bytes, blocks, used, owner, resident, back: 0 }
+        Slot { state, tier, block_bytes, blocks, used, owner, resident, lazy: 0, back: 0 }
     }
 
     fn class(tier: Tier, block_bytes: u64, live_blocks: u64, free_blocks: u64) -> Class {

@@ -275,8 +275,10 @@ fn planted_fragmentation_is_named() {
     assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
 }
 
-/// This thread and what it starts run on one processor. The kernel counts the last few pages as LazyFree only when a process
-/// ends on the processor that gave them.
+/// Each processor keeps a few pages that were given lazily, and the kernel counts them as LazyFree only with the next ones.
+const LAZY_KEPT: i64 = 64 * 4096;
+
+/// This thread and what it starts run on one processor, so that no more than LAZY_KEPT is missing.
 fn stay_on_one_processor() {
     // SAFETY: a set of processors, all of whose bits are valid.
     unsafe {
@@ -301,9 +303,8 @@ fn lazy_free(pid: &str) -> Option<(i64, i64)> {
 fn lazy_memory_is_what_the_kernel_calls_so() {
     let Some(library) = library() else { return };
     stay_on_one_processor();
-    for lines in
-        [["free 3000 16000"; 2], ["spread 400000 96 50", "free 2000 10000"], ["spread 3000 16000 3", "free 2000 10000"]]
-    {
+    let swing = "free 2000 10000";
+    for lines in [["free 3000 16000"; 2], ["spread 400000 96 50", swing], ["spread 3000 16000 3", swing]] {
         let mut program = Program::known(&library, &[("HAKMEM_PURGE", "lazy")]);
         lines.iter().for_each(|line| program.tell(line));
         let pid = program.pid();
@@ -314,7 +315,7 @@ fn lazy_memory_is_what_the_kernel_calls_so() {
         adds_up(&explanation, 64 << 10);
         let (lazy, slack) = (term(&explanation, "lazy"), mappings * 4096);
         assert!(
-            slots > 160 && (after - slack..=before + slack).contains(&lazy),
+            slots > 160 && (after - slack..=before + slack + LAZY_KEPT).contains(&lazy),
             "{lines:?}: {slots} slots, {lazy}, {before}, {after}"
         );
         let metrics = text(&["metrics", &pid]);
@@ -778,7 +779,7 @@ fn the_doctor_finds_what_is_wrong() {
 fn other_modes_add_up() {
     let Some(library) = library() else { return };
     for mode in [("HAKMEM_SECURE", "1"), ("HAKMEM_REGION_BYTES", "0"), ("HAKMEM_HUGE_PAGES", "always")] {
-        let mut program = Program::known(&library, &[mode]);
+        let mut program = Program::known(&library, &[mode, ("HAKMEM_PURGE", "never")]); // or it gives back meanwhile
         program.tell("blocks 2 20000 200");
         program.tell("spread 2000 20000 3");
         program.tell("touch 3000000");

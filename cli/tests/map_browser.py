@@ -383,7 +383,7 @@ class Live(BrowserTest):
         # Something was refilled meanwhile, and the terms are drawn.
         fast = "[...by('rates').querySelectorAll('.spark')].filter((one) => / [0-9.]*[1-9]/.test(one.getAttribute('d')))"
         self.assertGreater(self.browser.run(f"{fast}.length"), 0)
-        self.assertEqual(self.browser.run("by('wave').children.length"), 7)
+        self.assertEqual(self.browser.run("by('wave').children.length"), 8)
         self.assertEqual(self.browser.complaints(), [])
         for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 360, False)):
             self.browser.open(self.address, width=width, dark=dark)

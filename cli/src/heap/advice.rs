@@ -171,10 +171,15 @@ fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
 }
 
 fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
-    let keeping = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
-    let changed =
-        keeping.iter().filter_map(|name| option(snapshot, name)).filter(|option| option.value != option.default);
-    let changed: Vec<String> = changed.map(|option| format!("{}={}", option.name, option.value)).collect();
+    let names = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
+    // Of the modes, only one keeps more than the default does.
+    let keeps_more =
+        |option: &&OptionValue| option.value != option.default && (option.name != "PURGE" || option.value == "never");
+    let keeping: Vec<_> = names.iter().filter_map(|name| option(snapshot, name)).filter(keeps_more).collect();
+    let settings = |value: fn(&OptionValue) -> String| {
+        keeping.iter().map(|option| format!("{}={}", option.name, value(option))).collect::<Vec<_>>()
+    };
+    let changed = settings(|option| option.value.clone());
     if changed.is_empty() {
         format!(
             "{} is EMPTY: freed recently and kept for reuse. While the program allocates, what is older than {} ms goes \
@@ -184,12 +189,7 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
             by_purge(snapshot, reach)
         )
     } else {
-        let defaults: Vec<String> = keeping
-            .iter()
-            .filter_map(|name| option(snapshot, name))
-            .filter(|option| option.value != option.default)
-            .map(|option| format!("{}={}", option.name, option.default.replace(' ', "")))
-            .collect();
+        let defaults = settings(|option| option.default.replace(' ', ""));
         format!(
             "{} is EMPTY, kept because of {}: with {} most of it goes back while the program allocates",
             size(bytes),

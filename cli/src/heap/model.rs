@@ -222,6 +222,10 @@ pub enum State {
     Active,
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slot {
     pub state: State,
@@ -234,6 +238,9 @@ pub struct Slot {
     /// Heap that owns it or has it on loan; None: nobody, or a tier without owners.
     pub owner: Option<u32>,
     pub resident: u64,
+    /// Of the whole span, in its first slot: resident pages of free blocks that the system may take.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lazy: u64,
     /// Slots back to the first of its span.
     pub back: u32,
 }

@@ -292,7 +292,7 @@ impl<'a> Census<'a> {
         }) += resident as i64;
         self.show(
             number,
-            Slot { state, tier: None, block_bytes: 0, blocks: 0, used: 0, owner: None, resident, back: 0 },
+            Slot { state, tier: None, block_bytes: 0, blocks: 0, used: 0, owner: None, resident, lazy: 0, back: 0 },
         );
     }
 
@@ -304,7 +304,7 @@ impl<'a> Census<'a> {
         if let Some(span) = &mut span {
             // Its size may be another slab's list by now.
             let most = slots as u64 * self.facts.slot_bytes;
-            for bytes in [&mut span.block_bytes, &mut span.live, &mut span.cached] {
+            for bytes in [&mut span.block_bytes, &mut span.live, &mut span.cached, &mut span.lazy] {
                 *bytes = most.min(*bytes);
             }
         }
@@ -685,6 +685,7 @@ fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {
         used: span.map_or(0, |span| (span.live_blocks + span.cached_blocks) as u32),
         owner: span.and_then(|span| span.owner),
         resident,
+        lazy: span.filter(|_| back == 0).map_or(0, |span| span.lazy),
         back: back as u32,
     }
 }
