@@ -290,8 +290,8 @@ pub mod tests {
         }
     }
 
-    /// A heap of that many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY, LAZY
-    /// and UNUSED slots.
+    /// A heap of that many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY,
+    /// LAZY and UNUSED slots.
     pub fn snapshot(superslabs: u64) -> Snapshot {
         let superslab = |number: u64| {
             let tiny =

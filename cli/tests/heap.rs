@@ -275,7 +275,7 @@ fn planted_fragmentation_is_named() {
     assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
 }
 
-/// Each processor keeps a few pages that were given lazily, and the kernel counts them as LazyFree only with the next ones.
+/// Each processor keeps a few pages that were given lazily; the kernel counts them as LazyFree only with the next ones.
 const LAZY_KEPT: i64 = 64 * 4096;
 
 /// This thread and what it starts run on one processor, so that no more than LAZY_KEPT is missing.
@@ -298,7 +298,7 @@ fn lazy_free(pid: &str) -> Option<(i64, i64)> {
     (!found.is_empty()).then_some((sum, mappings))
 }
 
-/// Else memory that the system may take at any time seems to be in use, or memory in use seems to be for the system to take.
+/// Else memory that the system may take at any time seems to be in use, or memory in use seems to be free.
 #[test]
 fn lazy_memory_is_what_the_kernel_calls_so() {
     let Some(library) = library() else { return };

@@ -172,7 +172,7 @@ fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
 
 fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     let names = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
-    // Of the modes, only one keeps more than the default does.
+    // Only one of the modes keeps more than the default does.
     let keeps_more =
         |option: &&OptionValue| option.value != option.default && (option.name != "PURGE" || option.value == "never");
     let keeping: Vec<_> = names.iter().filter_map(|name| option(snapshot, name)).filter(keeps_more).collect();
@@ -201,8 +201,8 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
 
 fn lazy(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
     format!(
-        "{} is LAZY: the system takes it when it needs memory, and MemAvailable and a container's working set count it as \
-         free, so there is nothing to do; {}",
+        "{} is LAZY: the system takes it when it needs memory, and MemAvailable and a container's working set count it \
+         as free, so there is nothing to do; {}",
         size(bytes),
         by_purge(snapshot, reach)
     )

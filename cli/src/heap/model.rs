@@ -148,8 +148,8 @@ pub enum Tier {
 }
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
-/// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to it; LAZY
-/// slots, which are part of the heap's figure, are of no class.
+/// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to it.
+/// `lazy` does not: LAZY slots are of no class.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,
@@ -170,8 +170,8 @@ pub struct Class {
     pub resident: u64,
     /// Slabs with free blocks that could be used at once.
     pub partly_used_slabs: u64,
-    /// Resident bytes of whole pages without a live block, LAZY ones aside: what `hakmem purge` could give back of `free` at
-    /// most. Of tiny classes an estimate from some of their slabs.
+    /// Resident bytes of whole pages without a live block, LAZY ones aside: what `hakmem purge` could give back of
+    /// `free` at most. Of tiny classes an estimate from some of their slabs.
     pub free_pages: u64,
     /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
     #[serde(default)]
@@ -238,7 +238,7 @@ pub struct Slot {
     /// Heap that owns it or has it on loan; None: nobody, or a tier without owners.
     pub owner: Option<u32>,
     pub resident: u64,
-    /// Of the whole span, in its first slot: resident pages of free blocks that the system may take.
+    /// In the first slot of a span, its resident pages of free blocks that the system may take.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lazy: u64,
     /// Slots back to the first of its span.

@@ -29,7 +29,7 @@ pub struct Wanted<'a> {
     pub base: u64,
     pub superslab_bytes: u64,
     pub superslab_slots: usize,
-    /// Bit i: slot i of the SuperSlab may be resident, as the pool has it (`Pooled::may_be_resident`); 0: none, not even beside others.
+    /// Bit i: slot i of the SuperSlab may be resident, as the pool has it; 0: none, not even beside others.
     pub slots: &'a [u32],
     /// Rss of the mappings that hold the SuperSlabs.
     pub rss: u64,

@@ -1,8 +1,8 @@
 //! From slab records to the terms of the sum: the same counting as in src/observe/stats.c, class by class.
 //!
 //!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span is
-//!     split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones is huge-page
-//!     rounding.
+//!     split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones
+//!     is huge-page rounding.
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
 //!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
 //!     of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
@@ -416,9 +416,9 @@ impl<'a> Census<'a> {
             let blocks = (0..).zip(states.clone()).filter(|&(_, state)| of(state)).map(|(i, _)| i * size.block_bytes);
             self.pages_without(slot, size.slots * facts.slot_bytes, blocks, size.block_bytes)
         };
-        let lazy = match states.clone().any(is_lazy) {
-            true => pages_without(&|state| !is_lazy(state)),
-            false => 0,
+        let lazy = match states.clone().filter(|&state| is_lazy(state)).count() as u64 {
+            0 => 0,
+            blocks => pages_without(&|state| !is_lazy(state)).min(blocks * size.block_bytes),
         };
         Some(Span {
             tier: Tier::Mid,
@@ -438,7 +438,7 @@ impl<'a> Census<'a> {
         })
     }
 
-    /// Of a tiny slab: resident bytes of purged pages, if the system takes those when it likes.
+    /// Resident bytes of a tiny slab's purged pages, if the system takes those when it likes.
     fn lazy_pages(&self, slot: usize, record: &[u8]) -> u64 {
         if self.lazy.page_flags.of(record) & self.lazy.pages == 0 {
             return 0;

@@ -85,8 +85,9 @@ fn parts(live: bool) -> Markup {
             h2 { "Map" }
             p class="note" {
                 "Each tile is a SuperSlab of 2 MiB, each cell one of its 32 slots of 64 KiB, coloured by class and filled as \
-                 far as its blocks are used. EMPTY slots are free and still resident, LAZY ones are free and the system's to take, \
-                 UNUSED ones were purged or never used. Point at a slot, tap it, or use the arrow keys; pick classes to see where they are."
+                 far as its blocks are used. EMPTY slots are free and still resident, LAZY ones are free and the \
+                 system's to take, UNUSED ones were purged or never used. Point at a slot, tap it, or use the arrow keys; \
+                 pick classes to see where they are."
             }
             ul class="chips" id="chips" aria-label="Slots by class" {}
             div class="map" {
