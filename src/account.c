@@ -25,6 +25,10 @@ void account_count_resident(ptrdiff_t slots) { rmw_add(&hak_account.slots, accou
 
 void account_count_empty(ptrdiff_t slots) { rmw_add(&hak_account.slots, account_pair(0, slots)); }
 
+void account_count_lazy(ptrdiff_t slots) { rmw_add(&hak_account.lazy_slots, slots); }
+
+size_t account_lazy_slots(void) { return account_not_negative(load_relaxed(&hak_account.lazy_slots)); }
+
 void account_count_cached(int change) { rmw_add(&hak_account.cached_superslabs, change); }
 
 size_t account_cached_superslabs(void) { return account_not_negative(load_relaxed(&hak_account.cached_superslabs)); }

@@ -32,6 +32,8 @@ struct client {
     int32_t active_delta; /* slots taken, less slots given, since the last settling */
     int32_t empty_delta;  /* change of EMPTY slots since then */
     uint32_t unused_taken;      /* UNUSED slots taken since then */
+    uint32_t lazy_taken;        /* of these, those that were LAZY … */
+    uint32_t soon_taken;        /* … and had not been for long */
     uint32_t last_given;        /* slot + 1 of the last span given back */
     uint32_t trim_at;           /* the SuperSlab where CHORE_TRIM goes on */
     uint32_t scans;             /* SuperSlabs to look at for free pages, as the heap grows */
@@ -54,6 +56,7 @@ struct client {
  * exact, and a reader of an older value only acts a little earlier or later. */
 struct HAK_OWN_LINES account {
     _Atomic int64_t slots;             /* ACTIVE, plus EMPTY << 32: one word, so that their sum is never torn */
+    _Atomic int64_t lazy_slots;        /* below 0 for a moment, likewise */
     _Atomic int64_t cached_superslabs; /* wholly empty and resident; below 0 for a moment while two threads count */
     _Atomic uint32_t clock_ms;         /* os_now_ms() at the last settling */
 };
@@ -90,6 +93,10 @@ bool account_add_resident(size_t slots, size_t max);
 void account_count_resident(ptrdiff_t slots);
 /* The number of EMPTY slots changes at once: nobody is refused what is being purged. */
 void account_count_empty(ptrdiff_t slots);
+
+/* The same of LAZY slots, which are not among the resident ones. */
+void account_count_lazy(ptrdiff_t slots);
+size_t account_lazy_slots(void);
 
 /* SuperSlabs that are wholly empty and resident. */
 void account_count_cached(int change);

@@ -18,6 +18,7 @@ enum block_state {
     BLOCK_STATE = 3,    /* mask of these */
     BLOCK_CLEAN = 4,    /* never handed out, zero */
     BLOCK_PURGED = 16,  /* free, and its pages were given back, except those it shares with blocks in use */
+    BLOCK_LAZY = 64,    /* purged, and may be resident: the system may take its pages, and need not */
     BLOCK_PROFILED = 8, /* live, and in the profile, so that no free of it is a hit */
     BLOCK_TAKEN = 32,   /* cached, by a thread that did not free it */
 };

@@ -56,6 +56,7 @@ struct span_use {
     size_t out_bytes;    /* the program's */
     size_t cached_bytes; /* free, and kept by threads or on the way to their owner */
     size_t listed_bytes; /* tiny: free, in the slab's own list; mid: free, and may be resident */
+    size_t lazy_bytes;   /* purged, and may be resident still: no more than that */
     unsigned class_id;   /* CLASSES: blocks of the kind have no class */
     bool is_in_pool;     /* on the way from or to the pool: nothing else is known */
 };

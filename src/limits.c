@@ -50,7 +50,7 @@ static void judge_soft(struct client *c, uint64_t limit, size_t fresh) {
     if (over || counted <= limit)
         return;
     if (option(OPT_PURGE) != PURGE_NEVER)
-        purge_empty(c, 0);
+        purge_empty(c, 0, false);
     if (limits_counted_bytes() > limit && !rmw_swap(&hak_limits.over_soft, true)) {
         count(&c->counters, COUNT_soft_limit_crossings);
         rmw_or(&hak_limits.due, LIMIT_CALLBACK);
@@ -61,7 +61,7 @@ static void judge_soft(struct client *c, uint64_t limit, size_t fresh) {
 bool limits_admit(struct client *c, size_t slots, size_t news) {
     uint64_t hard = option(OPT_HARD_LIMIT), soft = option(OPT_SOFT_LIMIT);
     if (unlikely(!admit_within(slots, news, hard))) {
-        purge_empty(c, 0);
+        purge_empty(c, 0, false);
         if (!admit_within(slots, news, hard)) {
             count(&c->counters, COUNT_limit_refusals);
             return false;

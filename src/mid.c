@@ -177,11 +177,13 @@ static bool mid_drop(struct heap *h, struct slab *s) {
 
 /* ---- whole free pages ---- */
 
-/* Of these free blocks, those that may be resident. */
-static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t blocks) {
-    for (uint64_t left = blocks; left != 0; left &= left - 1)
-        if (load_relaxed(&state[lowest_bit(left)]) & (BLOCK_CLEAN | BLOCK_PURGED))
+/* Of these free blocks, those that may be resident; those that are LAZY only if such are to be `gone`. */
+static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t blocks, bool gone) {
+    for (uint64_t left = blocks; left != 0; left &= left - 1) {
+        uint8_t seen = load_relaxed(&state[lowest_bit(left)]);
+        if (seen & (BLOCK_CLEAN | BLOCK_PURGED) && !(gone && seen & BLOCK_LAZY))
             blocks &= ~((uint64_t)1 << lowest_bit(left));
+    }
     return blocks;
 }
 
@@ -195,31 +197,31 @@ struct mid_purge {
         size_t pages;
     } of[PURGED_TOGETHER];
     struct os_range range[OS_RANGES_MAX];
-    bool refused;
+    bool lazy, refused;
 };
 
-static void purge_ranges(struct mid_purge *purge) {
+static void purge_together(struct mid_purge *purge) {
     if (purge->ranges != 0)
-        purge->refused |= !os_purge(purge->range, purge->ranges);
+        purge->refused |= !purge_ranges(purge->range, purge->ranges, purge->lazy);
     purge->ranges = 0;
 }
 
 /* May the slab have at least `min_blocks` free blocks that are resident? A guess: the blocks are not ours yet, and the slab may
  * have begun another life. */
-static bool may_have_resident(const struct slab *s, unsigned min_blocks) {
+static bool may_have_resident(const struct slab *s, unsigned min_blocks, bool gone) {
     _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
     snapshot(seen, (const void *)s->state, sizeof seen);
-    return count_bits(mid_resident_blocks(seen, load_relaxed(&s->free_blocks))) >= min_blocks;
+    return count_bits(mid_resident_blocks(seen, load_relaxed(&s->free_blocks), gone)) >= min_blocks;
 }
 
 /* Takes the free blocks of a slab, neighbours together: all, or if enough of them may be resident. */
 static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigned min_blocks) {
-    if (!all && !may_have_resident(s, min_blocks))
+    if (!all && !may_have_resident(s, min_blocks, !purge->lazy))
         return;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
         return;
-    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours);
+    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours, !purge->lazy);
     struct mid_purged *of = &purge->of[purge->slabs++];
     *of = (struct mid_purged){s, ours, 0, 0};
     size_t page = os_page_bytes();
@@ -231,7 +233,7 @@ static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigne
         uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
         if ((resident & run) != 0 && begin < end) {
             if (purge->ranges == OS_RANGES_MAX)
-                purge_ranges(purge);
+                purge_together(purge);
             purge->range[purge->ranges++] =
                 (struct os_range){(void *)begin, end - begin}; /* NOLINT: slabs are addresses */
             of->pages += (end - begin) / page;
@@ -244,12 +246,13 @@ static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigne
 /* Purges them and gives the blocks back. Returns the number of pages. */
 static size_t purge_finish(struct heap *h, struct mid_purge *purge, bool shrank) {
     size_t pages = 0;
-    purge_ranges(purge);
+    purge_together(purge);
     for (unsigned i = 0; i < purge->slabs; i++) {
         struct mid_purged *of = &purge->of[i];
         for (uint64_t left = purge->refused ? 0 : of->within; left != 0; left &= left - 1) {
             _Atomic uint8_t *state = &of->slab->state[lowest_bit(left)];
-            store_relaxed(state, load_relaxed(state) | BLOCK_PURGED);
+            uint8_t now = (load_relaxed(state) & ~BLOCK_LAZY) | BLOCK_PURGED | (purge->lazy ? BLOCK_LAZY : 0);
+            store_relaxed(state, now);
         }
         size_t slot = slot_of(of->slab);
         mid_return_blocks(h, of->slab, of->ours);
@@ -261,7 +264,7 @@ static size_t purge_finish(struct heap *h, struct mid_purge *purge, bool shrank)
 }
 
 static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
-    struct mid_purge purge = {.slabs = 0};
+    struct mid_purge purge = {.lazy = !all && retain_is_lazy()};
     purge_add(&purge, s, all, min_blocks);
     return purge_finish(h, &purge, false);
 }
@@ -273,14 +276,13 @@ static struct slab *oldest_thin(void) {
     return s != NULL && slab_kind(s) == KIND_MID && load_relaxed(&s->kept_thin) ? s : NULL;
 }
 
-/* Entries that are not needed leave, the oldest first, and once more is retained than may be so do the free pages of a few slabs;
- * not if the program wanted such pages back lately. */
+/* Drops unneeded entries, oldest first; over the bound, also purges the free pages of a few slabs. */
 static void heed_bound(struct heap *h) {
-    struct mid_purge purge = {.slabs = 0};
+    struct mid_purge purge = {.lazy = retain_is_lazy()};
     for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
         struct slab *oldest = oldest_thin();
         size_t thin_slots = (size_t)load_relaxed(&kept_thin.slots) + h->thin_slabs; /* of mid and of tiny slabs */
-        bool keep = oldest != NULL && purge.slabs == 0 && (retain_may_keep(thin_slots) || retain_misses_pages());
+        bool keep = oldest != NULL && purge.slabs == 0 && retain_may_keep(thin_slots);
         if ((keep && next - first < KEPT_THIN_MAX) || purge.slabs == PURGED_TOGETHER)
             break;
         store_relaxed(&kept_thin.first, first + 1);
@@ -528,18 +530,21 @@ static bool mid_is_free(const struct block *b, const void *p) {
 
 static void mid_count(const struct slab *s, struct span_use *use) {
     const struct size_class *c = &size_classes[slab_class(s)];
-    size_t live = 0, cached = 0, free = 0, states = sizeof s->state; /* the class may be another kind's by now */
+    size_t live = 0, cached = 0, free = 0, lazy = 0,
+           states = sizeof s->state; /* the class may be another kind's by now */
     for (unsigned i = 0; i < min_size(c->blocks, states); i++) {
         unsigned state = block_state(s, i);
         live += state == BLOCK_LIVE;
         cached += state == BLOCK_CACHED;
         free += state == BLOCK_FREE && !(load_relaxed(&s->state[i]) & (BLOCK_CLEAN | BLOCK_PURGED));
+        lazy += (load_relaxed(&s->state[i]) & BLOCK_LAZY) != 0;
     }
     use->slots = s->slots;
     use->class_id = slab_class(s);
     use->out_bytes = live * c->block_bytes;
     use->cached_bytes = cached * c->block_bytes;
     use->listed_bytes = free * c->block_bytes;
+    use->lazy_bytes = lazy * c->block_bytes;
 }
 
 /* ---- moving ---- */

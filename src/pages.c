@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pages.h"
 #include "inbox.h"
-#include "base/os.h"
+#include "purge.h"
+#include "retain.h"
 
 #include <string.h>
 
@@ -54,7 +55,7 @@ static uint32_t free_pages(const struct slab *s, const struct slab_map *map, siz
 static uint32_t tail_pages(const struct slab *s, size_t block_bytes) {
     size_t page = os_page_bytes(), carved = (slab_carved(s) * block_bytes + page - 1) / page;
     uint64_t all = low_bits((unsigned)(SLOT_BYTES / page));
-    return s->tail_resident ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
+    return s->page_flags & PAGES_TAIL ? (uint32_t)(all & ~low_bits((unsigned)carved)) : 0;
 }
 
 /* Can so much be given back that it is worth a look? What was listed at the last look was looked through then. Of another
@@ -64,7 +65,8 @@ bool pages_trim_pays(const struct slab *s, bool all) {
     unsigned listed = slab_listed(s) + inbox_waiting(s);
     unsigned known = load_relaxed(&s->idle_passes) > 1 && !all ? (unsigned)min_size(s->trimmed_at, listed) : 0;
     uint32_t tail = tail_pages(s, bytes);
-    return page < SLOT_BYTES && (listed - known) * bytes + count_bits(tail) * page >= page;
+    bool lazy = s->page_flags & PAGES_LAZY && slab_purged(s) != 0 && (all || !retain_is_lazy());
+    return page < SLOT_BYTES && (lazy || (listed - known) * bytes + count_bits(tail) * page >= page);
 }
 
 /* `pages` of the slab, which lie in blocks of its list, are to be purged: their blocks leave it. */
@@ -143,7 +145,7 @@ static bool map_list(struct slab *s, struct slab_map *map) {
 }
 
 /* Not inlined, because trim's frame is large already. */
-HAK_NOINLINE static bool purge_pages(const struct slab *s, uint32_t pages) {
+HAK_NOINLINE static bool purge_pages(const struct slab *s, uint32_t pages, bool lazy) {
     struct os_range range[SLOT_BYTES / 4096 / 2];
     size_t page = os_page_bytes();
     unsigned ranges = 0;
@@ -152,11 +154,11 @@ HAK_NOINLINE static bool purge_pages(const struct slab *s, uint32_t pages) {
         range[ranges++] = (struct os_range){slab_address(s) + start * page, n * page};
         pages &= ~(uint32_t)(low_bits(n) << start);
     }
-    return os_purge(range, ranges);
+    return purge_ranges(range, ranges, lazy);
 }
 
 /* Not inlined: its map is large, and its callers go on to the pool. `runs`: pages without a free neighbour are not worth a call. */
-HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs) {
+HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs, bool lazy) {
     struct slab_map map;
     size_t bytes = size_classes[slab_class(s)].block_bytes;
     if (!pages_trim_pays(s, all) || !map_list(s, &map))
@@ -164,26 +166,28 @@ HAK_NOINLINE static size_t trim(struct slab *s, bool all, bool runs) {
     store_relaxed(&s->idle_passes, 2);
     s->trimmed_at = (uint16_t)slab_listed(s);
     mark_pages(&map, slab_purged(s), bytes, true);
-    uint32_t pages = free_pages(s, &map, bytes), tail = tail_pages(s, bytes);
+    uint32_t pages = free_pages(s, &map, bytes), rest = tail_pages(s, bytes);
     if (runs)
         pages &= pages << 1 | pages >> 1;
-    if ((pages | tail) == 0)
+    if (s->page_flags & PAGES_LAZY && !lazy)
+        rest |= slab_purged(s);
+    if ((pages | rest) == 0)
         return 0;
     if (pages != 0)
         unlist_pages(s, &map, pages, bytes);
     s->trimmed_at = (uint16_t)slab_listed(s);
-    s->tail_resident = false;
+    s->page_flags = lazy ? PAGES_LAZY : 0;
     /* refused: the blocks are linked again when they are wanted, all the same */
-    return purge_pages(s, pages | tail) ? count_bits(pages | tail) : 0;
+    return purge_pages(s, pages | rest, lazy) ? count_bits(pages | rest) : 0;
 }
 
-size_t pages_trim(struct slab *s, bool all) { return trim(s, all, false); }
+size_t pages_trim(struct slab *s, bool all) { return trim(s, all, false, !all && retain_is_lazy()); }
 
 size_t pages_trim_thin(struct slab *s) {
     size_t bytes = size_classes[slab_class(s)].block_bytes;
     unsigned pages = pages_that_look_free(s, bytes) + count_bits(tail_pages(s, bytes));
     size_t all = SLOT_BYTES / os_page_bytes(), min = slab_used(s) > THIN_BLOCKS ? all - all / 4 : all / 2;
-    return pages >= min ? trim(s, true, true) : 0;
+    return pages >= min ? trim(s, true, true, retain_is_lazy()) : 0;
 }
 
 HAK_NOINLINE unsigned pages_live(struct slab *s, uint64_t *live) {

@@ -15,10 +15,10 @@ static uintptr_t address_of(size_t superslab) { return (uintptr_t)slot_address(s
 
 /* ---- spans ---- */
 
-/* Counts slots that were taken, `empty` of them EMPTY ones. False: the others may not become resident (HARD_LIMIT), or the arena
+/* Counts slots that were taken, of which these had been EMPTY and LAZY. False: the others may not become resident (HARD_LIMIT), or the arena
  * may not have that many; then the caller puts all back. */
-static bool admit(struct client *c, size_t slots, size_t empty, size_t new_superslabs) {
-    size_t unused = slots - empty;
+static bool admit(struct client *c, size_t slots, struct run_contents had, size_t new_superslabs) {
+    size_t empty = had.empty, unused = slots - empty;
     bool counted = unused != 0 && limits_set(); /* else they are counted when this client settles */
     if (!arena_admits(c, slots))
         return false;
@@ -29,6 +29,8 @@ static bool admit(struct client *c, size_t slots, size_t empty, size_t new_super
     }
     account_change(c, (int32_t)(counted ? empty : slots), -(int32_t)empty);
     c->unused_taken += (uint32_t)unused;
+    c->lazy_taken += (uint32_t)had.lazy;
+    c->soon_taken += (uint32_t)(retain_is_soon(had.lazy_ms) ? had.lazy : 0);
     if (c->active_delta >= SETTLE_SLOTS || c->empty_delta <= -SETTLE_SLOTS ||
         (counted && c->unused_taken >= SETTLE_SLOTS))
         retain_settle(c);
@@ -59,7 +61,7 @@ static size_t take_wholly_free(struct superslab_wish *wish) {
         slot = superslab_take_clean(wish);
     bool touched_whole = wish->tag != 0 && size_classes[wish->tag - 1].block_bytes <= TOUCHED_WHOLE_MAX;
     enum contents contents = touched_whole ? CONTENTS_TOUCHED : CONTENTS_SPANS;
-    if (slot != BITSET_NONE)
+    if (slot != BITSET_NONE && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy) == 0)
         retain_wanted_back(slot, contents);
     while (slot == BITSET_NONE) {
         size_t superslab = region_take_superslabs(1);
@@ -110,6 +112,18 @@ static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned t
         address_of(superslab), (uint64_t)at);
 }
 
+/* The same of a span, which is no longer LAZY then. */
+static bool admit_span(struct client *c, size_t slot, unsigned slots, uint32_t empty, bool *zero) {
+    uint32_t span = (uint32_t)(low_bits(slots) << slot % SUPERSLAB_SLOTS);
+    uint32_t lazy = superslab_lazy_in(slot / SUPERSLAB_SLOTS, span);
+    uint32_t lazy_ms = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->lazy_ms);
+    if (!admit(c, slots, (struct run_contents){count_bits(empty), count_bits(lazy), 0, lazy_ms}, 0))
+        return false;
+    superslab_end_lazy(slot / SUPERSLAB_SLOTS, lazy);
+    *zero = (empty | lazy) == 0;
+    return true;
+}
+
 size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag, bool *zero) {
     unsigned here = node_here();
     struct superslab_wish wish = {c, slots, align, tag, 0, false, here, here};
@@ -122,7 +136,7 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
             slot = take_wholly_free(&wish);
             stage = wish.was_cached ? COUNT_stage3_from_cache : COUNT_stage3_new;
         }
-        if (slot != BITSET_NONE && admit(c, slots, count_bits(wish.was_resident), 0))
+        if (slot != BITSET_NONE && admit_span(c, slot, slots, wish.was_resident, zero))
             break;
         if (slot != BITSET_NONE)
             PROVEN(take_refused, superslab_put_back(slot, slots, wish.was_resident));
@@ -141,7 +155,6 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
     else
         LOG(LOG_ACQUIRE, "[SP_ACQUIRE_STAGE3] class=%s new SuperSlab (ss=%x from_lru=%u)", log_class(tag).text,
             address_of(slot / SUPERSLAB_SLOTS), (uint64_t)(stage == COUNT_stage3_from_cache));
-    *zero = wish.was_resident == 0;
     return slot;
 }
 
@@ -149,8 +162,7 @@ enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero) {
     bool resident;
     if (!superslab_take_slot(slot, c, node_here(), &resident))
         return POOL_TAKEN;
-    *zero = !resident;
-    if (admit(c, 1, resident, 0)) {
+    if (admit_span(c, slot, 1, resident, zero)) {
         count(&c->counters, resident ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused);
         return POOL_TOOK;
     }
@@ -170,9 +182,10 @@ size_t pool_grow(unsigned slots) {
 
 bool pool_extend(struct client *c, size_t slot, unsigned slots, unsigned wanted) {
     uint32_t was_resident;
+    bool zero;
     if (!superslab_extend(slot, slots, wanted, &was_resident))
         return false;
-    if (admit(c, wanted - slots, count_bits(was_resident), 0))
+    if (admit_span(c, slot + slots, wanted - slots, was_resident, &zero))
         return true;
     superslab_put_back(slot + slots, wanted - slots, was_resident);
     return false;
@@ -213,14 +226,14 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
 
 /* After a claim: all slots are resident from now on. False: they may not be, and the claim is undone. */
 static bool occupy_claimed_run(struct client *c, size_t first, size_t n, unsigned here, bool *zero) {
-    size_t cached, empty = superslab_empty_in_run(first, n, &cached);
-    if (!admit(c, n * SUPERSLAB_SLOTS, empty, 0)) {
+    struct run_contents run = superslab_run_contents(first, n);
+    if (!admit(c, n * SUPERSLAB_SLOTS, run, 0)) {
         superslab_unclaim_run(first, n);
         return false;
     }
     superslab_occupy_run(first, n, here);
-    count_add(&c->counters, COUNT_cache_popped, superslab_arena(first) == 0 ? cached : 0);
-    *zero = empty == 0;
+    count_add(&c->counters, COUNT_cache_popped, superslab_arena(first) == 0 ? run.cached : 0);
+    *zero = run.empty + run.lazy == 0;
     return true;
 }
 
@@ -241,7 +254,7 @@ static size_t take_free_run(struct client *c, unsigned from, size_t n, size_t al
 static size_t take_new_superslabs(struct client *c, size_t n, size_t used) {
     if (n > hak_region.superslabs_max) /* more than can be counted, perhaps */
         return BITSET_NONE;
-    if (!admit(c, used * SUPERSLAB_SLOTS, 0, n))
+    if (!admit(c, used * SUPERSLAB_SLOTS, (struct run_contents){0}, n))
         return BITSET_NONE;
     size_t got = region_take_superslabs(n);
     if (got == BITSET_NONE) {

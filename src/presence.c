@@ -5,8 +5,9 @@
 #include "base/os.h"
 #include "region.h"
 
-#define PURGER_AGAIN_MS 100       /* from one purger's end to the next one's start: a thread costs some 50 us … */
-#define PURGER_AGAIN_SETTLINGS 64 /* … but 32 MiB that were taken and given meanwhile cost far more */
+/* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time has one
+ * purger, and the one thread soon is alone in the process. */
+#define LINGER_MS 200
 
 struct presence hak_presence;
 
@@ -132,34 +133,29 @@ bool presence_claim_purger(void) {
 
 void presence_release_purger(void) { store_release(&load_acquire(&hak_presence.page)->purger, PURGER_NONE); }
 
-bool presence_purger_is_early(void) {
-    uint32_t ended = load_relaxed(&hak_presence.ended_ms);
-    uint32_t since = load_relaxed(&hak_presence.settlings) - load_relaxed(&hak_presence.ended_settlings);
-    return ended != 0 && since < PURGER_AGAIN_SETTLINGS && os_age_ms(os_now_ms(), ended) < PURGER_AGAIN_MS;
-}
-
-void presence_purger_ended(void) {
-    store_relaxed(&hak_presence.ended_settlings, load_relaxed(&hak_presence.settlings));
-    store_relaxed(&hak_presence.ended_ms, (uint32_t)max_size(os_now_ms(), 1));
-}
+static bool is_alone(void) { return presence_clients() <= PURGER_ALONE_CLIENTS; }
 
 bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    if (presence_clients() > PURGER_ALONE_CLIENTS)
+    if (!is_alone())
         os_wait(&page->purger, PURGER_RUNS, ms);
     store_seq(&page->purger, PURGER_RUNS); /* pairs with call_running, as the load of the count does */
-    return presence_clients() > PURGER_ALONE_CLIENTS;
+    uint32_t since = is_alone() ? os_now_ms() : 0;
+    while (is_alone() && option(OPT_PURGER) && os_age_ms(os_now_ms(), since) < LINGER_MS) {
+        os_wait(&page->purger, PURGER_RUNS, LINGER_MS);
+        store_seq(&page->purger, PURGER_RUNS); /* likewise */
+    }
+    return !is_alone();
 }
 
-bool presence_park(void) {
+void presence_park(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);
     while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
-           presence_clients() > PURGER_ALONE_CLIENTS && load_relaxed(&page->purger) == PURGER_PARKED)
+           !is_alone() && load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
     store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
-    return presence_clients() > PURGER_ALONE_CLIENTS;
 }
 
 bool presence_has_news(void) { return load_relaxed(&hak_presence.settlings) != hak_presence.settlings_seen; }

@@ -36,8 +36,6 @@ struct HAK_OWN_LINES presence {
     _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
     /* What threads write when they begin and end. */
     _Alignas(HAK_LINE) _Atomic int32_t clients; /* threads that have a heap */
-    _Atomic uint32_t ended_ms;                  /* when the last purger ended; 0: none has yet */
-    _Atomic uint32_t ended_settlings;           /* `settlings` then */
     /* What they write when they settle. */
     _Alignas(HAK_LINE) _Atomic uint32_t settlings; /* while this number changes the program is not idle */
     uint32_t settlings_seen;                       /* by the purger, the only one to touch this */
@@ -71,15 +69,11 @@ bool presence_minds_sleepers(void);
 /* There is a purger from now on; one caller wins. */
 bool presence_claim_purger(void);
 void presence_release_purger(void);
-/* Another purger ended a moment ago, and the heap has hardly changed since: the next one starts later, so that a program whose
- * threads come and go does not start one with each. */
-bool presence_purger_is_early(void);
-void presence_purger_ended(void);
 /* Sleeps for so long, or until the purger is called. False: the purger is to end, as at most one thread of the program has a
- * heap. */
+ * heap and has been alone for a while. */
 bool presence_pause(unsigned ms);
-/* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. False as above. */
-bool presence_park(void);
+/* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. */
+void presence_park(void);
 /* Was anything settled since the purger's last tick? */
 bool presence_has_news(void);
 /* A tick begins: whether there was no news. */

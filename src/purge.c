@@ -21,6 +21,9 @@ static void note_round(enum purged kind, uint32_t now) {
 }
 
 bool purge_was_refused(uint32_t now) { return os_age_ms(now, load_relaxed(&hak_purge.refused_ms)) < REFUSED_MS; }
+bool purge_lazy_was_refused(uint32_t now) {
+    return os_age_ms(now, load_relaxed(&hak_purge.lazy_refused_ms)) < REFUSED_MS;
+}
 
 void purge_shrank_inside(struct client *c, size_t slot, size_t pages) {
     count_add(&c->counters, COUNT_trimmed_pages, pages);
@@ -29,6 +32,13 @@ void purge_shrank_inside(struct client *c, size_t slot, size_t pages) {
 }
 
 /* ---- one SuperSlab ---- */
+
+/* What becomes of purged slots. */
+enum fate {
+    FATE_KEPT, /* the system refused */
+    FATE_LAZY,
+    FATE_GONE,
+};
 
 /* Slots that were made ACTIVE for purging. */
 struct claim {
@@ -75,26 +85,31 @@ static struct claim claim_free(size_t superslab, bool unused) {
     return claim;
 }
 
-/* Makes the slots `active` free again. Those in `empty` are UNUSED if they were purged, else EMPTY as before. */
-static size_t release_claimed(struct client *c, size_t superslab, uint32_t active, uint32_t empty, bool purged) {
-    uint64_t gone = word_of(active, purged ? empty : 0);
-    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone);
+/* Makes the slots `active` free again. Those in `empty` are EMPTY as before if they were kept. Returns how many left. */
+static size_t release_claimed(struct client *c, size_t superslab, uint32_t active, uint32_t empty, enum fate fate) {
+    uint32_t lazy = fate == FATE_GONE ? superslab_lazy_in(superslab, active) : 0;
+    superslab_end_lazy(superslab, lazy);
+    if (fate == FATE_LAZY)
+        superslab_begin_lazy(superslab, empty);
+    uint64_t gone = word_of(active, fate != FATE_KEPT ? empty : 0);
+    uint64_t before = rmw_and(&superslab_at(superslab)->word, ~gone); /* carries the lazy bits along */
     superslab_changed(superslab, before, before & ~gone);
     /* The last slot in use was given back meanwhile. */
     bool pushed = active != UINT32_MAX && word_is_cached(before & ~gone) && superslab_arena(superslab) == 0;
     count_add(&c->counters, COUNT_cache_pushed, pushed);
-    if (!purged) {
+    if (fate == FATE_KEPT) {
         account_count_empty(count_bits(empty));
         count(&c->counters, COUNT_purge_failures);
         store_relaxed(&hak_purge.refused_ms, os_now_ms());
         return 0;
     }
-    count_add(&c->counters, COUNT_purged_slots, count_bits(empty));
-    return count_bits(empty);
+    count_add(&c->counters, fate == FATE_LAZY ? COUNT_lazy_slots : COUNT_purged_slots, count_bits(empty | lazy));
+    return count_bits(empty | lazy);
 }
 
 /* Runs of claimed slots in SuperSlabs in use, which one call purges. */
 struct batch {
+    bool lazy; /* they become LAZY */
     unsigned runs;
     struct claimed_run {
         uint32_t superslab, slots, empty;
@@ -102,15 +117,31 @@ struct batch {
     struct os_range range[OS_RANGES_MAX];
 };
 
+/* Where the system refuses to have pages lazily, as locked ones, it may take them at once. */
+static enum fate give_pages(const struct os_range *ranges, unsigned n, bool lazy) {
+    bool done = lazy;
+    for (unsigned i = 0; done && i < n; i++)
+        done = os_advise(OS_LAZY, ranges[i].address, ranges[i].bytes);
+    if (done)
+        return FATE_LAZY;
+    if (lazy)
+        store_relaxed(&hak_purge.lazy_refused_ms, os_now_ms());
+    return os_purge(ranges, n) ? FATE_GONE : FATE_KEPT;
+}
+
+bool purge_ranges(const struct os_range *ranges, unsigned n, bool lazy) {
+    return give_pages(ranges, n, lazy) != FATE_KEPT;
+}
+
 /* Not inlined: a frame of its own, and that of the walks stays small. */
 HAK_NOINLINE static size_t purge_batch(struct client *c, struct batch *batch) {
     size_t purged = 0;
     if (batch->runs == 0)
         return 0;
-    bool done = os_purge(batch->range, batch->runs);
+    enum fate fate = give_pages(batch->range, batch->runs, batch->lazy);
     count(&c->counters, COUNT_purge_calls);
     for (unsigned i = 0; i < batch->runs; i++)
-        purged += release_claimed(c, batch->run[i].superslab, batch->run[i].slots, batch->run[i].empty, done);
+        purged += release_claimed(c, batch->run[i].superslab, batch->run[i].slots, batch->run[i].empty, fate);
     batch->runs = 0;
     return purged;
 }
@@ -156,27 +187,28 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
         empty[n] = claim.empty;
         purged += count_bits(claim.empty);
     }
-    bool done = os_advise(OS_PURGE, slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+    struct os_range range = {slot_address((last - (n - 1)) * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES};
+    enum fate fate = give_pages(&range, 1, batch->lazy);
     count(&c->counters, COUNT_purge_calls);
-    count_add(&c->counters, why, done ? n : 0);
-    for (size_t i = 0; i < n && done; i++)
+    count_add(&c->counters, why, fate != FATE_KEPT ? n : 0);
+    for (size_t i = 0; i < n && fate != FATE_KEPT; i++)
         LOG(LOG_FREE, "[SS_FREE] ss=%x evicted: %s (cache_size=%u/%u)",
             (uintptr_t)slot_address((last - i) * SUPERSLAB_SLOTS), counter_names[why],
             (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     for (size_t i = 0; i < n; i++) {
-        if (load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT &&
+        if (fate == FATE_GONE && load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT &&
             page_cost_pays(true)) { /* for its next touch */
             advise_superslab(last - i, OS_HUGE);
             store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE);
         }
-        release_claimed(c, last - i, UINT32_MAX, empty[i], done);
+        release_claimed(c, last - i, UINT32_MAX, empty[i], fate);
     }
-    return below + (done ? purged : 0);
+    return below + (fate != FATE_KEPT ? purged : 0);
 }
 
 void purge_huge_rounding(struct client *c) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
-    struct batch batch = {.runs = 0};
+    struct batch batch = {.lazy = false};
     for (size_t i = 0; i < superslabs; i++)
         if (load_relaxed(&superslab_at(i)->huge) == HUGE_WHOLE &&
             word_active(load_relaxed(&superslab_at(i)->word)) != 0)
@@ -210,9 +242,9 @@ static size_t next_cached(struct cache_walk *walk, uint32_t now) {
     return at;
 }
 
-size_t purge_empty(struct client *c, size_t keep_slots) {
+size_t purge_empty(struct client *c, size_t keep_slots, bool lazy) {
     size_t purged = 0;
-    struct batch batch = {.runs = 0};
+    struct batch batch = {.lazy = lazy};
     uint32_t now = os_now_ms();
     note_round(PURGED_SLOTS, now);
     static const uint8_t sets[] = {SET_CACHED, SET_EMPTY, SET_ARENA_EMPTY};
@@ -234,13 +266,46 @@ size_t purge_empty(struct client *c, size_t keep_slots) {
     return purged + purge_batch(c, &batch);
 }
 
+/* Claims the SuperSlab's LAZY slots. */
+static struct claim claim_lazy(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    uint64_t w = load_acquire(&ss->word);
+    uint32_t lazy;
+    do {
+        lazy =
+            load_relaxed(&ss->lazy) & ~word_active(w); /* a hint until they are ours: another may take and give them */
+        if (lazy == 0)
+            return (struct claim){0};
+    } while (!PROVEN(lazy_claim, rmw_cas(&ss->word, &w, w | lazy)));
+    superslab_changed(superslab, w, w | lazy);
+    return (struct claim){.slots = lazy, .empty = word_resident(w) & lazy};
+}
+
+size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms) {
+    size_t purged = 0, claimed = 0;
+    struct batch batch = {.lazy = false};
+    uint32_t now = os_now_ms();
+    for (size_t at = load_acquire(&hak_region_use.superslabs);
+         claimed < slots && !purge_was_refused(now) && (at = superslab_find_last(SET_LAZY, at)) != BITSET_NONE;
+         superslab_check_hint(SET_LAZY, at)) {
+        if (os_age_ms(now, load_relaxed(&superslab_at(at)->lazy_ms)) < age_ms)
+            continue;
+        struct claim claim = claim_lazy(at);
+        if (claim.empty != 0) /* taken and given since we looked */
+            account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
+        claimed += count_bits(claim.slots);
+        purged += add_to_batch(c, &batch, at, claim);
+    }
+    return purged + purge_batch(c, &batch);
+}
+
 size_t purge_cache_max(void) {
     return min_size(option(OPT_SS_CACHE_COUNT), option(OPT_SS_CACHE_BYTES) / SUPERSLAB_BYTES);
 }
 
-void purge_bound_cache(struct client *c, uint32_t now) {
+void purge_bound_cache(struct client *c, uint32_t now, bool lazy) {
     struct cache_walk walk = {0, 0};
-    struct batch batch = {.runs = 0};
+    struct batch batch = {.lazy = lazy};
     size_t oldest, cached;
     while ((cached = account_cached_superslabs()) != 0 && !purge_was_refused(now) &&
            (oldest = next_cached(&walk, now)) != BITSET_NONE) {
@@ -269,8 +334,8 @@ static void decay_in(struct client *c, struct batch *batch, unsigned set, uint32
 }
 
 void purge_decay(struct client *c, uint32_t now) {
-    purge_bound_cache(c, now);
-    struct batch batch = {.runs = 0};
+    purge_bound_cache(c, now, false);
+    struct batch batch = {.lazy = false};
     if (option(OPT_PURGE) != PURGE_NEVER) {
         decay_in(c, &batch, SET_EMPTY, now);
         decay_in(c, &batch, SET_ARENA_EMPTY, now);

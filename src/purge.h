@@ -14,6 +14,7 @@
 #define HAK_PURGE_H
 
 #include "superslab.h"
+#include "base/os.h"
 
 /* The two kinds of free memory. Their purges are judged separately. */
 enum purged {
@@ -27,21 +28,27 @@ struct purge {
     struct purge_rounds {
         _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
     } rounds[PURGED_KINDS];
-    _Atomic uint32_t refused_ms;   /* when the system last refused a purge */
+    _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
     _Atomic int32_t advised_alone; /* roughly how many SuperSlabs have other advice than their neighbours */
 };
 extern HAK_HIDDEN struct purge hak_purge;
 
-/* Purges EMPTY slots until at most `keep_slots` are left. Returns how many slots were purged. */
-size_t purge_empty(struct client *c, size_t keep_slots);
+/* Purges EMPTY slots until at most `keep_slots` are left; they become LAZY if `lazy`, else UNUSED. Returns how many were purged. */
+size_t purge_empty(struct client *c, size_t keep_slots, bool lazy);
+/* Makes LAZY slots UNUSED, the highest first, until there were `slots`: those in SuperSlabs where none became LAZY within `age_ms`.
+ * Returns how many. */
+size_t purge_lazy(struct client *c, size_t slots, uint64_t age_ms);
 /* Purges what is older than the options allow. */
 void purge_decay(struct client *c, uint32_t now_ms);
 /* Purges the oldest wholly empty SuperSlabs until all bounds of the cache hold. */
-void purge_bound_cache(struct client *c, uint32_t now_ms);
+void purge_bound_cache(struct client *c, uint32_t now_ms, bool lazy);
 size_t purge_cache_max(void); /* the most wholly empty SuperSlabs that may stay */
 /* Did the system refuse a purge a moment ago, so that trying is pointless? */
 bool purge_was_refused(uint32_t now_ms);
+bool purge_lazy_was_refused(uint32_t now_ms);
 
+/* Purges pages inside slabs; the system may take them later if `lazy`. False: it refused. */
+bool purge_ranges(const struct os_range *ranges, unsigned n, bool lazy);
 /* Call it after purging pages inside the hardly used slab at `slot`. */
 void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
 /* A part of this SuperSlab was purged or is unusable: the kernel must not make a huge page of it until all of it is purged. */

@@ -141,7 +141,8 @@ static void purge_as_asked(struct heap *h, bool fences) {
         purger_empty_idle_caches(h);
     purger_trim(h, SUPERSLABS_ALL, true);
     retain_settle(&h->pool);
-    purge_empty(&h->pool, 0);
+    purge_empty(&h->pool, 0, false);
+    purge_lazy(&h->pool, SIZE_MAX, 0);
     h->purge_seen = wanted;
 }
 
@@ -158,8 +159,8 @@ static void *purger_run(void *unused) {
         presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
-            if (!(fences && caches_hold_blocks(h)) && !presence_park())
-                break;
+            if (!(fences && caches_hold_blocks(h)))
+                presence_park();
             idle_ticks = 0;
             tick_ms = presence_has_news() ? TICK_MS : REST_MS;
         }
@@ -177,6 +178,8 @@ static void *purger_run(void *unused) {
         if (fences && (look || ticks % IDLE_TICKS_MAX == 0)) /* in a busy program a thread may sleep, too */
             purger_empty_idle_caches(h);
         purge_as_asked(h, fences);
+        if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
+            retain_rests(&h->pool);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
@@ -210,9 +213,7 @@ static void purger_mind_limits(struct heap *h) {
 }
 
 static void purger_start(struct heap *h) {
-    if (presence_purger_is_early())
-        h->pool.chores |= CHORE_PURGER; /* the next slow malloc looks again */
-    else if (presence_claim_purger()) {
+    if (presence_claim_purger()) {
         h->pool.in_start = true;
         uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
         if (!os_start_thread(purger_run))
@@ -296,6 +297,6 @@ size_t chores_give_back(struct heap *h) {
         struct heap *of = heap_in_lane(h, policy);
         pages += of != NULL ? trim_slabs_of(of) : 0;
     }
-    size_t slots = purge_empty(&h->pool, 0);
+    size_t slots = purge_empty(&h->pool, 0, false) + purge_lazy(&h->pool, SIZE_MAX, 0);
     return pages * os_page_bytes() + slots * SLOT_BYTES;
 }

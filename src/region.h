@@ -43,6 +43,12 @@ enum slab_place {
 #define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
 #define OWNER_ON_LOAN ((uintptr_t)1)  /* beside a heap's address: the heap has the slab on loan, see slab.h */
 
+/* What may be resident in a tiny slab besides the pages of blocks that are out or listed. */
+enum page_flag {
+    PAGES_TAIL = 1, /* what is not carved yet */
+    PAGES_LAZY = 2, /* purged pages: the system may take them, and need not have */
+};
+
 /* One record a slot, two lines. The first says what whoever frees a block of another heap's reads, and changes seldom; the second is
  * written by each free of a tiny slab's owner. Were they one line, it would go to and fro between two threads with every free of the one
  * in a slab of the other. Of a span, the first slot's counts.
@@ -104,7 +110,7 @@ struct slab {
             _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
             _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
             uint16_t trimmed_at;           /* blocks listed when it was last looked at for free pages */
-            bool tail_resident;            /* what is not carved yet may be resident */
+            uint8_t page_flags;            /* enum page_flag */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
             uint32_t check_after; /* while current: what the countdown began with */
@@ -141,11 +147,12 @@ enum {
     SET_EMPTY = CLASSES, /* in use, with an EMPTY slot */
     SET_ROOM_1,          /* in use, with a run of 1, 2, 4, 8, 16 slots that are not ACTIVE */
     SET_ROOM_16 = SET_ROOM_1 + 4,
-    SET_CACHED,                            /* no slot ACTIVE, some resident */
-    SET_CLEAN,                             /* no slot ACTIVE, none resident */
-    SET_ARENA_EMPTY,                       /* an arena's, with an EMPTY slot: such a one is in none of those above */
-    SET_INBOX,                             /* + tiny class: has a slab with a well-filled inbox */
-    SET_SECURE = SET_INBOX + TINY_CLASSES, /* + order: secure mode's, has a span of 2^order slots that is free */
+    SET_CACHED,                          /* no slot ACTIVE, some resident */
+    SET_CLEAN,                           /* no slot ACTIVE, none resident */
+    SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot: such a one is in none of those above */
+    SET_INBOX,                           /* + tiny class: has a slab with a well-filled inbox */
+    SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
+    SET_SECURE,                          /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
     SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };
@@ -182,7 +189,9 @@ struct superslab {
     _Atomic uint8_t
         mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
     _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
-    char unused[12];
+    _Atomic uint32_t lazy;       /* slots that are LAZY: see superslab.h */
+    _Atomic uint32_t lazy_ms;    /* when a slot last became LAZY; a hint */
+    char unused[4];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");

@@ -8,15 +8,14 @@
 #include "base/page_cost.h"
 #include "presence.h"
 
-#define BOOST_MAX 6       /* doublings: 1 MiB to 64 MiB. A program without threads may fall asleep with so much … */
-#define BOOST_SWING_MAX 9 /* … or with what its swings need, up to 512 MiB */
-/* What does not fit when sizes differ. Blocks of 100 KB to 25 MB at random, 40 of them: 46,000 faults and 802 MB at most with a
- * quarter, 50,000 and 807 MB with an eighth, 250,000 and 750 MB with none; of 10: 50,000, 177,000, 310,000. */
-#define SWING_SLACK 4
-#define SWING_OF_LIVE 4   /* at once; a swing that is wider is learned a doubling at a time */
-#define SWING_FALLS 2     /* a heap that is half as small as at the bottom of its swings does not swing any more */
-#define THIN_BOOST 4      /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
-#define NEAR_TRIM_MS 1000 /* between two looks for free pages inside slabs near a limit */
+/* Three quarters of the peak are wanted back, and the program swings; what it keeps meanwhile is not. With half `scaling`, which grows
+ * twice, would end with 16 MB LAZY. */
+#define SWING_SHARE 4
+#define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
+#define SLACK_SHARE 8           /* of the peak, for what does not fit when sizes differ */
+#define FORGET_SHARE 8          /* of the peak, a second */
+#define THIN_SLOTS 256          /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
+#define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
@@ -32,18 +31,13 @@
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for itself,
  * so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
 static struct retain_state {
-    /* What was purged and wanted back, apart for each kind of free memory: the end of one must not keep the other
-     * resident. */
-    struct retention {
-        _Atomic uint32_t last_regret_ms;
-        _Atomic uint32_t regretted_round; /* of purge_rounds: the one last regretted */
-        _Atomic uint32_t regrets, boost;  /* in a row; doublings of RETAIN_BYTES */
-        uint32_t boost_min, boost_max;    /* constant */
-    } of[PURGED_KINDS];
-    struct swing {                  /* of the number of slots in use: the least and the most … */
-        _Atomic size_t bottom, top; /* … since EMPTY slots were last regretted */
-        _Atomic size_t usual_bottom, usual_top;
-    } swing;
+    _Atomic size_t peak_slots;   /* most resident slots so far: LAZY ones must not lift the heap above that */
+    _Atomic size_t wanted_slots; /* given back and taken anew within DECAY_MS, since LAZY memory last grew old */
+    struct fast_swings {         /* LAZY memory was taken again so soon that it had better have stayed EMPTY */
+        _Atomic size_t slots;    /* that may stay EMPTY besides */
+        _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
+        _Atomic uint32_t round;  /* of purge_rounds: the one after which `slots` last grew */
+    } fast;
     _Atomic uint32_t last_decay_ms, last_trim_ms;
     _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
@@ -52,9 +46,7 @@ static struct retain_state {
     _Atomic bool advising;
     _Atomic bool touches_whole;       /* the program's larger blocks, when last looked at */
     _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
-} retain_state = {.of = {[PURGED_SLOTS] = {.boost_max = BOOST_SWING_MAX},
-                         [PURGED_PAGES] = {.boost = THIN_BOOST, .boost_min = THIN_BOOST, .boost_max = BOOST_MAX}},
-                  .touches_whole = true};
+} retain_state = {.touches_whole = true};
 
 /* ---- huge pages ---- */
 
@@ -182,7 +174,7 @@ void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) 
 
 /* Does the program purge and want back so much that what was in use will be so again? */
 static bool comes_back(const struct superslab *ss) {
-    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= tuned(TUNE_regret_ms)) {
+    if (os_age_ms(os_now_ms(), load_relaxed(&ss->changed_ms)) >= option(OPT_DECAY_MS)) {
         store_relaxed(&retain_state.back_superslabs, 0);
         return false;
     }
@@ -208,26 +200,6 @@ void retain_wanted_back(size_t slot, enum contents contents) {
 /* ---- the bound ---- */
 
 static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
-static size_t boosted_slots(enum purged kind) { return min_slots() << load_relaxed(&retain_state.of[kind].boost); }
-
-/* What the heap's next swing needs, and something for blocks that do not fit into what is free. */
-static size_t swing_slots(size_t active) {
-    return max_size(load_relaxed(&retain_state.swing.usual_top) / SWING_SLACK * (SWING_SLACK + 1), active) - active;
-}
-/* A heap below its swings has no next one. */
-static bool is_below_swings(size_t active) {
-    return active < load_relaxed(&retain_state.swing.usual_bottom) / SWING_FALLS;
-}
-
-/* EMPTY slots were regretted: a wider swing than usual counts at once, a narrower one by a quarter. */
-static void learn_swing(struct swing *s) {
-    size_t bottom = load_relaxed(&s->bottom), usual_bottom = load_relaxed(&s->usual_bottom);
-    size_t top = load_relaxed(&s->top), usual_top = load_relaxed(&s->usual_top);
-    store_relaxed(&s->usual_bottom, bottom - (bottom > usual_bottom ? (bottom - usual_bottom) / 4 * 3 : 0));
-    store_relaxed(&s->usual_top, top + (usual_top > top ? (usual_top - top) / 4 * 3 : 0));
-    store_relaxed(&s->bottom, account_active_slots());
-    store_relaxed(&s->top, account_active_slots());
-}
 
 #define SLOTS_UNBOUNDED (SIZE_MAX / 2)
 
@@ -240,10 +212,9 @@ static size_t bound_slots(void) {
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
     case PURGE_NEVER: return SLOTS_UNBOUNDED;
-    case PURGE_LAZY: bound = max_size(live, min_slots()); break;
+    case PURGE_LAZY:
     case PURGE_AUTO:
-        bound = min_size(boosted_slots(PURGED_SLOTS), max_size(min_slots(), swing_slots(live)));
-        bound = (is_below_swings(live) ? min_slots() : bound) + live * option(OPT_RETAIN_PERCENT) / 100;
+        bound = min_slots() + load_relaxed(&retain_state.fast.slots) + live * option(OPT_RETAIN_PERCENT) / 100;
         break;
     case PURGE_EAGER: break;
     }
@@ -255,55 +226,94 @@ size_t retain_bound_bytes(void) {
     return slots != SLOTS_UNBOUNDED ? slots * SLOT_BYTES : SIZE_MAX;
 }
 
-/* One more; of EMPTY slots as many as the swing needs, as the program would pay for a round at each. A program of one thread that
- * frees nearly all may be done: nobody will see that it is quiet, so what it may keep then doubles with each swing. */
-static uint32_t boost_after(enum purged kind, uint32_t boost) {
-    const struct swing *s = &retain_state.swing;
-    size_t top = load_relaxed(&s->usual_top), bottom = load_relaxed(&s->usual_bottom);
-    size_t width = kind == PURGED_SLOTS && top > bottom ? top - bottom : 0;
-    if (presence_is_alone())
-        width = min_size(width, bottom * SWING_OF_LIVE);
-    do
-        boost += boost < retain_state.of[kind].boost_max;
-    while (boost < BOOST_MAX && min_slots() << boost < width);
-    return boost;
+/* Has the program wanted back nearly as much as its heap ever had? Then it will again. */
+static bool swings(void) {
+    size_t peak = load_relaxed(&retain_state.peak_slots);
+    return load_relaxed(&retain_state.wanted_slots) > peak - peak / SWING_SHARE;
 }
 
-/* If memory was `taken` that is not resident, and a recent purge gave such memory away, counts a regret. Else the bound may
- * fall. */
-static void judge_last_purge(struct client *c, enum purged kind, bool taken, uint32_t now) {
-    struct retention *r = &retain_state.of[kind];
-    uint32_t round = load_relaxed(&hak_purge.rounds[kind].count);
-    if (!taken || round == load_relaxed(&r->regretted_round) ||
-        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) >= tuned(TUNE_regret_ms)) {
-        uint32_t boost = load_relaxed(&r->boost); /* once: another thread may lower it meanwhile, too */
-        if (boost > r->boost_min && os_age_ms(now, load_relaxed(&r->last_regret_ms)) > tuned(TUNE_quiet_ms)) {
-            store_relaxed(&r->last_regret_ms, now);
-            store_relaxed(&r->boost, boost - 1);
-            store_relaxed(&r->regrets, 0);
-        }
+bool retain_is_lazy(void) {
+    uint64_t mode = option(OPT_PURGE);
+    bool lazy = mode == PURGE_LAZY || (mode != PURGE_EAGER && swings());
+    return lazy && !option(OPT_SECURE) && !limits_set() && !limits_near() && !purge_lazy_was_refused(os_now_ms());
+}
+
+/* Memory of this kind was taken anew. If such was given back lately, it was wanted back. */
+static void note_taken(struct client *c, enum purged kind, size_t slots, uint32_t now) {
+    if (slots == 0 || load_relaxed(&hak_purge.rounds[kind].count) == 0 ||
+        os_age_ms(now, load_relaxed(&hak_purge.rounds[kind].last_ms)) > option(OPT_DECAY_MS))
         return;
-    }
-    store_relaxed(&r->regretted_round, round);
-    store_relaxed(&r->last_regret_ms, now);
     count(&c->counters, COUNT_purge_regrets);
-    uint32_t seen = load_relaxed(&r->regrets) + 1;
-    store_relaxed(&r->regrets, seen);
-    if (kind == PURGED_SLOTS)
-        learn_swing(&retain_state.swing);
-    if (seen >= tuned(TUNE_regrets))
-        store_relaxed(&r->boost, boost_after(kind, load_relaxed(&r->boost)));
+    store_relaxed(&retain_state.wanted_slots, load_relaxed(&retain_state.wanted_slots) + slots);
 }
 
-static void expect_quiet(void) {
-    for (unsigned kind = 0; kind < PURGED_KINDS; kind++)
-        store_relaxed(&retain_state.of[kind].boost, retain_state.of[kind].boost_min);
+bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
+
+/* Memory that was LAZY, or purged pages of slabs, were taken again `soon`. What may stay EMPTY doubles, once after each purge, until
+ * it is as much as the fast swings need. */
+static void swing_fast(size_t soon) {
+    struct fast_swings *f = &retain_state.fast;
+    uint32_t round =
+        load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count) + load_relaxed(&hak_purge.rounds[PURGED_PAGES].count);
+    if (soon == 0 || round == load_relaxed(&f->round))
+        return;
+    store_relaxed(&f->round, round);
+    size_t slots = load_relaxed(&f->slots);
+    store_relaxed(&f->slots, slots + max_size(slots, min_slots()));
+}
+
+/* Once a second: what nobody needed since then need not stay, and a peak is forgotten by and by. */
+static void judge_swings(void) {
+    struct fast_swings *f = &retain_state.fast;
+    size_t peak = load_relaxed(&retain_state.peak_slots);
+    store_relaxed(&retain_state.peak_slots, max_size(account_resident_slots(), peak - peak / FORGET_SHARE));
+    size_t slots = load_relaxed(&f->slots);
+    store_relaxed(&f->slots, slots - min_size(slots, load_relaxed(&f->least)));
+    store_relaxed(&f->least, account_empty_slots());
+}
+
+/* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
+static void judge_growth(struct client *c, uint32_t now) {
+    size_t fresh = c->unused_taken - c->lazy_taken, lazy = account_lazy_slots();
+    size_t resident = account_resident_slots(), peak = load_relaxed(&retain_state.peak_slots);
+    size_t grown = resident > peak ? resident - peak : 0;
+    if (grown != 0)
+        store_relaxed(&retain_state.peak_slots, resident);
+    if (!c->is_lane) /* which cannot use the free slots of others */
+        note_taken(c, PURGED_SLOTS, fresh - min_size(fresh, grown), now);
+    swing_fast(c->soon_taken);
+    if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
+        store_relaxed(&retain_state.fast.least, account_empty_slots());
+    peak += grown + peak / SLACK_SHARE;
+    if (lazy != 0 && resident + lazy > peak)
+        purge_lazy(c, min_size(resident + lazy - peak, lazy), 0);
+    c->unused_taken = 0;
+    c->lazy_taken = 0;
+    c->soon_taken = 0;
+}
+
+/* The program rests: LAZY memory goes back, and what was wanted back will not be. */
+static void expect_quiet(struct client *c) {
+    if (option(OPT_PURGE) == PURGE_LAZY)
+        return;
+    store_relaxed(&retain_state.wanted_slots, 0);
+    store_relaxed(&retain_state.fast.slots, 0);
+    if (account_lazy_slots() != 0)
+        purge_lazy(c, SIZE_MAX, 0);
+}
+
+/* Gives back what is older than the options allow. LAZY memory that nobody wanted for so long was not wanted back. */
+static void decay(struct client *c, uint32_t now) {
+    purge_decay(c, now);
+    if (option(OPT_PURGE) != PURGE_LAZY && account_lazy_slots() != 0 &&
+        purge_lazy(c, SIZE_MAX, option(OPT_DECAY_MS)) != 0)
+        store_relaxed(&retain_state.wanted_slots, 0);
 }
 
 bool retain_may_keep(size_t slots) {
     size_t bound = bound_slots();
     if (option(OPT_PURGE) == PURGE_AUTO && bound != 0)
-        bound = max_size(bound, boosted_slots(PURGED_PAGES));
+        bound = max_size(bound, THIN_SLOTS);
     return slots + account_empty_slots() <= bound;
 }
 
@@ -321,19 +331,10 @@ static void retain_request_scans(struct client *c, size_t slots) {
  * free pages gather inside partly used slabs meanwhile (45 MiB in `soak`, where mid slabs thin out). */
 static size_t growth_slots(void) {
     size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
-    struct swing *s = &retain_state.swing;
-    store_relaxed(&s->bottom, min_size(load_relaxed(&s->bottom), active));
-    store_relaxed(&s->top, max_size(load_relaxed(&s->top), active));
     size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
     if (now != seen)
         store_relaxed(&retain_state.growth_peak, now);
     return active > seen ? active - seen : 0;
-}
-
-bool retain_misses_pages(void) {
-    const struct retention *r = &retain_state.of[PURGED_PAGES];
-    return load_relaxed(&r->regrets) != 0 &&
-           os_age_ms(os_now_ms(), load_relaxed(&r->last_regret_ms)) <= tuned(TUNE_quiet_ms);
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {
@@ -342,9 +343,10 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     if (slots == 0)
         return;
     c->grown_bytes %= SLOT_BYTES;
-    judge_last_purge(c, PURGED_PAGES, true, os_now_ms());
-    if (presence_clients() > 1 || !retain_misses_pages()) /* one thread would trim what it is about to fill again */
-        retain_request_scans(c, slots);
+    note_taken(c, PURGED_PAGES, slots, os_now_ms());
+    if (swings() && retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)))
+        swing_fast(slots);
+    retain_request_scans(c, slots);
 }
 
 /* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
@@ -358,30 +360,24 @@ static bool shrank(void) {
 }
 
 /* Purges what is over the bound. */
-static void purge_over_bound(struct client *c) {
-    size_t bound = bound_slots();
-    if (account_empty_slots() > bound)
-        purge_empty(c, bound - bound / 4);
-}
+static void purge_over(struct client *c, size_t bound) { purge_empty(c, bound - bound / 4, retain_is_lazy()); }
 
 void retain_settle(struct client *c) {
+    uint32_t now = os_now_ms();
     if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
-        purge_over_bound(c);
+        if (account_empty_slots() > bound_slots())
+            purge_over(c, bound_slots());
         return;
     }
-    uint32_t now = os_now_ms();
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
     if (unlikely(learn_has_begun()))
         learn_settled();
-    /* A lane cannot use the EMPTY slots of others, so what it takes says nothing of what was purged. */
-    judge_last_purge(c, PURGED_SLOTS, c->unused_taken != 0 && !c->is_lane, now);
-    judge_last_purge(c, PURGED_PAGES, false, now);
     size_t grown = max_size(c->unused_taken, growth_slots());
     if (grown != 0)
         retain_request_scans(c, grown);
-    c->unused_taken = 0;
+    judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();
     limits_check(c);
@@ -395,14 +391,17 @@ void retain_settle(struct client *c) {
     if (may_start && (over || account_active_slots() >= PURGER_FROM_SLOTS))
         c->chores |= CHORE_PURGER;
     if (over && !(purger && !moved && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
-        purge_empty(c, bound - bound / 4);
+        purge_over(c, bound);
     if (account_cached_superslabs() > purge_cache_max())
-        purge_bound_cache(c, now);
+        purge_bound_cache(c, now, retain_is_lazy());
+    if (unlikely((limits_near() || limits_set()) && account_lazy_slots() != 0))
+        purge_lazy(c, SIZE_MAX, 0);
     if (!purger && shrank())
         c->chores |= CHORE_RINGS;
     if (os_age_ms(now, load_relaxed(&retain_state.last_decay_ms)) >= DECAY_MS) {
         store_relaxed(&retain_state.last_decay_ms, now);
-        purge_decay(c, now);
+        judge_swings();
+        decay(c, now);
     }
     uint32_t last_trim = load_relaxed(&retain_state.last_trim_ms);
     uint64_t trim_ms = option(OPT_DECAY_MS);
@@ -413,14 +412,14 @@ void retain_settle(struct client *c) {
 }
 
 static void give_back_what_swings(struct client *c) {
-    expect_quiet();
+    expect_quiet(c);
     retain_settle(c);
-    purge_over_bound(c);
+    if (account_empty_slots() > bound_slots())
+        purge_over(c, bound_slots());
 }
 
 void retain_look(struct client *c) {
-    uint32_t quiet_ms = (uint32_t)max_size(option(OPT_DECAY_MS), tuned(TUNE_quiet_ms));
-    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= quiet_ms)
+    if (!presence_has_purger() && os_age_ms(os_now_ms(), account_clock_ms()) >= option(OPT_DECAY_MS))
         give_back_what_swings(c);
 }
 
@@ -431,27 +430,24 @@ void retain_thread_ended(struct client *c) {
 
 /* ---- the purger's side ---- */
 
-void retain_hand_over(struct client *c) {
-    give_back_what_swings(c);
-    presence_purger_ended();
-}
+void retain_hand_over(struct client *c) { give_back_what_swings(c); }
+
+void retain_rests(struct client *c) { expect_quiet(c); }
 
 bool retain_tick(struct client *c, bool scarce, bool *idle) {
     uint32_t now = os_now_ms();
     *idle = presence_tick_is_idle();
     account_set_clock(now);
-    if (*idle) {
-        expect_quiet();
+    if (*idle)
         learn_rests();
-    }
     size_t bound = bound_slots();
-    if ((*idle || scarce) && option(OPT_PURGE) == PURGE_AUTO)
+    if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());
     bool over = account_empty_slots() > bound && !purge_was_refused(now);
     if (over)
-        purge_empty(c, bound - bound / 4);
+        purge_over(c, bound);
     if ((*idle || scarce) && option(OPT_PURGE) != PURGE_NEVER)
         purge_huge_rounding(c);
-    purge_decay(c, now);
+    decay(c, now);
     return over || !*idle;
 }

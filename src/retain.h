@@ -2,10 +2,10 @@
  *
  *  1. Retained are the EMPTY slots. Their bound follows PURGE: auto keeps RETAIN_BYTES and RETAIN_PERCENT of what is in
  *     use, so that a program that frees everything shrinks as it frees, without another call.
- *  2. If purged memory is wanted back within a second, twice in a row, the bound's fixed part grows to what the next swing needs (and
- *     again each time); after ten quiet seconds it halves. It stays so large only as long as the heap swings: not once it has become
- *     half as small as it was between two such times. Above 64 MiB it is no more than what the heap had at the top of its
- *     swings, and a quarter of that, less what is in use.
+ *  2. What leaves is UNUSED, until the program has wanted back three quarters of its heap's peak, each time within DECAY_MS: it
+ *     swings, and what leaves is LAZY from then on. LAZY memory goes back when it has grown old, when the program rests, when all that
+ *     may be resident would exceed the peak by an eighth, and near a limit. What is wanted back within a tenth of a second should have
+ *     stayed, and may from then on.
  *  3. A heap's thread settles after every few slots: it adds its counts to the totals, judges the last purge, and purges what
  *     is over the bound. In a program with threads a purger thread does the latter; a freeing thread then purges only what
  *     is far over the bound. The purger is wanted when the heap is of some size or something is over the bound, and begins
@@ -23,7 +23,7 @@
 /* Adds to the totals what the client did since it last settled, purges what is over the bounds, notes what else is due. */
 void retain_settle(struct client *c);
 
-/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS and quiet_ms? Then the program reuses
+/* At times, on malloc's slow path, where there is no purger: has nothing been settled for DECAY_MS? Then the program reuses
  * what its slabs have and does not swing any more, and the heap gives back what swings needed. */
 void retain_look(struct client *c);
 
@@ -37,9 +37,10 @@ void retain_grew_inside(struct client *c, size_t bytes);
 bool retain_may_keep(size_t slots);
 /* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
 size_t retain_bound_bytes(void);
-/* Were purged pages inside slabs wanted back within a second, ten seconds ago at most? Then the program swings, and the same
- * will happen again. */
-bool retain_misses_pages(void);
+/* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of it. */
+bool retain_is_lazy(void);
+/* Is it so little time since that memory was given back that it had better have stayed? */
+bool retain_is_soon(uint32_t given_ms);
 
 /* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
  * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). */
@@ -59,6 +60,8 @@ void retain_wanted_back(size_t slot, enum contents contents);
 /* Purges what is over the bound. *idle: nothing was settled since the last tick, so that RETAIN_BYTES are enough; they are
  * also enough when memory is `scarce`. Returns false when there is nothing more to do. */
 bool retain_tick(struct client *c, bool scarce, bool *idle);
+/* The program has been idle for a second. */
+void retain_rests(struct client *c);
 /* The last thing the purger does: from now on the program's one thread gives back what it frees by itself. */
 void retain_hand_over(struct client *c);
 

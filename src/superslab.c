@@ -85,15 +85,19 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
         add_to(SET_EMPTY + lowest_bit(news), superslab);
 }
 
+static bool belongs_to(unsigned set, size_t superslab, uint64_t w, uint32_t lazy) {
+    return set == SET_LAZY ? lazy != 0 : sets_of(superslab_arena(superslab), w) >> (set - SET_EMPTY) & 1;
+}
+
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
     if (!bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
         return;
-    uint32_t bit = 1u << (set - SET_EMPTY);
-    _Atomic uint64_t *word = &superslab_at(superslab)->word;
-    if (sets_of(superslab_arena(superslab), load_relaxed(word)) & bit && superslab_node(superslab) == node)
+    const struct superslab *ss = superslab_at(superslab);
+    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(&ss->lazy)) &&
+        superslab_node(superslab) == node)
         return;
     bitset_remove(&hak_region.sets, set_of_node(set, node), superslab);
-    if (PROVEN(hint_look, sets_of(superslab_arena(superslab), load_seq(word)) & bit))
+    if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)), PROVEN(lazy_look, load_seq(&ss->lazy))))
         add_to(set, superslab);
 }
 
@@ -102,10 +106,28 @@ void superslab_check_hints_of_nodes(unsigned set, size_t superslab) {
         superslab_check_hint_of(set, node, superslab);
 }
 
+/* ---- LAZY slots ---- */
+
+void superslab_begin_lazy(size_t superslab, uint32_t slots) {
+    if (slots == 0)
+        return;
+    store_relaxed(&superslab_at(superslab)->lazy_ms, account_clock_ms());
+    PROVEN(lazy_begin, rmw_or(&superslab_at(superslab)->lazy, slots));
+    account_count_lazy(count_bits(slots));
+    add_to(SET_LAZY, superslab);
+}
+
+void superslab_end_lazy(size_t superslab, uint32_t lazy) {
+    if (lazy == 0)
+        return;
+    PROVEN(lazy_end, rmw_and(&superslab_at(superslab)->lazy, ~lazy));
+    account_count_lazy(-(ptrdiff_t)count_bits(lazy));
+}
+
 /* ---- taking a span ---- */
 
-/* Where in the SuperSlab the span should begin: EMPTY slots before UNUSED ones, those of the same class before others,
- * the lowest first. 32 when it does not fit. */
+/* Where in the SuperSlab the span should begin: EMPTY slots before LAZY ones, these before others, those of the same class
+ * before others, the lowest first. 32 when it does not fit. */
 static unsigned choose_start(const struct superslab *ss, uint64_t w, const struct superslab_wish *wish) {
     uint32_t aligned = wish->align >= SUPERSLAB_SLOTS ? 1 : UINT32_MAX / ((1u << wish->align) - 1);
     uint32_t starts = run_starts(~word_active(w), wish->slots) & aligned;
@@ -116,6 +138,8 @@ static unsigned choose_start(const struct superslab *ss, uint64_t w, const struc
         for (uint32_t left = empty; left != 0; left &= left - 1)
             if (load_relaxed(&ss->last_class[lowest_bit(left)]) == wish->tag)
                 return lowest_bit(left);
+    if (empty == 0 && load_relaxed(&ss->lazy) != 0) /* a hint here */
+        empty = run_starts((word_resident(w) | load_relaxed(&ss->lazy)) & ~word_active(w), wish->slots) & aligned;
     return lowest_bit(empty != 0 ? empty : starts);
 }
 
@@ -180,6 +204,8 @@ static size_t search(unsigned set, unsigned node, size_t from, bool whole, struc
 size_t superslab_take_in_use(struct superslab_wish *wish) {
     if (wish->slots == 1) {
         size_t slot = search(SET_EMPTY, wish->from, wish->client->start, false, wish, SIZE_MAX);
+        if (slot == BITSET_NONE)
+            slot = search(SET_LAZY, wish->from, wish->client->start, false, wish, SEARCH_MISSES_MAX);
         return slot != BITSET_NONE ? slot : search(SET_ROOM_1, wish->from, wish->client->start, false, wish, SIZE_MAX);
     }
     unsigned min = highest_bit(wish->slots); /* 2^min <= slots: members may just fit */
@@ -194,7 +220,8 @@ size_t superslab_take_cached(struct superslab_wish *wish) {
     return search(SET_CACHED, wish->from, wish->client->start, true, wish, SIZE_MAX);
 }
 size_t superslab_take_clean(struct superslab_wish *wish) {
-    return search(SET_CLEAN, NODE_ANY, wish->client->start, true, wish, SIZE_MAX);
+    size_t slot = search(SET_LAZY, wish->from, wish->client->start, true, wish, SEARCH_MISSES_MAX);
+    return slot != BITSET_NONE ? slot : search(SET_CLEAN, NODE_ANY, wish->client->start, true, wish, SIZE_MAX);
 }
 
 bool superslab_extend(size_t slot, unsigned slots, unsigned wanted, unsigned *was_resident) {
@@ -327,19 +354,22 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
     return BITSET_NONE;
 }
 
-size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached) {
-    size_t empty = 0;
-    *cached = 0;
-    for (size_t i = 0; i < n; i++) {
-        unsigned slots = count_bits(word_resident(load_relaxed(&superslab_at(first + i)->word)));
-        empty += slots;
-        *cached += slots != 0;
+struct run_contents superslab_run_contents(size_t first, size_t n) {
+    struct run_contents run = {0};
+    for (size_t i = first; i < first + n; i++) {
+        unsigned empty = count_bits(word_resident(load_relaxed(&superslab_at(i)->word)));
+        run.empty += empty;
+        run.cached += empty != 0;
+        uint32_t lazy = superslab_lazy_in(i, ALL_SLOTS);
+        run.lazy += count_bits(lazy);
+        run.lazy_ms = lazy != 0 ? load_relaxed(&superslab_at(i)->lazy_ms) : run.lazy_ms;
     }
-    return empty;
+    return run;
 }
 
 void superslab_occupy_run(size_t first, size_t n, unsigned node) {
     for (size_t i = 0; i < n; i++) {
+        superslab_end_lazy(first + i, superslab_lazy_in(first + i, ALL_SLOTS));
         struct superslab *ss = superslab_at(first + i);
         ss->in_run = true;
         if (word_resident(load_relaxed(&ss->word)) == 0) /* all slots are ours: nobody adds it to a set now */
@@ -546,12 +576,13 @@ size_t superslab_next_active_in(size_t slot, struct superslab_range in) {
 }
 
 void superslab_count(struct superslab_totals *totals) {
-    *totals = (struct superslab_totals){0, 0, 0, 0};
+    *totals = (struct superslab_totals){0};
     size_t n = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < n; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
         totals->active_slots += count_bits(word_active(w) & word_resident(w));
         totals->empty_slots += count_bits(word_resident(w) & ~word_active(w));
+        totals->lazy_slots += count_bits(load_relaxed(&superslab_at(i)->lazy));
         totals->superslabs += (word_active(w) & word_resident(w)) != 0;
     }
     totals->superslabs_peak = n;

@@ -3,10 +3,12 @@
  *  1. The truth about a SuperSlab is one 64-bit word: the low half has a bit for each ACTIVE slot, the high half one for each
  *     resident slot. UNUSED slots have neither bit, EMPTY ones only the resident one. A span is taken or given by one
  *     compare-and-swap on the word.
- *  2. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
+ *  2. An UNUSED slot whose bit is set in `lazy` is LAZY: the system may take its pages but need not have, so its contents are
+ *     old or zero. The bit is changed only by who has the slot ACTIVE; the word carries it along to the next taker.
+ *  3. Sets of SuperSlabs (bitset.h) are hints. Whoever changes a word adds the SuperSlab to the sets it now belongs to;
  *     whoever finds that a member does not belong removes it and then reads the word again.
- *  3. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
- *  4. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's sets. It
+ *  4. A slab on offer has a byte with its class in the SuperSlab's record. That byte is a hint too: the slab's record decides.
+ *  5. A SuperSlab belongs to the NUMA node of the thread that took it while it had no memory, and is in that node's sets. It
  *     keeps the node until it is wholly purged; then it may serve any node. A search looks at the SuperSlabs of one node, or
  *     of all: of all only when new memory is refused.
  *
@@ -59,7 +61,8 @@ HAK_INLINE size_t set_of_node(unsigned set, unsigned node) { return set + node *
 
 /* May a search of that node, or of any, take something of the SuperSlab, whose word that is? Without memory it is of no node. */
 HAK_INLINE bool superslab_is_of_node(size_t superslab, uint64_t w, unsigned node) {
-    return likely(superslab_node(superslab) == node) || node == NODE_ANY || word_resident(w) == 0;
+    return likely(superslab_node(superslab) == node) || node == NODE_ANY ||
+           (word_resident(w) == 0 && load_relaxed(&superslab_at(superslab)->lazy) == 0);
 }
 
 size_t superslab_find_of_nodes(unsigned set, unsigned node, size_t from);
@@ -123,6 +126,15 @@ void superslab_put_back(size_t slot, unsigned slots, uint32_t was_resident);
 /* Gives a span, whose slots become EMPTY if `kept`, else UNUSED. Returns the word afterwards. */
 uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept);
 
+/* The slots are ACTIVE and the caller's. Makes them LAZY: from the caller's giving them as UNUSED on. */
+void superslab_begin_lazy(size_t superslab, uint32_t slots);
+/* Likewise: those that are LAZY still, and so not known to be zero. The word has carried the bits along, so relaxed is enough. */
+HAK_INLINE uint32_t superslab_lazy_in(size_t superslab, uint32_t slots) {
+    return load_relaxed(&superslab_at(superslab)->lazy) & slots;
+}
+/* Ends that for all slots `lazy`, which are LAZY. */
+void superslab_end_lazy(size_t superslab, uint32_t lazy);
+
 /* Is the slot's memory resident before it is touched, zero or not? */
 HAK_INLINE bool superslab_has_huge_page(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_WHOLE;
@@ -150,8 +162,13 @@ size_t superslab_claim_free_run(struct client *c, unsigned from, size_t n, size_
 /* Claims just this run, which is the arena's (0: the process's). Returns how many of its SuperSlabs are free from `first` on; `n` when it is claimed. */
 size_t superslab_claim_run(struct client *c, uint32_t arena, unsigned from, size_t first, size_t n);
 void superslab_unclaim_run(size_t first, size_t n);
-/* Returns how many slots of a claimed run were EMPTY. *cached: the number of SuperSlabs that had some. */
-size_t superslab_empty_in_run(size_t first, size_t n, size_t *cached);
+/* Of a claimed run: how many of its slots are EMPTY, how many LAZY, how many SuperSlabs have EMPTY ones, and when a slot last became
+ * LAZY. */
+struct run_contents {
+    size_t empty, lazy, cached;
+    uint32_t lazy_ms;
+};
+struct run_contents superslab_run_contents(size_t first, size_t n);
 /* All slots of a run are ACTIVE and resident: of a claimed one, of a new one. What had no memory is the node's from now on. */
 void superslab_occupy_run(size_t first, size_t n, unsigned node);
 void superslab_begin_run(size_t first, size_t n, unsigned node);
@@ -197,7 +214,7 @@ size_t superslab_next_active(size_t slot);
 size_t superslab_next_active_in(size_t slot, struct superslab_range in);
 
 struct superslab_totals {
-    size_t active_slots, empty_slots, superslabs, superslabs_peak;
+    size_t active_slots, empty_slots, lazy_slots, superslabs, superslabs_peak;
 };
 /* Exact, by reading every word; `superslabs` counts those in use. */
 void superslab_count(struct superslab_totals *totals);

@@ -208,7 +208,7 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     s->countdown = 0, s->floor = 0, s->purged_blocks = 0;
     store_relaxed(&s->purged_pages, 0);
     bool folios = superslab_has_folios(slot);
-    s->tail_resident = !zero || folios || superslab_has_huge_page(slot);
+    s->page_flags = !zero || folios || superslab_has_huge_page(slot) ? PAGES_TAIL : 0;
     /* A pointer to a block of an earlier slab may be freed once more. */
     store_relaxed(&s->own_frees, !superslab_had_slab(slot));
     store_relaxed(&s->carved, 0);
@@ -230,7 +230,7 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE) &&
         os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES)) {
         count(&h->pool.counters, COUNT_populate_calls);
-        s->tail_resident = true;
+        s->page_flags = PAGES_TAIL;
     }
     return s;
 }
@@ -486,6 +486,7 @@ static void tiny_count(const struct slab *s, struct span_use *use) {
     use->cached_bytes = min_size(inbox_waiting(s), out) * bytes;
     use->out_bytes = out * bytes - use->cached_bytes;
     use->listed_bytes = min_size(slab_listed(s), blocks - out) * bytes;
+    use->lazy_bytes = s->page_flags & PAGES_LAZY ? count_bits(slab_purged(s)) * os_page_bytes() : 0;
 }
 
 /* ---- freeing what is no hit ---- */

@@ -25,9 +25,10 @@ inline Json heap_stats() { return JsonReader::read(heap_stats_text()); }
 
 inline long counter(const char *name) { return static_cast<long>(heap_stats()["counters"][name].number); }
 
+/* Without what the system can take at once. */
 inline size_t heap_rss_bytes() {
     Json stats = heap_stats();
-    return static_cast<size_t>(stats["rss_bytes"]["total"].number);
+    return static_cast<size_t>(stats["rss_bytes"]["total"].number - stats["rss_bytes"]["lazy"].number);
 }
 
 #endif

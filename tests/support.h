@@ -151,32 +151,36 @@ inline long process_threads() {
     return stat("/proc/self/task", &folder) == 0 ? static_cast<long>(folder.st_nlink) - 2 : 0;
 }
 
-/* Does not allocate, because an allocation could give memory back. */
+/* Figures of this process's memory as the kernel tells. Does not allocate, because an allocation could give memory back. */
+class SmapsRollup {
+  public:
+    SmapsRollup() {
+        int fd = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, text_, sizeof text_ - 1) : -1;
+        if (fd >= 0)
+            close(fd);
+        text_[n > 0 ? n : 0] = '\0';
+    }
+    size_t kilobytes(const char *key) const {
+        const char *line = strstr(text_, key);
+        return line != nullptr ? strtoul(line + strlen(key), nullptr, 10) : 0;
+    }
+
+  private:
+    char text_[4096];
+};
+
+/* What is resident, less what the system can take at once. */
 inline size_t process_rss_bytes() {
-    char text[128] = "";
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    unsigned long total = 0, resident = 0;
-    bool is_read = length > 0 && sscanf(text, "%lu %lu", &total, &resident) == 2;
-    return is_read ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
+    SmapsRollup own;
+    return (own.kilobytes("\nRss:") - own.kilobytes("\nLazyFree:")) * 1024;
 }
 
 /* This process's share of its memory: a page that several addresses share counts once. Without pages of the file system, whose share
  * changes as other programs start and end. */
 inline size_t process_pss_bytes() {
-    char text[4096];
-    int fd = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    auto kilobytes = [&](const char *key) {
-        const char *line = strstr(text, key);
-        return line != nullptr ? strtoul(line + strlen(key), nullptr, 10) : 0;
-    };
-    return (kilobytes("\nPss:") - kilobytes("\nPss_File:")) * 1024;
+    SmapsRollup own;
+    return (own.kilobytes("\nPss:") - own.kilobytes("\nPss_File:")) * 1024;
 }
 
 /* Other threads' writes cannot be held off where the kernel lacks this, or a container forbids it. */

@@ -129,8 +129,8 @@ function showChips() {
   }), element("li", {}, moreButton(names.length - shown.length), allButton()));
 }
 
-// EMPTY and UNUSED first.
-const rank = (name) => (["EMPTY", "UNUSED"].includes(name) ? 0 : 1);
+// Free ones first.
+const rank = (name) => (["EMPTY", "LAZY", "UNUSED"].includes(name) ? 0 : 1);
 
 function moreButton(hidden) {
   const button = element("button", { type: "button", class: "all" }, `${hidden} more`);
@@ -165,7 +165,7 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
 function colours() {
   const found = {};
   for (const [name, look] of Object.entries(data.looks)) found[name] = dark.matches ? look.dark : look.light;
-  return { ...found, EMPTY: styleOf("--one"), UNUSED: styleOf("--unused") };
+  return { ...found, EMPTY: styleOf("--one"), LAZY: styleOf("--lazy"), UNUSED: styleOf("--unused") };
 }
 
 // The largest cells with which the map stays on about two screens.
@@ -249,10 +249,11 @@ function told(number) {
   const tile = data.superslabs[Math.floor(number / SLOTS)], slot = number % SLOTS;
   const [kind, used, owner, resident, back] = tile.slots.slice(slot * FIELDS, (slot + 1) * FIELDS);
   const { name, state, tier, blocks, block_bytes } = data.kinds[kind];
-  const title = { unused: "UNUSED", empty: "EMPTY" }[state] ??
+  const title = { unused: "UNUSED", lazy: "LAZY", empty: "EMPTY" }[state] ??
     (blocks > 1 || tier === "tiny" || tier === "mid" ? `class ${name}` : `${name} block of ${bytes(block_bytes)}`);
   const lines = [`SuperSlab ${tile.number}${tile.huge_page ? ", a huge page" : ""}, slot ${slot}`];
   if (state === "unused") lines.push("free: purged or never used");
+  if (state === "lazy") lines.push("free: the system takes it when it needs memory");
   if (state === "empty") lines.push("free, still resident");
   if (state === "active" && blocks) {
     lines.push(`${count(used)} of ${count(blocks)} block${blocks === 1 ? "" : "s"} used (${digits(100 * used / blocks)} %)`);

@@ -74,6 +74,7 @@ fn rows_of_stdout() -> usize {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cell {
     Unused,
+    Lazy,
     Empty,
     /// Kind, and the share of the blocks that are used.
     Active(Option<Kind>, f64),
@@ -84,12 +85,11 @@ fn cell(slots: &[&Slot]) -> Cell {
     let of = |state: State| slots.iter().filter(move |slot| slot.state == state);
     let active = of(State::Active).count();
     if active * 2 < slots.len() || active == 0 {
-        let most = active.max(of(State::Empty).count()).max(of(State::Unused).count());
-        if most == of(State::Unused).count() {
-            return Cell::Unused;
-        }
-        if most == of(State::Empty).count() {
-            return Cell::Empty;
+        let free = [(State::Unused, Cell::Unused), (State::Lazy, Cell::Lazy), (State::Empty, Cell::Empty)];
+        let counts = free.map(|(state, _)| of(state).count());
+        let most = counts.into_iter().fold(active, usize::max);
+        if let Some(place) = counts.iter().position(|&count| count == most) {
+            return free[place].1;
         }
     }
     let mut kinds: BTreeMap<Option<Kind>, usize> = BTreeMap::new();
@@ -139,6 +139,7 @@ impl Legend {
     fn mark(&self, cell: Cell) -> String {
         match cell {
             Cell::Unused => "·".into(),
+            Cell::Lazy => if self.color { "\x1b[90m:\x1b[0m" } else { ":" }.into(),
             Cell::Empty => if self.color { "\x1b[90m░\x1b[0m" } else { "░" }.into(),
             Cell::Active(kind, fill) if self.color => {
                 let colour = kind.map_or(7, |kind| kind.colour().in_terminal());
@@ -160,7 +161,7 @@ impl Legend {
             (format!("{} {text}", sign(*kind)), text.chars().count() + 2)
         };
         let fill = if self.color { "▁ to █: blocks used" } else { "upper case: half of the blocks or more used" };
-        let states = [fill, "░ EMPTY", "· UNUSED (purged or never used)"];
+        let states = [fill, "░ EMPTY", ": LAZY (the system's to take)", "· UNUSED (purged or never used)"];
         let states = states.map(|text| (text.to_string(), text.chars().count()));
         let named = LETTERS.len().min(self.kinds.len());
         let others = &self.kinds[named..];
@@ -199,8 +200,7 @@ fn text(snapshot: &Snapshot, style: Style, rows: usize) -> String {
         (text.clone(), text.chars().count())
     };
     text += &wrap(picture::parts(snapshot).into_iter().filter(|part| part.bytes > 0).map(part), width);
-    let [active, empty, unused] = picture::slots(snapshot);
-    let _ = writeln!(text, "{active} slots ACTIVE, {empty} EMPTY, {unused} UNUSED\n");
+    let _ = writeln!(text, "{}\n", picture::slots(snapshot));
     let digits = superslabs.last().map_or(1, |last| last.number.to_string().len()).max(3);
     // Several rows beside one another where there is room; a file has one column.
     let room = digits + 1 + 32 + 10;
@@ -292,6 +292,7 @@ mod tests {
                 let half = slot.used * 2 >= slot.blocks;
                 let wanted = match (slot.state, slot.tier) {
                     (State::Unused, _) => '·',
+                    (State::Lazy, _) => ':',
                     (State::Empty, _) => '░',
                     (_, Some(Tier::Tiny)) => {
                         if half {
@@ -306,7 +307,7 @@ mod tests {
                 assert_eq!(*cell, wanted, "{slot:?} in\n{text}");
             }
         }
-        assert!(text.contains("69 slots ACTIVE, 15 EMPTY, 12 UNUSED"), "{text}");
+        assert!(text.contains("69 slots ACTIVE, 15 EMPTY, 3 LAZY, 9 UNUSED"), "{text}");
         assert!(text.contains("a 96 3 MiB") && text.contains("b large 768 KiB"), "{text}");
     }
 
@@ -348,10 +349,11 @@ mod tests {
     fn a_cell_is_what_most_of_its_slots_are() {
         let snapshot = snapshot(1);
         let slots = &snapshot.superslabs[0].slots;
-        let (tiny, empty, unused) = (&slots[1], &slots[23], &slots[28]);
+        let (tiny, empty, lazy, unused) = (&slots[1], &slots[23], &slots[28], &slots[29]);
         assert_eq!(cell(&[unused, unused, empty]), Cell::Unused);
         assert_eq!(cell(&[unused, empty, empty]), Cell::Empty);
         assert_eq!(cell(&[tiny, unused, unused]), Cell::Unused);
+        assert_eq!(cell(&[lazy, lazy, empty]), Cell::Lazy);
         assert!(matches!(cell(&[tiny, tiny, empty]), Cell::Active(Some(_), _)));
         assert!(matches!(cell(&[&slots[23], tiny]), Cell::Active(..)));
     }

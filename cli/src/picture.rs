@@ -54,6 +54,7 @@ fn colour_of_term(name: &str) -> Colour {
         "partly_used_slabs" => (65.0, 0.14),
         "thread_caches" => (320.0, 0.14),
         "empty_slots" => (255.0, 0.015),
+        "lazy" => (140.0, 0.07),
         "huge_rounding" => (180.0, 0.1),
         "metadata" => (25.0, 0.13),
         _ => (110.0, 0.03),
@@ -100,10 +101,12 @@ pub fn rates(snapshot: &Snapshot) -> Vec<Rate> {
     rates
 }
 
-/// Slots of each state: ACTIVE, EMPTY, UNUSED.
-pub fn slots(snapshot: &Snapshot) -> [usize; 3] {
+/// How many slots are in each state.
+pub fn slots(snapshot: &Snapshot) -> String {
     let all = || snapshot.superslabs.iter().flat_map(|superslab| &superslab.slots);
-    [State::Active, State::Empty, State::Unused].map(|state| all().filter(|slot| slot.state == state).count())
+    let states = [State::Active, State::Empty, State::Lazy, State::Unused];
+    let [active, empty, lazy, unused] = states.map(|state| all().filter(|slot| slot.state == state).count());
+    format!("{active} slots ACTIVE, {empty} EMPTY, {lazy} LAZY, {unused} UNUSED")
 }
 
 /// A command line without its directory, cut to a readable length, as a terminal may show it.
@@ -223,6 +226,7 @@ impl Kinds {
             let name = match slot.state {
                 State::Active => kind.map_or("unknown".into(), |kind| kind.name()),
                 State::Empty => "EMPTY".into(),
+                State::Lazy => "LAZY".into(),
                 State::Unused => "UNUSED".into(),
             };
             let (block_bytes, blocks) = (slot.block_bytes, slot.blocks);
@@ -253,9 +257,13 @@ pub mod tests {
     const SLOT_BYTES: u64 = 64 << 10;
 
     fn slot(state: State, tier: Option<Tier>, block_bytes: u64, blocks: u32, used: u32) -> Slot {
-        let resident = if state == State::Unused { 0 } else { SLOT_BYTES };
+        let resident = match state {
+            State::Active | State::Empty => SLOT_BYTES,
+            State::Lazy => SLOT_BYTES / 4,
+            State::Unused => 0,
+        };
         let owner = (tier == Some(Tier::Tiny)).then_some(used % 3);
-        Slot { state, tier, block_bytes, blocks, used, owner, resident, back: 0 }
+        Slot { state, tier, block_bytes, blocks, used, owner, resident, lazy: 0, back: 0 }
     }
 
     fn class(tier: Tier, block_bytes: u64, live_blocks: u64, free_blocks: u64) -> Class {
@@ -270,6 +278,7 @@ pub mod tests {
             live: (live_blocks * size) as i64,
             untouched: 0,
             cached: 10 * size as i64,
+            lazy: 0,
             free: (free_blocks * size) as i64,
             partly_used_slabs: 1,
             resident: (live_blocks + free_blocks + 10) * size,
@@ -281,8 +290,8 @@ pub mod tests {
         }
     }
 
-    /// A heap of that many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY and
-    /// UNUSED slots.
+    /// A heap of that many SuperSlabs: in each, slabs of class 96 more or less used, a mid span, a large block, EMPTY,
+    /// LAZY and UNUSED slots.
     pub fn snapshot(superslabs: u64) -> Snapshot {
         let superslab = |number: u64| {
             let tiny =
@@ -291,7 +300,7 @@ pub mod tests {
             slots.extend((0..3).map(|back| Slot { back, ..slot(State::Active, Some(Tier::Mid), 24576, 8, 6) }));
             slots.extend((0..4).map(|back| Slot { back, ..slot(State::Active, Some(Tier::Large), 262_144, 1, 1) }));
             slots.extend((0..5).map(|_| slot(State::Empty, None, 0, 0, 0)));
-            slots.extend((0..4).map(|_| slot(State::Unused, None, 0, 0, 0)));
+            slots.extend((0..4).map(|at| slot(if at == 0 { State::Lazy } else { State::Unused }, None, 0, 0, 0)));
             SuperSlab {
                 number,
                 address: 0x1000_0000 + (number << 21),
@@ -314,9 +323,10 @@ pub mod tests {
             partly_used_slabs: MIB / 4 * count,
             thread_caches: MIB / 16 * count,
             empty_slots: 5 * SLOT_BYTES as i64 * count,
+            lazy: SLOT_BYTES as i64 / 4 * count,
             huge_rounding: 0,
             metadata: MIB,
-            total: (MIB * 3 / 2 + MIB / 4 + MIB / 16 + 5 * SLOT_BYTES as i64) * count + MIB,
+            total: (MIB * 3 / 2 + MIB / 4 + MIB / 16 + 21 * SLOT_BYTES as i64 / 4) * count + MIB,
             mapped_rss: 0,
         };
         Snapshot {

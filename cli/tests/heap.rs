@@ -65,6 +65,11 @@ fn agrees_with_the_kernel(pid: &str, explanation: &Value) {
     assert_eq!(found, None);
 }
 
+fn counter(explanation: &Value, name: &str) -> u64 {
+    let counters = explanation["counters"].as_array().unwrap();
+    counters.iter().find(|counter| counter["name"] == name).unwrap()["value"].as_u64().unwrap()
+}
+
 fn class(explanation: &Value, block_bytes: u64) -> Value {
     let classes = explanation["classes"].as_array().unwrap();
     classes.iter().find(|class| class["block_bytes"] == block_bytes).cloned().unwrap_or(Value::Null)
@@ -280,6 +285,75 @@ fn planted_fragmentation_is_named() {
     assert!(printed.contains(said) && !printed.contains('\x1b'), "no colour when piped: {printed}");
 }
 
+/// Each processor keeps a few pages that were given lazily; the kernel counts them as LazyFree only with the next ones.
+const LAZY_KEPT: i64 = 64 * 4096;
+
+/// This thread and what it starts run on one processor, so that no more than LAZY_KEPT is missing.
+fn stay_on_one_processor() {
+    // SAFETY: a set of processors, all of whose bits are valid.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
+
+/// Bytes, and the number of mappings that have some. None: this kernel does not say.
+fn lazy_free(pid: &str) -> Option<(i64, i64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let bytes =
+        |line: &str| Some(line.strip_prefix("LazyFree:")?.trim().trim_end_matches(" kB").parse::<i64>().unwrap());
+    let found: Vec<i64> = text.lines().filter_map(bytes).collect();
+    let (sum, mappings) = (found.iter().sum::<i64>() << 10, found.iter().filter(|&&kib| kib > 0).count() as i64);
+    (!found.is_empty()).then_some((sum, mappings))
+}
+
+/// Else memory that the system may take at any time seems to be in use, or memory in use seems to be free.
+#[test]
+fn lazy_memory_is_what_the_kernel_calls_so() {
+    let Some(library) = library() else { return };
+    stay_on_one_processor();
+    let swing = "free 2000 10000";
+    for lines in [["free 3000 16000"; 2], ["spread 400000 96 50", swing], ["spread 3000 16000 3", swing]] {
+        let mut program = Program::known(&library, &[("HAKMEM_PURGE", "lazy")]);
+        lines.iter().for_each(|line| program.tell(line));
+        let pid = program.pid();
+        let slots = counter(&explain(&pid), "lazy_slots");
+        let Some((before, mappings)) = lazy_free(&pid) else { return eprintln!("skipped: no LazyFree in smaps") };
+        let explanation = explain(&pid);
+        let (after, _) = lazy_free(&pid).unwrap(); // less where the system has just taken some
+        adds_up(&explanation, 64 << 10);
+        let (lazy, slack) = (term(&explanation, "lazy"), mappings * 4096);
+        assert!(
+            slots > 160 && (after - slack..=before + slack + LAZY_KEPT).contains(&lazy),
+            "{lines:?}: {slots} slots, {lazy}, {before}, {after}"
+        );
+        let metrics = text(&["metrics", &pid]);
+        assert!(metrics.contains("term=\"lazy\"}") && text(&["map", &pid]).contains(" LAZY, "), "{metrics}");
+        hakmem(&["purge", "--wait", "0", &pid]);
+        program.tell("work");
+        let left = term(&explain(&pid), "lazy");
+        assert!(left < MIB, "{lines:?}: {left} after a purge");
+    }
+}
+
+/// Else the user does not know whether that is a fault, or what to do about it.
+#[test]
+fn lazy_memory_is_no_fault() {
+    let Some(library) = library() else { return };
+    let mut program = Program::known(&library, &[("HAKMEM_PURGE", "lazy")]);
+    program.tell("free 3000 16000");
+    let explanation = explain(&program.pid());
+    if term(&explanation, "lazy") < 8 * MIB {
+        return eprintln!("skipped: the system has taken what is LAZY");
+    }
+    let said = explanation["advice"][0]["text"].as_str().unwrap();
+    assert!(
+        said.contains(" is LAZY: the system takes it when it needs memory") && said.contains("`hakmem purge "),
+        "{said}"
+    );
+}
+
 /// Blocks of 64 bytes, one kept in each page.
 fn one_block_a_page(library: &Path, keep: u64) -> (Program, Value) {
     let mut program = Program::known(library, &[]);
@@ -317,9 +391,8 @@ fn what_meshing_gives_back_is_known_beforehand() {
     hakmem(&["purge", &program.pid()]);
     program.tell("work");
     let after = explain(&program.pid());
-    let merged =
-        after["counters"].as_array().unwrap().iter().find(|counter| counter["name"] == "mesh_merged_pages").unwrap();
-    if merged["value"] != 0 {
+    let merged = counter(&after, "mesh_merged_pages");
+    if merged != 0 {
         assert!(after["rest"].as_array().unwrap().iter().any(|mapping| mapping["name"] == "shared by meshing"));
         assert!(near(before - pss(&program.pid()), meshable, 6 * MIB), "{before} {}, {merged}", pss(&program.pid()));
     }
@@ -716,7 +789,7 @@ fn the_doctor_finds_what_is_wrong() {
 fn other_modes_add_up() {
     let Some(library) = library() else { return };
     for mode in [("HAKMEM_SECURE", "1"), ("HAKMEM_REGION_BYTES", "0"), ("HAKMEM_HUGE_PAGES", "always")] {
-        let mut program = Program::known(&library, &[mode]);
+        let mut program = Program::known(&library, &[mode, ("HAKMEM_PURGE", "never")]); // or it gives back meanwhile
         program.tell("blocks 2 20000 200");
         program.tell("spread 2000 20000 3");
         program.tell("touch 3000000");

@@ -27,7 +27,7 @@ AWKWARD = "</script><b>x</b> & \"ü\""
 
 
 def slots_of(dice, number):
-    """32 slots: slabs of a few tiny and mid classes, large blocks, EMPTY and UNUSED slots."""
+    """32 slots: slabs of a few tiny and mid classes, large blocks, EMPTY, LAZY and UNUSED slots."""
     slots = []
     while len(slots) < 32:
         room = 32 - len(slots)
@@ -35,7 +35,7 @@ def slots_of(dice, number):
         state, tier, size, blocks, wide = dice.choice(
             [tiny(96), tiny(96), tiny(16), tiny(512), tiny(1024), ("active", "mid", 24576, 8, 3),
              ("active", "mid", 2048, 32, 1), ("active", "large", 5 * SLOT, 1, 5), ("empty", None, 0, 0, 1),
-             ("unused", None, 0, 0, 2)])
+             ("lazy", None, 0, 0, 1), ("unused", None, 0, 0, 2)])
         if wide > room:
             continue
         # High addresses are emptier, as where the lowest address goes first.
@@ -44,7 +44,8 @@ def slots_of(dice, number):
         for back in range(wide):
             slots.append({"state": state, "tier": tier, "block_bytes": size, "blocks": blocks,
                           "used": used if state == "active" else 0, "owner": owner,
-                          "resident": 0 if state == "unused" else SLOT, "back": back if state == "active" else 0})
+                          "resident": {"lazy": SLOT // 4, "unused": 0}.get(state, SLOT),
+                          "back": back if state == "active" else 0})
     return slots
 
 
@@ -54,7 +55,7 @@ def classes_of(superslabs):
         size = 0 if slot["tier"] == "large" else slot["block_bytes"]
         one = found.setdefault((slot["tier"], size), {
             "tier": slot["tier"], "block_bytes": size, "slabs": 0, "live_blocks": 0, "cached_blocks": 0,
-            "free_blocks": 0, "live": 0, "untouched": 0, "cached": 0, "free": 0, "resident": 0,
+            "free_blocks": 0, "live": 0, "untouched": 0, "cached": 0, "lazy": 0, "free": 0, "resident": 0,
             "partly_used_slabs": 0, "free_pages": 0, "movable": 0, "meshable": 0, "allocations": 0, "misses": 0})
         one["resident"] += slot["resident"]
         if slot["back"] == 0:
@@ -73,9 +74,10 @@ def snapshot(count, command="a program"):
                    "slots": slots_of(dice, n)} for n in range(count)]
     classes = classes_of(superslabs)
     live, free = sum(one["live"] for one in classes), sum(one["free"] for one in classes)
-    empty = SLOT * sum(slot["state"] == "empty" for one in superslabs for slot in one["slots"])
+    empty, lazy = [sum(slot["resident"] for one in superslabs for slot in one["slots"] if slot["state"] == state)
+                   for state in ("empty", "lazy")]
     heap = {"live": live, "partly_used_slabs": free, "thread_caches": live // 30,
-            "empty_slots": empty, "huge_rounding": count * 9000, "metadata": MIB}
+            "empty_slots": empty, "lazy": lazy, "huge_rounding": count * 9000, "metadata": MIB}
     heap["total"] = heap["mapped_rss"] = sum(heap.values())
     heap["untouched"] = live // 20
     rest = [{"name": "stacks", "rss": 200 * 1024}, {"name": command, "rss": 3 * MIB}]
@@ -148,6 +150,7 @@ class Page(BrowserTest):
         heap = self.document["heap"]
         self.assertEqual(terms["live"], heap["live"])
         self.assertEqual(terms["EMPTY slots"], heap["empty_slots"])
+        self.assertEqual(terms["LAZY pages"], heap["lazy"])
 
     def test_every_slot_is_drawn_in_its_colour(self):
         self.browser.open(self.page)
@@ -171,7 +174,7 @@ class Page(BrowserTest):
         for names, slot in zip(drawn, slots):
             if slot["state"] == "active" and slot["used"] / slot["blocks"] < 0.3:
                 continue
-            wanted = {"empty": "EMPTY", "unused": "UNUSED"}.get(slot["state"]) or (
+            wanted = (slot["state"].upper() if slot["state"] != "active" else None) or (
                 "large" if slot["tier"] == "large" else str(slot["block_bytes"]))
             self.assertIn(wanted, names, slot)
 
@@ -222,7 +225,7 @@ class Page(BrowserTest):
             [one.dataset.name, Number(one.querySelector("small").dataset.value)])"""))
         wanted = {}
         for slot in (slot for one in self.document["superslabs"] for slot in one["slots"]):
-            name = {"empty": "EMPTY", "unused": "UNUSED"}.get(slot["state"]) or (
+            name = (slot["state"].upper() if slot["state"] != "active" else None) or (
                 "large" if slot["tier"] == "large" else str(slot["block_bytes"]))
             wanted[name] = wanted.get(name, 0) + 1
         self.assertEqual(counts, wanted)
@@ -380,7 +383,7 @@ class Live(BrowserTest):
         # Something was refilled meanwhile, and the terms are drawn.
         fast = "[...by('rates').querySelectorAll('.spark')].filter((one) => / [0-9.]*[1-9]/.test(one.getAttribute('d')))"
         self.assertGreater(self.browser.run(f"{fast}.length"), 0)
-        self.assertEqual(self.browser.run("by('wave').children.length"), 7)
+        self.assertEqual(self.browser.run("by('wave').children.length"), 8)
         self.assertEqual(self.browser.complaints(), [])
         for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 360, False)):
             self.browser.open(self.address, width=width, dark=dark)

@@ -64,7 +64,7 @@ fn what_gains_becomes_a_policy_file() {
     let place = tempfile::tempdir().unwrap();
     let (old, new) = (place.path().join("old.policy"), place.path().join("new.policy"));
     let (old, new) = (old.to_str().unwrap(), new.to_str().unwrap());
-    std::fs::write(old, "hakmem policy 1\nset regrets=3\n").unwrap();
+    std::fs::write(old, "hakmem policy 1\nset ring_spills=5\n").unwrap();
     let program = r#"
 speed=100
 case $HAKMEM_TUNE in *carve_bytes=16k*) speed=$((speed * 10)) ;; esac
@@ -73,15 +73,15 @@ case $HAKMEM_HUGE_PAGES in always) speed=$((speed * 4)) ;; esac
 echo "speed $speed"
 "#;
     let arguments = ["--goal", "time", "--rounds", "6", "--policy", new];
-    let environment = [("HAKMEM_POLICY", old), ("HAKMEM_TUNE", "quiet_ms=9000")];
+    let environment = [("HAKMEM_POLICY", old), ("HAKMEM_TUNE", "shrunk_slots=9")];
     let text = String::from_utf8(tune_in(&environment, &arguments, program).stdout).unwrap();
-    let variables = "HAKMEM_HUGE_PAGES=always HAKMEM_RING_BYTES=32m HAKMEM_TUNE='quiet_ms=9000,carve_bytes=16k' sh -c";
+    let variables = "HAKMEM_HUGE_PAGES=always HAKMEM_RING_BYTES=32m HAKMEM_TUNE='shrunk_slots=9,carve_bytes=16k' sh -c";
     assert!(text.contains(variables), "{text}");
     let with_file = format!("\nor, with the policy file:\nHAKMEM_HUGE_PAGES=always HAKMEM_POLICY={new} sh -c ");
     assert!(text.contains(&with_file), "{text}");
     let written = std::fs::read_to_string(new).unwrap();
     let lines: Vec<&str> = written.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(lines[..2], ["hakmem policy 1", "set regrets=3"], "{written}");
+    assert_eq!(lines[..2], ["hakmem policy 1", "set ring_spills=5"], "{written}");
     let mut found = lines[2..].to_vec();
     found.sort();
     assert_eq!(found, ["set RING_BYTES=32m", "set carve_bytes=16k"], "{written}");
@@ -97,8 +97,8 @@ echo "speed $speed"
     let value =
         |name: &str| options.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap()["value"].clone();
     assert_eq!(
-        (value("RING_BYTES"), value("carve_bytes"), value("regrets")),
-        ("32 MiB".into(), "16384".into(), "3".into())
+        (value("RING_BYTES"), value("carve_bytes"), value("ring_spills")),
+        ("32 MiB".into(), "16384".into(), "5".into())
     );
     let refused = String::from_utf8(tune(&arguments, program).stderr).unwrap();
     assert_eq!(refused, format!("hakmem: {new} exists; --force replaces it\n"));

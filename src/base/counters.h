@@ -30,9 +30,10 @@ X(cache_evicted_age,        "of these, purged because they were older than SS_CA
 X(tension_drains,           "times a thread took a new SuperSlab while its caches held as much as a SuperSlab, and emptied the caches") \
 X(tension_freed_spans,      "spans that these drains gave back to the pool") \
 X(purge_calls,              "system calls that gave EMPTY slots back") \
+X(lazy_slots,               "EMPTY slots that became LAZY: the system may take them, and need not") \
 X(purged_slots,             "slots given back to the system") \
 X(purge_failures,           "purges that the system refused") \
-X(purge_regrets,            "times purged memory was used again within a second") \
+X(purge_regrets,            "settlings in which memory was taken anew that had been given back within DECAY_MS") \
 X(limits_neared,            "times the heap came near a limit and stopped retaining memory") \
 X(limit_refusals,           "spans and runs refused because of HARD_LIMIT") \
 X(soft_limit_crossings,     "times the heap grew past SOFT_LIMIT") \

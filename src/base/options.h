@@ -31,7 +31,7 @@ X(SUPERSLAB,       NUMBER, START, 1, 0, 1, "", "0 leaves all blocks to libc's ow
 X(SS_CACHE_COUNT,  NUMBER, LIVE,  256, 0, 65536, "", "maximum number of wholly empty SuperSlabs that stay resident") \
 X(SS_CACHE_BYTES,  BYTES,  LIVE,  512 * MIB, 0, 1 * TIB, "", "maximum size of the EMPTY slots that stay resident") \
 X(SS_CACHE_AGE_MS, NUMBER, LIVE,  60000, 0, OPTION_UNLIMITED, "", "milliseconds that a wholly empty SuperSlab may stay resident, except the last one") \
-X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE limits allow; lazy keeps as much as is live; auto keeps RETAIN_BYTES plus RETAIN_PERCENT; eager keeps nothing, at one system call for each slot") \
+X(PURGE,           CHOICE, LIVE,  PURGE_AUTO, 0, 3, "never|lazy|auto|eager", "when EMPTY slots go back to the system: never keeps all that the SS_CACHE limits allow; lazy gives what auto would, but the system takes it only when it needs memory; auto keeps RETAIN_BYTES plus RETAIN_PERCENT; eager keeps nothing, at one system call for each slot") \
 X(RETAIN_BYTES,    BYTES,  LIVE,  1 * MIB, 0, 1 * TIB, "", "size of the EMPTY slots that PURGE=auto keeps, however little is live") \
 X(RETAIN_PERCENT,  NUMBER, LIVE,  10, 0, 1000, "", "EMPTY slots that PURGE=auto keeps in addition, in percent of the slots in use") \
 X(DECAY_MS,        NUMBER, LIVE,  10000, 10, OPTION_UNLIMITED, "", "milliseconds after which unused EMPTY slots go back in every mode except PURGE=never") \

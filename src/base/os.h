@@ -21,8 +21,10 @@ enum os_map_kind {
                    may no longer be mapped, and the others hold what they held */
 };
 enum os_advice {
-    OS_PURGE,    /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
-    OS_HUGE,     /* huge pages wanted. A part: a hint for some of the pages */
+    OS_PURGE, /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
+    OS_LAZY,  /* the system may take the pages, each until it is next written to; it reads as zero then. A part: so may
+                    some of the pages */
+    OS_HUGE,  /* huge pages wanted. A part: a hint for some of the pages */
     OS_NO_HUGE,  /* huge pages not wanted, whatever the system's default is. A part, likewise */
     OS_POPULATE, /* make the pages resident and writable now, in one go. A part is success: the rest comes as it is
                     touched. False only where the kernel has no such call */

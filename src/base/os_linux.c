@@ -103,10 +103,14 @@ size_t os_page_bytes(void) {
 }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {
-        [OS_PURGE] = MADV_DONTNEED,          [OS_HUGE] = MADV_HUGEPAGE,   [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-        [OS_POPULATE] = MADV_POPULATE_WRITE, [OS_WIPE] = MADV_WIPEONFORK, [OS_DUMP] = MADV_DODUMP,
-        [OS_NO_DUMP] = MADV_DONTDUMP};
+    static const int native[] = {[OS_PURGE] = MADV_DONTNEED,
+                                 [OS_LAZY] = MADV_FREE,
+                                 [OS_HUGE] = MADV_HUGEPAGE,
+                                 [OS_NO_HUGE] = MADV_NOHUGEPAGE,
+                                 [OS_POPULATE] = MADV_POPULATE_WRITE,
+                                 [OS_WIPE] = MADV_WIPEONFORK,
+                                 [OS_DUMP] = MADV_DODUMP,
+                                 [OS_NO_DUMP] = MADV_DONTDUMP};
     if (advice == OS_POPULATE && load_relaxed(&os_state.lacks_populate))
         return false;
     int saved = errno;

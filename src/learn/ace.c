@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* As in retain.c and learn/tunables.h. */
+/* Near to what retain.c does: what comes back soon stays EMPTY, by doublings. What would be LAZY is not imagined. */
 #define BOOST_MAX 6
 #define BOOST_SWING_MAX 9
 #define REGRET_NS 1000000000ull

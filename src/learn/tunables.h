@@ -27,9 +27,6 @@ X(ring_min_blocks,     8,     1, 1024,     "blocks",       "blocks that a ring m
 X(ring_min_bytes,      65536, 0, INT32_MAX, "bytes",       "the same in bytes; the larger counts", "not measured: as above") \
 X(ring_spills,         3,     1, 255,      "spills",       "times that a ring runs full without running empty before its capacity halves", "not measured: a phase that only frees is to leave little in rings") \
 X(large_ring_percent,  25,    0, 100,      "percent",      "of RING_BYTES that rings of large blocks may hold, or as much as may be EMPTY if that is more", "not measured") \
-X(regret_ms,           1000,  1, INT32_MAX, "milliseconds", "time after a purge in which wanting the memory back is a regret", "not measured apart") \
-X(quiet_ms,            10000, 1, INT32_MAX, "milliseconds", "time without regrets after which what may stay EMPTY halves", "not measured apart") \
-X(regrets,             2,     1, INT32_MAX, "regrets",     "in a row before what may stay EMPTY grows to what swings need", "not measured apart") \
 X(shrunk_slots,        16,    1, INT32_MAX, "slots",       "by which the heap of the only thread must have shrunk, and by a third, before the thread empties its rings", "rounds of 600 blocks of 8,000 bytes, allocated and freed: 315 instructions a pair, 200 if rings are never emptied") \
 X(scans_per_slot,      4,     0, 64,       "SuperSlabs",   "searched for free pages for each slot by which a heap above 64 MiB grows", "not measured apart") \
 X(look_bytes,          8192,  4096, 65536, "bytes",        "free and resident in a mid slab for which such a search gives them back", "`soak` keeps 1.63 to 1.66 times what is live with 8 KiB, 1.67 to 1.70 with 16; with half a slab 6 MiB stayed in the slabs of 1,152 bytes alone")

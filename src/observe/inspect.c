@@ -22,8 +22,8 @@ F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \
 F(slab, place) F(slab, first_offset) F(slab, floor) F(slab, inbox) F(slab, free_blocks) F(slab, state) F(slab, secure) \
-F(slab, purged_pages) F(slab, purged_blocks) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
-F(superslab, word) F(superslab, changed_ms) F(superslab, huge) F(superslab, arena) \
+F(slab, purged_pages) F(slab, purged_blocks) F(slab, page_flags) F(slab, secure_large_state) F(slab, lead_bytes) F(slab, span_slots) \
+F(superslab, word) F(superslab, changed_ms) F(superslab, lazy) F(superslab, huge) F(superslab, arena) \
 F(arena_table, chunk) F(arena_table, made) F(arena, handle) F(arena, name) F(arena, brought) F(arena, slot_bytes) F(arena, limit_slots) \
 F(arena, slots) F(arena, peak_slots) F(arena, superslabs) \
 F(superslab_row, superslab) F(secure_span, held) \
@@ -53,7 +53,7 @@ C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSE
 C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_SECURE_SMALL) C(KIND_SECURE_LARGE) C(KIND_IN_ARENA) \
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
-C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
+C(BLOCK_LAZY) C(PAGES_LAZY) C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
 C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(POLICY_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \

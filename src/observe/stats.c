@@ -48,7 +48,8 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
     if (r->superslab != slot / SUPERSLAB_SLOTS) {
         r->superslab = slot / SUPERSLAB_SLOTS;
         size_t first = r->superslab * SUPERSLAB_SLOTS;
-        if (word_resident(load_relaxed(&superslab_at(r->superslab)->word)) == 0)
+        if (word_resident(load_relaxed(&superslab_at(r->superslab)->word)) == 0 &&
+            superslab_lazy_in(r->superslab, ALL_SLOTS) == 0)
             memset(r->bytes, 0, sizeof r->bytes);
         else
             for (unsigned i = 0; i < SUPERSLAB_SLOTS; i++)
@@ -58,12 +59,14 @@ static size_t resident_in_slot(struct residency *r, size_t slot) {
 }
 
 /* Splits what is resident in a span: `out` bytes belong to the program, then `cached` to threads. */
-static void stats_add_span(struct heap_report *r, size_t resident, size_t out, size_t cached) {
+static void stats_add_span(struct heap_report *r, size_t resident, size_t out, size_t cached, size_t lazy) {
     size_t live = min_size(out, resident), held = min_size(cached, resident - live);
     r->live += (int64_t)live;
     r->untouched += (int64_t)(out - live);
     r->thread_caches += (int64_t)held;
-    r->partly_used_slabs += (int64_t)(resident - live - held);
+    lazy = min_size(lazy, resident - live - held);
+    r->lazy += (int64_t)lazy;
+    r->partly_used_slabs += (int64_t)(resident - live - held - lazy);
 }
 
 /* Free blocks of a class that count as out in their slabs are a thread's. The lists are read while they change, so there may seem
@@ -79,12 +82,15 @@ static void add_free_slots(struct heap_report *r) {
     size_t superslabs = load_acquire(&hak_region_use.superslabs);
     for (size_t i = 0; i < superslabs; i++) {
         uint64_t w = load_relaxed(&superslab_at(i)->word);
-        if (word_resident(w) == 0)
+        uint32_t lazy = superslab_lazy_in(i, ALL_SLOTS);
+        if (word_resident(w) == 0 && lazy == 0)
             continue;
         for (uint32_t left = ~word_active(w); left != 0; left &= left - 1) {
             unsigned slot = lowest_bit(left);
             bool empty = word_resident(w) >> slot & 1;
-            *(empty ? &r->empty_slots : &r->huge_rounding) +=
+            *(empty              ? &r->empty_slots
+              : lazy >> slot & 1 ? &r->lazy
+                                 : &r->huge_rounding) +=
                 (int64_t)resident_in_slot(&r->pages, i * SUPERSLAB_SLOTS + slot);
         }
     }
@@ -110,7 +116,7 @@ static size_t add_slots(struct heap_report *r, size_t slot) {
         r->empty_slots += (int64_t)resident;
         return slots;
     }
-    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes));
+    stats_add_span(r, resident, min_size(use.out_bytes, bytes), min_size(use.cached_bytes, bytes), use.lazy_bytes);
     if (use.class_id < TINY_CLASSES) {
         r->tiny_live[use.class_id] += use.out_bytes;
         r->tiny_free[use.class_id] += use.listed_bytes;
@@ -228,7 +234,7 @@ static void stats_collect(struct heap_report *r) {
         r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         r->total += r->term[i];
-    r->retained = r->partly_used_slabs + r->thread_caches + r->empty_slots + r->huge_rounding;
+    r->retained = r->partly_used_slabs + r->thread_caches + r->empty_slots + r->lazy + r->huge_rounding;
     r->empty_max = retain_bound_bytes();
 #ifdef HAK_CHECKED
     r->counters[COUNT_atomic_rmw] += rmw_count;

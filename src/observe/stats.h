@@ -19,6 +19,7 @@ X(live,              "live",               "blocks the program holds, rounding i
 X(partly_used_slabs, "partly used slabs",  "free blocks beside live ones") \
 X(thread_caches,     "thread caches",      "free blocks in threads' lists, rings and inboxes") \
 X(empty_slots,       "EMPTY slots",        "free, kept for reuse") \
+X(lazy,              "LAZY pages",         "free: the system takes them when it needs memory") \
 X(huge_rounding,     "huge-page rounding", "UNUSED slots that share a huge page with others") \
 X(metadata,          "metadata",           "slab records and tables")
 // clang-format on

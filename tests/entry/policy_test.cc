@@ -247,7 +247,7 @@ TEST_F(Policy, TakesAnyFileOrSaysInOneLineWhatIsWrong) {
                                              std::string(1, '\0'),
                                              "=\n",
                                              "hot " + site + "\n",
-                                             "set regrets=2\n"};
+                                             "set ring_spills=2\n"};
     std::string begin = "hakmem: HAKMEM_POLICY=" + path_ + " has no effect: line ";
     int bad = 0, good = 0;
     for (int i = 0; i < times(200); i++) {

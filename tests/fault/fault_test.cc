@@ -47,6 +47,7 @@ struct Settings {
 const Settings kSettings[] = {
     {AUTO, "auto", "auto", [] {}},
     {EAGER, "eager", "eager", [] {}},
+    {LAZILY, "lazy", "lazy", [] {}},
     {WINDOW, "window", "eager", fault_no_reservation},
     {HUGE_PAGES, "huge_pages", "auto", fault_huge_pages_always},
     {LOCKED, "locked", "auto", lock_memory},

@@ -406,12 +406,12 @@ void mesh_beside_a_thread(Actor &actor) {
 } // namespace
 
 const std::vector<Program> kPrograms = {
-    {"tiny", tiny, AUTO | EAGER | WINDOW | SECURED, 1, false},
-    {"mid", mid, AUTO | EAGER | WINDOW, 1, false},
-    {"large", large, AUTO | EAGER | WINDOW | HUGE_PAGES | SECURED, 1, false},
+    {"tiny", tiny, AUTO | EAGER | LAZILY | WINDOW | SECURED, 1, false},
+    {"mid", mid, AUTO | EAGER | LAZILY | WINDOW, 1, false},
+    {"large", large, AUTO | EAGER | LAZILY | WINDOW | HUGE_PAGES | SECURED, 1, false},
     {"huge", huge, AUTO | WINDOW, 1, false},
     {"grow", grow, AUTO | WINDOW | SECURED, 1, false},
-    {"zero", zero, EAGER | WINDOW | LOCKED, 1, false},
+    {"zero", zero, EAGER | LAZILY | WINDOW | LOCKED, 1, false},
     {"zero_huge", zero_huge, AUTO, 1, false},
     {"trim", trim, AUTO | WINDOW, 1, false},
     {"stats", statistics, AUTO, 1, false},

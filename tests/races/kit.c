@@ -62,12 +62,14 @@ unsigned __wrap_stack_capture(uintptr_t *callers, unsigned most) {
 
 bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes);
 bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
-    if (advice != OS_PURGE)
+    if (advice != OS_PURGE && advice != OS_LAZY)
         return true;
     if (!region_has(address)) /* a table: refused, it keeps its contents */
         return false;
     if (!kit_purge_is_granted && race_choose(2) == 1) /* refused */
         return false;
+    if (advice == OS_LAZY && race_choose(2) == 1) /* the system does not need the pages */
+        return true;
     /* Harnesses write nothing but these words. */
     race_zero(address, bytes, bytes < SUPERSLAB_BYTES ? 4096 : SLOT_BYTES);
     return true;

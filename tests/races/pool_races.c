@@ -42,7 +42,7 @@ static void pool_1(void) {
     *first_word(given) = 3;
     pool_give(&client[1], given, 1, 0, true);
 }
-static void pool_2(void) { purge_empty(&client[2], 0); }
+static void pool_2(void) { purge_empty(&client[2], 0, false); }
 static void slots_check(void) {
     size_t superslab = taken / SUPERSLAB_SLOTS;
     uint64_t word = load_relaxed(&superslab_at(superslab)->word);
@@ -174,29 +174,45 @@ static void limit_check(void) {
 const struct race limit_race = {"limit", "the heap outgrows its limit", limit_setup, {limit_0, limit_1}, limit_check, 2,
                                 NULL};
 
-/* ---- quiet: the program regretted purges, and ten seconds later two threads settle ---- */
+/* ---- lazy: one thread takes a slot, while another gives one and makes what is EMPTY LAZY, and a third makes what is LAZY
+ * UNUSED. One slot is LAZY already ---- */
 
-static void quiet_setup(void) {
-    kit_setup();
-    race_expect(option_set("PURGE", "auto") == 0);
-    for (uint32_t i = 1; i <= tuned(TUNE_regrets); i++) {
-        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].count, i);
-        store_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms, kit_now_ms);
-        client[0].unused_taken = 1;
-        retain_settle(&client[0]);
-    }
-    kit_now_ms += tuned(TUNE_quiet_ms) + 1;
+static void lazy_setup(void) {
+    slots_setup(true);
+    purge_empty(&client[0], 0, true);
 }
-static void quiet_0(void) { retain_settle(&client[0]); }
-static void quiet_1(void) { retain_settle(&client[1]); }
-static void quiet_check(void) {
-    size_t bound = retain_bound_bytes(), least = option(OPT_RETAIN_BYTES);
-    race_expect(bound >= least && bound <= 2 * least);
-    race_saw(0);
+static void lazy_1(void) {
+    pool_1();
+    purge_empty(&client[1], 0, true);
 }
-const struct race quiet_race = {
-    "quiet", "what may stay EMPTY is nothing, or anything, for good", quiet_setup, {quiet_0, quiet_1}, quiet_check, 1,
-    NULL};
+static void lazy_2(void) { purge_lazy(&client[2], SIZE_MAX, 0); }
+static void lazy_0(void) {
+    lazy_2();
+    pool_0();
+}
+static void lazy_hint_0(void) {
+    lazy_2();
+    lazy_2(); /* finds nothing LAZY, and drops the hint */
+}
+static void lazy_hint_check(void) {
+    struct superslab_totals slots;
+    superslab_count(&slots);
+    uint64_t word = load_relaxed(&superslab_at(0)->word);
+    uint32_t lazy = load_relaxed(&superslab_at(0)->lazy);
+    race_expect((lazy & (word_active(word) | word_resident(word))) == 0);
+    race_expect(account_lazy_slots() == slots.lazy_slots);
+    race_expect(lazy == 0 || bitset_has(&hak_region.sets, set_of_node(SET_LAZY, 0), 0));
+    race_saw(lazy != 0);
+}
+static void lazy_check(void) {
+    slots_check();
+    lazy_hint_check();
+    race_saw(2 + (taken == given));
+}
+const struct race lazy_race = {"lazy", LOSES, lazy_setup, {lazy_0, lazy_1}, lazy_check, 4, NULL};
+const struct race lazy_hint_race = {
+    "lazy_hint", "LAZY memory stays for good", lazy_setup, {lazy_hint_0, lazy_1}, lazy_hint_check, 2, NULL};
+const struct race lazy_long_race = {"lazy_long", LOSES, lazy_setup, {pool_0, lazy_1, lazy_2}, lazy_check, 4, NULL};
 
 /* ---- unborn: two threads for which there is no memory for a heap free large blocks ---- */
 

@@ -18,7 +18,9 @@ X(keep) \
 X(keep_long) \
 X(pool) \
 X(limit) \
-X(quiet) \
+X(lazy) \
+X(lazy_hint) \
+X(lazy_long) \
 X(unborn) \
 X(cache) \
 X(nodes) \

@@ -38,6 +38,10 @@ X(exit_owner,    yes,     foreign) \
 X(keep_list,     no,      keep) \
 X(full_unlisted, yes,     keep) \
 X(purge_claim,   yes,     pool) \
+X(lazy_begin,    no,      lazy) \
+X(lazy_end,      no,      lazy) \
+X(lazy_claim,    yes,     lazy) \
+X(lazy_look,     no,      lazy_hint) \
 X(give,          relaxed, pool) \
 X(hint_look,     no,      pool) \
 X(take,          relaxed, cache) \

@@ -308,7 +308,11 @@ int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t
     return pool_extend_run(client, first, superslabs, wanted);
 }
 void inside_pool_settle(void *client) { retain_settle(client); }
-size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots); }
+void inside_pool_rest(void *client) { retain_rests(client); }
+int inside_is_lazy(size_t slot) {
+    return (superslab_lazy_in(slot / SUPERSLAB_SLOTS, UINT32_MAX) >> slot % SUPERSLAB_SLOTS & 1) != 0;
+}
+size_t inside_pool_purge(void *client, size_t keep_slots) { return purge_empty(client, keep_slots, false); }
 int inside_purge_pages(char *const *pages, unsigned n) {
     struct os_range range[OS_RANGES_MAX];
     for (unsigned i = 0; i < n; i++)
@@ -318,7 +322,7 @@ int inside_purge_pages(char *const *pages, unsigned n) {
 struct inside_totals inside_pool_count(void) {
     struct superslab_totals t;
     superslab_count(&t);
-    return (struct inside_totals){t.active_slots, t.empty_slots, t.superslabs, t.superslabs_peak};
+    return (struct inside_totals){t.active_slots, t.empty_slots, t.lazy_slots, t.superslabs, t.superslabs_peak};
 }
 void inside_pool_decay(void *client, uint32_t ms) { purge_decay(client, os_now_ms() + ms); }
 uint32_t inside_pool_clock_ms(void) { return account_clock_ms(); }

@@ -159,7 +159,7 @@ uint64_t inside_profile_most_bytes(void); /* at the mark, all stacks together */
 enum { INSIDE_SUPERSLAB_SLOTS = 32 };
 extern const size_t inside_no_slot;
 struct inside_totals {
-    size_t active_slots, empty_slots, superslabs, superslabs_peak;
+    size_t active_slots, empty_slots, lazy_slots, superslabs, superslabs_peak;
 };
 void *inside_pool_client_new(void);
 void inside_pool_client_delete(void *client);
@@ -171,6 +171,9 @@ size_t inside_pool_take_run(void *client, size_t superslabs, size_t align, int *
 void inside_pool_give_run(void *client, size_t first, size_t superslabs, int resident);
 int inside_pool_extend_run(void *client, size_t first, size_t superslabs, size_t wanted);
 void inside_pool_settle(void *client);
+/* As when the program has been idle: LAZY slots go back, and nothing that leaves becomes LAZY. */
+void inside_pool_rest(void *client);
+int inside_is_lazy(size_t slot);
 size_t inside_pool_purge(void *client, size_t keep_slots);
 /* os_purge of these pages, one range each. False: a part was refused. */
 int inside_purge_pages(char *const *pages, unsigned n);

@@ -388,7 +388,7 @@ const std::vector<Probe> probes = {
     {"SS_CACHE_BYTES", "1m", "16m", 100, retained, {kRetain}},
     {"SS_CACHE_AGE_MS", "100", "100000", 10, cached, {kRetain}},
     {"PURGE", "eager", "never", 500, retained, {}},
-    {"RETAIN_BYTES", "1m", "32m", 200, retained, {"HAKMEM_TUNE=regrets=1000"}}, /* swings are not learned */
+    {"RETAIN_BYTES", "1m", "32m", 200, retained, {}},
     {"RETAIN_PERCENT", "0", "100", 100, retained_beside_live_ones, {"HAKMEM_RETAIN_BYTES=0"}},
     {"DECAY_MS", "10", "100000000", 100, retained_long, {kRetain}},
     {"PURGER", "0", "1", 1, purgers, {}},

@@ -37,9 +37,10 @@ pub fn advice(snapshot: &Snapshot, reach: Reach) -> Vec<Advice> {
     let worth = WORTH_BYTES_MIN.max(snapshot.process.rss / WORTH_SHARE);
     let mut all = fragmented(snapshot, worth, reach);
     let terms = &snapshot.heap;
-    let figures: [(i64, &dyn Fn(u64) -> String); 4] = [
+    let figures: [(i64, &dyn Fn(u64) -> String); 5] = [
         (terms.thread_caches, &|bytes| thread_caches(snapshot, bytes, reach)),
         (terms.empty_slots, &|bytes| empty_slots(snapshot, bytes, reach)),
+        (terms.lazy, &|bytes| lazy(snapshot, bytes, reach)),
         (terms.huge_rounding, &|bytes| huge_rounding(snapshot, bytes, reach)),
         (terms.metadata, &metadata),
     ];
@@ -170,10 +171,15 @@ fn thread_caches(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
 }
 
 fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
-    let keeping = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
-    let changed =
-        keeping.iter().filter_map(|name| option(snapshot, name)).filter(|option| option.value != option.default);
-    let changed: Vec<String> = changed.map(|option| format!("{}={}", option.name, option.value)).collect();
+    let names = ["PURGE", "RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS"];
+    // Only one of the modes keeps more than the default does.
+    let keeps_more =
+        |option: &&OptionValue| option.value != option.default && (option.name != "PURGE" || option.value == "never");
+    let keeping: Vec<_> = names.iter().filter_map(|name| option(snapshot, name)).filter(keeps_more).collect();
+    let settings = |value: fn(&OptionValue) -> String| {
+        keeping.iter().map(|option| format!("{}={}", option.name, value(option))).collect::<Vec<_>>()
+    };
+    let changed = settings(|option| option.value.clone());
     if changed.is_empty() {
         format!(
             "{} is EMPTY: freed recently and kept for reuse. While the program allocates, what is older than {} ms goes \
@@ -183,12 +189,7 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
             by_purge(snapshot, reach)
         )
     } else {
-        let defaults: Vec<String> = keeping
-            .iter()
-            .filter_map(|name| option(snapshot, name))
-            .filter(|option| option.value != option.default)
-            .map(|option| format!("{}={}", option.name, option.default.replace(' ', "")))
-            .collect();
+        let defaults = settings(|option| option.default.replace(' ', ""));
         format!(
             "{} is EMPTY, kept because of {}: with {} most of it goes back while the program allocates",
             size(bytes),
@@ -196,6 +197,15 @@ fn empty_slots(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
             by_setting(snapshot, &defaults.join(" "), reach)
         )
     }
+}
+
+fn lazy(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {
+    format!(
+        "{} is LAZY: the system takes it when it needs memory, and MemAvailable and a container's working set count it \
+         as free, so there is nothing to do; {}",
+        size(bytes),
+        by_purge(snapshot, reach)
+    )
 }
 
 fn huge_rounding(snapshot: &Snapshot, bytes: u64, reach: Reach) -> String {

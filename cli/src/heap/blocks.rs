@@ -10,7 +10,7 @@ use super::layout::word;
 use super::model::Tier;
 use super::reader::Reader;
 use super::remote::{Pagemap, Remote};
-use super::spans::{secure_states, Region, SizeClass, SlabFacts};
+use super::spans::{secure_states, Pooled, Region, SizeClass, SlabFacts};
 use anyhow::Result;
 use hakmem_base::proc::page_bytes;
 use std::ops::Range;
@@ -243,24 +243,24 @@ impl Reader {
         let blocks =
             Blocks { base: region.base, slot_bytes: facts.slot_bytes, of_slot: vec![0; slots], ..Blocks::default() };
         let copied = Copied::new(self.remote, &region, facts);
-        let words = self.words(&region)?;
+        let pooled = self.pooled(&region)?;
         let mut finder = Finder { reader: self, facts, region, copied, blocks };
-        finder.look_at(&words)?;
+        finder.look_at(&pooled)?;
         Ok((finder.blocks, finder.copied))
     }
 }
 
 impl Finder<'_> {
-    fn look_at(&mut self, words: &[(u64, bool)]) -> Result<()> {
+    fn look_at(&mut self, pooled: &[Pooled]) -> Result<()> {
         let (slots, bytes) = (self.facts.superslab_slots as usize, self.facts.slab_size as usize);
         let mut next = 0; // what lies before belongs to a span
-        for first in (0..words.len()).step_by(CHUNK) {
-            let some = &words[first..words.len().min(first + CHUNK)];
+        for first in (0..pooled.len()).step_by(CHUNK) {
+            let some = &pooled[first..pooled.len().min(first + CHUNK)];
             let at = self.region.slabs + (first * slots * bytes) as u64;
             let records = self.reader.remote.read_vec(at, some.len() * slots * bytes)?;
             for (number, record) in records.chunks_exact(bytes).enumerate() {
                 let slot = first * slots + number;
-                if slot >= next && some[number / slots].0 >> (slot % slots) & 1 != 0 {
+                if slot >= next && some[number / slots].active() >> (slot % slots) & 1 != 0 {
                     next = slot + self.look_at_span(slot, record);
                 }
             }

@@ -51,7 +51,8 @@ fn a_sound_heap_is_read_whole() {
     let reader = Reader::open(remote, &found).unwrap();
     let snapshot = reader.snapshot(Detail::Slots).unwrap();
     assert_eq!((snapshot.superslabs.len(), snapshot.superslab_count, snapshot.heaps.len()), (3, 3, 2));
-    assert!(snapshot.heap.live > 0 && snapshot.heap.thread_caches > 0, "{:?}", snapshot.heap);
+    let heap = &snapshot.heap;
+    assert!(heap.live > 0 && heap.thread_caches > 0 && heap.empty_slots > 0 && heap.lazy > 0, "{heap:?}");
     assert!(snapshot.classes.len() > 5 && snapshot.classes.iter().any(|class| class.free_pages > 0));
     assert_eq!(snapshot.heaps[0].cached, 4 * (16 + 32 + 48 + 64) + 3 * 96 + 10240, "lists, outbox, ring");
     assert!(snapshot.rounding_waste.is_some());
@@ -59,6 +60,23 @@ fn a_sound_heap_is_read_whole() {
     assert!(blocks.live().count() > 100 && blocks.find(super::image::BASE + 60 * 16).is_none());
     assert_eq!(reader.samples().unwrap().stacks.len(), 20);
     assert!(reader.snapshot(Detail::Sums).unwrap().superslabs.is_empty());
+    assert_eq!(ask_all(memory), ALL);
+}
+
+/// Else a program with an older library cannot be read: it has no LAZY memory, and says nothing of it.
+#[test]
+fn a_library_without_lazy_memory_is_read() {
+    let memory = Memory::sound();
+    let of_lazy = ["superslab.lazy", "slab.page_flags", "PAGES_LAZY", "BLOCK_LAZY"];
+    let facts = facts_of_the_library();
+    let places: Vec<usize> = (0..facts.len()).filter(|&number| of_lazy.contains(&facts[number].0)).collect();
+    assert_eq!(places.len(), of_lazy.len());
+    for number in places {
+        memory.change(Memory::fact_name(number), b"-");
+    }
+    let (remote, found) = memory.remote();
+    let heap = Reader::open(remote, &found).unwrap().snapshot(Detail::Slots).unwrap().heap;
+    assert!(heap.lazy == 0 && heap.empty_slots > 0, "{heap:?}");
     assert_eq!(ask_all(memory), ALL);
 }
 

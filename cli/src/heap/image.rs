@@ -160,7 +160,8 @@ impl Builder {
         self.parts.insert(BASE, vec![0; (SUPERSLABS << 21) as usize]);
         for superslab in 0..SUPERSLABS {
             let record = ROWS_AT + superslab * self.constant("sizeof superslab");
-            self.set(record, "superslab.word", 0xffff_ffff_00ff_ffff);
+            self.set(record, "superslab.word", 0xf0ff_ffff_00ff_ffff);
+            self.set(record, "superslab.lazy", 0x0f00_0000);
             for slot in 0..slots {
                 let record = SLABS_AT + (superslab * slots + slot) * size;
                 let kind = ["KIND_TINY", "KIND_MID", "KIND_LARGE", "KIND_SECURE_SMALL", "KIND_SECURE_LARGE"]
@@ -169,6 +170,8 @@ impl Builder {
                 self.set(record, "slab.owner", HEAPS_AT);
                 self.set(record, "slab.slots", 1);
                 if slot % 5 == 0 {
+                    self.set(record, "slab.page_flags", self.constant("PAGES_LAZY"));
+                    self.set(record, "slab.purged_pages", 0xc000);
                     self.set(record, "slab.carved", 60);
                     self.set(record, "slab.countdown", 20);
                     self.set(record, "slab.list", BASE + (superslab * slots + slot) * 65536);
@@ -366,9 +369,14 @@ impl Memory {
         self.change(self.places[variable] + offset, &word.to_le_bytes());
     }
 
+    /// Where a fact's name is.
+    pub fn fact_name(number: usize) -> u64 {
+        FACTS_AT + 56 * number as u64
+    }
+
     /// Where a fact's value and bytes are.
     pub fn fact(number: usize) -> (u64, u64) {
-        let at = FACTS_AT + 56 * number as u64 + 40;
+        let at = Memory::fact_name(number) + 40;
         (at, at + 8)
     }
 

@@ -219,6 +219,25 @@ impl SlabFacts {
 }
 
 facts! {
+    /// What the system may take and need not have taken: LAZY slots, pages of tiny slabs, blocks of mid slabs.
+    LazyFacts {
+        numbers: slots = "superslab.lazy" upto 4, page_flags = "slab.page_flags" upto 4;
+        arrays: ;
+        constants: pages = "PAGES_LAZY" in BYTE, block = "BLOCK_LAZY" in BYTE;
+    }
+}
+
+impl LazyFacts {
+    /// A library that says nothing of LAZY memory has none.
+    fn if_any(told: &Told) -> Result<LazyFacts> {
+        match told.facts.contains_key("superslab.lazy") {
+            true => LazyFacts::of(told),
+            false => Ok(LazyFacts::default()),
+        }
+    }
+}
+
+facts! {
     /// What is needed of `struct heap` and its like.
     HeapFacts {
         numbers: owned_slabs = "heap.owned.slabs" upto 4, lent_slabs = "heap.lent.slabs" upto 4, number = "heap.number" upto 4, in_use = "heap.in_use" upto 4,
@@ -344,6 +363,7 @@ pub struct Layout {
     pub version: String,
     pub places: Places,
     pub slab: SlabFacts,
+    pub lazy: LazyFacts,
     pub heap: HeapFacts,
     pub region: RegionFacts,
     pub arena: ArenaFacts,
@@ -396,6 +416,7 @@ impl Layout {
             version: told.version.clone(),
             places: Places::of(told)?,
             slab: SlabFacts::of(told)?,
+            lazy: LazyFacts::if_any(told)?,
             heap: HeapFacts::of(told)?,
             region: RegionFacts::of(told)?,
             arena: ArenaFacts::of(told)?,

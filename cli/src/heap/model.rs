@@ -102,11 +102,11 @@ macro_rules! terms {
     ($($name:ident, $label:literal, $help:literal;)*) => {
         /// As hak_stats_print has them. None is negative.
         #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+        #[serde(default)] // a saved file may be older than a term
         pub struct Terms {
             $(pub $name: i64,)*
             pub total: i64,
             /// In no term: what blocks that the program holds would add to `live` if they were touched.
-            #[serde(default)]
             pub untouched: i64,
             /// Rss of the region's mappings as smaps has it: `total` is to be within 2 % of it.
             pub mapped_rss: i64,
@@ -149,6 +149,7 @@ pub enum Tier {
 
 /// All slabs of one class; large and huge blocks as one class each, `block_bytes` 0, blocks of secure mode as another.
 /// `live`, `cached`, `free` and `untouched` are this class's part of the heap's figure of that name, so they add up to it.
+/// `lazy` does not: LAZY slots are of no class.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Class {
     pub tier: Tier,
@@ -161,13 +162,16 @@ pub struct Class {
     pub live: i64,
     pub untouched: i64,
     pub cached: i64,
-    /// Resident and neither live nor cached: free blocks, and what was not carved yet but is resident.
+    /// Resident pages of free blocks that the system may take.
+    #[serde(default)]
+    pub lazy: i64,
+    /// Resident and neither live nor cached nor LAZY: free blocks, and what was not carved yet but is resident.
     pub free: i64,
     pub resident: u64,
     /// Slabs with free blocks that could be used at once.
     pub partly_used_slabs: u64,
-    /// Resident bytes of whole pages without a live block: what `hakmem purge` could give back at most. Of tiny classes
-    /// an estimate from some of their slabs.
+    /// Resident bytes of whole pages without a live block, LAZY ones aside: what `hakmem purge` could give back of
+    /// `free` at most. Of tiny classes an estimate from some of their slabs.
     pub free_pages: u64,
     /// Resident bytes that would come free if the program moved the blocks of sparse slabs (`hak_should_move`): an estimate.
     #[serde(default)]
@@ -213,8 +217,13 @@ pub struct SuperSlab {
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Unused,
+    Lazy,
     Empty,
     Active,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -229,6 +238,9 @@ pub struct Slot {
     /// Heap that owns it or has it on loan; None: nobody, or a tier without owners.
     pub owner: Option<u32>,
     pub resident: u64,
+    /// In the first slot of a span, its resident pages of free blocks that the system may take.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lazy: u64,
     /// Slots back to the first of its span.
     pub back: u32,
 }

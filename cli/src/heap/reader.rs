@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::model::*;
 use super::remote::{Area, Moving, Remote};
 use super::residency::{Residency, Wanted};
-use super::spans::{Census, Region, Share, SizeClass};
+use super::spans::{Census, Pooled, Region, Share, SizeClass};
 use super::{finding, patience, rest, steer};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::proc::{self, Pid};
@@ -193,27 +193,27 @@ impl Reader {
         Ok(facts.window.of(&bytes) != 0)
     }
 
-    /// The pool's words, and whether the SuperSlab was advised to have a huge page.
-    pub(super) fn words(&self, region: &Region) -> Result<Vec<(u64, bool)>> {
-        Ok(self.words_and_arenas(region)?.into_iter().map(|(word, _)| word).collect())
-    }
-
-    /// The same, with the number of the arena that has the SuperSlab.
-    fn words_and_arenas(&self, region: &Region) -> Result<Vec<((u64, bool), u32)>> {
-        let (facts, huge_none) = (&self.layout.region, self.layout.slab.huge_none);
+    /// What the pool says of each SuperSlab.
+    pub(super) fn pooled(&self, region: &Region) -> Result<Vec<Pooled>> {
+        let (facts, lazy, huge_none) = (&self.layout.region, self.layout.lazy.slots, self.layout.slab.huge_none);
+        let pooled = |one: &[u8]| Pooled {
+            word: facts.word.of(one),
+            lazy: lazy.of(one) as u32,
+            huge_page: facts.huge.of(one) != huge_none,
+            arena: facts.arena.of(one) as u32,
+        };
         let rows = region.superslabs.div_ceil(SUPERSLABS_PER_ROW) as u64;
-        let mut words = Vec::with_capacity(rows as usize * SUPERSLABS_PER_ROW);
+        let mut all = Vec::with_capacity(rows as usize * SUPERSLABS_PER_ROW);
         for first in (0..rows).step_by(ROWS as usize) {
             let bytes = ROWS.min(rows - first) * facts.row_size;
             let bytes = self.remote.read_vec(region.rows + first * facts.row_size, bytes as usize)?;
             for row in bytes.chunks_exact(facts.row_size as usize) {
                 let superslabs = row.chunks_exact(facts.superslab_size as usize).take(SUPERSLABS_PER_ROW);
-                let word = |one| ((facts.word.of(one), facts.huge.of(one) != huge_none), facts.arena.of(one) as u32);
-                words.extend(superslabs.map(word));
+                all.extend(superslabs.map(pooled));
             }
         }
-        words.truncate(region.superslabs);
-        Ok(words)
+        all.truncate(region.superslabs);
+        Ok(all)
     }
 
     // ---- arenas ----
@@ -310,7 +310,7 @@ impl Reader {
 
     fn tiny_class_at(&self, census: &Census, slot: u64) -> Option<usize> {
         let facts = &self.layout.slab;
-        if slot / facts.superslab_slots >= census.words.len() as u64 {
+        if slot / facts.superslab_slots >= census.pooled.len() as u64 {
             return None;
         }
         let record =
@@ -372,7 +372,7 @@ impl Reader {
 
     pub fn snapshot(&self, detail: Detail) -> Result<Snapshot> {
         let (region, facts) = (self.region()?, &self.layout.slab);
-        let (words, arena_of): (Vec<_>, Vec<_>) = self.words_and_arenas(&region)?.into_iter().unzip();
+        let pooled = self.pooled(&region)?;
         let areas = self.remote.mappings(true)?;
         let (begin, end) = (region.heaps, region.base + region.superslabs_max * facts.superslab_bytes);
         let spans = self.span_table(region.superslabs)?;
@@ -385,7 +385,7 @@ impl Reader {
             .filter(|area| is_ours(area) && area.start < region.base || is_span_table(area))
             .map(|area| area.rss)
             .sum();
-        let resident: Vec<u32> = words.iter().map(|&(word, _)| (word >> 32) as u32).collect();
+        let resident: Vec<u32> = pooled.iter().map(Pooled::may_be_resident).collect();
         let wanted = Wanted {
             base: region.base,
             superslab_bytes: facts.superslab_bytes,
@@ -404,8 +404,8 @@ impl Reader {
             Ok(())
         })?;
         let picture = if detail == Detail::Slots { PICTURE_MAX } else { 0 };
-        let census = Census::new(&self.remote, facts, &self.sizes, region, &residency, &words, &numbers);
-        let mut census = census.with_picture(picture).with_arenas(&arena_of);
+        let census = Census::new(&self.remote, facts, &self.sizes, region, &residency, &pooled, &numbers);
+        let mut census = census.with_picture(picture).with_lazy(&self.layout.lazy);
         census.count_slots()?;
         let mut threads = Vec::new();
         self.each_heap(|_, heap| {

@@ -1,12 +1,14 @@
 //! From slab records to the terms of the sum: the same counting as in src/observe/stats.c, class by class.
 //!
 //!  1. Every slot of every SuperSlab is looked at once. ACTIVE ones are spans of some kind: what is resident of a span is
-//!     split into live, cached and free. EMPTY ones are a term; what is resident of UNUSED ones is huge-page rounding.
+//!     split into live, cached, LAZY and free. EMPTY and LAZY ones are a term each; what is resident of UNUSED ones
+//!     is huge-page rounding.
 //!  2. Blocks in a thread's list or outbox count as used in their slab; they are moved from live to cached afterwards.
 //!  3. Which pages of tiny slabs hold no live block is told by their lists, in the blocks themselves: so only some slabs
 //!     of a class are read, and stand for all. What meshing would give back follows from them, too (meshing.rs).
 // SPDX-License-Identifier: MIT
 
+use super::layout::LazyFacts;
 pub use super::layout::SlabFacts;
 use super::meshing::{self, Meshed};
 use super::model::{Class, Slot, State, SuperSlab, Terms, Tier};
@@ -43,6 +45,40 @@ pub struct Region {
     pub superslabs_max: u64,
 }
 
+/// A SuperSlab as the pool has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pooled {
+    /// The low half: slots ACTIVE; the high half: slots resident.
+    pub word: u64,
+    /// Slots that are LAZY unless the word says otherwise.
+    pub lazy: u32,
+    /// It was advised to have a huge page.
+    pub huge_page: bool,
+    /// Number of the arena that has it; 0: the process.
+    pub arena: u32,
+}
+
+impl Pooled {
+    pub fn active(&self) -> u32 {
+        self.word as u32
+    }
+
+    fn state(&self, slot: usize) -> State {
+        let is_in = |slots: u32| slots >> slot & 1 != 0;
+        match (is_in(self.active()), is_in((self.word >> 32) as u32), is_in(self.lazy)) {
+            (true, ..) => State::Active,
+            (_, true, _) => State::Empty,
+            (_, _, true) => State::Lazy,
+            _ => State::Unused,
+        }
+    }
+
+    /// Slots of which pages may be resident, huge pages aside.
+    pub fn may_be_resident(&self) -> u32 {
+        (self.word >> 32) as u32 | self.lazy
+    }
+}
+
 /// What is counted, and from what.
 pub struct Census<'a> {
     pub remote: &'a Remote,
@@ -50,12 +86,10 @@ pub struct Census<'a> {
     pub sizes: &'a [SizeClass],
     pub region: Region,
     pub residency: &'a Residency,
-    /// Pool words, and what huge pages do, by SuperSlab.
-    pub words: &'a [(u64, bool)],
+    lazy: LazyFacts,
+    pub pooled: &'a [Pooled],
     /// Numbers of heaps by address.
     pub heap_numbers: &'a HashMap<u64, u32>,
-    /// The arena of each SuperSlab; 0 or nothing: the process.
-    arena_of: &'a [u32],
     /// By number.
     pub arenas: HashMap<u32, Share>,
     pub terms: Terms,
@@ -132,6 +166,8 @@ struct Span {
     free_blocks: u64,
     live: u64,
     cached: u64,
+    /// Resident pages that the system may take.
+    lazy: u64,
     free_pages: u64,
     may_move: bool,
     owner: Option<u32>,
@@ -144,20 +180,20 @@ impl<'a> Census<'a> {
         sizes: &'a [SizeClass],
         region: Region,
         residency: &'a Residency,
-        words: &'a [(u64, bool)],
+        pooled: &'a [Pooled],
         heap_numbers: &'a HashMap<u64, u32>,
     ) -> Census<'a> {
         let (superslabs_most, shown, last) = (0, 0, None);
-        let (terms, superslabs, classes, lists, thin, sparse, arenas) = Default::default();
+        let (terms, lazy, superslabs, classes, lists, thin, sparse, arenas) = Default::default();
         Census {
             remote,
             facts,
             sizes,
             region,
             residency,
-            words,
+            lazy,
+            pooled,
             heap_numbers,
-            arena_of: &[],
             arenas,
             terms,
             superslabs,
@@ -176,17 +212,13 @@ impl<'a> Census<'a> {
         Census { superslabs_most, ..self }
     }
 
-    /// Counts what is in arenas, too.
-    pub fn with_arenas(self, arena_of: &'a [u32]) -> Census<'a> {
-        Census { arena_of, ..self }
-    }
-
-    fn arena_of_slot(&self, slot: usize) -> u32 {
-        self.arena_of.get(slot / self.facts.superslab_slots as usize).copied().unwrap_or(0)
+    /// Tells pages that are LAZY from others.
+    pub fn with_lazy(self, lazy: &LazyFacts) -> Census<'a> {
+        Census { lazy: lazy.clone(), ..self }
     }
 
     fn count_in_arena(&mut self, slot: usize, live: u64, resident: u64) {
-        let number = self.arena_of_slot(slot);
+        let number = self.pooled[slot / self.facts.superslab_slots as usize].arena;
         if number != 0 {
             let share = self.arenas.entry(number).or_default();
             (share.live, share.resident) = (share.live.saturating_add(live), share.resident.saturating_add(resident));
@@ -196,13 +228,13 @@ impl<'a> Census<'a> {
     /// Looks at every slot.
     pub fn count_slots(&mut self) -> Result<()> {
         let slots = self.facts.superslab_slots as usize;
-        let end = self.words.len() * slots;
+        let end = self.pooled.len() * slots;
         let record_bytes = self.facts.slab_size as usize;
         let mut records: (usize, Vec<u8>) = (0, Vec::new()); // from this slot on
         let mut slot = 0;
         while slot < end {
             let superslab = slot / slots;
-            let active = self.words[superslab].0 as u32;
+            let active = self.pooled[superslab].active();
             if active == 0 {
                 (slot..slot + slots).for_each(|slot| self.count_free(slot));
                 slot += slots;
@@ -212,7 +244,7 @@ impl<'a> Census<'a> {
             } else {
                 let have = records.0..records.0 + records.1.len() / record_bytes;
                 if !have.contains(&slot) {
-                    let bytes = CHUNK.min(self.words.len() - superslab) * slots * record_bytes;
+                    let bytes = CHUNK.min(self.pooled.len() - superslab) * slots * record_bytes;
                     let at = self.region.slabs + (superslab * slots * record_bytes) as u64;
                     records = (superslab * slots, self.remote.read_vec(at, bytes)?);
                 }
@@ -228,14 +260,15 @@ impl<'a> Census<'a> {
     /// Keeps the slot for the picture.
     fn show(&mut self, number: usize, slot: Slot) {
         let slots = self.facts.superslab_slots as usize;
-        let (superslab, arena) = (number / slots, self.arena_of_slot(number));
+        let superslab = number / slots;
+        let Pooled { huge_page, arena, .. } = self.pooled[superslab];
         if self.last != Some(superslab) {
             (self.last, self.shown) = (Some(superslab), self.shown + 1);
             if self.superslabs.len() < self.superslabs_most {
                 self.superslabs.push(SuperSlab {
                     number: superslab as u64,
                     address: self.region.base + superslab as u64 * self.facts.superslab_bytes,
-                    huge_page: self.words[superslab].1,
+                    huge_page,
                     arena,
                     slots: Vec::with_capacity(slots),
                 });
@@ -248,14 +281,18 @@ impl<'a> Census<'a> {
 
     fn count_free(&mut self, number: usize) {
         let slots = self.facts.superslab_slots as usize;
-        let empty = self.words[number / slots].0 >> (32 + number % slots) & 1 != 0;
+        let state = self.pooled[number / slots].state(number % slots);
         let resident = self.residency.slot(number);
         self.count_in_arena(number, 0, resident);
-        *(if empty { &mut self.terms.empty_slots } else { &mut self.terms.huge_rounding }) += resident as i64;
-        let state = if empty { State::Empty } else { State::Unused };
+        let terms = &mut self.terms;
+        *(match state {
+            State::Lazy => &mut terms.lazy,
+            State::Unused => &mut terms.huge_rounding,
+            _ => &mut terms.empty_slots,
+        }) += resident as i64;
         self.show(
             number,
-            Slot { state, tier: None, block_bytes: 0, blocks: 0, used: 0, owner: None, resident, back: 0 },
+            Slot { state, tier: None, block_bytes: 0, blocks: 0, used: 0, owner: None, resident, lazy: 0, back: 0 },
         );
     }
 
@@ -263,11 +300,11 @@ impl<'a> Census<'a> {
     fn count_span(&mut self, first: usize, record: &[u8]) -> usize {
         let per_superslab = self.facts.superslab_slots as usize;
         let mut span = self.span(first, record);
-        let slots = span.as_ref().map_or(1, |span| span.slots).clamp(1, self.words.len() * per_superslab - first);
+        let slots = span.as_ref().map_or(1, |span| span.slots).clamp(1, self.pooled.len() * per_superslab - first);
         if let Some(span) = &mut span {
             // Its size may be another slab's list by now.
             let most = slots as u64 * self.facts.slot_bytes;
-            for bytes in [&mut span.block_bytes, &mut span.live, &mut span.cached] {
+            for bytes in [&mut span.block_bytes, &mut span.live, &mut span.cached, &mut span.lazy] {
                 *bytes = most.min(*bytes);
             }
         }
@@ -308,6 +345,7 @@ impl<'a> Census<'a> {
             free_blocks: 0,
             live: if live { bytes } else { 0 },
             cached: if cached { bytes } else { 0 },
+            lazy: 0,
             free_pages: 0,
             may_move: false,
             owner: None,
@@ -358,6 +396,7 @@ impl<'a> Census<'a> {
             free_blocks,
             live: (used - waiting) * size.block_bytes,
             cached: waiting * size.block_bytes,
+            lazy: self.lazy_pages(slot, record),
             free_pages: 0,
             may_move: !current,
             owner: self.heap_numbers.get(&(facts.owner.of(record) & !facts.on_loan)).copied(),
@@ -368,11 +407,19 @@ impl<'a> Census<'a> {
         let facts = self.facts;
         let class_id = facts.class_id.of(record) as usize;
         let size = *self.sizes.get(class_id)?;
-        let states = (0..size.blocks.min(64)).map(|i| facts.state.element(record, i as usize, 1) & facts.block_state);
-        let count = |wanted| states.clone().filter(|&state| state == wanted).count() as u64;
-        let used = states.clone().map(|state| state == facts.block_live || state == facts.block_cached);
-        let used = (0..).zip(used).filter(|&(_, used)| used).map(|(i, _)| i * size.block_bytes);
+        let states = (0..size.blocks.min(64)).map(|i| facts.state.element(record, i as usize, 1));
+        let is_used = |state: u64| [facts.block_live, facts.block_cached].contains(&(state & facts.block_state));
+        let is_lazy = |state: u64| state & self.lazy.block != 0 && !is_used(state);
+        let count = |wanted| states.clone().filter(|&state| state & facts.block_state == wanted).count() as u64;
         let (live_blocks, cached_blocks) = (count(facts.block_live), count(facts.block_cached));
+        let pages_without = |of: &dyn Fn(u64) -> bool| {
+            let blocks = (0..).zip(states.clone()).filter(|&(_, state)| of(state)).map(|(i, _)| i * size.block_bytes);
+            self.pages_without(slot, size.slots * facts.slot_bytes, blocks, size.block_bytes)
+        };
+        let lazy = match states.clone().filter(|&state| is_lazy(state)).count() as u64 {
+            0 => 0,
+            blocks => pages_without(&|state| !is_lazy(state)).min(blocks * size.block_bytes),
+        };
         Some(Span {
             tier: Tier::Mid,
             class_id,
@@ -384,10 +431,22 @@ impl<'a> Census<'a> {
             free_blocks: size.blocks.saturating_sub(live_blocks + cached_blocks),
             live: live_blocks * size.block_bytes,
             cached: cached_blocks * size.block_bytes,
-            free_pages: self.pages_without(slot, size.slots * facts.slot_bytes, used, size.block_bytes),
+            lazy,
+            free_pages: pages_without(&is_used).saturating_sub(lazy),
             may_move: size.block_bytes % self.residency.page_bytes() as u64 != 0 && size.block_bytes <= MOVE_BYTES_MAX,
             owner: None,
         })
+    }
+
+    /// Resident bytes of a tiny slab's purged pages, if the system takes those when it likes.
+    fn lazy_pages(&self, slot: usize, record: &[u8]) -> u64 {
+        if self.lazy.page_flags.of(record) & self.lazy.pages == 0 {
+            return 0;
+        }
+        let (page, start) = (self.residency.page_bytes() as u64, slot as u64 * self.facts.slot_bytes);
+        let purged = self.facts.purged_pages.of(record);
+        let pages = (0..self.facts.slot_bytes / page).filter(|i| purged >> i.min(&63) & 1 != 0);
+        pages.filter(|i| self.residency.page_is_present(start + i * page)).count() as u64 * page
     }
 
     /// Resident bytes of the pages of a span that no such block touches. `blocks`: their offsets, ascending.
@@ -428,23 +487,26 @@ impl<'a> Census<'a> {
             free_blocks: blocks.saturating_sub(live_blocks + cached_blocks),
             live,
             cached: cached_blocks * block_bytes,
+            lazy: 0,
             free_pages: 0,
             may_move: false,
             owner: None,
         })
     }
 
-    /// Splits what is resident of a span: first live blocks, then cached ones.
+    /// Splits what is resident of a span: first live blocks, then cached ones, then what is LAZY.
     fn split(&mut self, span: &Span, resident: u64) {
         let live = span.live.min(resident);
         let cached = span.cached.min(resident - live);
-        let (untouched, free) = ((span.live - live) as i64, (resident - live - cached) as i64);
+        let lazy = span.lazy.min(resident - live - cached);
+        let (untouched, free) = ((span.live - live) as i64, (resident - live - cached - lazy) as i64);
         self.terms.live += live as i64;
         self.terms.thread_caches += cached as i64;
+        self.terms.lazy += lazy as i64;
         self.terms.untouched += untouched;
         self.terms.partly_used_slabs += free;
         if span.may_move {
-            let fill = Fill { used_blocks: span.live_blocks + span.cached_blocks, resident };
+            let fill = Fill { used_blocks: span.live_blocks + span.cached_blocks, resident: resident - lazy };
             self.sparse.entry((span.tier, span.class_id)).or_default().push(fill);
         }
         let class = self.class(span.tier, span.class_id);
@@ -455,6 +517,7 @@ impl<'a> Census<'a> {
         class.live += live as i64;
         class.untouched += untouched;
         class.cached += cached as i64;
+        class.lazy += lazy as i64;
         class.free += free;
         class.resident += resident;
         class.partly_used_slabs += u64::from(span.free_blocks > 0);
@@ -476,6 +539,7 @@ impl<'a> Census<'a> {
             live: 0,
             untouched: 0,
             cached: 0,
+            lazy: 0,
             free: 0,
             resident: 0,
             partly_used_slabs: 0,
@@ -510,7 +574,7 @@ impl<'a> Census<'a> {
     pub fn list(&self, block: u64, blocks_most: u64) -> Vec<u64> {
         let offset = block.wrapping_sub(self.region.base);
         let mut found = Vec::new();
-        if block & 1 != 0 || offset >= self.words.len() as u64 * self.facts.superslab_bytes {
+        if block & 1 != 0 || offset >= self.pooled.len() as u64 * self.facts.superslab_bytes {
             return found;
         }
         let slot = offset / self.facts.slot_bytes;
@@ -621,6 +685,7 @@ fn slot_of(span: Option<&Span>, resident: u64, back: usize) -> Slot {
         used: span.map_or(0, |span| (span.live_blocks + span.cached_blocks) as u32),
         owner: span.and_then(|span| span.owner),
         resident,
+        lazy: span.filter(|_| back == 0).map_or(0, |span| span.lazy),
         back: back as u32,
     }
 }
@@ -652,13 +717,23 @@ mod tests {
             SlabFacts { countdown: at(4, 4), block_bytes: at(4, 4), list: at(8, 8), bytes: at(8, 8), ..counts };
         let counts = SlabFacts { inbox: at(16, 8), secure: at(24, 8), floor: at(32, 2), blocks: at(36, 4), ..counts };
         let counts = SlabFacts { carved: at(40, 4), purged_blocks: at(44, 2), state: at(64, 64), ..counts };
+        let counts = SlabFacts { purged_pages: at(48, 4), ..counts };
         let guarded =
             SlabFacts { kind_secure_large: 6, secure_large_state: at(64, 1), lead_bytes: at(72, 8), ..counts };
         SlabFacts { span_slots: at(80, 8), secure_lines: 2, block_live: 1, block_cached: 2, block_state: 3, ..guarded }
     }
 
+    fn lazy() -> LazyFacts {
+        LazyFacts { slots: at(0, 4), page_flags: at(52, 1), pages: 2, block: 64 }
+    }
+
     /// Two SuperSlabs of this process, all ACTIVE, the first resident.
     fn with_census(test: impl FnOnce(Census, &mut [u64])) {
+        with_pooled(Pooled { word: u64::MAX, lazy: 0, huge_page: false, arena: 0 }, test);
+    }
+
+    /// The same, each with what the pool says.
+    fn with_pooled(each: Pooled, test: impl FnOnce(Census, &mut [u64])) {
         let memory = vec![0u64; 3 * SUPERSLAB / 8].leak();
         let skipped = memory.as_ptr().align_offset(SUPERSLAB);
         let memory = &mut memory[skipped..skipped + 2 * SUPERSLAB / 8];
@@ -672,8 +747,52 @@ mod tests {
         let sizes = [(96, 682, 1), (40960, 8, 5)];
         let sizes = sizes.map(|(block_bytes, blocks, slots)| SizeClass { block_bytes, blocks, slots });
         let region = Region { base, superslabs: 2, superslabs_max: 2, ..Region::default() };
-        let (words, numbers) = ([(u64::MAX, false); 2], HashMap::new());
-        test(Census::new(&me, &facts, &sizes, region, &residency, &words, &numbers), memory);
+        let (pooled, numbers) = ([each; 2], HashMap::new());
+        test(Census::new(&me, &facts, &sizes, region, &residency, &pooled, &numbers).with_lazy(&lazy()), memory);
+    }
+
+    /// Else memory that the system may take counts as rounding, or what another has taken since counts as LAZY.
+    #[test]
+    fn a_free_slot_is_lazy_if_it_is_not_empty() {
+        let word = 0b0011_u64 << 32; // slots 0 and 1 are EMPTY
+        with_pooled(Pooled { word, lazy: 0b0110, huge_page: true, arena: 0 }, |census, _| {
+            let mut census = census.with_picture(2);
+            census.count_slots().unwrap();
+            let (terms, _, superslabs, _) = census.into_parts();
+            let of_slots = [terms.empty_slots, terms.lazy, terms.huge_rounding].map(|bytes| bytes / SLOT as i64);
+            assert_eq!(of_slots, [2, 1, 29], "{terms:?}");
+            let states: Vec<State> = superslabs[0].slots.iter().take(4).map(|slot| slot.state).collect();
+            assert_eq!(states, [State::Empty, State::Empty, State::Lazy, State::Unused]);
+        });
+    }
+
+    #[test]
+    fn pages_inside_slabs_are_lazy_as_far_as_they_are_resident() {
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != 4096 {
+            return eprintln!("skipped: pages are not of 4 KiB");
+        }
+        with_census(|mut census, _| {
+            let mut tiny = [0u8; 128];
+            (tiny[0], tiny[4], tiny[40], tiny[44], tiny[48], tiny[52]) = (1, 10, 200, 129, 0b1110, 2);
+            let mut mid = [0u8; 128];
+            (mid[0], mid[1], mid[2]) = (2, 1, 5);
+            // Live, cached, free, four that are LAZY, one that was and is live again.
+            mid[64..72].copy_from_slice(&[1, 2, 0, 80, 80, 80, 80, 65]);
+            for first in [3, 40] {
+                census.count_span(first, &tiny); // of the second SuperSlab nothing is resident
+                census.count_span(first + 1, &mid);
+            }
+            tiny[52] = 1; // the purged pages are gone
+            census.count_span(10, &tiny);
+            let block = 40960;
+            let (terms, classes, ..) = census.into_parts();
+            assert_eq!((terms.live, terms.thread_caches), (2 * 960 + 2 * block, block), "{terms:?}");
+            assert_eq!(terms.lazy, 3 * 4096 + 4 * block, "{terms:?}");
+            let free = 65536 - 960 - 3 * 4096 + block + 65536 - 960;
+            assert_eq!(terms.partly_used_slabs, free, "{terms:?}");
+            let mid = classes.iter().find(|class| class.tier == Tier::Mid).unwrap();
+            assert_eq!((mid.lazy, mid.free, mid.free_pages), (4 * block, block, block as u64), "{mid:?}");
+        });
     }
 
     /// A list is read while its thread changes it: what is no block of the slot ends it.

@@ -12,7 +12,7 @@ use maud::{html, Markup, PreEscaped};
 
 const STYLE: &str = include_str!("../../assets/map.css");
 const MAP: Script =
-    Script { source: include_str!("../../assets/map.js"), hash: "sha256-Mw/IMHeympOD4pHydR6S2ixxT9GGSMYlwvaYNrYwBq0=" };
+    Script { source: include_str!("../../assets/map.js"), hash: "sha256-pqdulBN5yy1eeYmDKoe16SWkNYfJVZK7iEpwezMJ3z0=" };
 const LIVE: Script = Script {
     source: include_str!("../../assets/live.js"),
     hash: "sha256-Ca/Xz5Jo99/t/5jYNUGOo75ynKlECWEvr9UlQHpZ2ow=",
@@ -85,8 +85,9 @@ fn parts(live: bool) -> Markup {
             h2 { "Map" }
             p class="note" {
                 "Each tile is a SuperSlab of 2 MiB, each cell one of its 32 slots of 64 KiB, coloured by class and filled as \
-                 far as its blocks are used. EMPTY slots are free and still resident, UNUSED ones were purged or never used. \
-                 Point at a slot, tap it, or use the arrow keys; pick classes to see where they are."
+                 far as its blocks are used. EMPTY slots are free and still resident, LAZY ones are free and the \
+                 system's to take, UNUSED ones were purged or never used. Point at a slot, tap it, or use the arrow keys; \
+                 pick classes to see where they are."
             }
             ul class="chips" id="chips" aria-label="Slots by class" {}
             div class="map" {

@@ -216,9 +216,11 @@ mod tests {
 
     #[test]
     fn what_the_user_has_set_is_his() {
-        let environment = "HOME=/\0HAKMEM_TUNE=regrets=3,carve_bytes:64=8k\0HAKMEM_DECAY_MS=5\0";
+        let environment = "HOME=/\0HAKMEM_TUNE=ring_spills=3,carve_bytes:64=8k\0HAKMEM_DECAY_MS=5\0";
         let set = |name| is_set(environment, name);
-        assert!(set("carve_bytes") && set("regrets") && set("DECAY_MS") && !set("reuse_frees") && !set("RETAIN_BYTES"));
+        assert!(
+            set("carve_bytes") && set("ring_spills") && set("DECAY_MS") && !set("reuse_frees") && !set("RETAIN_BYTES")
+        );
         assert_eq!((value_for("4096,512:16384", 512), value_for("4096,512:16384", 64)), (Some(16384), Some(4096)));
     }
 }

@@ -1,6 +1,7 @@
 //! `hakmem leak --sparse`: which lines hold the slabs that are nearly empty.
 //!
-//!  1. How much sparse slabs waste is exact, class by class: what is resident of them without their blocks.
+//!  1. How much sparse slabs waste is exact, class by class: what is resident of them without their blocks
+//!     and what is LAZY.
 //!  2. What their blocks are, their contents say. Each block answers for its share of what its slab wastes.
 //!  3. Whose blocks they are is estimated from samples: a line's share of a class's waste is the share of the class's blocks in
 //!     sparse slabs that its samples stand for. Blocks of tiny classes are sampled in other slabs: there it is the share of all
@@ -30,7 +31,9 @@ struct SparseClass {
     block_bytes: u64,
     slabs: u64,
     blocks: u64,
-    /// Resident and no block's.
+    /// Resident pages that the system may take.
+    lazy: u64,
+    /// Resident, no block's, and not the system's to take.
     wasted: u64,
 }
 
@@ -92,6 +95,7 @@ fn sparse_slabs(snapshot: &Snapshot, percent: u64) -> Slabs {
                     class.blocks += u64::from(slot.used);
                 }
                 class.wasted += slot.resident;
+                class.lazy += slot.lazy;
                 slabs.resident += slot.resident;
                 slabs.of_slot.insert(
                     (superslab.address + number as u64 * snapshot.slot_bytes) / snapshot.slot_bytes,
@@ -101,7 +105,7 @@ fn sparse_slabs(snapshot: &Snapshot, percent: u64) -> Slabs {
         }
     }
     for class in slabs.classes.values_mut() {
-        class.wasted = class.wasted.saturating_sub(class.blocks * class.block_bytes);
+        class.wasted = class.wasted.saturating_sub(class.blocks * class.block_bytes + class.lazy);
     }
     slabs
 }
@@ -280,11 +284,11 @@ mod tests {
         let at = snapshot.superslabs[1].slots.iter().position(tiny).unwrap();
         let (address, slot_bytes) = (snapshot.superslabs[1].address, snapshot.slot_bytes);
         let slot = &mut snapshot.superslabs[1].slots[at];
-        (slot.used, slot.resident) = (slot.blocks / 50, 60_000);
+        (slot.used, slot.resident, slot.lazy) = (slot.blocks / 50, 60_000, 8192);
         let (used, block_bytes) = (u64::from(slot.used), slot.block_bytes);
         let slabs = sparse_slabs(&snapshot, 25);
-        let wasted = 60_000 - used * block_bytes;
-        let class = SparseClass { tier: Some(Tier::Tiny), block_bytes, slabs: 1, blocks: used, wasted };
+        let wasted = 60_000 - 8192 - used * block_bytes;
+        let class = SparseClass { tier: Some(Tier::Tiny), block_bytes, slabs: 1, blocks: used, lazy: 8192, wasted };
         assert_eq!(slabs.classes.into_values().collect::<Vec<_>>(), [class]);
         let slabs = sparse_slabs(&snapshot, 25);
         let birth =

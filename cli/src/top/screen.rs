@@ -231,13 +231,11 @@ impl Screen {
 
     fn summary(&self, snapshot: &Snapshot) -> Line<'static> {
         let process = &snapshot.process;
-        let [active, empty, unused] = picture::slots(snapshot);
+        let slots = picture::slots(snapshot);
         let (rss, peak) = (say::bytes(process.rss as f64), say::bytes(process.rss_peak as f64));
         let threads = say::count(process.threads as usize, "thread");
         let superslabs = say::count(snapshot.superslabs.len(), "SuperSlab");
-        Line::from(format!(
-            "RSS {rss}, peak {peak}, {threads}, {superslabs}: {active} slots ACTIVE, {empty} EMPTY, {unused} UNUSED"
-        ))
+        Line::from(format!("RSS {rss}, peak {peak}, {threads}, {superslabs}: {slots}"))
     }
 
     fn draw_memory(&self, frame: &mut Frame, area: Rect, parts: &[Part]) {
@@ -456,8 +454,8 @@ mod tests {
         let text = lines.join("\n");
         for wanted in [
             "a program (4321)  HAKMEM 1.2.3",
-            "RSS 46.5 MiB, peak 52.5 MiB, 3 threads, 20 SuperSlabs: 460 slots ACTIVE, 100 EMPTY, 80 UNUSED",
-            " live                  30 MiB  65 %",
+            "RSS 46.8 MiB, peak 52.8 MiB, 3 threads, 20 SuperSlabs: 460 slots ACTIVE, 100 EMPTY, 20 LAZY, 60 UNUSED",
+            " live                  30 MiB  64 %",
             " EMPTY slots         6.25 MiB  13 %",
             // Ten SuperSlabs' worth in 10 s: 3,000 of each.
             "tiny refills       3000",
@@ -536,7 +534,7 @@ mod tests {
     fn any_size_has_room_for_the_rss() {
         for (width, height) in [(1, 1), (10, 3), (39, 40), (40, 10), (60, 15), (80, 24), (200, 60), (300, 9)] {
             let text = lines(&screen(), width, height).join("\n");
-            assert!(width < 10 || text.contains("RSS 46.5"), "{width} x {height}:\n{text}");
+            assert!(width < 10 || text.contains("RSS 46.8"), "{width} x {height}:\n{text}");
             let tiny = width < 40 || (4..10).contains(&height);
             assert!(height < 5 || text.contains(if tiny { "q quits" } else { "q quit  p" }), "{text}");
         }
@@ -552,7 +550,7 @@ mod tests {
         screen.end();
         assert!(!screen.is_following());
         let text = lines(&screen, 80, 24).join("\n");
-        assert!(text.contains(" has ended ") && text.contains("RSS 46.5 MiB"), "{text}");
+        assert!(text.contains(" has ended ") && text.contains("RSS 46.8 MiB"), "{text}");
         assert!(matches!(press(&mut screen, 'P'), Action::None));
     }
 }
