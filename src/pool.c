@@ -98,7 +98,7 @@ static unsigned empty_slots_in(size_t superslab) {
 static void note_reuse(struct client *c, size_t slot, unsigned slots, unsigned tag) {
     size_t superslab = slot / SUPERSLAB_SLOTS, at = slot % SUPERSLAB_SLOTS;
     bool same_class = tag != 0 && load_relaxed(&superslab_at(superslab)->last_class[at]) == tag;
-    bool is_last = c->last_given == slot + 1;
+    bool is_last = load_relaxed(&c->last_given) == slot + 1;
     count_add(&c->counters, COUNT_stage1_same_class, same_class);
     count_add(&c->counters, COUNT_stage0_last_given, is_last);
     count_add(&c->counters, COUNT_stage05_scanned, slots == 1);
@@ -212,7 +212,7 @@ void pool_give(struct client *c, size_t slot, unsigned slots, unsigned tag, bool
         arena_lost(superslab_arena(slot / SUPERSLAB_SLOTS), slots);
     uint64_t after = superslab_give(slot, slots, tag, resident);
     bool pushed = word_is_cached(after) && superslab_arena(slot / SUPERSLAB_SLOTS) == 0;
-    c->last_given = (uint32_t)slot + 1;
+    store_relaxed(&c->last_given, (uint32_t)slot + 1);
     count(&c->counters, COUNT_slots_released);
     count_add(&c->counters, COUNT_cache_pushed, pushed);
     log_give(address_of(slot / SUPERSLAB_SLOTS), slot % SUPERSLAB_SLOTS, tag, resident, after, pushed);
