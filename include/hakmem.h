@@ -9,7 +9,8 @@
  *   threads    any thread may call any function at any time, but a signal handler must not;
  *   errors     a failed allocation returns NULL, sets errno to ENOMEM and changes nothing;
  *   bad input  a pointer that is not the start of a live block ends the program: one line on the standard error,
- *              "hakmem: …", then abort(). The option ON_ERROR makes it the line alone, or nothing. */
+ *              "hakmem: …", then abort(). A wrong size, and a call that only asks about such a pointer, print the line, once for
+ *              each caller, and the program goes on. The option ON_ERROR makes it all abort, or the line alone, or nothing. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAKMEM_H
 #define HAKMEM_H

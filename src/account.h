@@ -31,20 +31,9 @@ struct client {
     uint32_t start;       /* the SuperSlab where searches begin, after this heap met another thread at the lowest one */
     int32_t active_delta; /* slots taken, less slots given, since the last settling */
     int32_t empty_delta;  /* change of EMPTY slots since then */
-    uint32_t unused_taken;      /* UNUSED slots taken since then */
+    uint32_t unused_taken;       /* UNUSED slots taken since then */
     uint32_t lazy_taken;        /* of these, those that were LAZY … */
     uint32_t soon_taken;        /* … and had not been for long */
-    uint32_t trim_at;           /* the SuperSlab where CHORE_TRIM goes on */
-    uint32_t scans;             /* SuperSlabs to look at for free pages, as the heap grows */
-    uint32_t arena;             /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
-    uint32_t grown_bytes;       /* growth inside slabs that does not make up a slot yet */
-    uint32_t slow_mallocs;      /* that have ended */
-    uint8_t chores;             /* enum chore */
-    uint8_t node;               /* where the thread was when it last took something; 0 where there is one node */
-    bool emptied_by_moving : 1; /* slots, since the last settling: the program wants their memory back */
-    bool is_lane : 1;           /* the arena is a lane of the process, which never ends (lane.h) */
-    bool is_purger : 1;         /* what the purger settles is no sign of life */
-    uint32_t unused_taken;       /* UNUSED slots taken since then */
     _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
     uint32_t trim_at;            /* the SuperSlab where CHORE_TRIM goes on */
     uint32_t scans;              /* SuperSlabs to look at for free pages, as the heap grows */

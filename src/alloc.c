@@ -498,7 +498,8 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
-        fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0)); /* and if it returns the block is freed all the same */
+        fail_bad_size(p, bytes, b.bytes,
+                      __builtin_return_address(0)); /* and if it returns the block is freed all the same */
     alloc_free(p, alloc_free_other);
 }
 
@@ -624,7 +625,8 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
         return os_realloc(p, bytes);
     if (unlikely(had == 0 && replaced_has(p)))
         return replaced_calls()->realloc(p, bytes);
-    struct block b = had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
+    struct block b =
+        had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
     if (unlikely(b.slab == NULL)) {
         errno = EINVAL;
         return NULL;

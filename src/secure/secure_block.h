@@ -19,7 +19,8 @@ enum {
     STATE_SLACK = 0x1fff, /* mask of the unused bytes */
     STATE_BY_NEW = 0x2000,
     STATE_BY_NEW_ARRAY = 0x4000,
-    STATE_LARGER = STATE_BY_NEW | STATE_BY_NEW_ARRAY, /* than it is meant to be: realloc found no memory for a smaller one */
+    STATE_LARGER =
+        STATE_BY_NEW | STATE_BY_NEW_ARRAY, /* than it is meant to be: realloc found no memory for a smaller one */
     STATE_FREED = 0x8000,
 };
 

@@ -66,7 +66,8 @@ void secure_check_free(struct secure_entry e, size_t block_bytes) {
 
 /* The same of block `i` of a slab, of `blocks`. One that was never handed out, and may have no memory yet, is looked at where it
  * borders on one that was. */
-static void check_free_in(const struct secure_span *span, uintptr_t start, unsigned i, unsigned blocks, size_t block_bytes) {
+static void check_free_in(const struct secure_span *span, uintptr_t start, unsigned i, unsigned blocks,
+                          size_t block_bytes) {
     struct secure_entry e = {start + i * block_bytes, span_state(span, i)};
     if (load_relaxed(e.state) != 0) {
         secure_check_free(e, block_bytes);
@@ -105,7 +106,8 @@ void secure_check_span(size_t slot, unsigned order) {
 size_t secure_check_slab(struct secure_span *span, unsigned c) {
     const struct slab *s = span_slab(span, c);
     size_t block_bytes = block_bytes_of(c), bytes;
-    for (unsigned i = 0; i < blocks_of(c); i++) { /* first: they tell an underflow into a free block from a write after free */
+    for (unsigned i = 0; i < blocks_of(c);
+         i++) { /* first: they tell an underflow into a free block from a write after free */
         uintptr_t block = s->start + i * block_bytes;
         if (is_live_with(s, block, &bytes) && unlikely(!secure_is_intact(s, block, bytes)))
             secure_fail_intact(s, block, bytes);

@@ -240,9 +240,8 @@ int run_all() {
 }
 
 int compare(const std::string &library) {
-    const std::vector<std::string> modes[] = {{"LD_PRELOAD=" + library, "HAKMEM_SECURE=0"},
-                                              {"LD_PRELOAD=" + library, "HAKMEM_SECURE=1"},
-                                              {"LD_PRELOAD="}};
+    const std::vector<std::string> modes[] = {
+        {"LD_PRELOAD=" + library, "HAKMEM_SECURE=0"}, {"LD_PRELOAD=" + library, "HAKMEM_SECURE=1"}, {"LD_PRELOAD="}};
     size_t sum[3] = {0, 0, 0}, count = 0;
     printf("| told, of each kind's sizes | of | default | secure | libc |\n|---|---:|---:|---:|---:|\n");
     for (const Kind &kind : kinds) {

@@ -100,7 +100,8 @@ const struct {
     {"question", ask, 1},
 };
 
-const char kLine[] = "hakmem: (free of 0x[0-9a-f]+ with size [0-9]+|invalid pointer 0x[0-9a-f]+ in malloc_usable_size) \\(.*\\)";
+const char kLine[] =
+    "hakmem: (free of 0x[0-9a-f]+ with size [0-9]+|invalid pointer 0x[0-9a-f]+ in malloc_usable_size) \\(.*\\)";
 const char kCaller[] = "hakmem:   0x[0-9a-f]+( .*\\+0x[0-9a-f]+)?";
 
 size_t count_matching(const std::string &text, const char *pattern) {

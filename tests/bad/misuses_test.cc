@@ -70,7 +70,8 @@ TEST(Catalogue, IsToldMoreOftenThanByLibc) {
     auto rows = lines_of(run_program(HAK_TEST_CATALOGUE, {"--compare", HAK_TEST_LIBRARY}).out);
     ASSERT_FALSE(rows.empty());
     size_t all = 0, in_default = 0, in_secure = 0, in_libc = 0;
-    ASSERT_EQ(sscanf(rows.back().c_str(), "| all | %zu | %zu | %zu | %zu |", &all, &in_default, &in_secure, &in_libc), 4)
+    ASSERT_EQ(sscanf(rows.back().c_str(), "| all | %zu | %zu | %zu | %zu |", &all, &in_default, &in_secure, &in_libc),
+              4)
         << rows.back();
     printf("of %zu errors told by default %zu, in secure mode %zu, by libc %zu\n", all, in_default, in_secure, in_libc);
     EXPECT_GE(in_default, 130u);

@@ -63,7 +63,8 @@ class Twice : public testing::TestWithParam<size_t> {};
 TEST_P(Twice, OneThreadFreesTheBlockAndTheOtherIsTold) {
     /* Nothing is set aside, inaccessible, where the second thread would end the program. */
     int rounds = times(GetParam() > kMiB ? 200 : 2000);
-    Outcome outcome = run_self({std::to_string(GetParam()), std::to_string(rounds)}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_PURGE=never"});
+    Outcome outcome =
+        run_self({std::to_string(GetParam()), std::to_string(rounds)}, {"HAKMEM_ON_ERROR=warn", "HAKMEM_PURGE=never"});
     std::string said = outcome.err.substr(0, 1000);
     EXPECT_TRUE(outcome.exited(0)) << "two allocations got the same block\n" << said;
     size_t told = 0;

@@ -373,12 +373,18 @@ const std::vector<Misuse> &cases() {
         {"write_after_free_last_byte", write_after_free_last_byte, kWrite, kSmall},
         {"write_after_free_by_another_thread", write_after_free_by_another_thread, kWrite, kSmall},
         {"write_after_free_and_trim", write_after_free_and_trim, "hakmem: write after free of 0x*", {20000}},
-        {"write_after_free_into_a_slab_that_is_trimmed", write_after_free_into_a_slab_that_is_trimmed, kWrite,
+        {"write_after_free_into_a_slab_that_is_trimmed",
+         write_after_free_into_a_slab_that_is_trimmed,
+         kWrite,
          {100, 3000, 5000, 20000, 60000}},
-        {"write_after_free_into_a_slab_that_goes_back_at_once", write_after_free_into_a_slab_that_goes_back_at_once,
-         kWrite, {100, 3000, 5000, 20000, 60000}},
-        {"write_after_free_into_a_slab_of_a_thread_that_ends", write_after_free_into_a_slab_of_a_thread_that_ends,
-         kWrite, {100, 3000, 5000, 20000, 60000}},
+        {"write_after_free_into_a_slab_that_goes_back_at_once",
+         write_after_free_into_a_slab_that_goes_back_at_once,
+         kWrite,
+         {100, 3000, 5000, 20000, 60000}},
+        {"write_after_free_into_a_slab_of_a_thread_that_ends",
+         write_after_free_into_a_slab_of_a_thread_that_ends,
+         kWrite,
+         {100, 3000, 5000, 20000, 60000}},
         {"large_write_after_free", large_write_after_free, nullptr, kBig},
         {"large_read_after_free", large_read_after_free, nullptr, kBig},
         {"large_double_free_after_quarantine", large_double_free_after_quarantine, "hakmem: *", {kLarge}},
@@ -701,8 +707,8 @@ void what_never_goes_back_is_kept() {
 /* Under a limit that is reached, realloc to less than half finds no other block. */
 void a_block_that_cannot_move_is_freed_by_its_new_size() {
     check(hak_option_set("HARD_LIMIT", "24M") == 0, "there is no such option");
-    const size_t pairs[][2] = {{100, 1},      {100, 50},       {5000, 100},    {40000, 25000}, {60000, 40000},
-                               {60000, 100},  {100000, 70000}, {100000, 60000}, {300000, 10},  {3 * kMiB, 2 * kMiB},
+    const size_t pairs[][2] = {{100, 1},       {100, 50},       {5000, 100},     {40000, 25000}, {60000, 40000},
+                               {60000, 100},   {100000, 70000}, {100000, 60000}, {300000, 10},   {3 * kMiB, 2 * kMiB},
                                {3 * kMiB, 100}};
     std::vector<char *> blocks, all;
     all.reserve(20000); /* nothing else is allocated from now on */
@@ -726,27 +732,27 @@ struct Fine {
     void (*run)();
 };
 void PrintTo(const Fine &one, std::ostream *out) { *out << one.name; }
-const Fine kFine[] = {{"memory_is_zero", memory_is_zero},
-                      {"blocks_used_in_part_are_zero", blocks_used_in_part_are_zero},
-                      {"a_large_block_grows_in_place", a_large_block_grows_in_place},
-                      {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
-                      {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
-                      {"blocks_shrink_step_by_step", blocks_shrink_step_by_step},
-                      {"sized_frees_that_fit", sized_frees_that_fit},
-                      {"a_trim_between_frees", a_trim_between_frees},
-                      {"print_places", print_places},
-                      {"many_large_blocks", many_large_blocks},
-                      {"the_table_is_metadata", the_table_is_metadata},
-                      {"the_table_goes_back", the_table_goes_back},
-                      {"free_pages_go_back", free_pages_go_back},
-                      {"a_trim_reaches_other_threads", a_trim_reaches_other_threads},
-                      {"statistics_while_slabs_come_and_go", statistics_while_slabs_come_and_go},
-                      {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded},
-                      {"a_limit_admits_blocks_that_are_touched_whole", a_limit_admits_blocks_that_are_touched_whole},
-                      {"shrunk_blocks_leave_no_mappings", shrunk_blocks_leave_no_mappings},
-                      {"a_block_that_cannot_move_is_freed_by_its_new_size",
-                       a_block_that_cannot_move_is_freed_by_its_new_size},
-                      {"what_never_goes_back_is_kept", what_never_goes_back_is_kept}};
+const Fine kFine[] = {
+    {"memory_is_zero", memory_is_zero},
+    {"blocks_used_in_part_are_zero", blocks_used_in_part_are_zero},
+    {"a_large_block_grows_in_place", a_large_block_grows_in_place},
+    {"usable_size_is_what_was_asked_for", usable_size_is_what_was_asked_for},
+    {"a_freed_block_is_not_the_next", a_freed_block_is_not_the_next},
+    {"blocks_shrink_step_by_step", blocks_shrink_step_by_step},
+    {"sized_frees_that_fit", sized_frees_that_fit},
+    {"a_trim_between_frees", a_trim_between_frees},
+    {"print_places", print_places},
+    {"many_large_blocks", many_large_blocks},
+    {"the_table_is_metadata", the_table_is_metadata},
+    {"the_table_goes_back", the_table_goes_back},
+    {"free_pages_go_back", free_pages_go_back},
+    {"a_trim_reaches_other_threads", a_trim_reaches_other_threads},
+    {"statistics_while_slabs_come_and_go", statistics_while_slabs_come_and_go},
+    {"large_blocks_in_quarantine_are_bounded", large_blocks_in_quarantine_are_bounded},
+    {"a_limit_admits_blocks_that_are_touched_whole", a_limit_admits_blocks_that_are_touched_whole},
+    {"shrunk_blocks_leave_no_mappings", shrunk_blocks_leave_no_mappings},
+    {"a_block_that_cannot_move_is_freed_by_its_new_size", a_block_that_cannot_move_is_freed_by_its_new_size},
+    {"what_never_goes_back_is_kept", what_never_goes_back_is_kept}};
 
 class SecureFine : public testing::TestWithParam<Fine> {};
 
