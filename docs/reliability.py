@@ -79,7 +79,8 @@ def write_page():
     figures = json.loads(FIGURES.read_text())
     lines = ["# Reliability", "",
              "What the tests have tried. The figures are those that `./hak test`, `./hak soak` and `./hak fuzz` print;",
-             "`./hak doc figures` takes them over into `docs/reliability.json`."]
+             "`./hak doc figures` takes them over into `docs/reliability.json`. [Programs that were tried](tried.md) lists real",
+             "programs, with the memory that they need under glibc's malloc and under HAKMEM."]
     sections = {title: [(name, text) for name, text in texts.items() if name in figures]
                 for title, texts in SENTENCES.items()}
     known = {name for texts in SENTENCES.values() for name in texts}

@@ -77,11 +77,16 @@ HAK_INLINE void alloc_free_in(struct slab *s, void *p, void (*other)(struct slab
         alloc_countdown_ended(s);
 }
 
-HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
+/* `frontier`: no address above it is a hit; `outside` gets those, and NULL. */
+HAK_INLINE void alloc_free_below(size_t frontier, void *p, void (*outside)(void *p),
+                                 void (*other)(struct slab *s, void *p)) {
     uintptr_t offset = region_offset(p);
-    if (unlikely(offset >= region_frontier())) /* NULL too */
-        return alloc_free_slow(p);
+    if (unlikely(offset >= frontier))
+        return outside(p);
     alloc_free_in(slab_at_offset(offset), p, other);
+}
+HAK_INLINE void alloc_free(void *p, void (*other)(struct slab *s, void *p)) {
+    alloc_free_below(region_frontier(), p, alloc_free_slow, other);
 }
 
 /* What is no hit: of blocks that realloc may have left larger; that new, that new[] made. */
@@ -91,10 +96,11 @@ void alloc_delete_array_sized_else(void *p, size_t bytes);
 
 /* A hit are sizes of a tiny slab's class. `exactly`: no realloc can have left the block larger than it would be made for the
  * size. `no_hit`: one of the above. */
-HAK_INLINE void alloc_free_sized(void *p, size_t bytes, bool exactly, void (*no_hit)(void *p, size_t bytes)) {
+HAK_INLINE void alloc_free_sized(size_t frontier, void *p, size_t bytes, bool exactly,
+                                 void (*outside)(void *p, size_t bytes), void (*no_hit)(void *p, size_t bytes)) {
     uintptr_t offset = region_offset(p);
-    if (HAK_IS_CHECKED || unlikely(offset >= region_frontier()))
-        return no_hit(p, bytes);
+    if (HAK_IS_CHECKED || unlikely(offset >= frontier))
+        return outside(p, bytes);
     struct slab *s = slab_at_offset(offset);
     if (exactly) { /* a hit keeps no copy of the size or of the first one */
         bytes -= s->first_size;

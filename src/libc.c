@@ -102,10 +102,12 @@ HAK_API void *pvalloc(size_t size) {
 HAK_API size_t malloc_usable_size(void *block) { return alloc_usable(block, "malloc_usable_size"); }
 
 HAK_API void cfree(void *block) { alloc_free(block, alloc_free_other); }
-HAK_API void free_sized(void *block, size_t size) { alloc_free_sized(block, size, false, alloc_free_sized_else); }
+HAK_API void free_sized(void *block, size_t size) {
+    alloc_free_sized(region_frontier(), block, size, false, alloc_free_sized_else, alloc_free_sized_else);
+}
 HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
     (void)alignment;
-    alloc_free_sized(block, size, false, alloc_free_sized_else);
+    alloc_free_sized(region_frontier(), block, size, false, alloc_free_sized_else, alloc_free_sized_else);
 }
 
 const struct replaced_calls libc_calls = {malloc, realloc, posix_memalign, free, malloc_usable_size};

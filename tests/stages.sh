@@ -152,8 +152,20 @@ stage_fuzz() { fuzz_targets 5 "${FUZZERS[@]}"; }
 
 # ---- long forms ----
 
+# The table of programs, each under both mallocs; what has run with this library is not run again.
+soak_programs() {
+  need "${BUILD_NEEDS[@]}" python3:python3 setpriv:util-linux
+  build_library
+  python3 "$ROOT/tests/programs/soak.py" --library "$LIBRARY" --commit "$(git -C "$ROOT" describe --always --dirty)" \
+    --results "$RESULTS/programs.json" --jobs "$JOBS" "$@"
+}
+
 # The tests' time limits are multiplied when the directory is configured.
 soak() {
+  if [[ ${1-} == programs ]]; then
+    soak_programs "${@:2}"
+    return
+  fi
   local times=${1:-10} status=0
   [[ $times =~ ^[1-9][0-9]*$ ]] || die "soak: TIMES is a number, not '$times'"
   need "${BUILD_NEEDS[@]}" "${TEST_NEEDS[@]}" "${EMULATION_NEEDS[@]}" "${RUST_NEEDS[@]}" "${PACKAGE_NEEDS[@]}"
@@ -345,7 +357,7 @@ doc_blocks() {
 # Fails if ./hak doc would write other pages than there are.
 doc_is_new() {
   local before file
-  local generated=(docs/{options,counters,migrating,reliability}.md README.md cli/src/heap/{terms,old_names}.rs)
+  local generated=(docs/{options,counters,migrating,reliability,tried}.md README.md cli/src/heap/{terms,old_names}.rs)
   before=$(mktemp -d)
   for file in "${generated[@]}"; do
     cp "$ROOT/$file" "$before"
@@ -379,8 +391,12 @@ stage_machines() { "$ROOT/tests/machines.sh" "$ROOT/build/machines" sources musl
 
 # A program that can't be installed must not keep the others from being tested: its own test reports that and fails.
 stage_programs() {
+  local steps_failed=0
   build_library
-  python3 "$ROOT/tests/programs/run.py" --library "$LIBRARY"
+  step "long sessions" python3 "$ROOT/tests/programs/run.py" --library "$LIBRARY"
+  step "what runs short ones" python3 "$ROOT/tests/programs/soak_test.py"
+  step "short sessions" python3 "$ROOT/tests/programs/soak.py" --quick --jobs "$JOBS" --library "$LIBRARY"
+  ((steps_failed == 0))
 }
 
 # counts LOG: prints "PASSED FAILED" for everything named in it: tests of ctest, cargo and Python, programs and steps.
