@@ -354,16 +354,18 @@ doc_blocks() {
   [[ -n $(ls "$1") ]] || die "no block of the documentation is marked to be run"
 }
 
+# What ./hak doc writes.
+GENERATED=(docs/{options,counters,migrating,reliability,tried}.md README.md cli/src/heap/{terms,old_names}.rs)
+
 # Fails if ./hak doc would write other pages than there are.
 doc_is_new() {
   local before file
-  local generated=(docs/{options,counters,migrating,reliability,tried}.md README.md cli/src/heap/{terms,old_names}.rs)
   before=$(mktemp -d)
-  for file in "${generated[@]}"; do
+  for file in "${GENERATED[@]}"; do
     cp "$ROOT/$file" "$before"
   done
   doc
-  for file in "${generated[@]}"; do
+  for file in "${GENERATED[@]}"; do
     diff "$before/${file##*/}" "$ROOT/$file" || return
   done
   rm -r "$before"
