@@ -144,6 +144,7 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+void os_know_modules(void); /* at the start: until then a static program asks itself alone */
 /* The same module's file, and how far its addresses were moved. Asks nothing of the kernel; false without _dl_find_object. */
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
 /* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this library
