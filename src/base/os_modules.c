@@ -262,7 +262,7 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
 
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base) {
     struct found_object found;
-    if (hak_find_object == NULL || hak_find_object((void *)address, &found) != 0)
+    if (!has_table() || hak_find_object((void *)address, &found) != 0)
         return false;
     *path = *found.link_map->l_name != '\0' ? found.link_map->l_name : (const char *)getauxval(AT_EXECFN);
     *base = found.link_map->l_addr;
