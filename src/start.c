@@ -50,6 +50,7 @@ void start_catching(void) {
 }
 
 __attribute__((constructor(101))) void start_library(void) {
+    os_know_modules();
     os_find_threads();
     options_init();
     bool has_sites = policy_start();

@@ -125,10 +125,10 @@ char **os_environment(void); /* also before libc has started; NULL: not to be ha
  * before the program may have changed its environment. No system call. */
 bool os_is_emulated(void);
 bool os_is_in_valgrind(void); /* makes no system call */
-bool os_is_privileged(void); /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);   /* the kernel's number of this process */
-uint32_t os_thread(void);    /* the kernel's number of this thread */
-uint64_t os_random(void);    /* not predictable from outside; constant for the life of the process */
+bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
+uint32_t os_process(void);    /* the kernel's number of this process */
+uint32_t os_thread(void);     /* the kernel's number of this thread */
+uint64_t os_random(void);     /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
@@ -144,6 +144,7 @@ struct os_module {
 /* False: in none that is known. Without glibc's _dl_find_object (2.35) those are the program and this library. Takes no lock;
  * in a signal handler, too, and while libraries are loaded and unloaded. */
 bool os_find_module(uintptr_t address, struct os_module *module);
+void os_know_modules(void); /* at the start: until then a static program asks itself alone */
 /* The same module's file, and how far its addresses were moved. Asks nothing of the kernel; false without _dl_find_object. */
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base);
 /* What the module that holds `beside` calls by that name itself, whoever else does; 0: nothing. `bound` is what this library

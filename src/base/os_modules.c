@@ -233,9 +233,18 @@ HAK_STRAY static bool module_read(struct os_module *module, const ElfW(Ehdr) * h
 
 static const ElfW(Ehdr) * program_header(void) { return (const ElfW(Ehdr) *)getauxval(AT_PHDR) - 1; }
 
+static _Atomic bool has_started; /* pairs with itself: set before main */
+
+void os_know_modules(void) { store_relaxed(&has_started, true); }
+
+/* A static program, for which no dynamic linker was mapped, allocates while it makes its table. */
+static bool has_table(void) {
+    return hak_find_object != NULL && (load_relaxed(&has_started) || getauxval(AT_BASE) != 0);
+}
+
 bool os_find_module(uintptr_t address, struct os_module *module) {
     struct found_object found;
-    if (hak_find_object != NULL) {
+    if (has_table()) {
         if (hak_find_object((void *)address, &found) != 0)
             return false;
         const struct link_map *map = found.link_map;
@@ -253,7 +262,7 @@ bool os_find_module(uintptr_t address, struct os_module *module) {
 
 bool os_find_file(uintptr_t address, const char **path, uintptr_t *base) {
     struct found_object found;
-    if (hak_find_object == NULL || hak_find_object((void *)address, &found) != 0)
+    if (!has_table() || hak_find_object((void *)address, &found) != 0)
         return false;
     *path = *found.link_map->l_name != '\0' ? found.link_map->l_name : (const char *)getauxval(AT_EXECFN);
     *base = found.link_map->l_addr;
