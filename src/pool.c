@@ -159,11 +159,14 @@ size_t pool_take(struct client *c, unsigned slots, unsigned align, unsigned tag,
 }
 
 enum pool_answer pool_take_slot(struct client *c, size_t slot, bool *zero) {
-    bool resident;
-    if (!superslab_take_slot(slot, c, node_here(), &resident))
+    bool resident, cached;
+    if (!superslab_take_slot(slot, c, node_here(), &resident, &cached))
         return POOL_TAKEN;
     if (admit_span(c, slot, 1, resident, zero)) {
-        count(&c->counters, resident ? COUNT_stage1_reused_empty : COUNT_stage2_used_unused);
+        count(&c->counters, cached     ? COUNT_stage3_from_cache
+                            : resident ? COUNT_stage1_reused_empty
+                                       : COUNT_stage2_used_unused);
+        count_add(&c->counters, COUNT_cache_popped, cached);
         return POOL_TOOK;
     }
     superslab_put_back(slot, 1, resident ? 1u << slot % SUPERSLAB_SLOTS : 0);

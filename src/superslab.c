@@ -279,7 +279,7 @@ bool superslab_is_free_slot(size_t slot, uint64_t w) {
            (word_active(w) != 0 || was_given_back(slot / SUPERSLAB_SLOTS));
 }
 
-bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident) {
+bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident, bool *cached) {
     size_t superslab = slot / SUPERSLAB_SLOTS;
     uint32_t mask = span_mask((unsigned)(slot % SUPERSLAB_SLOTS), 1);
     struct superslab *ss = superslab_at(superslab);
@@ -289,6 +289,7 @@ bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *res
             return false;
     } while (!rmw_cas(&ss->word, &w, w | word_of(mask, mask)));
     *resident = word_resident(w) & mask;
+    *cached = word_is_cached(w);
     if (word_active(w) == 0)
         begin_use(superslab, w, w | word_of(mask, mask), node);
     if (likely(superslab_is_for(c, superslab))) /* it cannot change while we have a slot of it */

@@ -112,8 +112,8 @@ size_t superslab_take_in_use(struct superslab_wish *wish);
 size_t superslab_take_cached(struct superslab_wish *wish);
 size_t superslab_take_clean(struct superslab_wish *wish);
 size_t superslab_take(size_t superslab, bool whole, struct superslab_wish *wish);
-/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY. */
-bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident);
+/* Takes just this slot, if it is the process's and free. *resident: it was EMPTY; *cached: its SuperSlab was a cached one. */
+bool superslab_take_slot(size_t slot, struct client *c, unsigned node, bool *resident, bool *cached);
 bool superslab_is_free_slot(size_t slot, uint64_t w);
 HAK_INLINE bool superslab_may_take_slot(size_t slot) {
     uint64_t w = load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word);

@@ -291,6 +291,9 @@ impl Finder<'_> {
             kind if kind == facts.kind_mid => class(Tier::Mid),
             kind if kind == facts.kind_large => Some(one(Tier::Large, start)),
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, start)),
+            kind if kind == facts.kind_packed => {
+                Some(Span { block_bytes: facts.slot_bytes.min(room), ..one(Tier::Large, start) })
+            }
             kind if kind == facts.kind_secure_small => {
                 let (start, block_bytes) = (facts.start.of(record), facts.block_bytes.of(record));
                 let blocks = facts.blocks.of(record);

@@ -185,7 +185,7 @@ facts! {
             slot_bytes = "SLOT_BYTES" in 64 << 10..=1 << 20, superslab_bytes = "SUPERSLAB_BYTES" in 2 << 20..=32 << 20,
             superslab_slots = "SUPERSLAB_SLOTS" in 32..=32, tiny_classes = "TINY_CLASSES" in 1..=128,
             kind_tiny = "KIND_TINY" in BYTE, kind_mid = "KIND_MID" in BYTE, kind_large = "KIND_LARGE" in BYTE,
-            kind_huge = "KIND_HUGE" in BYTE, kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
+            kind_huge = "KIND_HUGE" in BYTE, kind_packed = "KIND_PACKED" in BYTE, kind_secure_small = "KIND_SECURE_SMALL" in BYTE, kind_secure_large = "KIND_SECURE_LARGE" in BYTE,
             kind_in_arena = "KIND_IN_ARENA" in BYTE,
             on_loan = "OWNER_ON_LOAN" in BYTE, place_current = "PLACE_CURRENT" in BYTE, block_live = "BLOCK_LIVE" in BYTE,
             block_cached = "BLOCK_CACHED" in BYTE, block_state = "BLOCK_STATE" in BYTE,
@@ -202,7 +202,7 @@ impl SlabFacts {
     /// How many slots the span has that the record says begins there; None: the kind is not known here.
     pub fn slots_of(&self, record: &[u8]) -> Option<u64> {
         match self.kind_of(record) {
-            kind if kind == self.kind_tiny => Some(1),
+            kind if kind == self.kind_tiny || kind == self.kind_packed => Some(1),
             kind if [self.kind_mid, self.kind_large, self.kind_secure_small].contains(&kind) => {
                 Some(self.slots.of(record))
             }

@@ -358,6 +358,11 @@ impl<'a> Census<'a> {
                 Some(one(Tier::Large, live, !live))
             }
             kind if kind == facts.kind_huge => Some(one(Tier::Huge, true, false)),
+            // Which of its pieces are free is not looked at: the whole slot counts as the program's.
+            kind if kind == facts.kind_packed => {
+                let bytes = facts.slot_bytes;
+                Some(Span { block_bytes: bytes, live: bytes, ..one(Tier::Large, true, false) })
+            }
             kind if kind == facts.kind_secure_small => self.secure_span(record),
             kind if kind == facts.kind_secure_large => {
                 let live = facts.secure_large_state.of(record) & facts.block_state == facts.block_live;
