@@ -468,22 +468,21 @@ HAK_NOINLINE void alloc_countdown_ended(struct slab *s) {
 
 /* ---- freeing with a size ---- */
 
-/* Is `bytes` a size for such a block? `exactly`: no realloc can have left the block larger than it would be made for
- * the size. */
+/* Is `bytes` a size for such a block? `exactly`: realloc has not left the block larger than it would be made for the size. */
 static bool size_fits(const struct block *b, const void *p, size_t bytes, bool exactly) {
     const struct kind *kind = kind_of(b->slab);
     if (kind->size_fits != NULL)
         return kind->size_fits(p, bytes, b->bytes, exactly);
     if (bytes > b->bytes || !exactly)
         return bytes <= b->bytes;
-    bool has_class = kind == &kind_tiny || kind == &kind_mid;
-    return (has_class ? alloc_good_size(bytes) : max_size(bytes, 1)) == b->bytes;
+    bool is_exact = kind == &kind_large || kind == &kind_huge;
+    return (is_exact ? max_size(bytes, 1) : alloc_good_size(bytes)) == b->bytes;
 }
 
 /* Which call frees a block and claims to know its size. */
 enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
-/* All calls on the way here are jumps, so it returns to the program. */
+/* All calls on the way here are jumps, so it returns to the program. The block is freed whatever its size. */
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
     if (bypass_has(p))
         return os_free(p);
@@ -498,8 +497,7 @@ HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignm
     /* hak_expand lets a block be used past a multiple of its alignment: then its own size fits. */
     if (unlikely(!size_fits(&b, p, class_aligned_bytes(bytes, alignment), exactly) &&
                  !size_fits(&b, p, bytes, exactly)))
-        fail_bad_size(p, bytes, b.bytes,
-                      __builtin_return_address(0)); /* and if it returns the block is freed all the same */
+        fail_bad_size(p, bytes, b.bytes, __builtin_return_address(0));
     alloc_free(p, alloc_free_other);
 }
 

@@ -40,7 +40,7 @@ static _Atomic uint32_t shut_blocks; /* up to SHUT_FIRST; a hint */
 
 static bool is_to_be_shut(struct heap *h) {
     bool due = unlikely(load_relaxed(&shut_blocks) < SHUT_FIRST) || unlikely(++h->large_frees == 0);
-    return due && h->pool.arena == 0 && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
+    return due && h->pool.arena == 0 && !region_is_scarce() && !hak_region.window && option(OPT_PURGE) != PURGE_NEVER;
 }
 
 /* The caller has the block, which is free. Its pages go back in any case. */

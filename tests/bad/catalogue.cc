@@ -1,5 +1,5 @@
-/* A catalogue of small memory errors: every kind with nine sizes of blocks, in the shape that such errors have in programs. It knows
- * nothing of the allocator, so that it compares them.
+/* A catalogue of small memory errors: every kind with nine sizes of blocks, in the shape that such errors have in programs. It
+ * knows nothing of the allocator, so that it compares them.
  *
  *   catalogue              runs all, each in its own process, and prints for each kind the sizes whose error was told
  *   catalogue --compare L  runs all under libc and under the library L in both modes, and prints a table

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <functional>
+#include <algorithm>
 #include <new>
 #include <thread>
 #include <utility>
@@ -84,6 +84,20 @@ int ask() {
     return 0;
 }
 
+/* A correct program that leaves free memory of every kind behind, all of it written to. */
+int leave_memory() {
+    const size_t sizes[] = {24, 1000, 3000, 20000, 70000, 300000, 3 * kMiB};
+    for (int round = 0; round < 3; round++)
+        for (size_t size : sizes) {
+            std::vector<void *> blocks(std::max<size_t>(8 * kMiB / size, 3));
+            for (void *&block : blocks)
+                block = memset(hidden(malloc(size)), 0x5a, size);
+            for (void *block : blocks)
+                free(block);
+        }
+    return 0;
+}
+
 const struct {
     const char *name;
     int (*run)();
@@ -139,6 +153,14 @@ TEST(Harmless, IsSilentOnRequest) {
     }
 }
 
+TEST(Harmless, ACorrectProgramEndsWithoutALine) {
+    for (const char *mode : {"HAKMEM_PURGE=auto", "HAKMEM_PURGE=lazy", "HAKMEM_PURGE=eager", "HAKMEM_PURGE=never",
+                             "HAKMEM_REGION_BYTES=0", "HAKMEM_HUGE_PAGES=always", "HAKMEM_SECURE=1"}) {
+        Outcome outcome = run_self({"leave_memory"}, {mode});
+        EXPECT_TRUE(outcome.exited(0) && outcome.err.empty()) << mode << "\n" << outcome.describe();
+    }
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -147,6 +169,8 @@ int main(int argc, char **argv) {
     for (auto &one : cases)
         if (argc == 2 && strcmp(one.name, argv[1]) == 0)
             return one.run();
+    if (argc == 2 && strcmp("leave_memory", argv[1]) == 0)
+        return leave_memory();
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

@@ -564,9 +564,9 @@ bool memalign_too_large(size_t) {
 
 /* ---- the table ---- */
 
-/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no effect; otherwise
- * the line, as a regular expression, after "said " if the program goes on. A guard lies before the first block of a slab and
- * behind the last one. */
+/* How a mode responds: kUntold, it reports nothing; kGuard, the program ends by SIGSEGV; kNothing, the misuse had no effect;
+ * otherwise the line, as a regular expression, after "said " if the program goes on. A guard lies before the first block of a
+ * slab and behind the last one. */
 constexpr char kUntold[] = "-", kGuard[] = "guard", kNothing[] = "nothing";
 constexpr char kDouble[] = "double free of .*", kInvalid[] = "invalid free of .*", kPointer[] = "invalid pointer .*";
 constexpr char kSized[] = "free of .* with size .*", kOver[] = "overflow of .*",
