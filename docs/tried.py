@@ -73,10 +73,10 @@ def page(rows):
              "status, and without a line from the library. `./hak soak programs` installs them, from Debian, pip and",
              "npm, and runs the sessions in `tests/programs/programs.toml`; `./hak doc figures` takes the results over",
              "into `docs/tried.json`. Runs: " + ", ".join(f"{date} ({commit})" for date, commit in runs) + ".", "",
-             "The peak in MiB is what the largest process had resident at most, as the kernel counts it, or the highest",
-             "sum of the PSS of all processes of the program, in samples 50 ms apart, if that is more. A server's idle",
-             "memory is that sum two seconds after the work. Each figure is of one run on a busy machine; where several",
-             "processes run side by side the peak depends on how they meet.", "", *summary(good)]
+             "The peak in MiB is what the largest process had resident at most, as the kernel counts it, or the",
+             "highest sum of the PSS of all processes of the program, in samples 50 ms apart, if that is more. A",
+             "server's idle memory is that sum two seconds after the work. Each figure is of one run on a busy",
+             "machine; where several processes run side by side the peak depends on how they meet.", "", *summary(good)]
     for kind in dict.fromkeys(row["kind"] for row in rows.values()):
         some = {name: row for name, row in good.items() if row["kind"] == kind}
         idle = any(ratio(row, "idle_kib") for row in some.values())
@@ -87,8 +87,10 @@ def page(rows):
                   (f" {cells(row, 'idle_kib')} |" if idle else "") + f" {row.get('note', '')} |"
                   for name, row in sorted(some.items())]
     for field, title in (("problem", "Fails"), ("absent", "Not run")):
-        if some := {name: row[field] for name, row in rows.items() if field in row}:
-            lines += ["", f"## {title}", ""] + [f"- {name}: {text}" for name, text in sorted(some.items())]
+        if some := {name: row for name, row in rows.items() if field in row}:
+            lines += ["", f"## {title}", ""]
+            lines += [f"- {name} {row.get('version', '')}: {row.get('note') or row[field]}"
+                      for name, row in sorted(some.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -51,6 +51,15 @@ HAK_INLINE void *new_aligned(size_t size, size_t alignment, bool array, bool thr
     return likely(p != NULL) ? p : new_aligned_else(size, alignment, array, throws);
 }
 
+HAK_INLINE void *new_array(size_t size) {
+    return likely(new_bound.new_scalar == our_new) ? new_plain(size, true, true) : new_bound.new_scalar(size);
+}
+HAK_INLINE void *new_array_aligned(size_t size, size_t alignment) {
+    if (unlikely(new_bound.new_aligned != our_new_aligned))
+        return new_bound.new_aligned(size, alignment);
+    return new_aligned(size, alignment, true, true);
+}
+
 HAK_INLINE void *new_nothrow(size_t size, bool array) {
     if (unlikely(new_bound.new_scalar != our_new || (array && new_bound.new_array != our_new_array)))
         return new_nothrow_of_program(array ? new_bound.new_array : new_bound.new_scalar, size);
@@ -119,6 +128,14 @@ HAK_NOINLINE static void delete_sized_aligned_outside(void *p, size_t bytes, siz
         (array ? new_bound.delete_array_aligned : new_bound.delete_aligned)(p, alignment);
 }
 
+HAK_INLINE void delete_array(void *p) {
+    alloc_free_below(delete_frontier(ON_SCALAR), p, delete_array_outside, alloc_delete_array_other);
+}
+HAK_INLINE void delete_array_aligned(void *p, size_t alignment) {
+    if (unlikely(region_offset(p) >= delete_frontier(ON_ALIGNED)))
+        return delete_array_aligned_outside(p, alignment);
+    delete_plain(p, true);
+}
 HAK_INLINE void delete_sized(void *p, size_t bytes) {
     alloc_free_sized(delete_frontier(ON_SCALAR), p, bytes, true, delete_sized_outside, alloc_delete_sized_else);
 }
@@ -140,22 +157,22 @@ HAK_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t alignment, bo
 
 // clang-format off
 OPERATOR(op_new,                     "_Znwm", size_t n) { return new_plain(n, false, true); }
-OPERATOR(op_new_array,               "_Znam", size_t n) { return likely(new_bound.new_scalar == our_new) ? new_plain(n, true, true) : new_bound.new_scalar(n); }
+OPERATOR(op_new_array,               "_Znam", size_t n) { return new_array(n); }
 OPERATOR(op_new_nothrow,             "_ZnwmRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_nothrow(n, false); }
 OPERATOR(op_new_array_nothrow,       "_ZnamRKSt9nothrow_t", size_t n, const struct nothrow *t) { (void)t; return new_nothrow(n, true); }
 OPERATOR(op_new_aligned,             "_ZnwmSt11align_val_t", size_t n, size_t a) { return new_aligned(n, a, false, true); }
-OPERATOR(op_new_array_aligned,       "_ZnamSt11align_val_t", size_t n, size_t a) { return likely(new_bound.new_aligned == our_new_aligned) ? new_aligned(n, a, true, true) : new_bound.new_aligned(n, a); }
+OPERATOR(op_new_array_aligned,       "_ZnamSt11align_val_t", size_t n, size_t a) { return new_array_aligned(n, a); }
 OPERATOR(op_new_aligned_nothrow,     "_ZnwmSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned_nothrow(n, a, false); }
 OPERATOR(op_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t", size_t n, size_t a, const struct nothrow *t) { (void)t; return new_aligned_nothrow(n, a, true); }
 
 DELETE(op_delete,                    "_ZdlPv", void *p) { delete_plain(p, false); }
-DELETE(op_delete_array,              "_ZdaPv", void *p) { alloc_free_below(delete_frontier(ON_SCALAR), p, delete_array_outside, alloc_delete_array_other); }
+DELETE(op_delete_array,              "_ZdaPv", void *p) { delete_array(p); }
 DELETE(op_delete_nothrow,            "_ZdlPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; new_bound.delete_scalar(p); }
 DELETE(op_delete_array_nothrow,      "_ZdaPvRKSt9nothrow_t", void *p, const struct nothrow *t) { (void)t; new_bound.delete_array(p); }
 DELETE(op_delete_sized,              "_ZdlPvm", void *p, size_t n) { delete_sized(p, n); }
 DELETE(op_delete_array_sized,        "_ZdaPvm", void *p, size_t n) { delete_array_sized(p, n); }
 DELETE(op_delete_aligned,            "_ZdlPvSt11align_val_t", void *p, size_t a) { (void)a; delete_plain(p, false); }
-DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { if (unlikely(region_offset(p) >= delete_frontier(ON_ALIGNED))) delete_array_aligned_outside(p, a); else delete_plain(p, true); }
+DELETE(op_delete_array_aligned,      "_ZdaPvSt11align_val_t", void *p, size_t a) { delete_array_aligned(p, a); }
 DELETE(op_delete_aligned_nothrow,    "_ZdlPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)t; new_bound.delete_aligned(p, a); }
 DELETE(op_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", void *p, size_t a, const struct nothrow *t) { (void)t; new_bound.delete_array_aligned(p, a); }
 DELETE(op_delete_sized_aligned,      "_ZdlPvmSt11align_val_t", void *p, size_t n, size_t a) { delete_sized_aligned(p, n, a, false); }

@@ -144,10 +144,10 @@ HAK_INLINE bool superslab_has_folios(size_t slot) {
     return load_relaxed(&hak_region_use.folios) == FOLIOS_USED && slot >= REGION_FOLIOS_FROM * SUPERSLAB_SLOTS &&
            load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->huge) == HUGE_NONE;
 }
-/* The slots that are UNUSED and not LAZY: their memory is zero. Nobody else changes them meanwhile. */
+/* The slots that are UNUSED and not LAZY: their memory is zero. Who gave a LAZY slot had set its bit before the word. */
 HAK_INLINE uint32_t superslab_zero_slots(size_t superslab) {
-    uint64_t w = load_relaxed(&superslab_at(superslab)->word);
-    return ~(word_active(w) | word_resident(w) | load_relaxed(&superslab_at(superslab)->lazy));
+    uint64_t w = load_acquire(&superslab_at(superslab)->word);
+    return ~(word_active(w) | word_resident(w) | superslab_lazy_in(superslab, UINT32_MAX));
 }
 /* Was the slot ever part of a slab? */
 HAK_INLINE bool superslab_had_slab(size_t slot) {

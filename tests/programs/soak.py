@@ -350,7 +350,9 @@ class Side:
             what = f"not finished after {self.program.seconds} s" if status is None else f"status {status}"
             raise Failure(self.described(session, what))
         self.check_silence(session)
-        output = session.text("out").replace(str(self.port), "PORT").replace(self.environment["PORT2"], "PORT2")
+        output = session.text("out")
+        for name in ("PORT", "PORT2"):
+            output = re.sub(rf"\b{self.environment[name]}\b", name, output)
         if not re.search(self.program.expect, output, re.MULTILINE):
             raise Failure(self.described(session, f"the output lacks {self.program.expect!r}"))
         return output
