@@ -10,7 +10,8 @@
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 #define GUARD_BYTES (64 * KIB)
 #define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
-#define SCARCE_SHARE 8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
+#define SCARCE_SHARE                                                                                                   \
+    8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
 /* SuperSlabs whose tables are in core dumps: 16 GiB. gdb's gcore writes as much of the tables as may be in dumps, used or not:
  * 34 MiB. */
@@ -153,8 +154,8 @@ static bool prepare(const struct layout *l, uintptr_t base, char *end) {
     size_t shown = min_size(l->superslabs, DUMPED_SUPERSLABS) * SUPERSLAB_SLOTS * sizeof(struct slab);
     char *sets = (char *)base - nodes_count() * sets_bytes(l); /* NOLINT: the region is addresses */
     bool window = end == (char *)base, done = true;
-    char *records = sets - table_bytes(l->packs_bytes) - (window ? 0 : table_bytes(l->heaps_bytes)) -
-                    table_bytes(l->slabs_bytes);
+    char *records =
+        sets - table_bytes(l->packs_bytes) - (window ? 0 : table_bytes(l->heaps_bytes)) - table_bytes(l->slabs_bytes);
     os_advise(OS_NO_DUMP, records + shown, (size_t)(end - records) - shown);
     for (unsigned node = 0; done && node < nodes_count(); node++)
         done = map_first_sets(l, sets + node * sets_bytes(l));

@@ -190,8 +190,8 @@ struct superslab {
     _Atomic uint8_t
         mapped_slots; /* while it has memory in part: the slots that have, from the lowest; of whoever took the chain */
     _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
-    _Atomic uint32_t lazy;       /* slots that are LAZY: see superslab.h */
-    _Atomic uint32_t lazy_ms;    /* when a slot last became LAZY; a hint */
+    _Atomic uint32_t lazy;      /* slots that are LAZY: see superslab.h */
+    _Atomic uint32_t lazy_ms;   /* when a slot last became LAZY; a hint */
     char unused[4];
     _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };

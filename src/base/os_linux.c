@@ -100,12 +100,9 @@ size_t os_page_bytes(void) {
 }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {[OS_HUGE] = MADV_HUGEPAGE,
-                                 [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-                                 [OS_WIPE] = MADV_WIPEONFORK,
-                                 [OS_NO_DUMP] = MADV_DONTDUMP,
-                                 [OS_PURGE] = MADV_DONTNEED,
-                                 [OS_LAZY] = MADV_FREE};
+    static const int native[] = {
+        [OS_HUGE] = MADV_HUGEPAGE,    [OS_NO_HUGE] = MADV_NOHUGEPAGE, [OS_WIPE] = MADV_WIPEONFORK,
+        [OS_NO_DUMP] = MADV_DONTDUMP, [OS_PURGE] = MADV_DONTNEED,     [OS_LAZY] = MADV_FREE};
     int saved = errno;
     bool done = madvise(address, bytes, native[advice]) == 0;
     errno = saved;
