@@ -32,8 +32,8 @@ struct client {
     int32_t active_delta; /* slots taken, less slots given, since the last settling */
     int32_t empty_delta;  /* change of EMPTY slots since then */
     uint32_t unused_taken;       /* UNUSED slots taken since then */
-    uint32_t lazy_taken;        /* of these, those that were LAZY … */
-    uint32_t soon_taken;        /* … and had not been for long */
+    uint32_t lazy_taken;         /* of these, those that were LAZY … */
+    uint32_t soon_taken;         /* … and had not been for long */
     _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
     uint32_t trim_at;            /* the SuperSlab where CHORE_TRIM goes on */
     uint32_t scans;              /* SuperSlabs to look at for free pages, as the heap grows */

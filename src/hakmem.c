@@ -5,6 +5,7 @@
 #include "learn/tunables.h"
 #include "limits.h"
 #include "base/options.h"
+#include "base/os.h"
 #include "move/defrag.h"
 #include "observe/dump.h"
 #include "ring.h"
@@ -43,7 +44,7 @@ void *hak_alloc_at_least(size_t size, size_t *usable) {
 }
 
 size_t hak_trim(void) { return alloc_trim(); }
-void hak_stats_print(int fd) { stats_print(fd); }
+void hak_stats_print(int fd) { stats_print(fd, true); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) {
     size_t length = tunable_get(name, buffer, bytes);

@@ -228,12 +228,13 @@ void heap_leave_arenas(struct heap *h, void (*empty)(struct heap *of)) {
 
 /* ---- the purger at another thread's rings ---- */
 
+void caches_close(struct heap *h) { rmw_or(&h->caches_flags, CACHES_FROZEN); }
+bool caches_are_frozen(const struct heap *h) {
+    return !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
+}
 bool caches_freeze(struct heap *h) {
-    rmw_or(&h->caches_flags, CACHES_FROZEN);
-    bool fenced = PROVEN(freeze_fence, os_fence_threads());
-    if (!fenced) /* the program is in a sandbox by now */
-        presence_cannot_fence();
-    return fenced && !load_acquire(&h->caches_busy); /* acquire: what the thread did to its caches */
+    caches_close(h);
+    return PROVEN(freeze_fence, os_fence_threads()) && caches_are_frozen(h);
 }
 
 void caches_watch(struct heap *h) { rmw_or(&h->caches_flags, CACHES_WATCHED); }

@@ -7,7 +7,7 @@
  *  4. fork needs nothing: no lock is ever held. In the child the heaps of the other threads belong to nobody; what is
  *     freed into their slabs stays in those slabs' inboxes.
  *
- * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen` and `loans_seen`. Any thread
+ * All fields are the owning thread's except `in_use`, `caches_flags`, and the purger's `caches_seen`, `loans_seen` and `found`. Any thread
  * may read the atomic ones, as hints. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_HEAP_H
@@ -98,6 +98,7 @@ struct heap {
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
+    uint8_t found;                /* the purger's, while it empties caches: enum idle_cache */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_profile.wanted when it last looked what is asked of it */
@@ -203,7 +204,9 @@ HAK_INLINE void caches_leave(struct heap *h) { PROVEN(leave, store_release(&h->c
 void caches_notice(struct heap *h);
 
 /* The purger's side. */
-bool caches_freeze(struct heap *h); /* false: in use; caches_thaw closes it in any case */
+void caches_close(struct heap *h);
+bool caches_are_frozen(const struct heap *h); /* after the fence; false: in use. caches_thaw opens them in any case */
+bool caches_freeze(struct heap *h);           /* all three, of one heap */
 void caches_thaw(struct heap *h);
 void caches_watch(struct heap *h);
 #endif

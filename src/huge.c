@@ -19,6 +19,7 @@
 #include "base/os.h"
 #include "observe/exit_check.h"
 #include "pool.h"
+#include "retain.h"
 #include "purge.h"
 #include "ring.h"
 #include "search.h"
@@ -82,24 +83,6 @@ static struct slab *make_record(struct heap *h, size_t superslab, size_t bytes, 
     return s;
 }
 
-static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
-    bytes = max_size(bytes, 1);
-    size_t n = huge_superslabs_of(bytes);
-    size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
-    if (superslab == BITSET_NONE)
-        return NULL;
-    /* A huge page for the block's end would make resident what the program cannot use. */
-    if (*zero && bytes - (n - 1) * SUPERSLAB_BYTES < HUGE_PAGE_FILLED_MIN && option(OPT_HUGE_PAGES) != HUGE_ALWAYS)
-        purge_split_huge_page(superslab + n - 1);
-    return slab_address(make_record(h, superslab, bytes, *zero));
-}
-
-/* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
-static bool huge_remap(size_t superslab, size_t n) {
-    char *p = slot_address(superslab * SUPERSLAB_SLOTS);
-    return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p && (os_advise(OS_NO_HUGE, p, n * SUPERSLAB_BYTES), true);
-}
-
 /* To the pool, after a call that was to replace the run's mapping and was refused. A SuperSlab that lost pages in that waits to
  * be mapped again, unless somebody else's mapping has come there. */
 static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
@@ -108,6 +91,36 @@ static void give_as_mapped(struct heap *h, size_t superslab, size_t n) {
             pool_give_run(&h->pool, i, 1, true);
         else
             pool_give_unmapped_run(&h->pool, i, 1);
+}
+
+/* Nobody has touched it yet. False: it may have lost its memory. */
+static bool without_huge_page(size_t superslab) {
+    if (load_relaxed(&superslab_at(superslab)->huge) != HUGE_WHOLE || option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
+        return true;
+    store_relaxed(&superslab_at(superslab)->huge, HUGE_NONE);
+    return region_renew(superslab * SUPERSLAB_SLOTS, SUPERSLAB_BYTES, false);
+}
+
+static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *zero) {
+    bytes = max_size(bytes, 1);
+    size_t n = huge_superslabs_of(bytes);
+    size_t superslab = pool_take_run(&h->pool, n, max_size(alignment, SUPERSLAB_BYTES), zero);
+    if (superslab == BITSET_NONE)
+        return NULL;
+    /* A huge page for the block's end would make resident what the program cannot use. */
+    if (*zero && bytes - (n - 1) * SUPERSLAB_BYTES < HUGE_PAGE_FILLED_MIN && !without_huge_page(superslab + n - 1)) {
+        give_as_mapped(h, superslab, n);
+        return NULL;
+    }
+    return slab_address(make_record(h, superslab, bytes, *zero));
+}
+
+/* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
+static bool huge_remap(size_t superslab, size_t n) {
+    char *p = slot_address(superslab * SUPERSLAB_SLOTS);
+    for (size_t i = superslab; i < superslab + n; i++)
+        store_relaxed(&superslab_at(i)->huge, HUGE_NONE);
+    return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p;
 }
 
 static void forget_move(size_t superslab) {
@@ -168,6 +181,7 @@ static void huge_free(struct heap *h, struct slab *s, void *p) {
         return;
     }
     check_canaries(s);
+    retain_freed_large(p, asked_bytes(s));
     note_freed(s);
     give_run(h, s, true);
     rings_shrink(h);

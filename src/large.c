@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "pool.h"
+#include "retain.h"
 #include "ring.h"
 
 static void large_set_bytes(struct slab *s, size_t asked, bool zero) {
@@ -68,6 +69,8 @@ static void give_span(struct heap *h, struct slab *s) {
     bool resident = !s->is_shut;
     if (unlikely(!unshut(s)))
         return;
+    if (resident)
+        retain_freed_large(slab_address(s), s->bytes);
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);

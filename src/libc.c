@@ -134,7 +134,7 @@ HAK_API int mallopt(int parameter, int value) {
 
 HAK_API struct mallinfo2 mallinfo2(void) {
     struct mallinfo2 m = {0};
-    struct heap_report *r = stats_begin();
+    struct heap_report *r = stats_begin(false);
     if (r == NULL)
         return m;
     m.arena = (size_t)(r->total + r->untouched); /* so that uordblks is never more */
@@ -157,13 +157,13 @@ HAK_API struct mallinfo mallinfo(void) {
     };
 }
 
-HAK_API void malloc_stats(void) { stats_print(2); }
+HAK_API void malloc_stats(void) { stats_print(2, false); }
 
 /* The stream is the caller's, so stdio writes to it: the only call here that could be a cancellation point. */
 HAK_API int malloc_info(int options, FILE *stream) {
     if (options != 0)
         return EINVAL;
-    struct heap_report *r = stats_begin();
+    struct heap_report *r = stats_begin(false);
     if (r == NULL)
         return ENOMEM;
     size_t length = stats_xml(r);

@@ -143,14 +143,12 @@ void limits_option_set(void) {
 }
 
 bool limits_poll_pressure(void) {
-    if (os_is_confined())
+    if (option(OPT_PRESSURE) == 0)
         return false;
     uint32_t last = load_relaxed(&hak_limits.refreshed_ms);
     if (account_active_slots() >= REFRESH_FROM_SLOTS && option(OPT_CGROUP) &&
         (last == 0 || os_age_ms(os_now_ms(), last) >= REFRESH_MS))
         limits_refresh();
-    if (option(OPT_PRESSURE) == 0)
-        return false;
     uint64_t percent = cgroup_pressure_percent();
     return percent != CGROUP_NO_NUMBER && percent >= option(OPT_PRESSURE);
 }

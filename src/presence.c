@@ -8,21 +8,31 @@
 /* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time has one
  * purger, and the one thread soon is alone in the process. */
 #define LINGER_MS 200
+#define PURGER_STAYS_MS 2 /* the same of one that was never wanted */
 
 struct presence hak_presence;
 
+static HAK_APART union {
+    struct fork_page page;
+    char bytes[HAK_PAGE_MAX];
+} fork_memory __attribute__((aligned(HAK_PAGE_MAX)));
+static bool fork_wipes; /* constant after the start */
+
+void presence_start(void) {
+    fork_wipes = os_advise(OS_WIPE, &fork_memory, os_page_bytes());
+    if (!fork_wipes)
+        return;
+    os_keep_process(&fork_memory.page.process);
+    if (option(OPT_STATS) || option(OPT_LEARN) || option(OPT_MESH) || option(OPT_PROFILE) || option(OPT_CRASH_LOG))
+        os_process(); /* a sandbox may forbid the question later */
+}
+
 /* If there is none yet. Two threads may make it at once, without harm. */
 static void make_fork_page(void) {
-    void *page = load_relaxed(&hak_presence.page) == NULL ? region_commit_heap(REGION_FORK_PAGE) : NULL;
-    if (page == NULL)
+    if (!fork_wipes || load_relaxed(&hak_presence.page) != NULL)
         return;
-    if (!os_advise(OS_WIPE, page, HEAP_BYTES)) {
-        if (hak_region.window)
-            os_unmap(page, HEAP_BYTES); /* so that the next thread can try again */
-        return;
-    }
-    store_relaxed(&((struct fork_page *)page)->known, 1);
-    store_release(&hak_presence.page, page);
+    store_relaxed(&fork_memory.page.known, 1);
+    store_release(&hak_presence.page, &fork_memory.page);
 }
 
 /* After each change of `clients`. Whoever stores `several` looks at `clients` once more, so the last one to store it is right. */
@@ -42,8 +52,11 @@ static void notice_fork(void) {
         return;
     store_relaxed(&hak_presence.lost_threads, true);
     int32_t parents = load_relaxed(&hak_presence.clients);
-    if (rmw_swap(&page->known, 1) == 0)
+    if (rmw_swap(&page->known, 1) == 0) {
         rmw_add(&hak_presence.clients, 1 - parents);
+        store_seq(&hak_presence.made, 0);
+        store_seq(&hak_presence.ended, 0);
+    }
     note_several();
 }
 
@@ -66,6 +79,13 @@ static void call_running(struct fork_page *page) {
         os_wake(&page->purger);
 }
 
+/* The last other thread has ended. Pairs with presence_await. */
+static void end_waiting(struct fork_page *page) {
+    uint32_t waits = PURGER_WAITS;
+    if (load_seq(&page->purger) == PURGER_WAITS && rmw_cas(&page->purger, &waits, PURGER_CALLED))
+        os_wake(&page->purger);
+}
+
 void presence_clients_changed(int by) {
     notice_fork();
     if (by > 0 && load_relaxed(&hak_presence.clients) >= 1)
@@ -78,6 +98,8 @@ void presence_clients_changed(int by) {
     if (by > 0 || page == NULL)
         return;
     wake_parked(page);
+    if (before + by <= 1 && load_seq(&hak_presence.ended) >= load_seq(&hak_presence.made))
+        end_waiting(page);
     if (before + by <= (int32_t)PURGER_ALONE_CLIENTS)
         call_running(page);
 }
@@ -86,6 +108,8 @@ unsigned presence_clients(void) {
     int32_t n = load_seq(&hak_presence.clients);
     return n > 1 ? (unsigned)n : 1;
 }
+
+void presence_thread_ends(void) { rmw_add(&hak_presence.ended, 1); }
 
 void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
@@ -103,7 +127,8 @@ bool presence_find_purger(bool *may_start) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL || option(OPT_PURGE) != PURGE_AUTO)
         return false;
-    bool there = load_relaxed(&page->purger) != PURGER_NONE; /* then it has a heap, too */
+    uint32_t state = load_relaxed(&page->purger);
+    bool there = state > PURGER_WAITS; /* then it has a heap, too */
     if (!option(OPT_PURGER)) {
         if (there)
             wake_parked(page); /* it ends */
@@ -118,10 +143,35 @@ bool presence_find_purger(bool *may_start) {
 
 bool presence_has_purger(void) {
     const struct fork_page *page = load_acquire(&hak_presence.page);
-    return page != NULL && load_relaxed(&page->purger) != PURGER_NONE;
+    return page != NULL && load_relaxed(&page->purger) > PURGER_WAITS;
 }
 
-bool presence_minds_sleepers(void) { return presence_has_purger() && !load_relaxed(&hak_presence.without_fences); }
+bool presence_minds_sleepers(void) { return presence_has_purger(); }
+
+bool presence_thread_made(void) {
+    notice_fork();
+    rmw_add(&hak_presence.made, 1); /* first: pairs with presence_await */
+    if (load_relaxed(&hak_presence.clients) < 1 || option(OPT_PURGE) != PURGE_AUTO || !option(OPT_PURGER))
+        return false;
+    make_fork_page();
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t none = PURGER_NONE;
+    return page != NULL && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
+}
+
+void presence_wait_for_start(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    while (load_seq(&page->purger) == PURGER_MADE)
+        os_wait(&page->purger, PURGER_MADE, OS_WITHOUT_END);
+}
+
+bool presence_want_purger(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t waits = PURGER_WAITS;
+    if (page != NULL && rmw_cas(&page->purger, &waits, PURGER_RUNS))
+        os_wake(&page->purger);
+    return load_seq(&hak_presence.made) != 0;
+}
 
 /* ---- the purger's side ---- */
 
@@ -166,4 +216,24 @@ bool presence_tick_is_idle(void) {
     return hak_presence.settlings_seen == seen;
 }
 
-void presence_cannot_fence(void) { store_relaxed(&hak_presence.without_fences, true); }
+/* Threads that come and go one at a time would each get a purger: it stays a moment after the last one, unless others come. */
+bool presence_await(void) {
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    uint32_t first = PURGER_MADE;
+    if (rmw_cas(&page->purger, &first, PURGER_WAITS))
+        os_wake(&page->purger);
+    for (uint32_t state, made; (state = load_seq(&page->purger)) != PURGER_RUNS;) {
+        if (state == PURGER_WAITS) {
+            os_wait(&page->purger, PURGER_WAITS, OS_WITHOUT_END);
+            continue;
+        }
+        made = load_seq(&hak_presence.made);
+        os_wait(&page->purger, PURGER_CALLED, PURGER_STAYS_MS);
+        store_seq(&page->purger, PURGER_NONE); /* pairs with presence_thread_made, as the load of `made` does */
+        uint32_t none = PURGER_NONE;
+        bool stays = load_seq(&hak_presence.made) != made || presence_clients() > 1;
+        if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS))
+            return false;
+    }
+    return true;
+}

@@ -15,11 +15,14 @@
 #include "base/base.h"
 
 struct fork_page {
-    _Atomic uint32_t known;  /* 0: this is a child that has not noticed yet */
-    _Atomic uint32_t purger; /* enum purger_state; the purger waits for it to change */
+    _Atomic uint32_t known;   /* 0: this is a child that has not noticed yet */
+    _Atomic uint32_t purger;  /* enum purger_state; the purger waits for it to change */
+    _Atomic uint32_t process; /* os_process */
 };
 enum purger_state {
     PURGER_NONE,
+    PURGER_MADE,  /* its thread was asked for and does not run yet */
+    PURGER_WAITS, /* until it is wanted; has no heap yet */
     PURGER_RUNS,
     PURGER_PARKED,
     PURGER_CALLED, /* runs, and is to look at once */
@@ -33,7 +36,8 @@ struct HAK_OWN_LINES presence {
     _Atomic bool several;             /* more than one thread has a heap: a hint that follows `clients` */
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
-    _Atomic bool without_fences;      /* a purger found that it cannot fence other threads */
+    _Atomic uint32_t made, ended; /* threads that the program made by our pthread_create; those that ended with a heap.
+                                         Sequentially consistent */
     /* What threads write when they begin and end. */
     _Alignas(HAK_LINE) _Atomic int32_t clients; /* threads that have a heap */
     /* What they write when they settle. */
@@ -44,6 +48,8 @@ extern HAK_HIDDEN struct presence hak_presence;
 
 #define PURGER_ALONE_CLIENTS 2u /* the purger and one thread of the program */
 
+/* At the start, once: asks for the fork page. */
+void presence_start(void);
 /* A thread gets its heap (1) or loses it (-1). */
 void presence_clients_changed(int by);
 /* How many threads have a heap: 1 in a program without threads. */
@@ -57,12 +63,18 @@ bool presence_lost_threads(void);
 void presence_settled(void);
 /* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty that. */
 void presence_gathered(void);
+/* A thread ends, which has a heap still. */
+void presence_thread_ends(void);
 /* Is there a purger to leave the purging to? If it is parked it wakes up. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
 /* The same without waking it, whatever the options say. */
 bool presence_has_purger(void);
-/* Is there a purger that takes back what sleeping threads hold? It does not where it cannot fence them. */
+/* Is there a purger that takes back what sleeping threads hold? */
 bool presence_minds_sleepers(void);
+/* The program is about to make a thread. True: the caller makes a purger, which waits until it is wanted. */
+bool presence_thread_made(void);
+/* The purger is wanted. False: there is none that waits, nor will there be: the program makes its threads some other way. */
+bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
 
@@ -78,6 +90,10 @@ void presence_park(void);
 bool presence_has_news(void);
 /* A tick begins: whether there was no news. */
 bool presence_tick_is_idle(void);
-void presence_cannot_fence(void);
+/* In the thread that has made the purger: returns when that runs. What libc asks of the kernel at a thread's start a sandbox may
+ * forbid that the program enters next. */
+void presence_wait_for_start(void);
+/* Waits until the purger is wanted. False: the program has no other threads any more. */
+bool presence_await(void);
 
 #endif

@@ -11,7 +11,7 @@
 /* SuperSlabs that age spares: 2 MiB each. Bursts of 10 MB under PURGE=never, further apart than SS_CACHE_AGE_MS, take 558, 452
  * and 299 page faults with 0, 1 and 2 of them. */
 #define CACHE_RESERVE 1
-#define ADVISED_ALONE_MAX 4096 /* mappings, of some 65,000 */
+#define MAPPED_ALONE_MAX 4096 /* mappings, of some 65,000 */
 
 struct purge hak_purge;
 
@@ -47,20 +47,35 @@ struct claim {
     bool whole;     /* the SuperSlab was wholly free: all slots are claimed */
 };
 
-/* Without this advice the kernel's own collector makes a huge page of any 2 MiB that have one page resident, which undoes the
- * purge of a part. Each change of advice is a mapping, of which a process may have some 65,000. */
-static void advise_superslab(size_t superslab, enum os_advice advice) {
-    if (advice == OS_HUGE || load_relaxed(&hak_purge.advised_alone) < ADVISED_ALONE_MAX) {
-        rmw_add(&hak_purge.advised_alone, advice == OS_HUGE ? -1 : 1);
-        os_advise(advice, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
-    }
+static bool has_split(size_t superslab) {
+    uint8_t whole = HUGE_WHOLE;
+    return load_relaxed(&superslab_at(superslab)->huge) == HUGE_WHOLE &&
+           rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT);
+}
+void purge_split_huge_page(size_t superslab) { has_split(superslab); }
+
+/* The kernel's own collector makes a huge page of any 2 MiB of one mapping that have one page resident, which undoes the purge of
+ * a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have some 65,000. */
+static void split_at(size_t superslab, uint32_t slots) {
+    unsigned start = lowest_bit(slots), n = lowest_bit(~((uint64_t)slots >> start));
+    if (!has_split(superslab) || load_relaxed(&hak_purge.mapped_alone) >= MAPPED_ALONE_MAX)
+        return;
+    rmw_add(&hak_purge.mapped_alone, 1);
+    region_renew(superslab * SUPERSLAB_SLOTS + start, n * SLOT_BYTES, false);
 }
 
-void purge_split_huge_page(size_t superslab) {
-    uint8_t whole = HUGE_WHOLE;
-    if (load_relaxed(&superslab_at(superslab)->huge) == HUGE_WHOLE &&
-        rmw_cas(&superslab_at(superslab)->huge, &whole, HUGE_SPLIT))
-        advise_superslab(superslab, OS_NO_HUGE);
+/* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may have lost
+ * its memory. */
+static bool renew_whole(size_t superslab) {
+    _Atomic uint8_t *huge = &superslab_at(superslab)->huge;
+    uint8_t was = load_relaxed(huge);
+    bool wants = was != HUGE_NONE || load_relaxed(&hak_purge.comes_back),
+         pays = wants && page_cost_pays(was != HUGE_NONE);
+    if (!wants || pays == (was == HUGE_WHOLE) || option(OPT_SECURE) || (!pays && was == HUGE_SPLIT))
+        return true;
+    rmw_add(&hak_purge.mapped_alone, was == HUGE_SPLIT ? -1 : 0);
+    store_relaxed(huge, pays ? HUGE_WHOLE : HUGE_NONE);
+    return region_renew(superslab * SUPERSLAB_SLOTS, SUPERSLAB_BYTES, pays);
 }
 
 /* Claims the EMPTY slots of a SuperSlab. If `unused`, also claims UNUSED slots that a huge page keeps resident, even when no slot
@@ -81,7 +96,7 @@ static struct claim claim_free(size_t superslab, bool unused) {
     superslab_changed(superslab, w, w | claim.slots);
     account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
     if (huge && !claim.whole)
-        purge_split_huge_page(superslab);
+        split_at(superslab, claim.slots);
     return claim;
 }
 
@@ -196,12 +211,10 @@ static size_t purge_superslab(struct client *c, struct batch *batch, size_t last
             (uintptr_t)slot_address((last - i) * SUPERSLAB_SLOTS), counter_names[why],
             (uint64_t)account_cached_superslabs(), option(OPT_SS_CACHE_COUNT));
     for (size_t i = 0; i < n; i++) {
-        if (fate == FATE_GONE && load_relaxed(&superslab_at(last - i)->huge) == HUGE_SPLIT &&
-            page_cost_pays(true)) { /* for its next touch */
-            advise_superslab(last - i, OS_HUGE);
-            store_relaxed(&superslab_at(last - i)->huge, HUGE_WHOLE);
-        }
-        release_claimed(c, last - i, UINT32_MAX, empty[i], fate);
+        if (fate != FATE_GONE || renew_whole(last - i))
+            release_claimed(c, last - i, UINT32_MAX, empty[i], fate);
+        else
+            region_put_unmapped(last - i, 1);
     }
     return below + (fate != FATE_KEPT ? purged : 0);
 }

@@ -29,7 +29,8 @@ struct purge {
         _Atomic uint32_t last_ms, count; /* when the last round began; how many there were */
     } rounds[PURGED_KINDS];
     _Atomic uint32_t refused_ms, lazy_refused_ms; /* when the system last refused a purge; to take pages lazily */
-    _Atomic int32_t advised_alone; /* roughly how many SuperSlabs have other advice than their neighbours */
+    _Atomic int32_t mapped_alone; /* roughly how many SuperSlabs have other mappings than their neighbours */
+    _Atomic bool comes_back;      /* what is purged is wanted back soon: it is to have huge pages then (retain.c) */
 };
 extern HAK_HIDDEN struct purge hak_purge;
 
@@ -51,7 +52,7 @@ bool purge_lazy_was_refused(uint32_t now_ms);
 bool purge_ranges(const struct os_range *ranges, unsigned n, bool lazy);
 /* Call it after purging pages inside the hardly used slab at `slot`. */
 void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
-/* A part of this SuperSlab was purged or is unusable: the kernel must not make a huge page of it until all of it is purged. */
+/* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */
 void purge_split_huge_page(size_t superslab);
 /* Purges slots that nobody uses but a huge page keeps resident. */
 void purge_huge_rounding(struct client *c);

@@ -50,32 +50,53 @@ static bool is_unused(uint32_t use, uint32_t *seen) {
     return unused;
 }
 
+enum idle_cache { IDLE_CACHES = 1, IDLE_LOANS = 2, IDLE_NONE = 4 };
+
+/* Closes the caches of a heap if there may be anything to take. */
+static bool close_idle(const struct heap *own, struct heap *h) {
+    if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
+        caches_thaw(h); /* by a purger that a fork has left behind */
+    h->found = 0;
+    if (h == own || heap_is_of_arena(h)) /* whose thread may end the arena at any moment */
+        return false;
+    uint32_t use = loans_use(h);
+    bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
+    if (!caches_unused && use == 0)
+        return false;
+    h->found = (uint8_t)((caches_unused ? IDLE_CACHES : 0) | (loans_unused ? IDLE_LOANS : IDLE_NONE));
+    caches_close(h);
+    return true;
+}
+
+/* Empties closed caches that are not in use. Slabs adopted on the way are let go, as this thread allocates from none. */
+static void empty_closed(struct heap *own, struct heap *h) {
+    bool frozen =
+        caches_are_frozen(h) && !heap_is_of_arena(h); /* else it became one, and holds nothing before it thaws */
+    if (frozen && h->found & IDLE_CACHES)
+        empty_caches(own, h);
+    if (frozen)
+        slab_recall(own, h,
+                    h->found & IDLE_LOANS ? UINT32_MAX : (load_relaxed(&h->lent.slabs) + LOANS_TURN - 1) / LOANS_TURN);
+    h->found = 0;
+    caches_thaw(h);
+    while (own->owned.first != 0)
+        slab_let_go(own, slab_of_slot(own->owned.first - 1));
+    if (frozen)
+        retain_settle(&own->pool);
+}
+
 /* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes back
- * the slabs that they have on loan, or the oldest of them where loans are in use. Slabs adopted on the way are let go, as this
- * thread allocates from none. */
+ * the slabs that they have on loan, or the oldest of them where loans are in use. One fence serves all of them. */
 static void purger_empty_idle_caches(struct heap *own) {
-    for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
-        if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
-            caches_thaw(h);                  /* by a purger that a fork has left behind */
-        if (h == own || heap_is_of_arena(h)) /* whose thread may end the arena at any moment */
-            continue;
-        uint32_t use = loans_use(h);
-        bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
-        if (!caches_unused && use == 0)
-            continue;
-        bool frozen =
-            caches_freeze(h) && !heap_is_of_arena(h); /* else it became one, and holds nothing before it thaws */
-        if (frozen && caches_unused)
-            empty_caches(own, h);
-        if (frozen)
-            slab_recall(own, h,
-                        loans_unused ? UINT32_MAX : (load_relaxed(&h->lent.slabs) + LOANS_TURN - 1) / LOANS_TURN);
-        caches_thaw(h);
-        while (own->owned.first != 0)
-            slab_let_go(own, slab_of_slot(own->owned.first - 1));
-        if (frozen)
-            retain_settle(&own->pool);
-    }
+    bool any = false;
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        any |= close_idle(own, h);
+    if (!any)
+        return;
+    os_fence_threads(); /* pairs with caches_enter */
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next)
+        if (h->found != 0)
+            empty_closed(own, h);
 }
 
 /* Asked before the purger parks: do threads hold anything that it would have to empty if they fell asleep? From now on each
@@ -133,11 +154,11 @@ static void purger_scan(struct heap *h) {
 }
 
 /* Another process asked for it (inspect.h): gives back what sleeping threads hold, too. */
-static void purge_as_asked(struct heap *h, bool fences) {
+static void purge_as_asked(struct heap *h) {
     uint64_t wanted = load_relaxed(&hak_inspect.purge_wanted);
     if (wanted == h->purge_seen)
         return;
-    for (unsigned passes = 0; fences && passes < 2; passes++) /* the second finds who slept since the first */
+    for (unsigned passes = 0; passes < 2; passes++) /* the second finds who slept since the first */
         purger_empty_idle_caches(h);
     purger_trim(h, SUPERSLABS_ALL, true);
     retain_settle(&h->pool);
@@ -146,20 +167,16 @@ static void purge_as_asked(struct heap *h, bool fences) {
     h->purge_seen = wanted;
 }
 
-/* The purger thread. Its heap is an ordinary one. */
-static void *purger_run(void *unused) {
-    (void)unused;
+/* The purger at work. Its heap is an ordinary one. */
+static void purger_work(void) {
     struct heap *h = thread_enter();
     unsigned idle_ticks = 0, tick_ms = TICK_MS;
     bool scarce = false;
-    bool fences = os_fence_threads(); /* the first time it takes long */
     if (h != NULL)
         h->pool.is_purger = true;
-    if (!fences)
-        presence_cannot_fence();
     for (unsigned ticks = 1; h != NULL; ticks++) {
         if (idle_ticks == IDLE_TICKS_MAX) {
-            if (!(fences && caches_hold_blocks(h)))
+            if (!caches_hold_blocks(h))
                 presence_park();
             idle_ticks = 0;
             tick_ms = presence_has_news() ? TICK_MS : REST_MS;
@@ -175,9 +192,9 @@ static void *purger_run(void *unused) {
         if (!idle)
             tick_ms = TICK_MS;
         bool look = idle_ticks == 1 || idle_ticks == 3 || idle_ticks >= IDLE_TICKS_MAX - 2;
-        if (fences && (look || ticks % IDLE_TICKS_MAX == 0)) /* in a busy program a thread may sleep, too */
+        if (look || ticks % IDLE_TICKS_MAX == 0) /* in a busy program a thread may sleep, too */
             purger_empty_idle_caches(h);
-        purge_as_asked(h, fences);
+        purge_as_asked(h);
         if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->pool);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
@@ -185,12 +202,18 @@ static void *purger_run(void *unused) {
             purger_trim(h, SUPERSLABS_ALL, false);
     }
     if (h != NULL) {
-        for (unsigned passes = 0; fences && passes < 2; passes++) /* the second takes back all loans */
+        for (unsigned passes = 0; passes < 2; passes++) /* the second takes back all loans */
             purger_empty_idle_caches(h);
         retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
     thread_leave(h); /* if it was borrowed */
+}
+
+static void *purger_run(void *unused) {
+    (void)unused;
+    if (presence_await())
+        purger_work();
     presence_release_purger();
     return NULL;
 }
@@ -212,15 +235,28 @@ static void purger_mind_limits(struct heap *h) {
     }
 }
 
-static void purger_start(struct heap *h) {
-    if (presence_claim_purger()) {
+static bool start_thread(struct heap *h) {
+    if (h != NULL)
         h->pool.in_start = true;
-        uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
-        if (!os_start_thread(purger_run))
-            presence_release_purger();
-        thread_resume_default(before);
+    uintptr_t before = thread_suspend_default(); /* libc keeps a thread's blocks for threads that come later */
+    bool done = os_start_thread(purger_run);
+    if (!done)
+        presence_release_purger();
+    thread_resume_default(before);
+    if (h != NULL)
         h->pool.in_start = false;
-    }
+    return done;
+}
+
+void purger_make(void) {
+    struct heap *h = thread_own();
+    if (presence_thread_made() && start_thread(h->number != HEAP_NONE ? h : NULL))
+        presence_wait_for_start();
+}
+
+static void purger_start(struct heap *h) {
+    if (!presence_want_purger() && !os_had_filter() && presence_claim_purger())
+        start_thread(h);
 }
 
 /* The heap grows. If the thread's caches hold as much as a SuperSlab, empties them, so that the next spans come from there. */

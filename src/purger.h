@@ -17,6 +17,8 @@
 
 #include "heap.h"
 
+/* The program is about to make a thread: makes the purger, too, unless there is one. */
+void purger_make(void);
 /* Does what settling found due. Called at the end of malloc's slow path only: nothing is half-done there, and no lock of
  * the C library is held that starting a thread takes, as in free. */
 HAK_COLD void chores_do(struct heap *h);

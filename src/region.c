@@ -5,20 +5,23 @@
 #include "base/options.h"
 #include "base/os.h"
 
+#include <string.h>
+
+#define THP "/sys/kernel/mm/transparent_hugepage/"
 #define GUARD_BYTES (64 * KIB)
-/* A step of the SuperSlabs' memory is a sixteenth of what there is, within these bounds. Under mlockall all of a step becomes
- * resident in one malloc, at 0.9 ms a MiB and more, and gdb's gcore writes it whole, used or not. */
-#define COMMIT_MIN SUPERSLAB_BYTES
-#define COMMIT_MAX (4 * SUPERSLAB_BYTES)
-#define COMMIT_SHARE 16
 #define PACK_STEP 2048 /* slots whose packs get memory together: a page of 64 KiB */
 #define SCARCE_SHARE                                                                                                   \
     8 /* of a limit: what is handed out before that may lose half by rounding, which is 6 % of the whole */
 #define TABLE_STEP 64 /* SuperSlabs whose records get memory together: 265 KiB of tables, and a row of the sets */
-#define RESERVE_MIN (256 * MIB)                      /* below that the window does better */
+/* SuperSlabs whose tables are in core dumps: 16 GiB. gdb's gcore writes as much of the tables as may be in dumps, used or not:
+ * 34 MiB. */
+#define DUMPED_SUPERSLABS ((size_t)8192)
+#define SETS_FIRST ((size_t)2048) /* SuperSlabs whose rows of sets get memory at once: 300 KiB, and in dumps */
+#define RESERVE_MIN (256 * MIB)   /* below that the window does better */
 enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins between half and three quarters of 2^bits */
 
-HAK_APART struct region hak_region;
+HAK_AMONG_FROZEN struct region hak_region;
+extern char __start_hak_frozen[] HAK_HIDDEN, __stop_hak_frozen[] HAK_HIDDEN; /* NOLINT: the linker's names */
 struct region_use hak_region_use __attribute__((aligned(HAK_LINE))) = {.scarce_from = SIZE_MAX};
 
 /* How far the region is made. Any thread; sequentially consistent unless noted. */
@@ -89,8 +92,6 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->second_key = (r->key * 0x9e3779b97f4a7c15 ^ r->key >> 29) | 1;
     r->wide = option(OPT_SECURE) && os_has_wide();
     char *at = (char *)r->base; /* NOLINT: the region is addresses */
-    at -= table_bytes(l.slabs_bytes);
-    r->slabs = at;
     r->nodes = nodes_count();
     r->node_sets = sets_bytes(&l) / sizeof(uint64_t);
     at -= r->nodes * sets_bytes(&l);
@@ -98,7 +99,13 @@ HAK_WRITES_SAME_VALUES static void derive(uintptr_t word) {
     r->upper = upper_row(&l, at);
     at -= table_bytes(l.packs_bytes);
     r->packs = (struct pack *)(void *)at;
-    r->heaps = at - table_bytes(l.heaps_bytes);
+    if (!r->window) /* whose heaps are mapped one by one, below what is reserved */
+        r->heaps = at -= table_bytes(l.heaps_bytes);
+    at -= table_bytes(l.slabs_bytes);
+    r->slabs = at;
+    if (r->window)
+        r->heaps = at -= table_bytes(l.heaps_bytes);
+    r->tables = at;
     r->heaps_max = l.heaps_bytes / HEAP_BYTES;
     r->sets.levels = l.levels;
     for (unsigned level = 0; level < l.levels; level++)
@@ -122,12 +129,45 @@ static bool has_addresses(size_t bytes) {
     return got != NULL && os_unmap(got, bytes);
 }
 
+/* Does the system give pages of 64 KiB to whoever has no wishes, and no larger ones? */
+static bool has_folios(void) {
+    char text[64];
+    return option(OPT_HUGE_PAGES) == HUGE_AUTO && !option(OPT_SECURE) && os_page_bytes() < SLOT_BYTES &&
+           os_read_file(THP "hugepages-64kB/enabled", text, sizeof text) != 0 && strstr(text, "[always]") != NULL &&
+           (os_read_file(THP "enabled", text, sizeof text) == 0 || strstr(text, "[always]") == NULL);
+}
+
+/* Memory for the sets of a node that are in use from the first SuperSlab on. `at`: where its sets begin. */
+static bool map_first_sets(const struct layout *l, char *at) {
+    char *begin = upper_row(l, at) - (l->levels > 1 ? min_size(1, l->set_rows[1] - 1) : 0) * UPPER_ROW_BYTES;
+    char *end = at + l->upper_bytes + min_size(SETS_FIRST / 64, l->set_rows[0]) * sizeof(struct superslab_row);
+    size_t page = os_page_bytes();
+    begin -= (uintptr_t)begin % page;
+    end += -(uintptr_t)end % page;
+    return os_map(OS_FRESH, begin, (size_t)(end - begin)) == begin;
+}
+
+/* Before main all advice is harmless, and none is given later. gdb's gcore reads what cannot be accessed, too, and writes it as
+ * zeroes: all 16 TiB, were they not hidden from dumps. What is mapped over them is not hidden; of the records, which become
+ * accessible where they are, the first are not. `end`: of the reservation. */
+static bool prepare(const struct layout *l, uintptr_t base, char *end) {
+    size_t shown = min_size(l->superslabs, DUMPED_SUPERSLABS) * SUPERSLAB_SLOTS * sizeof(struct slab);
+    char *sets = (char *)base - nodes_count() * sets_bytes(l); /* NOLINT: the region is addresses */
+    bool window = end == (char *)base, done = true;
+    char *records =
+        sets - table_bytes(l->packs_bytes) - (window ? 0 : table_bytes(l->heaps_bytes)) - table_bytes(l->slabs_bytes);
+    os_advise(OS_NO_DUMP, records + shown, (size_t)(end - records) - shown);
+    for (unsigned node = 0; done && node < nodes_count(); node++)
+        done = map_first_sets(l, sets + node * sets_bytes(l));
+    return done;
+}
+
 static bool reserve(size_t bytes) {
     bool tried = false;
     for (unsigned log2 = highest_bit(bytes / SUPERSLAB_BYTES | 1); (SUPERSLAB_BYTES << log2) >= RESERVE_MIN; log2--) {
         struct layout l = layout_for(log2, false);
         size_t tables = tables_bytes(&l);
-        size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES;
+        size_t whole = tables + (l.superslabs + 1) * SUPERSLAB_BYTES + OS_TEMPLATES_BYTES;
         char *got = os_map(OS_RESERVE, NULL, whole);
         if (got == NULL && !tried && (os_address_limit() != SIZE_MAX || !has_addresses(RESERVE_MIN)))
             return false; /* the program has limited itself since the start, or nothing is to be had */
@@ -135,17 +175,14 @@ static bool reserve(size_t bytes) {
         if (got == NULL)
             continue;
         uintptr_t base = round_up((uintptr_t)got + tables, SUPERSLAB_BYTES);
-        if (!publish(base | log2)) {
+        char *end = (char *)base + l.superslabs * SUPERSLAB_BYTES; /* NOLINT: the region is addresses */
+        bool ready = prepare(&l, base, end);
+        if (!ready || !publish(base | log2)) {
             os_unmap(got, whole);
-            return true;
+            return ready;
         }
-        size_t unused = (uintptr_t)got + whole - (base + l.superslabs * SUPERSLAB_BYTES);
-        os_unmap((char *)got + whole - unused, unused); /* the reservation ends with the last SuperSlab */
-        /* Under "always" a small program stays small all the same. */
-        bool folios = option(OPT_HUGE_PAGES) == HUGE_AUTO && !option(OPT_SECURE) && os_page_bytes() < SLOT_BYTES;
-        os_advise(OS_NO_HUGE, got,
-                  folios ? base + REGION_FOLIOS_FROM * SUPERSLAB_BYTES - (uintptr_t)got : whole - unused);
-        store_relaxed(&hak_region_use.folios, folios ? FOLIOS_UNKNOWN : FOLIOS_REFUSED);
+        store_relaxed(&hak_region_use.folios, has_folios() ? FOLIOS_USED : FOLIOS_REFUSED);
+        os_make_templates(end, option(OPT_HUGE_PAGES) != HUGE_NEVER);
         return true;
     }
     return false;
@@ -166,9 +203,10 @@ static bool open_window_of(unsigned log2, bool *refused) {
         *refused = got == NULL;
         if (got != table)
             continue;
-        if (!publish(base | PUBLISHED_WINDOW | log2))
+        bool ready = prepare(&l, base, (char *)base); /* NOLINT: the region is addresses */
+        if (!ready || !publish(base | PUBLISHED_WINDOW | log2))
             os_unmap(table, mapped);
-        return true;
+        return ready;
     }
     return false;
 }
@@ -184,12 +222,12 @@ static bool open_window(size_t limit) {
     return opened;
 }
 
-/* Readable and writable memory from `from` to `to`, in whole pages, of a table that ends at `end`. */
-static bool commit_table(char *from, char *to, char *end) {
+/* Readable and writable memory from `from` to `to`, in whole pages. */
+static bool commit_table(char *from, char *to) {
     size_t page = os_page_bytes();
     uintptr_t begin = round_up((uintptr_t)from, page), bytes = round_up((uintptr_t)to, page) - begin;
     char *at = (char *)begin; /* NOLINT: the region is addresses */
-    return (uintptr_t)to <= begin || os_commit_first(at, bytes, round_up((uintptr_t)end, page) - begin);
+    return (uintptr_t)to <= begin || os_commit(at, bytes);
 }
 
 /* The number of SuperSlabs that have tables when this many are committed. */
@@ -212,21 +250,20 @@ static char *upper_begin(size_t superslabs) {
 /* How far the sets of a node lie behind those of node 0. */
 static size_t node_distance(unsigned node) { return node * hak_region.node_sets * sizeof(uint64_t); }
 
-static bool commit_sets(size_t have, size_t from, size_t end, size_t distance) {
-    char *low = upper_begin(end) + distance, *begin = have == 0 ? low : rows_end(from) + distance;
-    char *old_low = upper_begin(from) + distance;
-    return commit_table(begin, rows_end(end) + distance, rows_end(hak_region.superslabs_max) + distance) &&
-           (have == 0 || commit_table(low, old_low, old_low));
+static bool commit_sets(size_t from, size_t end, size_t distance) {
+    from = max_size(from, SETS_FIRST); /* map_first_sets */
+    return end <= from || (commit_table(rows_end(from) + distance, rows_end(end) + distance) &&
+                           commit_table(upper_begin(end) + distance, upper_begin(from) + distance));
 }
 
 /* Tables for the SuperSlabs from `have` to `to`; those before have theirs. */
 static bool commit_tables(size_t have, size_t to) {
-    size_t from = with_tables(have), end = with_tables(to), max = hak_region.superslabs_max;
+    size_t from = with_tables(have), end = with_tables(to);
     if (from >= end)
         return true;
-    bool done = commit_table(records_end(from), records_end(end), records_end(max));
+    bool done = commit_table(records_end(from), records_end(end));
     for (unsigned node = 0; done && node < hak_region.nodes; node++)
-        done = commit_sets(have, from, end, node_distance(node));
+        done = commit_sets(from, end, node_distance(node));
     return done;
 }
 
@@ -234,40 +271,22 @@ bool region_commit_packs(size_t slots) {
     size_t most = hak_region.superslabs_max * SUPERSLAB_SLOTS, have = load_relaxed(&hak_region_use.packs);
     slots = min_size(round_up(slots, PACK_STEP), most);
     struct pack *packs = hak_region.packs;
-    if (slots > have && !commit_table((char *)(packs + have), (char *)(packs + slots), (char *)(packs + most)))
+    if (slots > have && !commit_table((char *)(packs + have), (char *)(packs + slots)))
         return false;
     while (have < slots && !rmw_cas(&hak_region_use.packs, &have, slots))
         ;
     return true;
 }
 
-/* Memory for the SuperSlabs in these bytes. */
-static bool commit_blocks(size_t from, size_t to) {
-    char *at = (char *)hak_region.base + from; /* NOLINT: the region is addresses */
-    if (hak_region.window)
-        return true;        /* each is mapped when it is taken */
-    if (option(OPT_SECURE)) /* whose tiers make accessible what they need */
-        return os_advise(OS_DUMP, at, to - from), true;
-    return os_commit_first(at, to - from, hak_region.superslabs_max * SUPERSLAB_BYTES - from);
-}
-
-/* Commits memory and records for at least `superslabs` SuperSlabs, in a step. Several threads may do so at once: committing
- * again is harmless, and the frontier only grows. */
+/* Tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless, and the
+ * frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
-    size_t have = region_frontier(), need = superslabs * SUPERSLAB_BYTES;
-    size_t step = region_is_scarce() ? 0 : min_size(max_size(have / COMMIT_SHARE, COMMIT_MIN), COMMIT_MAX);
-    for (;; step /= 2) {
-        size_t to = min_size(max_size(need, have + step), hak_region.superslabs_max * SUPERSLAB_BYTES);
-        to = round_up(to, SUPERSLAB_BYTES);
-        if (commit_tables(have / SUPERSLAB_BYTES, to / SUPERSLAB_BYTES) && commit_blocks(have, to)) {
-            size_t now = have;
-            while (now < to && !rmw_cas(&hak_region_use.frontier, &now, to))
-                ;
-            return true;
-        }
-        if (step < SUPERSLAB_BYTES)
-            return false;
-    }
+    size_t have = region_frontier(), to = superslabs * SUPERSLAB_BYTES, now = have;
+    if (!commit_tables(have / SUPERSLAB_BYTES, superslabs))
+        return false;
+    while (now < to && !rmw_cas(&hak_region_use.frontier, &now, to))
+        ;
+    return true;
 }
 
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
@@ -291,10 +310,8 @@ static void find_nodes(void) {
 }
 
 void region_start(void) {
-    find_nodes();
     os_is_emulated();
-    if (!load_acquire(&region_birth.derived) && (!is_unlimited() || option(OPT_REGION_BYTES) == 0))
-        region_init(); /* asks for the limit, which a sandbox may forbid later */
+    region_init();
 }
 
 bool region_init(void) {
@@ -323,7 +340,24 @@ bool region_init(void) {
 void region_freeze(void) {
     store_relaxed(&region_birth.freezing, true);
     if (load_seq(&region_birth.derived) && load_seq(&region_birth.deriving) == 0)
-        os_freeze(&hak_region, sizeof hak_region);
+        os_freeze(__start_hak_frozen, (size_t)(__stop_hak_frozen - __start_hak_frozen));
+}
+
+/* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make accessible
+ * what they need. */
+static enum os_map_kind superslab_mapping(size_t superslab) {
+    if (hak_region.window)
+        return OS_AT;
+    if (option(OPT_SECURE))
+        return OS_FRESH_SHUT;
+    bool folios = superslab >= REGION_FOLIOS_FROM && load_relaxed(&hak_region_use.folios) == FOLIOS_USED;
+    return folios ? OS_FRESH_PLAIN : OS_FRESH;
+}
+
+bool region_renew(size_t slot, size_t bytes, bool huge) {
+    enum os_map_kind kind = huge ? OS_FRESH_HUGE : superslab_mapping(slot / SUPERSLAB_SLOTS);
+    char *at = slot_address(slot);
+    return os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes);
 }
 
 /* ---- SuperSlabs without memory ----
@@ -364,8 +398,6 @@ size_t region_map_unmapped(void) {
         put_chain(&hak_region_use.unmapped, next_unmapped, rest);
     if (got != at)
         return BITSET_NONE;
-    if (!hak_region.window)
-        os_advise(OS_NO_HUGE, at, SUPERSLAB_BYTES); /* as all of the reservation */
     store_relaxed(&ss->huge, HUGE_NONE);
     return head - 1;
 }
@@ -381,7 +413,14 @@ static size_t refused(size_t n, size_t first) {
  * way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
-    void *got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
+    enum os_map_kind kind = superslab_mapping(first);
+    void *got = os_map(kind, at, n * SUPERSLAB_BYTES);
+    /* A process that has no mappings left may still unmap the begin of one and make the one before it longer. */
+    if (got == NULL && kind != OS_AT && os_unmap(at, n * SUPERSLAB_BYTES)) {
+        got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
+        if (got == NULL && os_map(OS_RESERVE, at, n * SUPERSLAB_BYTES) != at)
+            got = OS_OCCUPIED; /* they are not ours any more */
+    }
     if (got == at)
         return true;
     *blocked = got == OS_OCCUPIED;
@@ -428,10 +467,7 @@ static bool begin_in_part(void) {
 
 static bool map_slots(size_t slot, unsigned n, bool *blocked) {
     char *at = slot_address(slot);
-    size_t rest = hak_region.superslabs_max * SUPERSLAB_BYTES - slot * SLOT_BYTES;
-    if (!hak_region.window)
-        return os_commit_first(at, n * SLOT_BYTES, rest);
-    void *got = os_map(OS_AT, at, n * SLOT_BYTES);
+    void *got = os_map(hak_region.window ? OS_AT : OS_FRESH, at, n * SLOT_BYTES);
     *blocked = got == OS_OCCUPIED;
     return got == at;
 }
@@ -466,7 +502,7 @@ size_t region_take_superslabs(size_t n) {
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
-        if (!r->window || map_superslabs(first, n, &blocked))
+        if (map_superslabs(first, n, &blocked))
             return first;
         if (!blocked)
             return refused(n, first);
@@ -478,22 +514,21 @@ void *region_commit_heap(size_t index) {
     if (index >= hak_region.heaps_max)
         return NULL;
     char *at = hak_region.heaps + index * HEAP_BYTES;
-    if (hak_region.window)
-        return os_map(OS_AT, at, HEAP_BYTES) == at ? at : NULL;
-    return os_commit_first(at, HEAP_BYTES, (REGION_FORK_PAGE - index) * HEAP_BYTES) ? at : NULL;
+    return os_map(hak_region.window ? OS_AT : OS_FRESH, at, HEAP_BYTES) == at ? at : NULL;
 }
 
 void region_extent(uintptr_t *begin, uintptr_t *end) {
-    *begin = (uintptr_t)hak_region.heaps;
+    *begin = (uintptr_t)hak_region.tables;
     *end = hak_region.base + hak_region.superslabs_max * SUPERSLAB_BYTES;
 }
 
 struct region_range region_table(unsigned number) {
     size_t superslabs = with_tables(region_frontier() / SUPERSLAB_BYTES);
-    char *upper = upper_begin(superslabs);
+    size_t rows = max_size(superslabs, min_size(SETS_FIRST, hak_region.superslabs_max));
+    char *upper = upper_begin(rows);
     if (number == hak_region.nodes + 1)
         return (struct region_range){hak_region.packs, load_relaxed(&hak_region_use.packs) * sizeof(struct pack)};
     if (number == hak_region.nodes)
         return (struct region_range){hak_region.slabs, (size_t)(records_end(superslabs) - hak_region.slabs)};
-    return (struct region_range){upper + node_distance(number), (size_t)(rows_end(superslabs) - upper)};
+    return (struct region_range){upper + node_distance(number), (size_t)(rows_end(rows) - upper)};
 }

@@ -1,14 +1,15 @@
 /* The region: the one reserved address range all blocks come from, and the tables that describe it.
  *
- *   lowest address                                                                              highest
- *   | heaps | guard | packs | guard | sets, SuperSlabs | guard | slab records | guard | SuperSlab 0 | SuperSlab 1 | …
+ *   lowest address                                                                                         highest
+ *   | records | guard | heaps | guard | packs | guard | sets, SuperSlabs | guard | SuperSlab 0 | … | templates (os.h) |
  *
- *     The sets of the machine's further NUMA nodes lie between rows and records, each node's at the same distance from the last
+ *     The sets of the machine's further NUMA nodes lie between rows and SuperSlabs, each node's at the same distance from the last
  *     one's: so a set of any node is a set of the one family, by another number.
  *
  *  1. At the first call the whole is reserved without access (REGION_BYTES, halved until it fits). All addresses follow
  *     from the base and the size, which are published together by one compare-and-swap: no lock, two first callers agree.
- *  2. SuperSlabs are committed from the lowest up, in growing steps, the tables in step with them.
+ *  2. SuperSlabs are handed out from the lowest up. Whoever takes some maps memory in their place; tables become accessible in
+ *     step with them.
  *  3. `frontier` is the size of the committed part: every address below base + frontier has a slab record.
  *     While it is 0, every pointer is foreign.
  *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: only tables sized to the limit
@@ -216,6 +217,7 @@ struct HAK_FROZEN region {
     char *upper;               /* the sets' upper levels, before the rows; the rest of level 1 lies below */
     struct pack *packs;        /* of the slots */
     char *heaps;
+    char *tables; /* the lowest of them: where the reservation begins, or the window's */
     size_t heaps_max;
     size_t superslabs_max;
     uint64_t second_key; /* secure mode: canaries */
@@ -225,13 +227,10 @@ struct HAK_FROZEN region {
 extern HAK_HIDDEN struct region hak_region;
 
 /* Folios: single faults that make a whole slot resident. A machine may give them to whoever does not refuse them. The SuperSlabs
- * below REGION_FOLIOS_FROM refuse, so that small programs stay small; retain.c finds out about the others. */
+ * below REGION_FOLIOS_FROM refuse, so that small programs stay small. */
 #define REGION_FOLIOS_FROM 8 /* SuperSlabs: 16 MiB */
 enum region_folios {
     FOLIOS_REFUSED, /* also in secure mode, in a window, and by option */
-    FOLIOS_UNKNOWN, /* not refused yet */
-    FOLIOS_ASKED,   /* a thread is finding out */
-    FOLIOS_LIKELY,  /* a touch made a slot resident; more than that is not ruled out yet */
     FOLIOS_USED,
 };
 
@@ -251,10 +250,10 @@ extern HAK_HIDDEN struct region_use hak_region_use;
 /* Reserves the region and commits its first step. False: no memory. Any thread, any time, again at no cost. */
 bool region_init(void);
 
-/* At the start: asks for what region_init needs to know, so that malloc makes no system call for it later. */
+/* At the start: reserves the region, since malloc does not ask for all that this takes. */
 void region_start(void);
 
-/* At the start's end: makes hak_region read-only as soon as it is derived. */
+/* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */
 void region_freeze(void);
 
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
@@ -266,6 +265,9 @@ HAK_INLINE bool region_is_scarce(void) {
 }
 /* Memory for the packs of the slots below this one. Again at no cost. */
 bool region_commit_packs(size_t slots);
+/* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or are not.
+ * False: a part of it may not be mapped any more. */
+bool region_renew(size_t slot, size_t bytes, bool huge);
 
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */
 void region_put_unmapped(size_t first, size_t n);

@@ -4,6 +4,7 @@
 #include "learn/learn.h"
 #include "limits.h"
 #include "base/options.h"
+#include "base/clear.h"
 #include "base/os.h"
 #include "base/page_cost.h"
 #include "presence.h"
@@ -28,6 +29,8 @@
 #define FAR_OVER 4
 #define FAR_OVER_SLOTS 512
 
+enum touches { TOUCHES_UNKNOWN, TOUCHES_WHOLE, TOUCHES_PARTS };
+
 /* Written by any thread without a read-modify-write unless noted. Each field is a hint or an estimate that stands for itself,
  * so relaxed accesses are enough: a lost update or an old value moves a bound a little later. */
 static struct retain_state {
@@ -44,9 +47,9 @@ static struct retain_state {
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
     _Atomic bool advising;
-    _Atomic bool touches_whole;       /* the program's larger blocks, when last looked at */
+    _Atomic uint8_t touches;          /* enum touches: the larger block that the program freed last */
     _Atomic uint32_t back_superslabs; /* taken in a row that had just been purged; read-modify-writes */
-} retain_state = {.touches_whole = true};
+} retain_state;
 
 /* ---- huge pages ---- */
 
@@ -59,36 +62,31 @@ static bool retain_wants_huge(size_t superslab) {
     return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 4 * held;
 }
 
-/* Does the program touch its larger blocks whole? Looks at a part of what it took a while ago, unless huge pages hide the
- * answer: then the last answer holds. */
-static bool touches_whole(size_t superslab) {
-    enum { BACK = 8, SLOTS = 4, PAGES_MAX = SLOTS * SLOT_BYTES / 4096 };
-    unsigned char pages[PAGES_MAX];
-    size_t look = superslab - BACK, all = SLOTS * SLOT_BYTES / os_page_bytes(), resident = 0;
-    if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
-        return true;
-    if (superslab < BACK || load_relaxed(&superslab_at(look)->huge) == HUGE_WHOLE ||
-        (word_active(load_relaxed(&superslab_at(look)->word)) & low_bits(SLOTS)) != low_bits(SLOTS) ||
-        os_is_confined() || !os_resident(slot_address(look * SUPERSLAB_SLOTS), SLOTS * SLOT_BYTES, pages))
-        return load_relaxed(&retain_state.touches_whole);
-    for (size_t i = 0; i < all; i++)
-        resident += pages[i] & 1;
-    store_relaxed(&retain_state.touches_whole, resident >= all / 4 * 3);
-    return resident >= all / 4 * 3;
+/* Did the program touch the end of the block? Then it seems to touch its larger blocks whole. */
+void retain_freed_large(const void *block, size_t bytes) {
+    const char *page = (const char *)block + round_down(bytes / 8 * 7, os_page_bytes());
+    uint8_t touches = is_all_zero(page, os_page_bytes()) ? TOUCHES_PARTS : TOUCHES_WHOLE;
+    if (load_relaxed(&retain_state.touches) != touches)
+        store_relaxed(&retain_state.touches, touches);
+}
+
+/* Spans get no huge page before the program has shown it. For huge blocks it is enough that such have paid elsewhere. */
+static bool touches_whole(enum contents contents) {
+    uint8_t touches = load_relaxed(&retain_state.touches);
+    return option(OPT_HUGE_PAGES) == HUGE_ALWAYS || contents == CONTENTS_TOUCHED || touches == TOUCHES_WHOLE ||
+           (contents == CONTENTS_RUN && touches == TOUCHES_UNKNOWN);
 }
 
 /* Touches new memory that is about to be used. */
-static uint64_t touch_ns(size_t slot, size_t bytes) {
-    uint64_t began = os_thread_ns();
-    for (size_t at = 0; at < bytes; at += os_page_bytes())
-        *(volatile char *)(slot_address(slot) + at) = 0;
-    return os_thread_ns() - began;
+static uint64_t touch_ns(char *at, size_t bytes) {
+    uint64_t began = os_now_ns();
+    touch_pages(at, bytes);
+    return os_now_ns() - began;
 }
 
-/* Neither in a sandbox nor where the slot may be inaccessible yet. */
+/* Not where the slot may be inaccessible yet. */
 static bool can_time(enum contents contents) {
-    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && contents != CONTENTS_RUN && !option(OPT_SECURE) &&
-           !os_is_confined();
+    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && contents != CONTENTS_RUN && !option(OPT_SECURE);
 }
 
 /* Nobody knows whether the program will touch a huge block, so others have to show first that huge pages pay. */
@@ -97,68 +95,27 @@ static bool huge_pages_pay(enum contents contents, bool timed) {
            (timed ? page_cost_try_huge() : page_cost_pays(contents != CONTENTS_RUN));
 }
 
-static void time_small_pages(size_t slot) { page_cost_note_small(touch_ns(slot, SLOT_BYTES) * SUPERSLAB_SLOTS); }
+static void time_small_pages(size_t slot) {
+    page_cost_note_small(touch_ns(slot_address(slot), SLOT_BYTES) * SUPERSLAB_SLOTS);
+}
 
-/* After the advice: the first touch, which brings the huge page. */
+/* The first touch brings the huge page. If there is none, the last pages take as long as small ones. */
 static void time_huge_page(size_t slot) {
+    enum { LAST = 8 };
     size_t superslab = slot / SUPERSLAB_SLOTS, page = os_page_bytes();
     char *end = slot_address((superslab + 1) * SUPERSLAB_SLOTS);
-    unsigned char last = 0;
-    uint64_t ns = touch_ns(slot, page);
-    bool given = os_resident(end - page, page, &last) && (last & 1) != 0;
+    uint64_t ns = touch_ns(slot_address(slot), page), small_ns = page_cost_seen().small_ns;
+    bool given = touch_ns(end - LAST * page, LAST * page) < small_ns / (SUPERSLAB_BYTES / page) * LAST / 2;
     page_cost_note_huge(ns, given);
     if (!given)
         purge_split_huge_page(superslab);
 }
 
-/* ---- folios ---- */
-
-static void refuse_folios(void) {
-    os_advise(OS_NO_HUGE, slot_address(REGION_FOLIOS_FROM * SUPERSLAB_SLOTS),
-              (hak_region.superslabs_max - REGION_FOLIOS_FROM) * SUPERSLAB_BYTES);
-    store_relaxed(&hak_region_use.folios, FOLIOS_REFUSED);
-}
-
-static bool slot_is_resident(size_t slot) {
-    unsigned char pages[SLOT_BYTES / 4096];
-    size_t n = SLOT_BYTES / os_page_bytes(), resident = 0;
-    if (!os_resident(slot_address(slot), SLOT_BYTES, pages))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        resident += pages[i] & 1;
-    return resident == n;
-}
-
-/* Touches the first page of a new SuperSlab to see what that makes resident. The first time part of the SuperSlab refuses, so that it
- * cannot be a huge page, for which small programs would pay; if a slot is resident then, the next SuperSlab shows whether
- * that is all. Returns false if there was nothing to find out. */
-static bool look_for_folios(size_t superslab) {
-    uint8_t known = load_relaxed(&hak_region_use.folios);
-    if (superslab < REGION_FOLIOS_FROM || (known != FOLIOS_UNKNOWN && known != FOLIOS_LIKELY) ||
-        !rmw_cas(&hak_region_use.folios, &known, FOLIOS_ASKED))
-        return false;
-    size_t slot = superslab * SUPERSLAB_SLOTS;
-    char *at = slot_address(slot);
-    bool is_first = known == FOLIOS_UNKNOWN, asks = !os_is_confined();
-    if (is_first)
-        asks = asks && os_advise(OS_NO_HUGE, slot_address(slot + SUPERSLAB_SLOTS - 1), SLOT_BYTES);
-    *(volatile char *)at = 0;
-    if (asks && slot_is_resident(slot) && !slot_is_resident(slot + 1)) {
-        store_relaxed(&hak_region_use.folios, is_first ? FOLIOS_LIKELY : FOLIOS_USED);
-        return true;
-    }
-    refuse_folios();
-    if (!is_first) /* it may be a huge page */
-        os_advise(OS_PURGE, at, SUPERSLAB_BYTES);
-    return true;
-}
-
-void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
-    if (first + n > REGION_FOLIOS_FROM && look_for_folios(max_size(first, REGION_FOLIOS_FROM)))
-        return;
+/* The SuperSlabs are new, and nobody else knows them. False: they may have lost their memory. */
+bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
-        return;
-    bool fits = !limits_near() && retain_wants_huge(first) && (contents == CONTENTS_TOUCHED || touches_whole(first));
+        return true;
+    bool fits = !limits_near() && retain_wants_huge(first) && touches_whole(contents);
     bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(contents, timed);
     if (pay != load_relaxed(&retain_state.advising)) {
         store_relaxed(&retain_state.advising, pay);
@@ -166,10 +123,11 @@ void retain_consider_huge_pages(size_t first, size_t n, enum contents contents) 
     }
     for (size_t i = 0; pay && i < n; i++)
         store_relaxed(&superslab_at(first + i)->huge, HUGE_WHOLE);
-    if (pay)
-        os_advise(OS_HUGE, slot_address(first * SUPERSLAB_SLOTS), n * SUPERSLAB_BYTES);
+    if (pay && !region_renew(first * SUPERSLAB_SLOTS, n * SUPERSLAB_BYTES, true))
+        return false;
     if (timed)
         (pay ? time_huge_page : time_small_pages)(first * SUPERSLAB_SLOTS);
+    return true;
 }
 
 /* Does the program purge and want back so much that what was in use will be so again? */
@@ -181,20 +139,11 @@ static bool comes_back(const struct superslab *ss) {
     return rmw_add(&retain_state.back_superslabs, 1) >= presence_clients() * CYCLE_FROM_SUPERSLABS;
 }
 
-void retain_wanted_back(size_t slot, enum contents contents) {
-    size_t superslab = slot / SUPERSLAB_SLOTS;
-    struct superslab *ss = superslab_at(superslab);
-    uint8_t was = load_relaxed(&ss->huge);
-    bool fits = (comes_back(ss) && was == HUGE_NONE && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near() &&
-                 (contents == CONTENTS_TOUCHED || touches_whole(superslab))) ||
-                was == HUGE_WHOLE;
-    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(contents, timed);
-    if (!pay)
-        purge_split_huge_page(superslab);
-    else if (was == HUGE_NONE && rmw_cas(&ss->huge, &was, HUGE_WHOLE))
-        os_advise(OS_HUGE, slot_address(superslab * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
-    if (timed)
-        (pay ? time_huge_page : time_small_pages)(slot);
+void retain_wanted_back(size_t slot) {
+    struct superslab *ss = superslab_at(slot / SUPERSLAB_SLOTS);
+    bool back = comes_back(ss) && option(OPT_HUGE_PAGES) != HUGE_NEVER && !limits_near();
+    if (load_relaxed(&hak_purge.comes_back) != back)
+        store_relaxed(&hak_purge.comes_back, back);
 }
 
 /* ---- the bound ---- */

@@ -42,18 +42,19 @@ bool retain_is_lazy(void);
 /* Is it so little time since that memory was given back that it had better have stayed? */
 bool retain_is_soon(uint32_t given_ms);
 
-/* New SuperSlabs: asks for huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
- * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). */
+/* New SuperSlabs, which nobody else knows yet: gives them huge pages if the heap is so large that the slots its threads hold half-used weigh little, if the
+ * program touches what it asks for, and if huge pages have cost less than small ones (page_cost.h). False: they may have lost their memory. */
 enum contents {
     CONTENTS_TOUCHED, /* spans that programs touch whole, as small blocks are; the first slot will be used at once */
     CONTENTS_SPANS,   /* other spans; likewise */
     CONTENTS_RUN,     /* one huge block */
 };
-void retain_consider_huge_pages(size_t first, size_t n, enum contents contents);
-/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were too, asks for
- * huge pages: what was in use will be so again, and faults and purges cost a third. Huge pages that it had, and that do not
- * pay, are given up. */
-void retain_wanted_back(size_t slot, enum contents contents);
+bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents);
+/* The caller took `slot` of a SuperSlab without memory. If that was purged a moment ago, and several before it were too, those that
+ * are purged next get huge pages: what was in use will be so again, and faults and purges cost a third. */
+void retain_wanted_back(size_t slot);
+/* Before a larger block is freed: looks whether the program touched its end. */
+void retain_freed_large(const void *block, size_t bytes);
 
 /* ---- the purger's side ---- */
 

@@ -20,6 +20,7 @@
 #include "presence.h"
 #include "observe/sample.h"
 #include "secure/secure.h"
+#include "secure/secure_span.h"
 #include "observe/stats.h"
 #include "tiny.h"
 
@@ -57,6 +58,9 @@ __attribute__((constructor(101))) void start_library(void) {
     tunables_init();
     policies_start();
     region_start();
+    presence_start();
+    if (option(OPT_SECURE))
+        span_start();
     limits_start();
     stats_init();
     fail_explain(error_explain);
@@ -71,12 +75,11 @@ __attribute__((constructor(101))) void start_library(void) {
     log_start();
     if (has_sites)
         heap_watch_sites();
-    options_freeze();
     region_freeze();
 }
 
 static void log_retries(void) {
-    struct heap_report *r = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin() : NULL;
+    struct heap_report *r = HAK_IS_CHECKED && log_wanted(LOG_RETRIES) ? stats_begin(false) : NULL;
     if (r == NULL)
         return;
     LOG(LOG_RETRIES, "[RETRIES] pool=%u inbox=%u mid=%u offers=%u of %u atomic read-modify-writes",

@@ -41,6 +41,7 @@ static void end_thread(void *value) {
     caches_leave(h);
     if (left)
         thread_empty_heap(h);
+    presence_thread_ends();
     put(h);
 }
 

@@ -10,6 +10,7 @@
  * Only the owning thread runs any of this on a slab. */
 /* SPDX-License-Identifier: MIT */
 #include "tiny.h"
+#include "base/clear.h"
 #include "base/fail.h"
 #include "arena/arena_space.h"
 #include "inbox.h"
@@ -227,8 +228,8 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
-    if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE) &&
-        os_advise(OS_POPULATE, slab_address(s), SLOT_BYTES)) {
+    if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE)) {
+        touch_pages(slab_address(s), SLOT_BYTES);
         count(&h->pool.counters, COUNT_populate_calls);
         s->page_flags = PAGES_TAIL;
     }

@@ -327,7 +327,5 @@ uint32_t __wrap_os_now_ms(void);
 uint32_t __wrap_os_now_ms(void) { return (uint32_t)(turns_now_ns() / 1000000); }
 uint64_t __wrap_os_now_ns(void);
 uint64_t __wrap_os_now_ns(void) { return turns_now_ns(); }
-uint64_t __wrap_os_thread_ns(void);
-uint64_t __wrap_os_thread_ns(void) { return turns_now_ns(); }
 uint64_t __wrap_os_random(void);
 uint64_t __wrap_os_random(void) { return 0x9e3779b97f4a7c15; }

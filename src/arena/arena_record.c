@@ -14,10 +14,10 @@ HAK_APART struct arena_table hak_arenas;
 static size_t chunk_bytes(void) { return round_up(ARENAS_IN_CHUNK * sizeof(struct arena), os_page_bytes()); }
 
 static struct arena *make_chunk(_Atomic(struct arena *) *place) {
-    struct arena *chunk = os_map(OS_RESERVE, NULL, chunk_bytes()), *none = NULL;
+    struct arena *chunk = os_map(OS_MEMORY, NULL, chunk_bytes()), *none = NULL;
     if (chunk == NULL)
         return NULL;
-    if (os_commit(chunk, chunk_bytes()) && rmw_cas(place, &none, chunk))
+    if (rmw_cas(place, &none, chunk))
         return chunk;
     os_unmap(chunk, chunk_bytes());
     return none; /* another thread's, if it was faster */

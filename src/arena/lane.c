@@ -70,11 +70,7 @@ unsigned site_make(const char *name, unsigned policy) {
 /* The counts of a heap, which stay with it when its thread ends. NULL: no memory. */
 HAK_COLD static struct site_count *make_counts(struct heap *h) {
     size_t bytes = round_up(SITES_MAX * sizeof(struct site_count), os_page_bytes());
-    struct site_count *counts = os_map(OS_RESERVE, NULL, bytes);
-    if (counts != NULL && !os_commit_first(counts, bytes, bytes)) {
-        os_unmap(counts, bytes);
-        counts = NULL;
-    }
+    struct site_count *counts = os_map(OS_MEMORY, NULL, bytes);
     store_release(&h->sites, counts); /* pairs with site_measure */
     return counts;
 }

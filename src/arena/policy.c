@@ -154,8 +154,7 @@ static const char *read_lines(int fd, char *scratch, unsigned *number) {
 
 static struct line *map_lines(void) {
     size_t bytes = round_up((LINES_MAX + 1) * sizeof(struct line), os_page_bytes());
-    void *memory = os_map(OS_RESERVE, NULL, bytes);
-    return memory != NULL && os_commit_first(memory, bytes, bytes) ? memory : NULL;
+    return os_map(OS_MEMORY, NULL, bytes);
 }
 
 /* Returns whether there are call sites. */

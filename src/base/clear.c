@@ -1,4 +1,4 @@
-/* Clearing pages by whatever costs least: by hand where they are resident, by purging where not. */
+/* Clearing and touching pages, by whatever costs least: by hand, or by purging if there are many. */
 /* SPDX-License-Identifier: MIT */
 #include "base/clear.h"
 #include "base/os.h"
@@ -8,54 +8,36 @@
 /* More than this the system clears: the program may never touch most of it. */
 #define CLEAR_BY_PURGE_BYTES (32 * MIB)
 
-/* Whole pages. What is not resident stays so: to purge it costs less than to touch it, and makes it zero if it was swapped out. */
-static void clear_run(char *at, size_t bytes, bool resident) {
-    if (bytes != 0 && (resident || !os_advise(OS_PURGE, at, bytes)))
-        memset(at, 0, bytes);
-}
-
-static void clear_resident(char *at, size_t bytes) {
-    unsigned char pages[512];
-    const size_t page = os_page_bytes();
-    size_t run = 0;
-    bool resident = false;
-    for (size_t done = 0, n; done < bytes; done += n * page) {
-        n = min_size((bytes - done) / page, sizeof pages);
-        if (!os_resident(at + done, n * page, pages))
-            memset(pages, 1, n);
-        for (size_t i = 0; i < n; i++) {
-            if ((pages[i] & 1) == resident)
-                continue;
-            clear_run(at + run, done + i * page - run, resident);
-            run = done + i * page;
-            resident = !resident;
-        }
+bool is_all_zero(const void *words, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, (const char *)words + at, sizeof word);
+        if (word != 0)
+            return false;
     }
-    clear_run(at + run, bytes - run, resident);
+    return true;
 }
 
-static unsigned is_resident(char *at, size_t page) {
-    unsigned char resident;
-    return !os_resident(at, page, &resident) || (resident & 1) != 0;
-}
-
-/* Clearing resident pages by hand costs less than purging them (10 and 75 us a MiB), unless
- * there are too many for the processor's caches; what is not resident should stay so. Three pages show which it is. */
+/* Clearing by hand costs less than purging (10 and 75 us a MiB) where pages were written to, unless there are too many for the
+ * processor's caches; what was not should stay without memory. Three pages show which it is. */
 void *clear_pages(void *block, size_t bytes) {
     char *p = block;
     const size_t page = os_page_bytes(), whole = round_down(bytes, page);
     memset(p + whole, 0, bytes - whole);
-    if (bytes >= CLEAR_BY_PURGE_BYTES || os_is_confined()) {
-        clear_run(p, whole, bytes < CLEAR_BY_PURGE_BYTES);
+    unsigned written = !is_all_zero(p + round_down(whole / 8 * 7, page), page);
+    written += !is_all_zero(p + round_down(whole / 4, page), page);
+    bool any = written != 0 || !is_all_zero(p + page, page);
+    if ((whole >= CLEAR_BY_PURGE_BYTES || !any) && os_advise(OS_PURGE, p, whole))
         return p;
-    }
-    unsigned resident = is_resident(p + round_down(whole / 8 * 7, page), page);
-    resident += is_resident(p + round_down(whole / 4, page), page);
-    if (resident == 2)
-        memset(p, 0, whole);
-    else if (resident + is_resident(p + page, page) == 0)
-        clear_run(p, whole, false);
-    else
-        clear_resident(p, whole);
+    if (written == 2)
+        return memset(p, 0, whole);
+    for (size_t at = 0; at < whole; at += page)
+        if (!is_all_zero(p + at, page))
+            memset(p + at, 0, page);
     return p;
+}
+
+void touch_pages(void *begin, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += os_page_bytes())
+        *((volatile char *)begin + at) = 0;
 }

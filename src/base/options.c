@@ -22,7 +22,7 @@ const struct option_entry option_table[OPTION_COUNT] = {
 #undef OPTION_ENTRY
 };
 #define OPTION_INITIAL(name, kind, when, initial, ...) initial,
-HAK_APART_DATA struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
+HAK_AMONG_FROZEN struct start_options start_options = {{OPTIONS(OPTION_INITIAL)}};
 _Atomic uint64_t live_options[OPTION_COUNT] = {OPTIONS(OPTION_INITIAL)};
 #undef OPTION_INITIAL
 // clang-format on
@@ -366,11 +366,6 @@ static void check_superslab(void) {
 }
 
 static _Atomic bool were_read; /* pairs with itself: a second reader would only store the same values again */
-
-void options_freeze(void) {
-    if (load_relaxed(&were_read))
-        os_freeze(&start_options, sizeof start_options);
-}
 
 /* The value, if the entry is NAME=VALUE. */
 static const char *value_of(const char *entry, const char *name) {

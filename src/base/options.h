@@ -40,7 +40,7 @@ X(HUGE_PAGES,      CHOICE, START, HUGE_AUTO, 0, 2, "never|auto|always", "use of 
 X(HUGE_PAGES_FROM, BYTES,  START, 16 * MIB, 0, 1 * TIB, "", "size of the heap above which HUGE_PAGES=auto asks for huge pages") \
 X(NUMA,            CHOICE, START, NUMA_AUTO, 0, 3, "off|auto|2|4", "auto gives each thread memory of the NUMA node on which it runs, if the machine has several and the program was started without a memory policy (numactl); off shares all memory among all threads; 2 and 4 act as if the machine had two or four nodes, processor N being on node N modulo 2 or 4, which shows on any machine what nodes cost") \
 X(MESH,            NUMBER, LIVE,  0, 0, 1, "", "1 lets sparse slabs of blocks up to 1 KiB share pages when memory goes back (malloc_trim, an idle program, a heap that grows); an experiment: see docs/compaction.md for what the program must not do") \
-X(POPULATE,        NUMBER, LIVE,  1, 0, 1, "", "1 faults in several pages at once when a size class grows") \
+X(POPULATE,        NUMBER, LIVE,  0, 0, 1, "", "1 touches all pages of a new slot at once when a size class grows") \
 X(DRAIN,           NUMBER, LIVE,  1, 0, 1, "", "1 drains a thread's outbox, which gathers frees of other threads' blocks, every DRAIN_INTERVAL such frees") \
 X(DRAIN_INTERVAL,  NUMBER, LIVE,  1024, 1, OPTION_UNLIMITED, "", "frees of other threads' blocks between two drains") \
 X(MID_RING_BLOCKS, LIST,   LIVE,  0, 0, 128, "", "maximum number of blocks in a ring of mid blocks, or 0 to leave that to RING_BYTES: one number, or seven for blocks up to 2/4/8/16/32/40 KiB and above, such as 24/32/48/64/64/32/24") \
@@ -51,7 +51,7 @@ X(HARD_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "maximum size of t
 X(SOFT_LIMIT,      BYTES,  LIVE,  0, 0, OPTION_UNLIMITED, "", "size of the heap, counted as for HARD_LIMIT, above which the program's callback runs (hak_set_soft_limit_callback), once each time the heap grows past it; 0 for none") \
 X(SOFT_LIMIT_PROFILE, TEXT, START, 0, 0, 0, "", "file for the heap profile each time the heap passes SOFT_LIMIT, for `hakmem flame`; named as DUMP_SIGNAL says; implies PROFILE=1") \
 X(CGROUP,          NUMBER, LIVE,  1, 0, 1, "", "1 gives more memory back when the memory cgroup is near its limit; the cgroup's limit never makes a request fail; 0 ignores the cgroup") \
-X(PRESSURE,        NUMBER, LIVE,  10, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine); 0 for never") \
+X(PRESSURE,        NUMBER, LIVE,  0, 0, 100, "", "memory pressure at which the purger gives back as much as in an idle program: percent of the last ten seconds in which something waited for memory (PSI of the cgroup, else of the machine), 10 for example; 0 for never. The purger then opens files of the kernel, also those with the cgroup's limit: not for programs that enter a sandbox (seccomp)") \
 X(ON_ERROR,        CHOICE, START, ON_ERROR_AUTO, 0, 4, "auto|abort|warn|ignore|report", "what happens on a double free, an invalid free, an overwritten free block and the like: abort prints a line and the calls that led there, and ends the program; report also writes REPORT_FILE; warn prints the line alone; ignore prints nothing. After warn and ignore the faulty call has no effect. auto is abort, except that an error that harmed nothing, such as a delete with a wrong size, prints one line for each caller and the program goes on; with SECURE=1 it ends, too") \
 X(REPORT_FILE,     TEXT,   START, 0, 0, 0, "", "file for the error as JSON, instead of hakmem-report.%p.json; %p becomes the process ID; a name without %p gets it appended; implies ON_ERROR=report") \
 X(SECURE,          NUMBER, START, 0, 0, 1, "", "1 finds more errors and makes them harder to exploit, but costs time and memory: canaries, zero on free, quarantine, random placement, guard pages; see docs/secure.md") \
@@ -128,7 +128,7 @@ extern HAK_HIDDEN const struct option_entry option_table[OPTION_COUNT];
 _Static_assert(OPTION_COUNT <= 64, "OPTIONS_LIVE has a bit for each option");
 
 /* Parsed values, by enum option. TEXT and LIST options keep their text beside. Any thread reads. Those of START options are
- * written by options_init and read-only from the start's end on; LIVE ones are written by option_set. */
+ * written by options_init and read-only from the start's end on (region_freeze); LIVE ones are written by option_set. */
 struct HAK_FROZEN start_options {
     _Atomic uint64_t value[OPTION_COUNT];
 };
@@ -154,9 +154,6 @@ HAK_INLINE unsigned option_mid_ring_blocks(size_t block_bytes) {
 
 /* Reads the environment. May be called again, at no cost. Prints a line for each unknown name or bad value. */
 void options_init(void);
-
-/* Makes the values of START options read-only, if they have been read. At the start's end. */
-void options_freeze(void);
 
 /* Reads a NUMBER or BYTES within the entry's range, with its unit. */
 bool option_parse(const struct option_entry *e, const char *s, size_t length, uint64_t *value);

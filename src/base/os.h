@@ -13,30 +13,41 @@
 #include "base/base.h"
 
 enum os_map_kind {
-    OS_RESERVE, /* address space only, no memory, no access, in no core dump: anywhere, or at exactly this address if it
-                   is not NULL. All or nothing */
+    OS_RESERVE, /* address space only, no memory, no access: anywhere, or at exactly this address if it is not NULL. All or
+                   nothing */
+    OS_MEMORY, /* readable and writable memory anywhere. All or nothing */
     /* readable and writable memory at exactly this address; fails where something is mapped. All or nothing */
     OS_AT,
     OS_FRESH, /* replaces what is mapped at exactly this address by fresh memory. All, or a part: then any of the pages
                    may no longer be mapped, and the others hold what they held */
+    /* As OS_FRESH: without access; with pages of whatever size the system gives to whoever has no wishes; with huge pages,
+     * where there is a template for them. The other kinds refuse huge pages. */
+    OS_FRESH_SHUT,
+    OS_FRESH_PLAIN,
+    OS_FRESH_HUGE,
 };
+/* The first four are given before main alone: a sandbox that a program enters may end it at any advice that glibc's malloc does not
+ * give. Memory that is mapped later has the advice of its template (os_template). */
 enum os_advice {
-    OS_PURGE, /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
-    OS_LAZY,  /* the system may take the pages, each until it is next written to; it reads as zero then. A part: so may
-                    some of the pages */
-    OS_HUGE,  /* huge pages wanted. A part: a hint for some of the pages */
-    OS_NO_HUGE,  /* huge pages not wanted, whatever the system's default is. A part, likewise */
-    OS_POPULATE, /* make the pages resident and writable now, in one go. A part is success: the rest comes as it is
-                    touched. False only where the kernel has no such call */
-    OS_WIPE,     /* the child of a fork sees zero here. A part: the child sees zero in some of the pages */
-    OS_DUMP,     /* core dumps have it again. A part: they lack some of the pages */
-    OS_NO_DUMP,  /* core dumps do not have it. A part: they have some of the pages */
+    OS_HUGE,    /* huge pages wanted. A part: a hint for some of the pages */
+    OS_NO_HUGE, /* huge pages not wanted, whatever the system's default is. A part, likewise */
+    OS_WIPE,    /* the child of a fork sees zero here. A part: the child sees zero in some of the pages */
+    OS_NO_DUMP, /* core dumps do not have it. A part: they have some of the pages */
+    OS_PURGE,   /* give the pages back; they read as zero afterwards. A part: each page reads as zero or as before */
+    /* The system may take the pages, each until it is next written to; it reads as zero then. A part: so may some of the pages. */
+    OS_LAZY,
 };
+/* Before main, once: makes reserved addresses templates, first for OS_FRESH_HUGE, then for OS_FRESH where the kernel needs one.
+ * Nothing else may use them. */
+#define OS_TEMPLATE_BYTES (16 * MIB)
+#define OS_TEMPLATES_BYTES (2 * OS_TEMPLATE_BYTES)
+void os_make_templates(void *address, bool huge);
 
 size_t os_page_bytes(void);
 unsigned os_processor(void);   /* the number of the one that runs this thread; 0 where that is not known */
-unsigned os_processors(void);  /* how many may run the program's threads; 1 where that is not known. Asked once */
+unsigned os_processors(void);  /* how many may run the program's threads; 1 where that is not known */
 bool os_knows_processor(void); /* os_processor makes no system call here */
+bool os_had_filter(void);      /* seccomp's, at the start: nobody knows whether one came later */
 bool os_places_memory(void);   /* the program has a memory policy (numactl); false where asking may be fatal */
 bool os_has_wide(void);        /* HAK_WIDE: the processor has such vectors, and the kernel keeps them */
 void *os_map(enum os_map_kind kind, void *address, size_t bytes); /* NULL: no memory; OS_OCCUPIED: something is there */
@@ -46,17 +57,14 @@ bool os_unmap(void *address, size_t bytes); /* all, or a part: the other pages h
 bool os_commit(void *address, size_t bytes); /* readable and writable; ends what the next two began */
 bool os_forbid(void *address, size_t bytes); /* no access */
 bool os_freeze(void *address, size_t bytes); /* read-only */
-/* os_commit of reserved addresses for the first time: core dumps have them from now on. `rest_bytes`: from there to the end
- * of the reservation, or of the part of it in which nothing was committed yet. */
-bool os_commit_first(void *address, size_t bytes, size_t rest_bytes);
 bool os_advise(enum os_advice advice, void *address, size_t bytes);
-/* OS_PURGE of several ranges, with one call where the kernel has such a call (Linux 6.15): that costs little more than half, as
- * the kernel also tells the other processors once instead of once for each range. A part: as OS_PURGE. */
+/* OS_PURGE of several ranges, a call for each: process_madvise, which takes several, is none of those that every sandbox
+ * allows. A part: as OS_PURGE. */
 struct os_range { /* laid out as struct iovec */
     void *address;
     size_t bytes;
 };
-#define OS_RANGES_MAX 8 /* 4 ranges save 15 to 25 %, 8 save 35 %, 64 save 45 %; callers have them on their stacks */
+#define OS_RANGES_MAX 8 /* callers have them on their stacks */
 bool os_purge(const struct os_range *ranges, unsigned n);
 /* Moves the pages of `from` to `to`, which must read as zero. All or nothing, wherever the kernel stops; but after
  * nothing, any page of `to` may no longer be mapped, or have memory. */
@@ -87,13 +95,11 @@ bool os_fill_memory(int fd, const void *from, size_t bytes);
  * part, as OS_FRESH. */
 bool os_map_copy(int fd, void *address, size_t bytes);
 bool os_is_mapped(void *address, size_t bytes); /* all of it. Cannot fail, as nothing is allocated for it */
-/* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. */
+/* One byte a page, bit 0: resident. Nothing is known after a failure, whatever `pages` holds. Not for malloc and free, nor for
+ * what a program did not ask for: a sandbox may end the program at this call. */
 bool os_resident(void *address, size_t bytes, unsigned char *pages);
-/* The process, or this thread, has put itself into a sandbox (seccomp) since the library started. Its filter may end the
- * program at any call that it was not made for: no file is opened then, no thread started, no other thread fenced, and
- * madvise is called for each range. */
-bool os_is_confined(void);
-/* Before main, once: looks up what os_start_thread needs, with calls that take the dynamic linker's locks. */
+/* Before main, once: asks how many processors there are, and looks up what os_start_thread needs, with calls that take the
+ * dynamic linker's locks. */
 void os_find_threads(void);
 /* Detached, all signals blocked; may allocate. Starts the thread by libc's own pthread_create, not by one that the program
  * or a tool has put in its place. False also where that is not known, and in a sandbox. */
@@ -105,12 +111,11 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms);
 #define OS_WITHOUT_END UINT32_MAX
 void os_wake(_Atomic uint32_t *word);
 /* What this thread stored before is seen by every thread of the process afterwards, and what they stored before is seen by
- * this one, as if each had executed a fence. False: not to be had. */
-bool os_fence_threads(void);
+ * this one, as if each had executed a fence. Takes 20 ms. */
+bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* the same of writable memory of its own */
-uint64_t os_thread_ns(void);   /* CPU time of this thread; 0: not to be had, as in a sandbox */
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void);      /* exact, monotonic */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
@@ -126,9 +131,11 @@ char **os_environment(void); /* also before libc has started; NULL: not to be ha
 bool os_is_emulated(void);
 bool os_is_in_valgrind(void); /* makes no system call */
 bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
-uint32_t os_process(void);    /* the kernel's number of this process */
-uint32_t os_thread(void);     /* the kernel's number of this thread */
-uint64_t os_random(void);     /* not predictable from outside; constant for the life of the process */
+uint32_t os_process(void);    /* the kernel's number of this process; asked once, if there is a place for it */
+/* Where os_process keeps the number: a fork's child must find zero there. */
+void os_keep_process(_Atomic uint32_t *number);
+uint32_t os_thread(void); /* the kernel's number of this thread */
+uint64_t os_random(void); /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */
 bool os_readable(uintptr_t address, size_t bytes);
 bool os_readable_now(uintptr_t address, size_t bytes); /* likewise, but asks the kernel each time */
@@ -170,8 +177,8 @@ struct os_build_id {
     uint64_t place; /* in the file */
 };
 bool os_build_id(const struct os_module *module, struct os_build_id *id);
-/* The path of the program's file, in the buffer or elsewhere; in a sandbox as the program was called. */
-const char *os_program(char *buffer, size_t bytes);
+/* The path of the program's file as of the start; if it was not found out then, as the program was called. */
+const char *os_program(void);
 /* Calls `act` on this signal, in its handler; if `at_default`, only if the signal ends the program now. */
 bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number));
 void os_end_by(int signal_number); /* as the signal does without a handler; in its handler: when that returns */

@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,19 +30,15 @@
 
 enum { PROBE_SHIFT = 12, PROBE_BYTES = 1 << PROBE_SHIFT }; /* the smallest page there is */
 enum { PUT_BACK_BYTES = 2 * MIB };                         /* copied between two purges */
+enum { FENCE_MS = 20 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
-enum { PROCESS_MADVISE = 440, PIDFD_THIS = -10000 }; /* of Linux 5.10 and 6.15: newer than many headers */
-enum { POLICY_DEFAULT = 0, POLICY_LOCAL = 4 };       /* both: a page lies where it is first touched */
-enum { MEMBARRIER_PRIVATE_EXPEDITED = 1 << 3, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED = 1 << 4 };
+enum { POLICY_DEFAULT = 0, POLICY_LOCAL = 4 }; /* both: a page lies where it is first touched */
 
 #ifndef PR_SET_PTRACER
 #define PR_SET_PTRACER 0x59616d61
 #endif
 #ifndef PR_SET_PTRACER_ANY
 #define PR_SET_PTRACER_ANY ((unsigned long)-1)
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
 #endif
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -66,17 +63,17 @@ enum {
  * no other memory depends on it, so relaxed accesses are enough; `exit_key` is made by one compare-and-swap. */
 static struct os_state {
     /* Any thread. */
-    _Atomic size_t page_bytes;          /* 0: not asked yet */
-    _Atomic bool lacks_populate;        /* a kernel before 5.14: OS_POPULATE is not asked for again */
-    _Atomic bool was_confined;          /* some thread was found in a sandbox, which is for good */
-    _Atomic bool lacks_process_madvise; /* the kernel has none, or not for the process itself */
-    _Atomic uint8_t move;               /* enum move_support */
-    _Atomic uint32_t processors;        /* 0: not asked yet */
-    _Atomic uint32_t exit_key;          /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
+    _Atomic size_t page_bytes;   /* 0: not asked yet */
+    _Atomic uint8_t move;        /* enum move_support */
+    _Atomic uint32_t processors; /* 0: not asked yet, or not known */
+    _Atomic uint32_t exit_key;   /* the pthread key of os_at_thread_exit, + 1; 0: none yet */
     /* Constant after the start. */
-    long seccomp_at_start;        /* the mode; a container's filter refuses without killing */
-    thread_starter *start_thread; /* NULL: not known */
+    _Atomic(_Atomic uint32_t *) process;           /* where its number is kept; NULL: nowhere */
+    _Atomic(void *) huge_template, plain_template; /* of OS_FRESH_HUGE, of OS_FRESH; NULL: none */
+    long seccomp_at_start;                         /* the mode; a container's filter refuses without killing */
+    thread_starter *start_thread;                  /* NULL: not known */
 } os_state;
+static HAK_APART char program_path[1024]; /* as os_state's constants; "" if it is longer */
 static HAK_APART _Atomic uintptr_t
     read_pages[READABLE_PAGES]; /* pages that could be read: hints. As the atomics above */
 
@@ -103,43 +100,82 @@ size_t os_page_bytes(void) {
 }
 
 bool os_advise(enum os_advice advice, void *address, size_t bytes) {
-    static const int native[] = {[OS_PURGE] = MADV_DONTNEED,
-                                 [OS_LAZY] = MADV_FREE,
-                                 [OS_HUGE] = MADV_HUGEPAGE,
-                                 [OS_NO_HUGE] = MADV_NOHUGEPAGE,
-                                 [OS_POPULATE] = MADV_POPULATE_WRITE,
-                                 [OS_WIPE] = MADV_WIPEONFORK,
-                                 [OS_DUMP] = MADV_DODUMP,
-                                 [OS_NO_DUMP] = MADV_DONTDUMP};
-    if (advice == OS_POPULATE && load_relaxed(&os_state.lacks_populate))
-        return false;
+    static const int native[] = {
+        [OS_HUGE] = MADV_HUGEPAGE,    [OS_NO_HUGE] = MADV_NOHUGEPAGE, [OS_WIPE] = MADV_WIPEONFORK,
+        [OS_NO_DUMP] = MADV_DONTDUMP, [OS_PURGE] = MADV_DONTNEED,     [OS_LAZY] = MADV_FREE};
     int saved = errno;
-    bool done = madvise(address, bytes, native[advice]) == 0 || (advice == OS_POPULATE && errno != EINVAL);
+    bool done = madvise(address, bytes, native[advice]) == 0;
     errno = saved;
-    if (!done && advice == OS_POPULATE)
-        store_relaxed(&os_state.lacks_populate, true);
     return done;
+}
+
+/* From Linux 6.7 on, memory that is mapped for a stack has no huge pages. */
+static bool stacks_refuse_huge_pages(void) {
+    struct utsname system;
+    unsigned major = 0, minor = 0;
+    if (uname(&system) != 0)
+        return false;
+    const char *at = system.release;
+    for (; *at >= '0' && *at <= '9'; at++)
+        major = major * 10 + (unsigned)(*at - '0');
+    for (at += *at == '.'; *at >= '0' && *at <= '9'; at++)
+        minor = minor * 10 + (unsigned)(*at - '0');
+    return major > 6 || (major == 6 && minor >= 7);
+}
+
+void os_make_templates(void *address, bool huge) {
+    char *plain = (char *)address + OS_TEMPLATE_BYTES;
+    int saved = errno;
+    if (huge && os_advise(OS_HUGE, address, OS_TEMPLATE_BYTES))
+        store_relaxed(&os_state.huge_template, address);
+    if (!stacks_refuse_huge_pages() && os_advise(OS_NO_HUGE, plain, OS_TEMPLATE_BYTES))
+        store_relaxed(&os_state.plain_template, plain);
+    errno = saved;
+}
+
+/* Fresh memory with the advice of the template, which stays where it is (Linux 5.7). A part, as OS_FRESH. */
+static bool map_like(void *template, char *at, size_t bytes, int protection) {
+    const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    for (size_t done = 0, some; done < bytes; done += some) {
+        some = min_size(bytes - done, OS_TEMPLATE_BYTES);
+        if (mremap(template, some, some, flags, at + done) != at + done)
+            return false;
+    }
+    return mprotect(at, bytes, protection) == 0;
+}
+
+static bool map_fresh(enum os_map_kind kind, void *address, size_t bytes) {
+    int protection = kind == OS_FRESH_SHUT ? PROT_NONE : PROT_READ | PROT_WRITE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    void *huge = load_relaxed(&os_state.huge_template), *plain = load_relaxed(&os_state.plain_template);
+    if (kind == OS_FRESH_HUGE && huge != NULL && map_like(huge, address, bytes, protection))
+        return true;
+    if (kind == OS_FRESH_PLAIN || (kind == OS_FRESH_HUGE && huge == NULL))
+        return mmap(address, bytes, protection, flags, -1, 0) == address;
+    return (plain != NULL && map_like(plain, address, bytes, protection)) ||
+           mmap(address, bytes, protection, flags | MAP_STACK, -1, 0) == address;
 }
 
 void *os_map(enum os_map_kind kind, void *address, size_t bytes) {
     int saved = errno;
+    if (kind >= OS_FRESH) {
+        bool done = map_fresh(kind, address, bytes);
+        errno = saved;
+        return done ? address : NULL;
+    }
     int protection = kind == OS_RESERVE ? PROT_NONE : PROT_READ | PROT_WRITE;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
     if (kind == OS_AT || (kind == OS_RESERVE && address != NULL))
         flags |= MAP_FIXED_NOREPLACE;
-    if (kind == OS_FRESH)
-        flags |= MAP_FIXED;
     void *got = mmap(address, bytes, protection, flags, -1, 0);
     bool occupied = errno == EEXIST;
     errno = saved;
     if (got == MAP_FAILED)
         return occupied ? OS_OCCUPIED : NULL;
-    if (kind != OS_FRESH && address != NULL && got != address) { /* a kernel before 4.17 takes the address as a hint */
+    if (address != NULL && got != address) { /* a kernel before 4.17 takes the address as a hint */
         os_unmap(got, bytes);
         return OS_OCCUPIED;
     }
-    if (kind == OS_RESERVE) /* gdb's gcore reads what cannot be accessed, too, and writes it as zeroes: all 16 TiB */
-        os_advise(OS_NO_DUMP, got, bytes);
     return got;
 }
 
@@ -154,37 +190,32 @@ bool os_commit(void *address, size_t bytes) { return protect(address, bytes, PRO
 bool os_forbid(void *address, size_t bytes) { return protect(address, bytes, PROT_NONE); }
 bool os_freeze(void *address, size_t bytes) { return protect(address, bytes, PROT_READ); }
 
-/* What is committed differs for a moment from both its neighbours, which is one mapping more. When the process may have none,
- * all the rest is shown, which changes a mapping as a whole, and hidden again. */
-bool os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
-    if (os_commit(address, bytes)) {
-        os_advise(OS_DUMP, address, bytes);
-        return true;
-    }
-    if (rest_bytes == bytes || !os_advise(OS_DUMP, address, rest_bytes))
-        return false;
-    bool done = os_commit(address, bytes);
-    os_advise(OS_NO_DUMP, (char *)address + (done ? bytes : 0), rest_bytes - (done ? bytes : 0));
+/* By libc's name, as all that drops pages: registration caches (MPI, UCX) watch these names. */
+bool os_unmap(void *address, size_t bytes) {
+    int saved = errno;
+    bool done = munmap(address, bytes) == 0;
+    errno = saved;
     return done;
 }
 
-/* Not by libc's name for it: gcc's ThreadSanitizer, which is not ready when a preloaded malloc is first called, replaces it. */
-bool os_unmap(void *address, size_t bytes) { return os_call(SYS_munmap, (long)address, (long)bytes, 0) == 0; }
-
+/* A move that changes nothing fails where nothing is mapped. The kernel looks at the first page alone. */
 bool os_is_mapped(void *address, size_t bytes) {
+    const size_t page = os_page_bytes();
     int saved = errno;
-    bool mapped = os_ask(SYS_msync, (long)address, (long)bytes, MS_ASYNC) == 0 || errno != ENOMEM;
+    bool mapped = true;
+    for (size_t at = 0; mapped && at < bytes; at += page)
+        mapped = mremap((char *)address + at, page, page, 0) != MAP_FAILED || errno != EFAULT;
     errno = saved;
     return mapped;
 }
 
-/* Whether the kernel can read there: a signal mask of 8 bytes, before it finds that there is nothing of the kind to be done
- * with a mask. */
+/* Whether the kernel can read there: a word to wait at, for no time, if its value is an unlikely one. */
 static bool can_read(uintptr_t address) {
-    enum { NO_SUCH_ACTION = -1, MASK_BYTES = 8 };
+    enum { UNLIKELY = 0x2e6a91c5 };
+    struct timespec none = {0, 0};
     int saved = errno;
-    syscall(SYS_rt_sigprocmask, NO_SUCH_ACTION, address, 0L, (long)MASK_BYTES, 0L);
-    bool readable = errno == EINVAL;
+    syscall(SYS_futex, address & ~(uintptr_t)3, (long)FUTEX_WAIT_PRIVATE, (long)UNLIKELY, &none, 0L, 0L);
+    bool readable = errno != EFAULT;
     errno = saved;
     return readable;
 }
@@ -236,16 +267,10 @@ static void os_move_back(char *from, char *to, size_t bytes) {
     }
 }
 
-/* ---- sandboxes, and moves ---- */
+/* ---- processors and nodes ---- */
 
-/* The mode of seccomp: 0 without. Asking is harmless where a thread may be started, a file opened or membarrier called. */
+/* The mode of seccomp: 0 without. For before main alone: there is no harmless way to ask later. */
 static long seccomp_mode(void) { return os_call(SYS_prctl, PR_GET_SECCOMP, 0, 0); }
-
-bool os_is_confined(void) {
-    if (!load_relaxed(&os_state.was_confined) && os_state.seccomp_at_start == 0 && seccomp_mode() > 0)
-        store_relaxed(&os_state.was_confined, true);
-    return load_relaxed(&os_state.was_confined);
-}
 
 unsigned os_processor(void) {
     int saved = errno, number = sched_getcpu();
@@ -253,18 +278,17 @@ unsigned os_processor(void) {
     return number > 0 ? (unsigned)number : 0;
 }
 
-unsigned os_processors(void) {
-    uint32_t known = load_relaxed(&os_state.processors);
-    if (known == 0) {
-        uint64_t allowed[PROCESSORS_ASKED_MAX / 64];
-        long bytes = os_is_confined() ? 0 : os_call(SYS_sched_getaffinity, 0, sizeof allowed, (long)(uintptr_t)allowed);
-        for (long i = 0; i < bytes / (long)sizeof *allowed; i++)
-            known += count_bits(allowed[i]);
-        known += known == 0;
-        store_relaxed(&os_state.processors, known);
-    }
-    return known;
+static uint32_t count_processors(void) {
+    uint64_t allowed[PROCESSORS_ASKED_MAX / 64];
+    long bytes = os_call(SYS_sched_getaffinity, 0, sizeof allowed, (long)(uintptr_t)allowed);
+    uint32_t n = 0;
+    for (long i = 0; i < bytes / (long)sizeof *allowed; i++)
+        n += count_bits(allowed[i]);
+    return n;
 }
+unsigned os_processors(void) { return (unsigned)max_size(load_relaxed(&os_state.processors), 1); }
+
+bool os_had_filter(void) { return os_state.seccomp_at_start > 0; }
 
 /* A filter that was there before the program, such as a container's, may end it at this call. */
 bool os_places_memory(void) {
@@ -273,25 +297,7 @@ bool os_places_memory(void) {
            policy != POLICY_LOCAL;
 }
 
-/* All ranges with one call: Linux 6.13 allows this advice on the process itself, and 6.15 has PIDFD_SELF. Under a seccomp filter
- * the call is not made, because the filter may end the program. EINVAL says only that a range is locked, or the like. */
-static bool purge_at_once(const struct os_range *ranges, unsigned n) {
-    if (n < 2 || load_relaxed(&os_state.lacks_process_madvise) || os_state.seccomp_at_start != 0 || os_is_confined())
-        return false;
-    size_t bytes = 0;
-    for (unsigned i = 0; i < n; i++)
-        bytes += ranges[i].bytes;
-    int saved = errno;
-    long got = syscall(PROCESS_MADVISE, (long)PIDFD_THIS, (long)ranges, (long)n, (long)MADV_DONTNEED, 0L);
-    if (got < 0 && (errno == ENOSYS || errno == EBADF || errno == EPERM))
-        store_relaxed(&os_state.lacks_process_madvise, true);
-    errno = saved;
-    return got == (long)bytes;
-}
-
 bool os_purge(const struct os_range *ranges, unsigned n) {
-    if (purge_at_once(ranges, n))
-        return true;
     bool done = true;
     for (unsigned i = 0; i < n; i++)
         done &= os_advise(OS_PURGE, ranges[i].address, ranges[i].bytes);
@@ -344,8 +350,11 @@ bool os_resident(void *address, size_t bytes, unsigned char *pages) {
 
 extern thread_starter __pthread_create HAK_WEAK; /* NOLINT: libc's own name, which only static programs can see */
 
+static void find_program(void);
 void os_find_threads(void) {
+    find_program();
     os_state.seccomp_at_start = seccomp_mode();
+    store_relaxed(&os_state.processors, count_processors());
     if (HAK_IS_SANITIZED)
         os_state.start_thread =
             pthread_create; /* the sanitizer has to know every thread that runs what it has compiled */
@@ -358,7 +367,7 @@ void os_find_threads(void) {
 }
 
 bool os_start_thread(void *(*run)(void *)) {
-    if (os_state.start_thread == NULL || os_is_confined())
+    if (os_state.start_thread == NULL)
         return false;
     int saved = errno;
     pthread_attr_t attributes;
@@ -394,20 +403,23 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, unsigned ms) {
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     int saved = errno;
     bool ends = ms != OS_WITHOUT_END;
-    long got = syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L, 0L);
-    if (got != 0 && ends && errno != ETIMEDOUT && errno != EAGAIN && errno != EINTR)
-        /* it was refused: whoever waits again and again must not spin */
-        syscall(SYS_nanosleep, (long)&time, 0L, 0L, 0L, 0L);
+    syscall(SYS_futex, (long)word, (long)FUTEX_WAIT_PRIVATE, (long)value, ends ? (long)&time : 0L, 0L);
     errno = saved;
 }
 void os_wake(_Atomic uint32_t *word) { os_call(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX); }
 
+/* Instead of membarrier, at which a sandbox may end the program. A processor empties its store buffer within a microsecond, and
+ * has executed a fence when it goes on to another thread or to the host: so what any thread stored when this began has long
+ * been seen when it ends. */
 bool os_fence_threads(void) {
-    if (os_is_confined())
-        return false;
-    return os_call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0 ||
-           (os_call(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-            os_call(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0);
+    static _Atomic uint32_t nobody_wakes;
+    uint64_t end_ns = os_now_ns() + FENCE_MS * 1000000ull;
+    atomic_thread_fence(memory_order_seq_cst);
+    do
+        os_wait(&nobody_wakes, 0, FENCE_MS);
+    while (os_now_ns() < end_ns);
+    atomic_thread_fence(memory_order_seq_cst);
+    return true;
 }
 
 void os_allow_readers(void) {
@@ -425,13 +437,6 @@ static size_t limit_of(int resource) {
 }
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
-
-uint64_t os_thread_ns(void) {
-    struct timespec now;
-    if (os_is_confined() || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0)
-        return 0;
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 uint32_t os_now_ms(void) {
     struct timespec now;
@@ -453,7 +458,18 @@ char **os_environment(void) {
     const long *arguments = __libc_stack_end;
     return (char **)__libc_stack_end + 1 + *arguments + 1;
 }
-uint32_t os_thread(void) { return (uint32_t)os_call(SYS_gettid, 0, 0, 0); }
+/* A mutex that checks for errors notes who holds it: glibc knows the number, and the kernel is not asked. */
+uint32_t os_thread(void) {
+#ifdef PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP
+    pthread_mutex_t own = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    pthread_mutex_lock(&own);
+    uint32_t number = (uint32_t)own.__data.__owner;
+    pthread_mutex_unlock(&own);
+    return number;
+#else
+    return (uint32_t)os_call(SYS_gettid, 0, 0, 0);
+#endif
+}
 
 uint64_t os_random(void) {
     uint64_t words[2] = {0, 0};
@@ -489,21 +505,27 @@ static bool pages_readable(uintptr_t address, size_t bytes, bool (*readable)(uin
 bool os_readable(uintptr_t address, size_t bytes) { return pages_readable(address, bytes, page_readable); }
 bool os_readable_now(uintptr_t address, size_t bytes) { return pages_readable(address, bytes, page_readable_now); }
 
-const char *os_program(char *buffer, size_t bytes) {
-    long length = -1;
-    int saved = errno;
-    if (!os_is_confined())
-        length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)buffer, (long)bytes - 1, 0L);
-    errno = saved;
-    if (length <= 0)
-        return (const char *)getauxval(AT_EXECFN);
-    buffer[length] = '\0';
-    return buffer;
+static void find_program(void) {
+    long room = (long)sizeof program_path;
+    long length = syscall(SYS_readlinkat, (long)AT_FDCWD, (long)"/proc/self/exe", (long)program_path, room, 0L);
+    program_path[length > 0 && length < room ? length : 0] = '\0';
 }
+const char *os_program(void) { return program_path[0] != '\0' ? program_path : (const char *)getauxval(AT_EXECFN); }
 
 /* ---- the process ---- */
 
-uint32_t os_process(void) { return (uint32_t)getpid(); }
+void os_keep_process(_Atomic uint32_t *number) { store_relaxed(&os_state.process, number); }
+
+uint32_t os_process(void) {
+    _Atomic uint32_t *kept = load_relaxed(&os_state.process);
+    uint32_t number = kept != NULL ? load_relaxed(kept) : 0;
+    if (number != 0)
+        return number;
+    number = (uint32_t)getpid();
+    if (kept != NULL)
+        store_relaxed(kept, number);
+    return number;
+}
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */
 bool os_is_in_valgrind(void) {

@@ -50,8 +50,6 @@ static void set_signals(const uint64_t *mask, uint64_t *before) {
 
 bool os_hold_begin(struct os_hold *hold) {
     const uint64_t all = UINT64_MAX;
-    if (os_is_confined())
-        return false;
     set_signals(&all, &hold->signals); /* a handler that writes to what is held would wait for itself */
     hold->fd = -1;
     hold->holds_files = true;
@@ -111,9 +109,11 @@ bool os_fill_memory(int fd, const void *from, size_t bytes) {
 
 bool os_map_copy(int fd, void *address, size_t bytes) {
     int saved = errno;
-    /* Not mmap, which the sanitizer takes for a write to what other threads hold there. */
-    long got = syscall(SYS_mmap, address, (long)bytes, (long)(PROT_READ | PROT_WRITE),
-                       (long)(MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE), (long)fd, 0L);
+    const int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+    /* A sanitizer takes mmap for a write to what other threads hold there. */
+    void *got = HAK_IS_SANITIZED
+                    ? (void *)syscall(SYS_mmap, address, (long)bytes, (long)protection, (long)flags, (long)fd, 0L)
+                    : mmap(address, bytes, protection, flags, fd, 0);
     errno = saved;
-    return got == (long)address;
+    return got == address;
 }

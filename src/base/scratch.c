@@ -10,11 +10,7 @@ void *scratch_take(void) {
     if (!rmw_swap(&own_is_taken, true))
         return own;
     size_t bytes = round_up(SCRATCH_BYTES, os_page_bytes());
-    void *mapped = os_map(OS_RESERVE, NULL, bytes);
-    if (mapped == NULL || os_commit(mapped, bytes))
-        return mapped;
-    os_unmap(mapped, bytes);
-    return NULL;
+    return os_map(OS_MEMORY, NULL, bytes);
 }
 
 void scratch_give(void *scratch) {

@@ -1,4 +1,4 @@
-/* The functions of libc that the library stands before: dlopen and those that set signal handlers. Most calls go on
+/* The functions of libc that the library stands before: dlopen, pthread_create and those that set signal handlers. Most calls go on
  * to what the program would call without the library, which is libc's, or a tool's that was preloaded behind it.
  *
  * All are looked up before main, because that takes the dynamic linker's lock; earlier calls, by constructors of
@@ -10,7 +10,7 @@
 #include "base/base.h"
 
 // clang-format off
-#define NEXT_FUNCTIONS(X) X(dlopen) X(dlmopen) X(sigaction) X(signal) X(sysv_signal) X(sigset)
+#define NEXT_FUNCTIONS(X) X(dlopen) X(dlmopen) X(sigaction) X(signal) X(sysv_signal) X(sigset) X(pthread_create)
 // clang-format on
 
 enum next {

@@ -200,8 +200,8 @@ static void find_groups(struct mesh_pass *p) {
 
 static void merge_groups(struct mesh_pass *p) {
     find_groups(p);
-    uint64_t end_ns = os_thread_ns() + BOX_NS;
-    for (unsigned i = 0; i < p->fit.groups && (p->all || os_thread_ns() < end_ns); i++) {
+    uint64_t end_ns = os_now_ns() + BOX_NS;
+    for (unsigned i = 0; i < p->fit.groups && (p->all || os_now_ns() < end_ns); i++) {
         unsigned units = choose_members(p, p->fit.group[i]);
         if (units < 2)
             continue;
@@ -263,11 +263,7 @@ static struct mesh_pass *begin(struct heap *h, bool all) {
     size_t bytes = round_up(sizeof(struct mesh_pass), os_page_bytes());
     if (!option(OPT_MESH) || option(OPT_SECURE) || os_page_bytes() != MESH_PAGE_BYTES)
         return NULL;
-    struct mesh_pass *p = os_map(OS_RESERVE, NULL, bytes);
-    if (p != NULL && !os_commit(p, bytes)) {
-        os_unmap(p, bytes);
-        return NULL;
-    }
+    struct mesh_pass *p = os_map(OS_MEMORY, NULL, bytes);
     if (p != NULL)
         p->heap = h, p->all = all;
     return p;

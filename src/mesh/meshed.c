@@ -33,8 +33,8 @@ static struct meshed *table(void) {
     if (known != NULL)
         return known;
     size_t bytes = round_up(MESHED_MAX * sizeof(struct meshed), os_page_bytes());
-    struct meshed *made = os_map(OS_RESERVE, NULL, bytes);
-    if (made != NULL && os_commit(made, bytes) && rmw_cas(&meshes.table, &known, made))
+    struct meshed *made = os_map(OS_MEMORY, NULL, bytes);
+    if (made != NULL && rmw_cas(&meshes.table, &known, made))
         return made;
     if (made != NULL)
         os_unmap(made, bytes);
@@ -100,14 +100,11 @@ uint32_t meshed_new_file(void) {
 
 /* ---- the end ---- */
 
-/* Fresh memory has no advice, so the advice of its neighbours is given again: the kernel does not join mappings that differ. */
+/* As its neighbours were mapped: the kernel does not join mappings that differ. */
 static bool put_fresh_memory(size_t superslab, void *at, size_t bytes) {
-    if (os_map(OS_FRESH, at, bytes) != at)
-        return false;
-    if (superslab < REGION_FOLIOS_FROM || load_relaxed(&hak_region_use.folios) == FOLIOS_REFUSED ||
-        load_relaxed(&superslab_at(superslab)->huge) == HUGE_SPLIT)
-        os_advise(OS_NO_HUGE, at, bytes);
-    return true;
+    bool folios = superslab >= REGION_FOLIOS_FROM && load_relaxed(&hak_region_use.folios) == FOLIOS_USED &&
+                  load_relaxed(&superslab_at(superslab)->huge) != HUGE_SPLIT;
+    return os_map(folios ? OS_FRESH_PLAIN : OS_FRESH, at, bytes) == at;
 }
 
 /* How many of the slab's pages of files are private: the program wrote to them since. 0 where the kernel does not tell. */
@@ -115,7 +112,7 @@ static unsigned split_pages(const struct slab *s, const struct meshed *m) {
     enum { IN_FILE = 61, IS_SWAPPED = 62, IS_PRESENT = 63 };
     uint64_t page[MESH_PAGES];
     unsigned split = 0;
-    int fd = os_is_confined() ? -1 : os_open_input("/proc/self/pagemap");
+    int fd = os_open_input("/proc/self/pagemap");
     size_t place = (size_t)(uintptr_t)slab_address(s) / MESH_PAGE_BYTES * sizeof *page;
     if (fd >= 0 && os_read_at(fd, page, sizeof page, place) == sizeof page)
         for (unsigned i = 0; i < MESH_PAGES; i++)

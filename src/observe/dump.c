@@ -26,7 +26,7 @@ static struct {
 
 static bool dump_claim(void) {
     uint32_t own = os_process(), writer = load_relaxed(&dumps.writer);
-    return !os_is_confined() && writer != own && rmw_cas(&dumps.writer, &writer, own);
+    return writer != own && rmw_cas(&dumps.writer, &writer, own);
 }
 
 /* Returns the number of the dump that begins now. Intervals and growth count from here. */
@@ -105,13 +105,15 @@ int dump_profile(const char *path) {
 }
 
 void dump_at_end(const char *moment) {
+    bool has_file = option_text(OPT_PROFILE_FILE)[0] != '\0';
+    if (option(OPT_STATS) == STATS_OFF && !has_file)
+        return;
     uint32_t number = load_relaxed(&dumps.number) + 1, own = os_process();
     if (rmw_swap(&dumps.ended, own) == own)
         return;
     if (option(OPT_STATS) != STATS_OFF)
         stats_write(NAME_PROCESS, number);
-    bool has_profile = option(OPT_PROFILE) || load_acquire(&hak_profile.stacks) != NULL;
-    if (option_text(OPT_PROFILE_FILE)[0] != '\0' && has_profile)
+    if (has_file && (option(OPT_PROFILE) || load_acquire(&hak_profile.stacks) != NULL))
         dump_profile_for(OPT_PROFILE_FILE, NAME_PROCESS, number, moment);
 }
 
@@ -123,8 +125,7 @@ static void on_dump_signal(int signal_number) {
 }
 
 static void on_end_signal(int signal_number) {
-    if (!os_is_confined())
-        dump_at_end("SIGTERM");
+    dump_at_end("SIGTERM");
     os_end_by(signal_number);
 }
 

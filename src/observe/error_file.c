@@ -46,11 +46,10 @@ static void put_who(struct text *t, const void *p) {
 
 /* The statistics come last. If reading the damaged heap fails, everything else has been written. */
 static void put_document(struct text *t, const char *line, const void *p, uintptr_t code) {
-    char program[256];
     text_string(t, "{\"hakmem_report\":1,\"error\":");
     text_json_string(t, line);
     text_format(t, ",\"address\":\"%x\",\"version\":\"%s\",\n\"program\":", (uintptr_t)p, HAKMEM_VERSION);
-    text_json_string(t, os_program(program, sizeof program));
+    text_json_string(t, os_program());
     text_string(t, ",");
     report_json_here(t, code);
     put_who(t, p);
@@ -63,7 +62,7 @@ static void put_document(struct text *t, const char *line, const void *p, uintpt
 
 static void error_write(const char *line, const void *p, uintptr_t code) {
     const char *wanted = option_text(OPT_REPORT_FILE), *said = "hakmem: ";
-    char *scratch = !os_is_confined() ? scratch_take() : NULL;
+    char *scratch = scratch_take();
     if (scratch == NULL)
         return;
     TEXT_TO_FD(path, -1, 512);

@@ -33,16 +33,13 @@ static struct profile_stack *tables(void) {
         return stacks;
     char *memory = load_acquire(&hak_profile.memory);
     if (memory == NULL) {
-        char *mine = os_map(OS_RESERVE, NULL, table_bytes());
+        char *mine = os_map(OS_MEMORY, NULL, table_bytes());
         if (mine == NULL)
             return NULL;
-        if (!os_commit_first(mine, table_bytes(), table_bytes()) || !rmw_cas(&hak_profile.memory, &memory, mine))
+        if (!rmw_cas(&hak_profile.memory, &memory, mine))
             os_unmap(mine, table_bytes());
         else
             memory = mine;
-        if (memory == NULL)
-            return NULL;
-        os_advise(OS_NO_HUGE, memory, table_bytes());
     }
     stacks = (struct profile_stack *)(void *)memory;
     struct profile_sample *samples = (struct profile_sample *)(void *)(stacks + PROFILE_STACKS);

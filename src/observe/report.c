@@ -14,7 +14,6 @@ enum { OWN_MOST = 16 }; /* calls inside the library, at most */
 /* What is too large for a stack: of SCRATCH_BYTES. */
 struct room {
     char line[512];
-    char program[512];
     struct symbol symbol;
     _Alignas(8) char table[SCRATCH_BYTES - 1024 - sizeof(struct symbol)];
 };
@@ -119,7 +118,7 @@ static void put_call(struct room *room, struct output *output, uintptr_t address
     room->symbol.name[0] = '\0';
     if (os_find_module(address, &module)) {
         find_name(room, &module, address);
-        path = *module.path != '\0' ? module.path : os_program(room->program, sizeof room->program);
+        path = *module.path != '\0' ? module.path : os_program();
     }
     if (output->json == NULL) {
         put_line(room, &module, path, address);
@@ -179,8 +178,6 @@ static void put_here(struct output *output, uintptr_t code) {
 
 void report_here(uintptr_t code) {
     char process[32], thread[32];
-    if (os_is_confined())
-        return;
     text_line("hakmem:   in process %u (%s), thread %u (%s)", (uint64_t)os_process(),
               name_in("/proc/self/comm", process, sizeof process), (uint64_t)os_thread(),
               name_in("/proc/thread-self/comm", thread, sizeof thread));

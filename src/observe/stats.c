@@ -32,6 +32,8 @@ static const struct {
 
 static size_t resident_in(struct residency *r, const void *begin, size_t bytes) {
     size_t page = os_page_bytes(), resident = 0;
+    if (!r->asks)
+        return bytes;
     const char *at = (const char *)round_down((uintptr_t)begin, page); /* NOLINT: addresses */
     const char *end = (const char *)begin + bytes;
     while (at < end) {
@@ -206,11 +208,18 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
             move_to_caches(r, c, e.blocks * (size_t)size_classes[c].block_bytes);
     }
     if (h->number != 0)
-        r->metadata += (int64_t)resident_in(&r->pages, h, HEAP_BYTES);
+        r->metadata += (int64_t)resident_in(&r->pages, h, r->pages.asks ? HEAP_BYTES : h->ring_top);
 }
 
-static void stats_collect(struct heap_report *r) {
+/* Of a table with a part for each SuperSlab that was ever in use. */
+static size_t table_resident(struct heap_report *r, struct region_range table, size_t superslab_bytes) {
+    size_t used = load_relaxed(&hak_region_use.superslabs) * superslab_bytes;
+    return resident_in(&r->pages, table.begin, r->pages.asks ? table.bytes : min_size(table.bytes, used));
+}
+
+static void stats_collect(struct heap_report *r, bool asks) {
     memset(r, 0, offsetof(struct heap_report, pages));
+    r->pages.asks = asks;
     if (!region_init())
         return;
     superslab_count(&r->pool);
@@ -228,10 +237,10 @@ static void stats_collect(struct heap_report *r) {
     for (unsigned i = 0; i < RING_CLASSES; i++)
         r->ledger[TINY_CLASSES + i].hits += load_relaxed(&hak_ring_hits_ended[i]);
     for (unsigned i = 0; i < REGION_TABLES; i++)
-        r->metadata += (int64_t)resident_in(&r->pages, region_table(i).begin, region_table(i).bytes);
+        r->metadata += (int64_t)table_resident(r, region_table(i), SUPERSLAB_SLOTS * sizeof(struct slab));
     struct region_range secure = span_table();
     if (secure.begin != NULL)
-        r->metadata += (int64_t)resident_in(&r->pages, secure.begin, secure.bytes);
+        r->metadata += (int64_t)table_resident(r, secure, SUPERSLAB_SLOTS * sizeof(struct slab));
     for (unsigned i = 0; i < TERM_COUNT; i++)
         r->total += r->term[i];
     r->retained = r->partly_used_slabs + r->thread_caches + r->empty_slots + r->lazy + r->huge_rounding;
@@ -242,10 +251,10 @@ static void stats_collect(struct heap_report *r) {
 }
 
 _Static_assert(sizeof(struct heap_report) <= SCRATCH_BYTES, "a report fits");
-struct heap_report *stats_begin(void) {
+struct heap_report *stats_begin(bool asks) {
     struct heap_report *r = scratch_take();
     if (r != NULL)
-        stats_collect(r);
+        stats_collect(r, asks);
     else
         text_line("hakmem: no memory for a report");
     return r;
@@ -330,10 +339,10 @@ static void put_hits(struct text *t, const struct heap_report *r) {
 }
 
 static void put_report(struct text *t, const struct heap_report *r) {
-    char path[256];
-    const char *program = os_program(path, sizeof path), *slash = strrchr(program, '/');
-    text_format(t, "hakmem %s, process %u (%s): %b resident in the heap\n", HAKMEM_VERSION, (uint64_t)os_process(),
-                slash != NULL ? slash + 1 : program, (uint64_t)r->total);
+    const char *program = os_program(), *slash = strrchr(program, '/');
+    text_format(t, "hakmem %s, process %u (%s): %b resident in the heap%s\n", HAKMEM_VERSION, (uint64_t)os_process(),
+                slash != NULL ? slash + 1 : program, (uint64_t)r->total,
+                r->pages.asks ? "" : ", untouched pages of its slots included");
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_term(t, term_table[i].label, r->term[i], r->total, term_table[i].help);
     if (r->untouched != 0)
@@ -369,8 +378,8 @@ static void put_report(struct text *t, const struct heap_report *r) {
     }
 }
 
-void stats_print(int fd) {
-    struct heap_report *r = stats_begin();
+void stats_print(int fd, bool asks) {
+    struct heap_report *r = stats_begin(asks);
     if (r == NULL)
         return;
     struct text t = {r->text, sizeof r->text, 0, fd};
@@ -476,10 +485,9 @@ static void put_json_nodes(struct text *t) {
 
 static void put_json(struct text *t, const struct heap_report *r) {
     uintptr_t begin, end;
-    char path[256];
     region_extent(&begin, &end);
     text_format(t, "{\"version\":\"%s\",\"pid\":%u,\"program\":", HAKMEM_VERSION, (uint64_t)os_process());
-    text_json_string(t, os_program(path, sizeof path));
+    text_json_string(t, os_program());
     text_format(t, ",\"region\":{\"begin\":\"%x\",\"end\":\"%x\"},\"rss_bytes\":{", begin, end);
     for (unsigned i = 0; i < TERM_COUNT; i++)
         put_field(t, term_table[i].name, r->term[i], false);
@@ -523,7 +531,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
 }
 
 void stats_put_json(struct text *t) {
-    struct heap_report *r = stats_begin();
+    struct heap_report *r = stats_begin(false);
     if (r == NULL) {
         text_string(t, "null");
         return;
@@ -533,7 +541,7 @@ void stats_put_json(struct text *t) {
 }
 
 size_t stats_json(char *buffer, size_t bytes) {
-    struct heap_report *r = stats_begin();
+    struct heap_report *r = stats_begin(true);
     struct text t = {buffer, bytes > 0 ? bytes - 1 : 0, 0, -1};
     if (r != NULL) {
         put_json(&t, r);
@@ -569,17 +577,33 @@ static int open_stats_file(enum output_name name, uint64_t number) {
     return fd;
 }
 
+/* The file for the end is open from the start, as a sandbox may forbid that later. */
+static struct {
+    int fd;           /* -1: there is none */
+    uint32_t process; /* whose file it is: the child of a fork opens its own */
+} end_file = {-1, 0};
+
 HAK_AT_START void stats_init(void) {
+    const char *pattern = option_text(OPT_STATS_FILE);
     if (option(OPT_STATS) == STATS_OFF)
         return;
-    stats_fd = option_text(OPT_STATS_FILE)[0] == '\0' ? os_keep_output(2) : -1;
+    if (*pattern == '\0') {
+        stats_fd = os_keep_output(2);
+    } else if (strstr(pattern, "%n") == NULL) {
+        int fd = text_open_output(pattern, NAME_PROCESS, 1);
+        end_file.fd = fd >= 0 ? os_keep_output(fd) : -1;
+        end_file.process = os_process();
+        if (fd >= 0)
+            os_close(fd);
+    }
 }
 
 uint64_t stats_write(enum output_name name, uint64_t number) {
-    struct heap_report *r = option(OPT_STATS) != STATS_OFF ? stats_begin() : NULL;
+    struct heap_report *r = option(OPT_STATS) != STATS_OFF ? stats_begin(false) : NULL;
     if (r == NULL)
         return 0;
-    int file = open_stats_file(name, number);
+    bool is_open = name == NAME_PROCESS && end_file.fd >= 0 && end_file.process == os_process();
+    int file = is_open ? end_file.fd : open_stats_file(name, number);
     int fd = file >= 0 ? file : stats_fd >= 0 ? stats_fd : 2;
     struct text t = {r->text, sizeof r->text, 0, fd};
     if (option(OPT_STATS) == STATS_TEXT)
@@ -588,9 +612,10 @@ uint64_t stats_write(enum output_name name, uint64_t number) {
         put_json(&t, r);
     text_flush(&t);
     stats_end(r);
-    uint64_t bytes = file >= 0 ? os_written(file) : 0;
-    if (file >= 0)
-        os_close(file);
+    if (is_open || file < 0)
+        return 0;
+    uint64_t bytes = os_written(file);
+    os_close(file);
     return bytes;
 }
 

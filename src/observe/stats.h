@@ -54,6 +54,7 @@ struct heap_report {
     uint64_t counters[COUNTER_COUNT];
     unsigned heaps, heaps_in_use;
     struct residency {
+        bool asks;                       /* the kernel; see stats_begin */
         uint32_t bytes[SUPERSLAB_SLOTS]; /* of each slot of one SuperSlab */
         size_t superslab;                /* which; BITSET_NONE: not read yet */
         unsigned char pages[512];        /* as the kernel tells of some */
@@ -61,11 +62,12 @@ struct heap_report {
     char text[4096];
 };
 /* A report lies in memory of its own (scratch.h): it is too large for a stack. NULL: there is no memory, as a line on the
- * standard error says. Each begin is followed by an end. */
-struct heap_report *stats_begin(void);
+ * standard error says. Each begin is followed by an end. `asks`: the kernel, which pages are resident, at which a sandbox may end the
+ * program; else every page of a resident slot counts. */
+struct heap_report *stats_begin(bool asks);
 void stats_end(struct heap_report *r);
 
-void stats_print(int fd);
+void stats_print(int fd, bool asks);
 size_t stats_json(char *buffer, size_t bytes);
 void stats_put_json(struct text *t);     /* "null" without memory for a report */
 size_t stats_xml(struct heap_report *r); /* for malloc_info: into its text; the length */

@@ -13,6 +13,7 @@
  * when the block returns to its slab, or is handed out, for the second time. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure.h"
+#include "base/clear.h"
 #include "arena/arena_space.h"
 #include "block.h"
 #include "base/fail.h"
@@ -140,7 +141,7 @@ static void populate(struct secure_cache *cache, unsigned c) {
     if (cache->slabs_started < POPULATE_FROM_SLABS)
         cache->slabs_started++;
     else if (option(OPT_POPULATE))
-        os_advise(OS_POPULATE, slab_address(span_slab(cache->span, c)), SLOT_BYTES);
+        touch_pages(slab_address(span_slab(cache->span, c)), SLOT_BYTES);
 }
 
 /* Adds blocks to the pool. Returns false if there is no memory. */

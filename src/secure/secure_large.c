@@ -13,6 +13,7 @@
  * A block's record is touched by whoever holds the block; who made its state free holds it from then on. */
 /* SPDX-License-Identifier: MIT */
 #include "secure/secure_large.h"
+#include "base/clear.h"
 #include "block.h"
 #include "base/fail.h"
 #include "kinds.h"
@@ -146,11 +147,9 @@ static bool open_block(struct slab *s, bool zero) {
     }
     guard(s, shut);
     begin = open_part(s, &bytes);
-    if (os_commit(begin, bytes)) {
-        if (s->is_huge && s->has_guards)
-            os_advise(OS_HUGE, begin, bytes);
+    if (s->is_huge && s->has_guards ? os_map(OS_FRESH_HUGE, begin, bytes) == begin : os_commit(begin, bytes)) {
         if ((zero || !shut) && are_touched(bytes)) /* else most of it is resident already */
-            os_advise(OS_POPULATE, begin, bytes);
+            touch_pages(begin, bytes);
         return true;
     }
     if (s->has_guards) { /* mappings may have run out */
@@ -254,10 +253,9 @@ static void shut_block(struct slab *s) {
     size_t bytes;
     char *begin = open_part(s, &bytes);
     s->kept_pages = 0;
-    bool zero = keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
-    if (s->is_huge)
-        os_advise(OS_NO_HUGE, begin, bytes);
-    bool forbidden = os_forbid(begin, bytes);
+    bool renewed = s->is_huge && os_map(OS_FRESH_SHUT, begin, bytes) == begin; /* without huge pages */
+    bool zero = renewed || keep(s, begin, bytes) || os_advise(OS_PURGE, begin, bytes);
+    bool forbidden = renewed || os_forbid(begin, bytes);
     set_shut(s, forbidden && zero);
     if (zero && s->kept_pages == 0)
         store_relaxed(&s->secure_large_state, BLOCK_FREE | BLOCK_CLEAN);
@@ -392,8 +390,6 @@ static void secure_large_set_bytes(struct slab *s, size_t bytes) {
     put_canary(s);
     if (wanted >= had)
         return;
-    if (s->is_huge)
-        os_advise(OS_NO_HUGE, block + wanted, had - wanted);
     if (!os_advise(OS_PURGE, block + wanted, had - wanted))
         memset(block + wanted, 0, had - wanted);
     if (!os_forbid(block + wanted, had - wanted) && s->has_guards)

@@ -10,8 +10,9 @@
 
 #include <string.h>
 
-#define GUARDED_MAX 800          /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
-_Atomic(char *) span_table_made; /* constant once set */
+#define GUARDED_MAX 800 /* SuperSlabs with guards; each takes 35 of the kernel's 65,530 mappings */
+#define TABLE_DUMPED_SUPERSLABS ((size_t)2048) /* whose rows are in core dumps: 4 GiB */
+_Atomic(char *) span_table_made;               /* constant once set */
 
 static size_t table_row_bytes(void) { return round_up(SPAN_LINES * SPAN_LINE_BYTES, os_page_bytes()); }
 /* The part of a row that slabs of the class need. */
@@ -42,14 +43,19 @@ struct region_range span_table(void) {
                                  begin != NULL ? load_relaxed(&hak_region_use.superslabs) * table_row_bytes() : 0};
 }
 
-/* The reservation begins and ends with a guard. */
+/* The reservation begins and ends with a guard. Its beginning is in core dumps, what is in use of it and what is not. */
 static bool reserve_table(void) {
     size_t guard = 64 * KIB, bytes = hak_region.superslabs_max * table_row_bytes() + 2 * guard;
     char *got = os_map(OS_RESERVE, NULL, bytes), *nothing = NULL;
+    size_t dumped = min_size(hak_region.superslabs_max, TABLE_DUMPED_SUPERSLABS) * table_row_bytes();
     if (got != NULL && !rmw_cas(&span_table_made, &nothing, got + guard))
         os_unmap(got, bytes);
+    else if (got != NULL)
+        os_advise(OS_NO_DUMP, got + guard + dumped, bytes - guard - dumped);
     return load_acquire(&span_table_made) != NULL;
 }
+
+void span_start(void) { reserve_table(); }
 
 /* Makes the first `bytes` of the row accessible. No more than needed, as under mlockall all of it becomes resident; but
  * a SuperSlab without guards gets the whole row, because a part costs mappings, which may have run out. A thread that
@@ -60,7 +66,7 @@ static bool open_table(size_t superslab, size_t bytes) {
         bytes = table_row_bytes();
     if (bytes <= load_relaxed(&ss->table_pages) * os_page_bytes())
         return true;
-    if (!os_commit_first((char *)span_at(superslab, 0), bytes, table_row_bytes()))
+    if (!os_commit((char *)span_at(superslab, 0), bytes))
         return false;
     store_relaxed(&ss->table_pages, (uint8_t)(bytes / os_page_bytes()));
     return true;

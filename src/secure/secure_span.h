@@ -99,6 +99,8 @@ struct slab *span_slab(const struct secure_span *span, unsigned c);
 size_t span_states_max(const struct secure_span *span);
 /* The part of the table that may have memory; for the statistics. */
 extern HAK_HIDDEN _Atomic(char *) span_table_made;
+/* At the start: reserves the table, since malloc does not ask for all that this takes. */
+void span_start(void);
 struct region_range span_table(void);
 
 #endif

@@ -41,12 +41,10 @@ static size_t trace_bytes(void) { return round_up(sizeof(struct trace), os_page_
 /* NULL: no memory. Two threads that make it at once agree on one. */
 static struct trace *trace_make(void) {
     struct trace *t = load_acquire(&trace_made), *mine;
-    if (likely(t != NULL) || (mine = os_map(OS_RESERVE, NULL, trace_bytes())) == NULL)
+    if (likely(t != NULL) || (mine = os_map(OS_MEMORY, NULL, trace_bytes())) == NULL)
         return t;
-    if (os_commit_first(mine, trace_bytes(), trace_bytes()) && rmw_cas(&trace_made, &t, mine)) {
-        os_advise(OS_NO_HUGE, mine, trace_bytes());
+    if (rmw_cas(&trace_made, &t, mine))
         return mine;
-    }
     os_unmap(mine, trace_bytes());
     return t;
 }

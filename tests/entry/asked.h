@@ -43,11 +43,12 @@ constexpr Asked kSymbols[] = {
     {"strspn", When::kAnyTime, "computes"},
     {"strstr", When::kAnyTime, "computes"},
     {"getauxval", When::kAnyTime, "computes: the page size; reads what the kernel put on the stack"},
-    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are, without the kernel; what pages cost, not in a sandbox"},
+    {"clock_gettime", When::kAnyTime, "how old EMPTY slots are, and what pages cost, without the kernel"},
     {"mmap", When::kAnyTime, "the region, SuperSlabs in a window"},
     {"mprotect", When::kAnyTime, "commits the region"},
-    {"madvise", When::kAnyTime, "purges, populates, huge pages"},
-    {"mremap", When::kAnyTime, "realloc of a huge block moves pages"},
+    {"madvise", When::kAnyTime, "purges"},
+    {"munmap", When::kAnyTime, "what two threads mapped at once, scratch memory"},
+    {"mremap", When::kAnyTime, "realloc of a huge block moves pages; memory with the advice of a template"},
     {"__libc_malloc", When::kAnyTime, "SUPERSLAB=0: libc's own allocator serves"},
     {"__libc_calloc", When::kAnyTime, "likewise"},
     {"__libc_realloc", When::kAnyTime, "likewise"},
@@ -83,11 +84,8 @@ constexpr Asked kSymbols[] = {
     {"sigemptyset", When::kRequest, "likewise"},
     {"sigismember", When::kRequest, "likewise"},
     {"sigprocmask", When::kRequest, "likewise"},
-    {"getpid", When::kAnyTime,
-     "LEARN=on, not in a sandbox: is this a child of a fork? And the crash line, statistics, names of files"},
-
-    {"mincore", When::kAnyTime,
-     "not in a sandbox: what a touch makes resident, and how much of its larger blocks the program touches"},
+    {"getpid", When::kStart, "LEARN=on, statistics, names of files; later only in the child of a fork"},
+    {"mincore", When::kRequest, "hak_stats_print and hak_stats_json: what is resident"},
     {"fwrite", When::kRequest, "malloc_info, which disables cancellation: the stream is the caller's"},
     {"pthread_setcancelstate", When::kRequest, "likewise"},
     {"__environ", When::kRequest, "options, read at the first call of any that comes before the start"},
@@ -97,12 +95,13 @@ constexpr Asked kSymbols[] = {
 
     {"dl_iterate_phdr", When::kStart,
      "libc's own pthread_create and, with SUPERSLAB=0, malloc_usable_size; takes the dynamic linker's lock"},
+    {"uname", When::kStart, "which kernel: does MAP_STACK refuse huge pages?"},
     {"getrlimit", When::kStart, "RLIMIT_AS and RLIMIT_DATA; later only where reserving addresses has failed"},
     {"prctl", When::kStart, "INSPECT=1"},
     {"__sigaction", When::kRequest,
-     "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, when the option is set, or, if another process has set it, with "
-     "the "
-     "first guarded block; the end of a crash"},
+     "CRASH_LOG and GUARD_SAMPLE_BYTES: at the start, or when the option is set; the end of a crash"},
+    {"pthread_mutex_lock", When::kSamples, "a mutex of the function's own notes which thread this is"},
+    {"pthread_mutex_unlock", When::kSamples, "likewise"},
 
     {"__cxa_finalize", When::kLinker, "of every shared library"},
     {"__gmon_start__", When::kLinker, "of every shared library"},
@@ -144,25 +143,18 @@ struct Call {
     const char *why;
 };
 
-constexpr int kFutexWakePrivate = 129, kGetSeccomp = 21;
+constexpr int kFutexWakePrivate = 129, kFutexWaitPrivate = 128, kDontNeed = 4, kFree = 8;
+/* No call that glibc's malloc does not make, too. */
 constexpr Call kCalls[] = {
-    /* Calls that glibc's malloc makes, too. */
-    {SYS_mmap, "mmap", When::kAnyTime, -1, 0, "the region, SuperSlabs in a window"},
+    {SYS_mmap, "mmap", When::kAnyTime, -1, 0, "SuperSlabs"},
     {SYS_munmap, "munmap", When::kAnyTime, -1, 0, "what two threads mapped at once"},
-    {SYS_mremap, "mremap", When::kAnyTime, -1, 0, "realloc of a huge block moves pages"},
-    {SYS_mprotect, "mprotect", When::kAnyTime, -1, 0, "commits the region; guards"},
-    {SYS_madvise, "madvise", When::kAnyTime, -1, 0, "purges, populates, huge pages"},
+    {SYS_mremap, "mremap", When::kAnyTime, -1, 0, "realloc of a huge block moves pages; huge pages"},
+    {SYS_mprotect, "mprotect", When::kAnyTime, -1, 0, "tables; guards"},
+    {SYS_madvise, "madvise", When::kAnyTime, 2, kDontNeed, "purges"},
+    {SYS_madvise, "madvise", When::kAnyTime, 2, kFree, "purges that the system may do later"},
     {SYS_futex, "futex", When::kAnyTime, 1, kFutexWakePrivate, "wakes the purger; waits for nobody"},
-    {SYS_sched_getaffinity, "sched_getaffinity", When::kAnyTime, -1, 0,
-     "how many processors share the bytes of rings? Once, with the ninth thread"},
-    /* Calls that only the library makes. */
-    {SYS_clock_gettime, "clock_gettime", When::kAnyTime, -1, 0, "where the kernel's page in user space cannot answer"},
-    {SYS_prctl, "prctl", When::kAnyTime, 0, kGetSeccomp,
-     "is there a sandbox? Asked before a purger is started, before mincore and process_madvise, and at the first huge "
-     "move"},
-    {SYS_gettid, "gettid", When::kSamples, -1, 0, "which thread allocated; abort needs it, too"},
-    {SYS_rt_sigprocmask, "rt_sigprocmask", When::kSamples, -1, 0,
-     "can a place on the stack be read? With an action that there is not, so it changes nothing"},
+    {SYS_futex, "futex", When::kSamples, 1, kFutexWaitPrivate,
+     "can a place on the stack be read? For no time, and for a value that is not there"},
 };
 
 #endif

@@ -157,10 +157,11 @@ Filter filter_for(bool samples, bool thread_ends) {
                                   static_cast<unsigned char>(call.argument < 0 ? 1 : 4)));
         if (call.argument >= 0) {
             filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, value_at));
-            filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call.value, 1, 0));
-            filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP));
+            filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call.value, 0, 1));
         }
         filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+        if (call.argument >= 0) /* another row may allow the call with another argument */
+            filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
     };
     for (auto &call : kCalls)
         if (may_call(call.when, samples))
@@ -302,7 +303,7 @@ int run_child(const std::string &mode, unsigned threads) {
     if (mode == "call")
         syscall(SYS_getppid);
     if (mode == "symbol")
-        free(hidden(&barrier)); /* NOLINT: not a block, so there is a line and abort() */
+        hak_stats_json(nullptr, 0); /* asks what is resident */
     traffic(99, true);
     end("ok", mode.c_str(), 0);
 }

@@ -57,7 +57,6 @@ unsigned fault_injected_into(int call); /* how many of them were made to fail */
 size_t fault_occupied_bytes(void);      /* bytes that mmap reported as occupied by others (EEXIST), since fault_arm */
 size_t fault_committed_bytes(void);     /* bytes that were to become writable, refused or not, since fault_arm */
 unsigned fault_threads_started(void);   /* ever */
-int fault_populate(void *page);         /* os_advise(OS_POPULATE) of one page */
 int fault_purger_is_parked(void);       /* and nobody has woken it */
 const char *fault_name(int call);
 void fault_clock_advance(unsigned ms);

@@ -253,26 +253,6 @@ TEST(Purger, StartsInAWindowAfterAdviceWasRefused) {
     all_points += calls;
 }
 
-/* A kernel before 5.14 says EINVAL. In a child, because the process remembers that. */
-TEST(Populate, IsAskedForOnceWhereTheKernelHasNoSuchCall) {
-    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(page, MAP_FAILED);
-    pid_t pid = fork();
-    if (pid == 0) {
-        fault_plan refused = {FAULT_madvise, 1, kNever, EINVAL, FAULT_NONE_DONE, 0};
-        fault_arm(&refused);
-        bool any = fault_populate(page) != 0 || fault_populate(page) != 0;
-        unsigned calls = fault_calls(FAULT_madvise);
-        fault_lift();
-        _exit(any ? 100 : static_cast<int>(calls));
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    ASSERT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 1) << "calls of madvise";
-    munmap(page, 4096);
-}
-
 /* ---- how much is tried ---- */
 
 constexpr unsigned kCallsMax = 16; /* of one malloc that fails, its second attempt included */

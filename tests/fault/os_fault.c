@@ -130,15 +130,6 @@ static int gate_madvise(void *address, size_t bytes, int advice) {
     return failed();
 }
 
-/* Some of the ranges, and then the error, or how much was done. */
-static long gate_process_madvise(const struct os_range *ranges, unsigned n) {
-    size_t done = 0;
-    unsigned most = plan.part == FAULT_NONE_DONE ? 0 : plan.part == FAULT_MOST_DONE ? n - 1 : n / 2;
-    for (unsigned i = 0; i < most; i++)
-        done += madvise(ranges[i].address, ranges[i].bytes, MADV_DONTNEED) == 0 ? ranges[i].bytes : 0;
-    return done != 0 ? (long)done : failed();
-}
-
 static void *gate_mremap(void *from, size_t bytes, size_t new_bytes, int flags, void *to) {
     if (!fails(FAULT_mremap))
         return mremap(from, bytes, new_bytes, flags, to);
@@ -208,11 +199,9 @@ static long gate_syscall(long number, ...) {
         return got == MAP_FAILED ? -1 : (long)got;
     }
     if (number == SYS_munmap)
-        return gate_munmap((void *)a, (size_t)b); /* NOLINT: an address */
-    if (number == 440 /* process_madvise */ && fails(FAULT_madvise))
-        return gate_process_madvise((const struct os_range *)b, (unsigned)c); /* NOLINT: an address */
-    if (number == SYS_futex && b == 128 && d != 0) {                          /* a wait with a timeout takes no time */
-        const struct timespec *time = (const struct timespec *)d;             /* NOLINT: an address */
+        return gate_munmap((void *)a, (size_t)b);                 /* NOLINT: an address */
+    if (number == SYS_futex && b == 128 && d != 0) {              /* a wait with a timeout takes no time */
+        const struct timespec *time = (const struct timespec *)d; /* NOLINT: an address */
         fault_clock_advance((unsigned)(time->tv_sec * 1000 + time->tv_nsec / 1000000));
         sched_yield();
         errno = ETIMEDOUT;
@@ -283,7 +272,6 @@ int fault_purger_is_parked(void) {
     return word != NULL && load_relaxed(word) == load_relaxed(&parked_value);
 }
 unsigned fault_threads_started(void) { return load_relaxed(&threads_started); }
-int fault_populate(void *page) { return os_advise(OS_POPULATE, page, os_page_bytes()); }
 unsigned fault_injected_into(int call) { return load_relaxed(&injected[call]); }
 
 const char *fault_name(int call) {

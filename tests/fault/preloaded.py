@@ -28,8 +28,8 @@ LIBRARY = sys.argv[1]
 KS = sys.maxsize if int(os.environ.get("HAK_TEST_LONGER", "1")) > 1 else 2
 SECONDS = 600  # of one run; a hang takes the full time
 # Without futex: libc itself ends the program when one of its own fails, and the k-th depends on the threads.
-CALLS = ["mmap", "mprotect", "madvise", "process_madvise", "munmap", "mremap", "mincore", "membarrier", "prlimit64"]
-ADVICE = {"madvise", "process_madvise", "membarrier", "mincore", "munmap", "prlimit64"}  # the program must not notice
+CALLS = ["mmap", "mprotect", "madvise", "munmap", "mremap", "prlimit64"]
+ADVICE = {"madvise", "munmap", "prlimit64"}  # the program must not notice
 ERRORS = ["ENOMEM", "EAGAIN", "EINVAL", "ENOSYS"]
 
 PYTHON = """

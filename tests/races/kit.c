@@ -37,13 +37,6 @@ bool __wrap_os_commit(void *address, size_t bytes) {
     return __real_os_commit(address, bytes);
 }
 
-bool __real_os_commit_first(void *address, size_t bytes, size_t rest_bytes);
-bool __wrap_os_commit_first(void *address, size_t bytes, size_t rest_bytes);
-bool __wrap_os_commit_first(void *address, size_t bytes, size_t rest_bytes) {
-    set_open(address, bytes, true);
-    return __real_os_commit_first(address, bytes, rest_bytes);
-}
-
 static void forbid(void *address, size_t bytes) { set_open(address, bytes, false); }
 
 bool __wrap_os_forbid(void *address, size_t bytes);

@@ -117,6 +117,7 @@ TEST(Pressure, ComesFromTheCgroupOrTheMachine) {
         EXPECT_EQ(errno, EDOM);
         return is;
     };
+    Setting usual("PRESSURE", 10);
     EXPECT_FALSE(scarce()) << "no files";
     tree.file("/proc/pressure/memory", "some avg10=9.99 avg60=80.00 avg300=80.00 total=1\nfull avg10=50.00\n");
     EXPECT_FALSE(scarce());
@@ -277,7 +278,7 @@ TEST(Cgroup, ThePurgerFindsANewLimit) {
     Tree tree;
     tree.file("/proc/self/cgroup", "0::/a\n");
     tree.file("/sys/fs/cgroup/a/memory.max", std::to_string(400 * kMiB) + "\n");
-    Outcome outcome = run_self({"--child", "changes", tree.root()});
+    Outcome outcome = run_self({"--child", "changes", tree.root()}, {"HAKMEM_PRESSURE=10"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
@@ -292,7 +293,8 @@ TEST(Cgroup, IsKnownFromTheStart) {
 TEST(Pressure, ThePurgerActsAsIfIdle) {
     Tree tree;
     tree.file("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n");
-    Outcome outcome = run_self({"--child", "pressure", tree.root()}, {"HAKMEM_RETAIN_PERCENT=1000"});
+    Outcome outcome =
+        run_self({"--child", "pressure", tree.root()}, {"HAKMEM_RETAIN_PERCENT=1000", "HAKMEM_PRESSURE=10"});
     EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
 }
 
