@@ -8,7 +8,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LINES_MAX = {"README.md": 150, "docs/design.md": 200, "docs/performance.md": 150}
+# design.md: two tables of some twenty lines each, who gives memory back and what the checks find, are told there alone.
+LINES_MAX = {"README.md": 150, "docs/design.md": 250, "docs/performance.md": 150}
 
 
 def headings(page):
