@@ -204,7 +204,7 @@ bool os_is_mapped(void *address, size_t bytes) {
     int saved = errno;
     bool mapped = true;
     for (size_t at = 0; mapped && at < bytes; at += page)
-        mapped = mremap((char *)address + at, page, page, 0) != MAP_FAILED || errno != EFAULT;
+        mapped = mremap((char *)address + at, page, page, 0, NULL) != MAP_FAILED || errno != EFAULT;
     errno = saved;
     return mapped;
 }
