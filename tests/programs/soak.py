@@ -463,13 +463,14 @@ class Soak:
         """The results of both mallocs, and whether both are old ones."""
         old = {} if self.arguments.again else self.results.rows.get(program.name, {})
         idle_seconds = 0 if self.arguments.quick else IDLE_SECONDS
-        kept = [side for side in SIDES if old and self.results.is_fresh(program.name, key, self.digest, side)]
+        is_fresh = all(self.results.is_fresh(program.name, key, self.digest, side) for side in SIDES)
+        kept = SIDES if old and is_fresh else ()  # both anew, since PSS depends on what else runs at the time
         sides = {}
         for side in SIDES:
             if not any("problem" in done for done in sides.values()):
                 library = self.library if side == "hakmem" else None
                 sides[side] = old[side] if side in kept else Side(program, self.kit, library, idle_seconds).run()
-        return sides, len(kept) == len(SIDES)
+        return sides, bool(kept)
 
     def run(self, program):
         common = {"kind": program.kind, "note": program.note}
