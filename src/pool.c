@@ -37,12 +37,13 @@ static bool admit(struct client *c, size_t slots, struct run_contents had, size_
     return true;
 }
 
-/* New memory for a whole SuperSlab was refused. */
+/* New memory for a whole SuperSlab was refused. What gets memory in part may be another node's. */
 static size_t take_in_part(struct superslab_wish *wish) {
     size_t slot = BITSET_NONE, superslab;
-    wish->from = NODE_ANY;
-    while (slot == BITSET_NONE && superslab_map_slots(wish->slots, &superslab))
+    unsigned from = wish->from;
+    for (wish->from = NODE_ANY; slot == BITSET_NONE && superslab_map_slots(wish->slots, &superslab);)
         slot = superslab_take_in_use(wish);
+    wish->from = from;
     return slot;
 }
 

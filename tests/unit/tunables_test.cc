@@ -158,6 +158,7 @@ TEST(Tunables, HaveAnEffect) {
     };
     hak_option_set("RETAIN_BYTES", "0"); /* so that no large block stays beyond its share of rings */
     hak_option_set("RETAIN_PERCENT", "0");
+    hak_option_set("POPULATE", "1");
     for (auto &e : effects) {
         long less = grown(e, e.less), more = grown(e, e.more);
         EXPECT_GT(more, less + 1) << e.tunable << ": " << e.counter;
