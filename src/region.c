@@ -357,7 +357,11 @@ static enum os_map_kind superslab_mapping(size_t superslab) {
 bool region_renew(size_t slot, size_t bytes, bool huge) {
     enum os_map_kind kind = huge ? OS_FRESH_HUGE : superslab_mapping(slot / SUPERSLAB_SLOTS);
     char *at = slot_address(slot);
-    return os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes);
+    if (os_map(kind == OS_AT ? OS_FRESH : kind, at, bytes) == at || os_is_mapped(at, bytes))
+        return true;
+    if (bytes % SUPERSLAB_BYTES == 0) /* so that all of it can be mapped later */
+        os_unmap(at, bytes);
+    return false;
 }
 
 /* ---- SuperSlabs without memory ----
@@ -409,27 +413,40 @@ static size_t refused(size_t n, size_t first) {
     return BITSET_NONE;
 }
 
+/* A SuperSlab whose addresses are reserved, and which is to get memory from the lowest slot up. */
+static void put_reserved(size_t superslab) {
+    struct superslab *ss = superslab_at(superslab);
+    store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
+    store_relaxed(&ss->mapped_slots, 0);
+    store_relaxed(&ss->next_part, 0);
+    put_chain(&hak_region_use.parts, next_part, (uint32_t)superslab + 1);
+}
+
 /* Gives the SuperSlabs memory. If that fails they go back, or wait to be mapped later; with somebody else's mapping in the
  * way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
     enum os_map_kind kind = superslab_mapping(first);
+    bool reserved = kind != OS_AT;
     void *got = os_map(kind, at, n * SUPERSLAB_BYTES);
     /* A process that has no mappings left may still unmap the begin of one and make the one before it longer. */
-    if (got == NULL && kind != OS_AT && os_unmap(at, n * SUPERSLAB_BYTES)) {
+    if (got == NULL && reserved && os_unmap(at, n * SUPERSLAB_BYTES)) {
         got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
-        if (got == NULL && os_map(OS_RESERVE, at, n * SUPERSLAB_BYTES) != at)
-            got = OS_OCCUPIED; /* they are not ours any more */
+        void *again = got == NULL ? os_map(OS_RESERVE, at, n * SUPERSLAB_BYTES) : NULL;
+        reserved = again == at;
+        got = again == OS_OCCUPIED ? OS_OCCUPIED : got;
     }
     if (got == at)
         return true;
     *blocked = got == OS_OCCUPIED;
     size_t taken = first + n;
-    if (!*blocked && rmw_cas(&hak_region_use.superslabs, &taken, first))
+    if (!*blocked && (reserved || kind == OS_AT) && rmw_cas(&hak_region_use.superslabs, &taken, first))
         return false;
     for (size_t i = first; *blocked && i < first + n; i++)
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX);
-    if (!*blocked)
+    for (size_t i = first; !*blocked && reserved && i < first + n; i++)
+        put_reserved(i);
+    if (!*blocked && !reserved)
         region_put_unmapped(first, n);
     return false;
 }

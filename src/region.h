@@ -266,7 +266,7 @@ HAK_INLINE bool region_is_scarce(void) {
 /* Memory for the packs of the slots below this one. Again at no cost. */
 bool region_commit_packs(size_t slots);
 /* Replaces what is there, which nobody else may use, by fresh memory, whose pages are huge, if the system has some, or are not.
- * False: a part of it may not be mapped any more. */
+ * False: of whole SuperSlabs nothing is mapped any more, else a part may not be. */
 bool region_renew(size_t slot, size_t bytes, bool huge);
 
 /* SuperSlabs that have addresses but no memory, as the system refused it, wait to be mapped. Their words say ACTIVE. */

@@ -198,17 +198,6 @@ bool os_unmap(void *address, size_t bytes) {
     return done;
 }
 
-/* A move that changes nothing fails where nothing is mapped. The kernel looks at the first page alone. */
-bool os_is_mapped(void *address, size_t bytes) {
-    const size_t page = os_page_bytes();
-    int saved = errno;
-    bool mapped = true;
-    for (size_t at = 0; mapped && at < bytes; at += page)
-        mapped = mremap((char *)address + at, page, page, 0, NULL) != MAP_FAILED || errno != EFAULT;
-    errno = saved;
-    return mapped;
-}
-
 /* Whether the kernel can read there: a word to wait at, for no time, if its value is an unlikely one. */
 static bool can_read(uintptr_t address) {
     enum { UNLIKELY = 0x2e6a91c5 };
@@ -218,6 +207,15 @@ static bool can_read(uintptr_t address) {
     bool readable = errno != EFAULT;
     errno = saved;
     return readable;
+}
+
+/* Is all of it mapped, and readable? */
+bool os_is_mapped(void *address, size_t bytes) {
+    const size_t page = os_page_bytes();
+    size_t at = 0;
+    while (at < bytes && can_read((uintptr_t)address + at))
+        at += page;
+    return at >= bytes;
 }
 
 /* A move that was refused may have unmapped any part of its target. At once, before another thread's mapping comes there. */

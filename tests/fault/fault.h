@@ -70,6 +70,7 @@ void fault_secure(void);            /* SECURE=1, SECURE_STACKS=1 */
 struct fault_slots {
     size_t active, empty, nobodys;
 };
+void fault_map_waiting(void); /* SuperSlabs that were refused memory get some */
 struct fault_slots fault_count_slots(void);
 
 #ifdef __cplusplus

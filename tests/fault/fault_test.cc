@@ -72,6 +72,7 @@ Shared *shared() {
 /* Describes what is left after everything was freed, not counting addresses that others have. */
 std::string left_over(const Program &program) {
     hak_trim();
+    fault_map_waiting(); /* what was refused waits to be mapped, and can be now */
     Json stats = heap_stats();
     fault_slots slots = fault_count_slots();
     size_t lost = fault_occupied_bytes() / (64 * kKiB);
@@ -458,7 +459,7 @@ TEST(Moves, LoseNothingWhereverTheKernelStops) {
                                      << strerrorname_np(error) << kParts[part];
                 met += shared()->injected != 0;
             }
-    EXPECT_GE(met, 4U * 2 * 3) << "hardly a move was refused";
+    EXPECT_GE(met, 4U * 2 * 2) << "hardly a move was refused";
 }
 
 /* If it fails, realloc of huge blocks copies forever after one refusal by the kernel. */
