@@ -98,10 +98,9 @@ static const struct field slab_fields[] = {
     FIELD(owner),      FIELD(list),  FIELD(countdown),   FIELD(divisor), FIELD(link_mark), FIELD(class_id),
     FIELD(kind),       FIELD(slots), FIELD(place),       FIELD(free_to), FIELD(floor),     FIELD(idle_passes),
     FIELD(hit_blocks), FIELD(inbox), FIELD(free_blocks), FIELD(state),   END_OF_FIELDS};
-static const struct field tiny_fields[] = {FIELD(next),         FIELD(class_next),    FIELD(carved),
-                                           FIELD(purged_pages), FIELD(purged_blocks), FIELD(page_flags),
-                                           FIELD(own_frees),    FIELD(check_after),   FIELD(out),
-                                           FIELD(due),          END_OF_FIELDS};
+static const struct field tiny_fields[] = {
+    FIELD(next),      FIELD(class_next),  FIELD(carved), FIELD(purged_pages), FIELD(purged_blocks), FIELD(page_flags),
+    FIELD(own_frees), FIELD(check_after), FIELD(out),    FIELD(due),          END_OF_FIELDS};
 #undef OF
 #define OF struct superslab
 static const struct field superslab_fields[] = {
