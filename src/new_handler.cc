@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "hakmem.h"
+extern "C" {
 #include "new_handler.h"
+}
 
 __asm__(".weak __gxx_personality_v0\n.weak __cxa_begin_catch\n.weak __cxa_end_catch\n.weak _Unwind_Resume\n"
         ".weak _ZSt9terminatev\n.weak _ZSt15get_new_handlerv\n.weak _ZSt17__throw_bad_allocv");

@@ -1,13 +1,9 @@
-/* What new_handler.cc has for new.c: what the operators stand on, and what they do without memory. */
+/* What new_handler.cc, which includes this as C, has for new.c: what the operators stand on, and what they do without memory. */
 /* SPDX-License-Identifier: MIT */
 #pragma once
 #include <stddef.h>
 
 #pragma GCC visibility push(hidden)
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The forms of the operators that others stand on, as the linker has bound their names: the program may have its own. Constant
  * once the library is loaded. */
 struct new_bound {
@@ -32,7 +28,4 @@ typedef void *new_aligned_form(size_t size, size_t alignment);
 void *new_nothrow_of_program(new_form *form, size_t size);
 void *new_aligned_nothrow_of_program(new_aligned_form *form, size_t size, size_t alignment);
 
-#ifdef __cplusplus
-}
-#endif
 #pragma GCC visibility pop

@@ -116,8 +116,10 @@ static bool guard_take_slots(struct heap *h) {
     guard_set_records(slot, KIND_GUARD_PAGE);
     os_advise(OS_PURGE, at, GUARD_SLOTS * SLOT_BYTES);
     bool shut = PROVEN(guard_shut, os_forbid(at, GUARD_SLOTS * SLOT_BYTES));
-    if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1)))
+    if (shut && PROVEN(guard_publish, rmw_cas(&guard_pool.first_slot, &none, slot + 1))) {
+        os_catch_crashes(false); /* here if another process has set the option; else it is done, and asks for nothing */
         return true;
+    }
     guard_set_records(slot, KIND_FREE);
     if (os_commit(at, GUARD_SLOTS * SLOT_BYTES)) /* else the pool stays out of use */
         pool_give(&h->pool, slot, GUARD_SLOTS, 0, true);
