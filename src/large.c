@@ -55,7 +55,7 @@ static void shut(struct slab *s) {
         rmw_add(&shut_blocks, 1);
 }
 
-/* False: the system is out of mappings, or of data for the process, and the block is lost. */
+/* False: the system is out of mappings, or of data for the process. */
 static bool unshut(struct slab *s) {
     if (likely(!s->is_shut))
         return true;
@@ -65,15 +65,40 @@ static bool unshut(struct slab *s) {
 
 /* ---- spans ---- */
 
-static void give_span(struct heap *h, struct slab *s) {
-    bool resident = !s->is_shut;
-    if (unlikely(!unshut(s)))
-        return;
+static void give_open_span(struct heap *h, struct slab *s, bool resident) {
     if (resident)
         retain_freed_large(slab_address(s), s->bytes);
     store_relaxed(&s->state[0], BLOCK_FREE);
     store_relaxed(&s->kind, KIND_FREE);
     pool_give(&h->pool, slot_of(s), s->slots, 0, resident);
+}
+
+/* Spans that the system would not make accessible, as slot + 1, linked by slack_bytes. Pushed one at a time and taken whole, so
+ * that whoever has one has it alone; the read-modify-writes carry the links along. */
+static _Atomic uint32_t waiting_spans;
+
+static void put_waiting(struct slab *s) {
+    uint32_t first = load_relaxed(&waiting_spans);
+    do
+        s->slack_bytes = first;
+    while (!rmw_cas(&waiting_spans, &first, (uint32_t)slot_of(s) + 1));
+}
+
+static void large_release(struct heap *h) {
+    uint32_t at = load_relaxed(&waiting_spans) != 0 ? rmw_swap(&waiting_spans, 0) : 0;
+    while (at != 0) {
+        struct slab *s = slab_of_slot(at - 1);
+        at = s->slack_bytes;
+        unshut(s) ? give_open_span(h, s, false) : put_waiting(s);
+    }
+}
+
+static void give_span(struct heap *h, struct slab *s) {
+    bool resident = !s->is_shut;
+    if (likely(unshut(s)))
+        give_open_span(h, s, resident);
+    else
+        put_waiting(s);
 }
 
 static void large_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
@@ -118,6 +143,8 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
             *zero = was_shut;
             return slab_address(s);
         }
+        if (s != NULL)
+            put_waiting(s);
     }
     struct ledger_row *row = &h->ledger[TINY_CLASSES + ring];
     ledger_add(&row->misses, 1);
@@ -232,6 +259,7 @@ const struct kind kind_large = {
     .is_free = large_is_free,
     .state = block_only_state,
     .give_back = large_give_back,
+    .release = large_release,
     .check = large_check,
     .drop = block_drop_only,
     .visit = kind_visit_first,
