@@ -55,13 +55,19 @@ static bool has_split(size_t superslab) {
 void purge_split_huge_page(size_t superslab) { has_split(superslab); }
 
 /* The kernel's own collector makes a huge page of any 2 MiB of one mapping that have one page resident, which undoes the purge of
- * a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have some 65,000. */
-static void split_at(size_t superslab, uint32_t slots) {
+ * a part. So the first of the free slots, which are ours, get a mapping of their own. A process may have some 65,000. Returns those
+ * that have lost their memory, as the system refused the mapping half-way: they stay ours for good. */
+static uint32_t split_at(size_t superslab, uint32_t slots) {
     unsigned start = lowest_bit(slots), n = lowest_bit(~((uint64_t)slots >> start));
     if (!has_split(superslab) || load_relaxed(&hak_purge.mapped_alone) >= MAPPED_ALONE_MAX)
-        return;
+        return 0;
     rmw_add(&hak_purge.mapped_alone, 1);
-    region_renew(superslab * SUPERSLAB_SLOTS + start, n * SLOT_BYTES, false);
+    if (likely(region_renew(superslab * SUPERSLAB_SLOTS + start, n * SLOT_BYTES, false)))
+        return 0;
+    uint32_t lost = (uint32_t)(low_bits(n) << start);
+    rmw_and(&superslab_at(superslab)->word, ~word_of(0, lost));
+    rmw_add(&hak_purge.lost_slots, n);
+    return lost;
 }
 
 /* All of the SuperSlab was purged and is ours still. Changes whether its next touch brings a huge page. False: it may have lost
@@ -95,8 +101,11 @@ static struct claim claim_free(size_t superslab, bool unused) {
     } while (!PROVEN(purge_claim, rmw_cas(&ss->word, &w, w | claim.slots)));
     superslab_changed(superslab, w, w | claim.slots);
     account_count_empty(-(ptrdiff_t)count_bits(claim.empty));
-    if (huge && !claim.whole)
-        split_at(superslab, claim.slots);
+    if (huge && !claim.whole) {
+        uint32_t lost = split_at(superslab, claim.slots);
+        claim.slots &= ~lost;
+        claim.empty &= ~lost;
+    }
     return claim;
 }
 

@@ -29,6 +29,7 @@
 #include "../../src/kinds.h"
 #include "../../src/base/options.h"
 #include "../../src/secure/secure_span.h"
+#include "../../src/purge.h"
 #include "../../src/superslab.h"
 
 static struct fault_plan plan; /* constant while armed */
@@ -339,6 +340,7 @@ struct fault_slots fault_count_slots(void) {
             covered = slot + span_slots(slot);
         n.nobodys += active && slot >= covered;
     }
+    n.active -= load_relaxed(&hak_purge.lost_slots), n.nobodys -= load_relaxed(&hak_purge.lost_slots);
     for (uint32_t at = load_acquire(&hak_region_use.parts); at != 0;
          at = load_relaxed(&superslab_at(at - 1)->next_part)) {
         size_t lacks = SUPERSLAB_SLOTS - load_relaxed(&superslab_at(at - 1)->mapped_slots);
