@@ -201,7 +201,7 @@ bool os_unmap(void *address, size_t bytes) {
 /* Whether the kernel can read there: a word to wait at, for no time, if its value is an unlikely one. */
 static bool can_read(uintptr_t address) {
     enum { UNLIKELY = 0x2e6a91c5 };
-    struct timespec none = {0, 0};
+    static const struct timespec none = {0, 0};
     int saved = errno;
     syscall(SYS_futex, address & ~(uintptr_t)3, (long)FUTEX_WAIT_PRIVATE, (long)UNLIKELY, &none, 0L, 0L);
     bool readable = errno != EFAULT;

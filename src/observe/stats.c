@@ -99,7 +99,7 @@ static void add_free_slots(struct heap_report *r) {
 }
 
 /* What is known of the span at `slot`. */
-static struct span_use use_of(size_t slot) {
+HAK_NOINLINE static struct span_use use_of(size_t slot) {
     struct span_use use = {.class_id = CLASSES};
     struct slab seen;
     snapshot(&seen, slab_of_slot(slot), sizeof seen);
@@ -157,7 +157,7 @@ static uint64_t uncounted_frees(const struct slab *current, uint32_t deferred) {
 }
 
 /* The thread may be making its rings anew meanwhile: their memory stays readable. */
-static void add_rings(struct heap_report *r, const struct heap *h) {
+HAK_NOINLINE static void add_rings(struct heap_report *r, const struct heap *h) {
     struct ring *rings[RING_CLASSES];
     if (!rings_made(h)) /* so that their page is left untouched */
         return;
@@ -173,13 +173,8 @@ static void add_rings(struct heap_report *r, const struct heap *h) {
     }
 }
 
-/* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
- * while they change: every address in the region may be read, and the walk is bounded. */
-static void add_heap(struct heap_report *r, const struct heap *h) {
-    r->heaps++;
-    r->heaps_in_use += load_relaxed(&h->in_use);
-    for (unsigned c = 0; c < COUNTER_COUNT; c++)
-        r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+/* Not inlined, nor is add_rings: their copies would lie on the stack together. */
+HAK_NOINLINE static void add_lists(struct heap_report *r, const struct heap *h) {
     struct slab *current[TINY_CLASSES];
     snapshot(current, h->current, sizeof current);
     bool samples = sample_on(h); /* else its pages are left untouched */
@@ -192,6 +187,16 @@ static void add_heap(struct heap_report *r, const struct heap *h) {
         r->ledger[c].blocks += uncounted_frees(current[c], load_relaxed(&h->deferred[c])) - blocks;
         r->ledger[c].held_bytes += blocks * bytes;
     }
+}
+
+/* Blocks in a heap's lists and outbox count as out in their slabs; they are the thread's. Other threads' lists are read
+ * while they change: every address in the region may be read, and the walk is bounded. */
+static void add_heap(struct heap_report *r, const struct heap *h) {
+    r->heaps++;
+    r->heaps_in_use += load_relaxed(&h->in_use);
+    for (unsigned c = 0; c < COUNTER_COUNT; c++)
+        r->counters[c] += load_relaxed(&h->pool.counters.n[c]);
+    add_lists(r, h);
     add_rings(r, h);
     unsigned rows =
         load_relaxed(&h->in_use) ? TUNED_CLASSES : TINY_CLASSES; /* the others are on a page that is left untouched */
