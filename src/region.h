@@ -243,7 +243,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
-    _Atomic size_t scarce_from; /* once so many SuperSlabs are handed out memory is scarce; relaxed: a hint */
+    _Atomic size_t scarce_from; /* memory is scarce from this number of SuperSlabs on; relaxed: a hint */
 };
 extern HAK_HIDDEN struct region_use hak_region_use;
 

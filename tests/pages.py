@@ -8,7 +8,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# design.md: two tables of some twenty lines each, who gives memory back and what the checks find, are told there alone.
+# design.md has two tables of some twenty lines each that stand nowhere else: who gives memory back, and what the checks find.
 LINES_MAX = {"README.md": 150, "docs/design.md": 250, "docs/performance.md": 150}
 
 
