@@ -2,6 +2,8 @@
  * functions whose names begin with __wrap_. */
 /* SPDX-License-Identifier: MIT */
 #include "kit.h"
+#include "model.h"
+#include "presence.h"
 #include "base/options.h"
 #include "base/os.h"
 
@@ -71,8 +73,14 @@ bool __wrap_os_advise(enum os_advice advice, void *address, size_t bytes) {
 void *__real_os_map(enum os_map_kind kind, void *address, size_t bytes);
 void *__wrap_os_map(enum os_map_kind kind, void *address, size_t bytes);
 void *__wrap_os_map(enum os_map_kind kind, void *address, size_t bytes) {
-    if (kind != OS_FRESH)
+    if (kind < OS_FRESH)
         return __real_os_map(kind, address, bytes);
+    set_open(address, bytes, kind != OS_FRESH_SHUT);
+    /* Before an execution, and for tables, nobody has had this memory. */
+    if (!explore_running || !region_has(address))
+        return __real_os_map(OS_FRESH, address, bytes); /* protects nothing */
+    if (!__real_os_commit(address, bytes))
+        return NULL;
     race_zero(address, bytes, 4096);
     return address;
 }
@@ -122,6 +130,7 @@ unsigned __wrap_nodes_count(void) { return kit_nodes; }
 
 void kit_setup(void) {
     kit_now_ms = 1000000;
+    presence_start();
     store_relaxed(option_word(OPT_PURGER), 0);
     store_relaxed(option_word(OPT_PURGE), PURGE_NEVER); /* settling purges nothing; a harness purges */
     for (unsigned i = 0; i < KIT_HEAPS; i++) {
