@@ -138,7 +138,6 @@ struct batch {
     struct claimed_run {
         uint32_t superslab, slots, empty;
     } run[OS_RANGES_MAX];
-    struct os_range range[OS_RANGES_MAX];
 };
 
 /* Where the system refuses to have pages lazily, as locked ones, it may take them at once. */
@@ -162,7 +161,13 @@ HAK_NOINLINE static size_t purge_batch(struct client *c, struct batch *batch) {
     size_t purged = 0;
     if (batch->runs == 0)
         return 0;
-    enum fate fate = give_pages(batch->range, batch->runs, batch->lazy);
+    struct os_range range[OS_RANGES_MAX];
+    for (unsigned i = 0; i < batch->runs; i++) {
+        const struct claimed_run *run = &batch->run[i];
+        char *at = slot_address(run->superslab * SUPERSLAB_SLOTS + lowest_bit(run->slots));
+        range[i] = (struct os_range){at, count_bits(run->slots) * SLOT_BYTES};
+    }
+    enum fate fate = give_pages(range, batch->runs, batch->lazy);
     count(&c->counters, COUNT_purge_calls);
     for (unsigned i = 0; i < batch->runs; i++)
         purged += release_claimed(c, batch->run[i].superslab, batch->run[i].slots, batch->run[i].empty, fate);
@@ -179,9 +184,7 @@ static size_t add_to_batch(struct client *c, struct batch *batch, size_t supersl
         uint32_t run = (uint32_t)(low_bits(slots) << start);
         if (batch->runs == OS_RANGES_MAX)
             purged += purge_batch(c, batch);
-        batch->run[batch->runs] = (struct claimed_run){(uint32_t)superslab, run, run & claim.empty};
-        batch->range[batch->runs++] =
-            (struct os_range){slot_address(superslab * SUPERSLAB_SLOTS + start), slots * SLOT_BYTES};
+        batch->run[batch->runs++] = (struct claimed_run){(uint32_t)superslab, run, run & claim.empty};
         left &= ~run;
     }
     return purged;
