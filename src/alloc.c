@@ -529,14 +529,15 @@ void alloc_delete_aligned_else(void *p, size_t bytes, size_t alignment, bool arr
 
 /* ---- sizes ---- */
 
-/* The bytes of a tiny or mid block that is live, as its record and its first word or state show; 0: lookup_live knows. */
-HAK_INLINE size_t bytes_at_once(const void *p) {
+/* The bytes of a tiny or mid block, as its record shows; 0: lookup_live knows. A mid block's state tells whether it is live. Whether
+ * a tiny block is, its own first word tells: `looks` there. */
+HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
     uintptr_t offset = region_offset(p);
     if (unlikely(offset >= region_frontier())) /* NULL too */
         return 0;
     struct slab *s = slab_at_offset(offset);
     if (likely(block_index(s->divisor, (uint16_t)(uintptr_t)p) < load_folded(&s->hit_blocks))) {
-        if (unlikely(block_looks_free(s, (uintptr_t)p)))
+        if (looks && unlikely(block_looks_free(s, (uintptr_t)p)))
             return 0;
         if (s->tiny_bytes == 0)
             __builtin_unreachable(); /* so the caller need not ask whether the answer is 0 */
@@ -555,8 +556,9 @@ HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
     return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
 }
 
+/* Does not touch a tiny block: programs that ask for each of theirs would pay for a cache miss each. */
 size_t alloc_usable(const void *p, const char *call) {
-    size_t bytes = bytes_at_once(p);
+    size_t bytes = bytes_at_once(p, false);
     return likely(bytes != 0) ? bytes : usable_else(p, call);
 }
 
@@ -658,7 +660,7 @@ HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
 }
 
 void *alloc_realloc(void *p, size_t bytes) {
-    size_t had = bytes_at_once(p);
+    size_t had = bytes_at_once(p, true);
     if (likely(had != 0 && stays_in_class(had, bytes)))
         return p;
     return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);

@@ -622,7 +622,7 @@ const Row rows[] = {
     {"free_text", free_text, 0, kInvalid, kInvalid},
     {"free_array_with_cookie", free_array_with_cookie, 0, kInvalid, kInvalid},
 
-    {"usable_size_of_freed_tiny", usable_size_of_freed, kTiny, kSaidPointer, kPointer},
+    {"usable_size_of_freed_tiny", usable_size_of_freed, kTiny, kUntold, kPointer},
     {"usable_size_of_freed_large", usable_size_of_freed, kLarge, kSaidPointer, kPointer},
     {"usable_size_of_unaligned", usable_size_of_unaligned, 100, kSaidPointer, kPointer},
     {"usable_size_of_interior", usable_size_of_interior, kMid, kSaidPointer, kPointer},
