@@ -611,8 +611,10 @@ static void *realloc_without_copy(void *p, const struct block *b, size_t bytes) 
     return moved;
 }
 
-/* Does a block stay where it is? What it wastes then is about what a new block would lose by rounding up. */
-HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) { return bytes <= had_bytes && bytes >= had_bytes / 2; }
+/* Does a block stay where it is? One that the program halves does, whatever rounding up added. */
+HAK_INLINE bool stays_in_class(size_t had_bytes, size_t bytes) {
+    return bytes <= had_bytes && bytes >= had_bytes * 3 / 8;
+}
 
 /* Of a block that is an arena's, or in memory that was one's: NULL then. */
 static struct arena *arena_near(const struct slab *s) {

@@ -156,7 +156,7 @@ template <void *pointer(size_t)> void measure_it(size_t size) { owe(S.usable_siz
 /* ---- sizes that are not the block's ---- */
 
 size_t too_much_for(size_t size) { return hak_good_size(size) + 1; }
-/* realloc may leave a block with twice its size; operators may not. */
+/* realloc may leave a block with more than twice its size; operators may not. */
 size_t too_little_for(size_t size) {
     for (size_t least = size; least > 0; least--)
         if (hak_good_size(least) != hak_good_size(size))

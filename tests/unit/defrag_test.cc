@@ -131,6 +131,7 @@ TEST_P(DefragSizes, MovesOutOfSlabsThatAreEquallyFull) {
         return slots.size();
     };
     size_t before = count_slots();
+    hak_trim(); /* the ring could hold all that is free, as long as it is in use */
     for (int i = 0; i < 4; i++) {
         look_anew();
         for (void *&block : kept)

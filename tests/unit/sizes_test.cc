@@ -128,6 +128,19 @@ TEST(Sizes, FreeSizedAcceptsEverySizeThatTheRequestMayHaveHad) {
     }
 }
 
+TEST(Sizes, ReallocToHalfStaysInPlace) {
+    char secure[8];
+    hak_option_get("SECURE", secure, sizeof secure);
+    if (secure[0] == '1')
+        GTEST_SKIP() << "secure mode keeps each block's size";
+    for (size_t size = 50; size <= 32 * kKiB; size += 1 + size / 40) {
+        void *block = hak_malloc(size), *half = hak_realloc(block, size / 2);
+        EXPECT_EQ(half, block) << size << " bytes";
+        EXPECT_GE(hak_usable_size(half), size);
+        hak_free(half);
+    }
+}
+
 TEST(Sizes, TrimGivesBackWhatIsFree) {
     hak_trim();
     std::vector<void *> blocks;
