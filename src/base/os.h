@@ -132,8 +132,9 @@ bool os_is_emulated(void);
 bool os_is_in_valgrind(void); /* makes no system call */
 bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);    /* the kernel's number of this process; asked once, if there is a place for it */
-/* Where os_process keeps the number: a fork's child must find zero there. */
+/* Where os_process keeps the number, from now on: a fork's child must find zero there. */
 void os_keep_process(_Atomic uint32_t *number);
+bool os_is_vforked(void); /* this is a process of its own, in the memory of the one that os_process names */
 uint32_t os_thread(void); /* the kernel's number of this thread */
 uint64_t os_random(void); /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */

@@ -512,7 +512,10 @@ const char *os_program(void) { return program_path[0] != '\0' ? program_path : (
 
 /* ---- the process ---- */
 
-void os_keep_process(_Atomic uint32_t *number) { store_relaxed(&os_state.process, number); }
+void os_keep_process(_Atomic uint32_t *number) {
+    store_relaxed(&os_state.process, number);
+    os_process();
+}
 
 uint32_t os_process(void) {
     _Atomic uint32_t *kept = load_relaxed(&os_state.process);
@@ -523,6 +526,12 @@ uint32_t os_process(void) {
     if (kept != NULL)
         store_relaxed(kept, number);
     return number;
+}
+
+bool os_is_vforked(void) {
+    _Atomic uint32_t *kept = load_relaxed(&os_state.process);
+    uint32_t number = kept != NULL ? load_relaxed(kept) : 0;
+    return number != 0 && number != (uint32_t)getpid();
 }
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */
