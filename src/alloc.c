@@ -23,6 +23,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "base/os_malloc.h"
+#include "pool.h"
 #include "purger.h"
 #include "retain.h"
 #include "ring.h"
@@ -662,6 +663,17 @@ void *alloc_realloc(void *p, size_t bytes) {
     if (likely(had != 0 && stays_in_class(had, bytes)))
         return p;
     return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);
+}
+
+void alloc_limit(size_t addresses, size_t data) {
+    size_t had = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_BYTES;
+    region_limit(addresses, data);
+    struct heap *h = had > min_size(addresses, data) / 2 ? thread_enter() : NULL;
+    if (h != NULL) {
+        chores_give_back(h);
+        pool_unmap_free(&h->pool);
+    }
+    thread_leave(h);
 }
 
 size_t alloc_trim(void) {

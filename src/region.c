@@ -291,7 +291,7 @@ bool region_commit_packs(size_t slots) {
  *     the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never goes
  *     back: a taker that has read the old number fails, and reads again. */
 
-#define CUT_BLINDLY_BYTES (4 * GIB) /* room that tables have after a cut without a known limit: 10 MiB of addresses */
+#define CUT_BLINDLY_BYTES (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
 enum { CUT_WAIT_MS = 1, CUT_WAITS = 100 };
 
 /* A table has a row for each SuperSlab, or so many for all of them. */
@@ -323,13 +323,13 @@ void region_has_further_table(char *begin, size_t bytes_each) {
 }
 
 /* One thread at a time changes what is kept; a fork's child does not wait for a thread of its parent. False: another
- * one does, which was waited for if `waits`. */
-static bool begin_cut(bool waits) {
+ * one does, and goes on doing so: a signal's handler may have interrupted it. */
+static bool begin_cut(void) {
     uint32_t own = os_process(), holder = 0;
     for (unsigned waited = 0; !rmw_cas(&hak_region_use.cutting, &holder, own);) {
         if (holder != own)
             continue;
-        if (!waits || waited++ == CUT_WAITS)
+        if (waited++ == CUT_WAITS)
             return false;
         os_wait(&hak_region_use.cutting, own, CUT_WAIT_MS);
         holder = 0;
@@ -344,7 +344,7 @@ static void end_cut(void) {
 /* Memory where nothing is reserved any more, or soon will be. */
 static void *map_at(char *at, size_t bytes) {
     void *got = os_map(OS_AT, at, bytes);
-    if (got != OS_OCCUPIED || load_relaxed(&hak_region_use.cutting) == 0 || !begin_cut(true))
+    if (got != OS_OCCUPIED || load_relaxed(&hak_region_use.cutting) == 0 || !begin_cut())
         return got;
     end_cut();
     return os_map(OS_AT, at, bytes);
@@ -387,21 +387,25 @@ static void cut_tables(size_t more) {
     }
 }
 
-/* Gives back what is reserved and was never used. False: that had been done. */
+/* Gives back what is reserved and was never used, unless another thread does. */
 static bool cut(size_t bytes) {
-    if (hak_region.window || !begin_cut(false))
+    if (hak_region.window || !begin_cut())
         return false;
-    bool first = load_relaxed(&hak_region_use.kept) == SIZE_MAX;
-    if (first)
+    if (load_relaxed(&hak_region_use.kept) == SIZE_MAX)
         cut_superslabs_and_heaps();
     cut_tables(bytes / SUPERSLAB_BYTES);
     end_cut();
-    return first;
+    return true;
+}
+
+/* The system has refused a little: the program may have limited itself by a call that nobody saw. True: try again. */
+static bool cut_blindly(void) {
+    return load_relaxed(&hak_region_use.kept) == SIZE_MAX && cut(CUT_BLINDLY_BYTES);
 }
 
 /* Addresses for the tables of so many SuperSlabs, again. */
 static bool reserve_tables(size_t superslabs) {
-    if (!begin_cut(true))
+    if (!begin_cut())
         return false;
     size_t had = load_relaxed(&hak_region_use.kept_tables), kept = with_tables(superslabs);
     bool done = true;
@@ -663,9 +667,6 @@ uint32_t region_map_slots(unsigned slots, size_t *superslab) {
     return (uint32_t)(low_bits(n) << have);
 }
 
-/* The system refuses a little: the program may have limited itself by a call that nobody saw. True: try again. */
-static bool may_be_limited(size_t n, size_t first) { return n <= first && cut(CUT_BLINDLY_BYTES); }
-
 size_t region_take_superslabs(size_t n) {
     struct region *r = &hak_region;
     size_t first = load_relaxed(&hak_region_use.superslabs);
@@ -679,7 +680,7 @@ size_t region_take_superslabs(size_t n) {
         bool blocked;
         if (map_superslabs(first, n, &blocked))
             return first;
-        if (!blocked && !may_be_limited(n, first))
+        if (!blocked && !(n <= first && cut_blindly()))
             return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
@@ -695,7 +696,7 @@ void *region_commit_heap(size_t index) {
             ;
         if (index < load_seq(&hak_region_use.kept_heaps)) {
             bool done = os_map(OS_FRESH, at, HEAP_BYTES) == at;
-            done = done || (cut(CUT_BLINDLY_BYTES) && os_map(OS_FRESH, at, HEAP_BYTES) == at);
+            done = done || (cut_blindly() && os_map(OS_FRESH, at, HEAP_BYTES) == at);
             return done ? at : NULL;
         }
     }

@@ -116,6 +116,9 @@ bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* the same of writable memory of its own */
+/* prlimit, where libc's cannot be found. Sets errno as that does. */
+struct rlimit;
+int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
 uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
 uint64_t os_now_ns(void);      /* exact, monotonic */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is

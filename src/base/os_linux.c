@@ -435,6 +435,9 @@ static size_t limit_of(int resource) {
 }
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
+int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before) {
+    return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
+}
 
 uint32_t os_now_ms(void) {
     struct timespec now;

@@ -1,11 +1,12 @@
 /* A program that lowers its own RLIMIT_AS while it runs, as vsftpd does. Whatever it does then has to find memory: blocks
  * of all sizes, threads, mappings of its own, children. Later it takes the limit away again.
  *
- * limited setrlimit | prlimit | call [stay]: how the limit is set. `call`: by a system call, which the library cannot see, so
- * the first block comes before all else. `stay`: the program was started with the limit, and sets none. */
+ * limited HOW MIB: the limit is set by setrlimit, by prlimit, by a `call` of the system, which the library cannot see, or was set
+ * before the program began: `stay`. */
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 
 #define MIB ((size_t)1 << 20)
 #define CHECK(x) ((x) ? (void)0 : fail(__LINE__, #x))
-enum { THREADS = 4, BLOCKS = 200, ROUNDS = 20, PIECES = 700 };
+enum { THREADS = 4, BLOCKS = 200, ROUNDS = 20, PIECES = 700, PEAK = 300 };
 
 static void fail(int line, const char *what) {
     fprintf(stderr, "limited.c:%d: %s (%s)\n", line, what, strerror(errno));
@@ -78,8 +79,13 @@ static void set(const char *how, rlim_t bytes) {
         CHECK(syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit, NULL) == 0);
 }
 
-static void live_with_little(const char *program) {
+static void live_with_little(const char *program, const char *mib) {
     static char *blocks[BLOCKS / 2]; /* 19 MB */
+    void *first[8]; /* more than the library has: if nobody told it of the limit, they do */
+    for (unsigned i = 0; i < 8; i++)
+        CHECK((first[i] = malloc(3 * MIB)) != NULL);
+    for (unsigned i = 0; i < 8; i++)
+        free(first[i]);
     for (unsigned i = 0; i < BLOCKS / 2; i++) {
         CHECK((blocks[i] = malloc(size_of(i))) != NULL);
         memset(blocks[i], (int)i, size_of(i));
@@ -96,7 +102,7 @@ static void live_with_little(const char *program) {
     if (program != NULL) {
         child = vfork();
         if (child == 0) {
-            execl(program, program, "stay", (char *)NULL);
+            execl(program, program, "stay", mib, (char *)NULL);
             _exit(2);
         }
         await(child);
@@ -109,19 +115,55 @@ static void live_with_little(const char *program) {
     CHECK(munmap(own, 20 * MIB) == 0);
 }
 
+static size_t addresses(void) {
+    size_t pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f != NULL && fscanf(f, "%zu", &pages) == 1 && fclose(f) == 0);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The limits of other processes are none of this one's: those of a vfork's child, which has the same memory, and of a fork's. */
+static void limit_others(size_t bytes) {
+    struct rlimit limit = {bytes, bytes};
+    size_t before = addresses();
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(setrlimit(RLIMIT_AS, &limit) != 0 || prlimit(getpid(), RLIMIT_AS, &limit, NULL) != 0);
+    await(child);
+    child = fork();
+    if (child == 0)
+        _exit(pause());
+    CHECK(prlimit(child, RLIMIT_AS, &limit, NULL) == 0 && kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    size_t now = addresses();
+    CHECK(now >= before - MIB && now <= before + 20 * MIB);
+}
+
 int main(int count, char **arguments) {
-    const char *how = count > 1 ? arguments[1] : "";
+    CHECK(count == 3);
+    const char *how = arguments[1];
+    size_t bytes = strtoul(arguments[2], NULL, 10) * MIB;
     work(NULL);
+    if (strcmp(how, "call") != 0 && strcmp(how, "stay") != 0) { /* free memory counts, too */
+        static char *peak[PEAK];
+        for (unsigned i = 0; i < PEAK; i++) {
+            CHECK((peak[i] = malloc(MIB)) != NULL);
+            memset(peak[i], 1, MIB);
+        }
+        for (unsigned i = 0; i < PEAK; i++)
+            free(peak[i]);
+    }
     if (strcmp(how, "stay") == 0) {
-        live_with_little(NULL);
+        live_with_little(NULL, NULL);
         return 0;
     }
-    set(how, 200 * MIB);
-    live_with_little(arguments[0]);
-    CHECK(malloc(400 * MIB) == NULL);
-    set(how, 300 * MIB);
-    set(how, 150 * MIB);
-    live_with_little(NULL);
+    limit_others(bytes);
+    set(how, bytes);
+    live_with_little(arguments[0], arguments[2]);
+    CHECK(malloc(2 * bytes) == NULL);
+    set(how, bytes + 100 * MIB);
+    set(how, bytes - 20 * MIB);
+    live_with_little(NULL, NULL);
     set(how, RLIM_INFINITY);
     static char *pieces[PIECES];
     for (unsigned i = 0; i < PIECES; i++) {
