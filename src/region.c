@@ -388,7 +388,7 @@ static void cut_tables(size_t more) {
 }
 
 /* Gives back what is reserved and was never used, unless another thread does. */
-static bool cut(size_t bytes) {
+HAK_COLD static bool cut(size_t bytes) {
     if (hak_region.window || !begin_cut())
         return false;
     if (load_relaxed(&hak_region_use.kept) == SIZE_MAX)
@@ -404,7 +404,7 @@ static bool cut_blindly(void) {
 }
 
 /* Addresses for the tables of so many SuperSlabs, again. */
-static bool reserve_tables(size_t superslabs) {
+HAK_COLD static bool reserve_tables(size_t superslabs) {
     if (!begin_cut())
         return false;
     size_t had = load_relaxed(&hak_region_use.kept_tables), kept = with_tables(superslabs);
