@@ -36,15 +36,6 @@ void other_ask(void) {
 
 __attribute__((constructor(101))) static void other_start(void) { other_ask(); }
 
-bool other_has_block(const void *block) {
-    size_t slot = region_offset(block) / SLOT_BYTES;
-    /* Where nothing is reserved, others' blocks may lie between the region's. */
-    bool is_regions = region_has(block) && load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word) >>
-                                                   (SUPERSLAB_SLOTS + slot % SUPERSLAB_SLOTS) &
-                                               1;
-    return block != NULL && !is_regions && brought_record(block) == NULL;
-}
-
 void *other_malloc(size_t bytes, size_t alignment) {
     return alignment <= ALIGNMENT ? other_calls()->malloc(bytes) : other_calls()->memalign(alignment, bytes);
 }

@@ -35,9 +35,16 @@ HAK_INLINE bool other_serves(void) {
         other_ask();
     return other_is_on() && hak_heap != &heap_redirected;
 }
+/* Does the address lie in memory of the region's? Where nothing is reserved, others' may lie between. */
+HAK_INLINE bool other_lies_in_region(const void *block) {
+    size_t slot = region_offset(block) / SLOT_BYTES;
+    return region_has(block) &&
+           load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->word) >> (SUPERSLAB_SLOTS + slot % SUPERSLAB_SLOTS) & 1;
+}
 /* Is the block another allocator's? */
-bool other_has_block(const void *block);
-HAK_INLINE bool other_has(const void *block) { return other_is_on() && other_has_block(block); }
+HAK_INLINE bool other_has(const void *block) {
+    return other_is_on() && block != NULL && !other_lies_in_region(block) && brought_record(block) == NULL;
+}
 /* A block of the other allocator's, with any power of two as alignment. */
 void *other_malloc(size_t bytes, size_t alignment);
 
