@@ -67,6 +67,7 @@ struct slab {
         };
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
+        _Atomic uint64_t start_or_bytes; /* to store either: a freer may yet read what a tiny slab had there, as a hint */
     };
     union {
         _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
@@ -336,6 +337,9 @@ struct superslab_range {
 /* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
+/* Relaxed: whoever reads them has the slab from whoever stored them. */
+HAK_INLINE void slab_set_start(struct slab *s, uintptr_t start) { store_relaxed(&s->start_or_bytes, start); }
+HAK_INLINE void slab_set_bytes(struct slab *s, size_t bytes) { store_relaxed(&s->start_or_bytes, bytes); }
 /* A tiny slab ends: records of other kinds have none of these. */
 HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }
 
