@@ -343,8 +343,9 @@ static void end_cut(void) {
 
 /* Memory where nothing is reserved any more, or soon will be. */
 static void *map_at(char *at, size_t bytes) {
+    bool cutting = load_acquire(&hak_region_use.cutting) != 0;
     void *got = os_map(OS_AT, at, bytes);
-    if (got != OS_OCCUPIED || load_relaxed(&hak_region_use.cutting) == 0 || !begin_cut())
+    if (got == at || !(cutting || load_acquire(&hak_region_use.cutting) != 0) || !begin_cut())
         return got;
     end_cut();
     return os_map(OS_AT, at, bytes);
@@ -398,9 +399,10 @@ HAK_COLD static bool cut(size_t bytes) {
     return true;
 }
 
-/* The system has refused a little: the program may have limited itself by a call that nobody saw. True: try again. */
-static bool cut_blindly(void) {
-    return load_relaxed(&hak_region_use.kept) == SIZE_MAX && cut(CUT_BLINDLY_BYTES);
+/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself by a
+ * call that nobody saw. True: try again. */
+static bool cut_blindly(size_t kept) {
+    return kept == SIZE_MAX && (load_relaxed(&hak_region_use.kept) != SIZE_MAX || cut(CUT_BLINDLY_BYTES));
 }
 
 /* Addresses for the tables of so many SuperSlabs, again. */
@@ -678,9 +680,10 @@ size_t region_take_superslabs(size_t n) {
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
+        size_t kept = load_relaxed(&hak_region_use.kept);
         if (map_superslabs(first, n, &blocked))
             return first;
-        if (!blocked && !(n <= first && cut_blindly()))
+        if (!blocked && !(n <= first && cut_blindly(kept)))
             return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
@@ -694,9 +697,10 @@ void *region_commit_heap(size_t index) {
         size_t taken = load_relaxed(&hak_region_use.heaps);
         while (taken <= index && !rmw_cas(&hak_region_use.heaps, &taken, index + 1)) /* pairs with cut_behind */
             ;
+        size_t kept = load_relaxed(&hak_region_use.kept);
         if (index < load_seq(&hak_region_use.kept_heaps)) {
             bool done = os_map(OS_FRESH, at, HEAP_BYTES) == at;
-            done = done || (cut_blindly() && os_map(OS_FRESH, at, HEAP_BYTES) == at);
+            done = done || (cut_blindly(kept) && os_map(OS_FRESH, at, HEAP_BYTES) == at);
             return done ? at : NULL;
         }
     }

@@ -268,7 +268,7 @@ void region_start(void);
 /* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */
 void region_freeze(void);
 
-/* The program has limited its addresses and its writable memory (SIZE_MAX: it has not). Gives back addresses that are
+/* The program limits its addresses and its writable memory (SIZE_MAX: it does not). Gives back addresses that are
  * reserved and were never used, if those are limited. */
 void region_limit(size_t addresses, size_t data);
 /* At the start: the table that begins here, reserved like the region, has so many bytes for each SuperSlab. */

@@ -52,12 +52,17 @@ static void *work(void *seed_of) {
     return NULL;
 }
 
-static void work_in_threads(void) {
+static void set(const char *how, rlim_t bytes);
+
+/* The limit is set meanwhile, if `how`. */
+static void work_in_threads(const char *how, rlim_t bytes) {
     pthread_t threads[THREADS];
     pthread_attr_t attributes; /* eight MiB for each stack are most of the limit */
     CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, MIB) == 0);
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], &attributes, work, (void *)(i + 1)) == 0);
+    if (how != NULL)
+        set(how, bytes);
     for (unsigned i = 0; i < THREADS; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
 }
@@ -92,10 +97,10 @@ static void live_with_little(const char *program, const char *mib) {
     }
     void *own = mmap(NULL, 20 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(own != MAP_FAILED);
-    work_in_threads();
+    work_in_threads(NULL, 0);
     pid_t child = fork();
     if (child == 0) {
-        work_in_threads();
+        work_in_threads(NULL, 0);
         _exit(0);
     }
     await(child);
@@ -158,7 +163,7 @@ int main(int count, char **arguments) {
         return 0;
     }
     limit_others(bytes);
-    set(how, bytes);
+    work_in_threads(how, bytes);
     live_with_little(arguments[0], arguments[2]);
     CHECK(malloc(2 * bytes) == NULL);
     set(how, bytes + 100 * MIB);
@@ -173,7 +178,7 @@ int main(int count, char **arguments) {
     char *large = malloc(6000 * MIB);
     CHECK(large != NULL);
     large[6000 * MIB - 1] = 1;
-    work_in_threads();
+    work_in_threads(NULL, 0);
     for (unsigned i = 0; i < PIECES; i++) {
         CHECK(pieces[i][0] == (char)i);
         free(pieces[i]);
