@@ -291,7 +291,8 @@ bool region_commit_packs(size_t slots) {
  *     the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never goes
  *     back: a taker that has read the old number fails, and reads again. */
 
-#define CUT_BLINDLY_BYTES (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
+#define CUT_BLINDLY_BYTES                                                                                              \
+    (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
 enum { CUT_WAIT_MS = 1, CUT_WAITS = 100 };
 
 /* A table has a row for each SuperSlab, or so many for all of them. */
@@ -306,7 +307,8 @@ static struct table table_numbered(unsigned number) {
     case 1: return (struct table){(char *)hak_region.packs, SUPERSLAB_SLOTS * sizeof(struct pack), 0};
     default:
         if (number == 2 + hak_region.nodes)
-            return (struct table){load_relaxed(&hak_region_use.further), load_relaxed(&hak_region_use.further_bytes), 0};
+            return (struct table){load_relaxed(&hak_region_use.further), load_relaxed(&hak_region_use.further_bytes),
+                                  0};
         return (struct table){(char *)hak_region.rows + node_distance(number - 2), sizeof(struct superslab_row) / 64,
                               SETS_FIRST};
     }
@@ -710,7 +712,9 @@ void *region_commit_heap(size_t index) {
 void region_extent(uintptr_t *begin, uintptr_t *end) {
     *begin = (uintptr_t)hak_region.tables;
     size_t used = max_size(load_relaxed(&hak_region_use.kept), load_relaxed(&hak_region_use.superslabs));
-    *end = hak_region.base + (hak_region.window ? hak_region.superslabs_max : min_size(used, hak_region.superslabs_max)) * SUPERSLAB_BYTES;
+    *end =
+        hak_region.base +
+        (hak_region.window ? hak_region.superslabs_max : min_size(used, hak_region.superslabs_max)) * SUPERSLAB_BYTES;
 }
 
 struct region_range region_table(unsigned number) {

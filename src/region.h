@@ -67,7 +67,8 @@ struct slab {
         };
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
-        _Atomic uint64_t start_or_bytes; /* to store either: a freer may yet read what a tiny slab had there, as a hint */
+        _Atomic uint64_t
+            start_or_bytes; /* to store either: a freer may yet read what a tiny slab had there, as a hint */
     };
     union {
         _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */

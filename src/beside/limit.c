@@ -39,8 +39,7 @@ HAK_API int prlimit(pid_t process, enum __rlimit_resource resource, const struct
     process_limit *next = (process_limit *)next_function(NEXT_prlimit); /* NOLINT: an address */
     if (process == 0 || (uint32_t)process == os_process())
         prepare((int)resource, limit);
-    return next != NULL ? next(process, resource, limit, before)
-                        : os_set_limit(process, (int)resource, limit, before);
+    return next != NULL ? next(process, resource, limit, before) : os_set_limit(process, (int)resource, limit, before);
 }
 
 HAK_API int setrlimit64(__rlimit_resource_t, const struct rlimit64 *) __attribute__((alias("setrlimit")));

@@ -20,8 +20,8 @@
 #include "base/os_malloc.h"
 #include "heap.h"
 
-extern const struct os_malloc_calls
-    own_calls HAK_WEAK HAK_HIDDEN; /* malloc and its like as the program finds them; not in a library without malloc */
+extern const struct os_malloc_calls own_calls HAK_WEAK
+    HAK_HIDDEN; /* malloc and its like as the program finds them; not in a library without malloc */
 extern HAK_HIDDEN _Atomic(const struct os_malloc_calls *) other_allocators; /* relaxed: points to what is constant */
 
 HAK_INLINE bool other_is_on(void) { return unlikely(!option(OPT_SUPERSLAB)); }

@@ -86,7 +86,7 @@ static void set(const char *how, rlim_t bytes) {
 
 static void live_with_little(const char *program, const char *mib) {
     static char *blocks[BLOCKS / 2]; /* 19 MB */
-    void *first[8]; /* more than the library has: if nobody told it of the limit, they do */
+    void *first[8];                  /* more than the library has: if nobody told it of the limit, they do */
     for (unsigned i = 0; i < 8; i++)
         CHECK((first[i] = malloc(3 * MIB)) != NULL);
     for (unsigned i = 0; i < 8; i++)

@@ -282,7 +282,8 @@ TEST(Threads, BlocksOutliveTheirThreads) {
 /* A thread puts blocks into the inboxes of slabs whose owner has ended, and then looks when those are worth using. Nothing orders
  * that look before what the slab's slot is used for next; ThreadSanitizer says so unless both are atomic. */
 TEST(Threads, ASlabMayEndBehindALateLook) {
-    const size_t kBlocks = 128 * 16, kOthers = 1024, kSent = 3; /* of one slab: what it sends later orders what it did before */
+    const size_t kBlocks = 128 * 16, kOthers = 1024,
+                 kSent = 3; /* of one slab: what it sends later orders what it did before */
     for (int round = 0; round < 5; round++) {
         std::vector<void *> blocks(kBlocks), others(kOthers);
         std::atomic<int> step{0};
