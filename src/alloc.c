@@ -8,9 +8,8 @@
 #include "arena/arena_heap.h"
 #include "arena/brought.h"
 #include "arena/lane.h"
-#include "beside/replaced.h"
+#include "beside/other.h"
 #include "block.h"
-#include "bypass.h"
 #include "base/clear.h"
 #include "base/fail.h"
 #include "observe/dump.h"
@@ -22,7 +21,7 @@
 #include "mid.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "base/os_malloc.h"
+#include "pool.h"
 #include "purger.h"
 #include "retain.h"
 #include "ring.h"
@@ -241,12 +240,10 @@ HAK_NOINLINE static void *allocate_in_default(size_t bytes, size_t alignment, bo
 HAK_INLINE void *allocate(size_t bytes, size_t alignment, bool *zero, bool dense) {
     if (unlikely(bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX))
         return no_memory(NULL);
-    if (unlikely(hak_heap->number == HEAP_NONE) && replaced_calls() != NULL)
-        return replaced_malloc(bytes, alignment, zero);
     if (unlikely(hak_heap == &heap_redirected))
         return allocate_in_default(bytes, alignment, zero);
-    if (bypass_serves())
-        return bypass_malloc(bytes, alignment);
+    if (other_serves())
+        return other_malloc(bytes, alignment);
     struct heap *h = thread_enter();
     if (unlikely(h == NULL))
         return no_memory(NULL);
@@ -292,7 +289,7 @@ HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
 }
 
 HAK_NOINLINE static void *alloc_without_heap(size_t bytes) {
-    return bypass_serves() ? os_malloc(bytes) : alloc_any(bytes);
+    return other_serves() ? other_calls()->malloc(bytes) : alloc_any(bytes);
 }
 
 /* Whatever is no hit of alloc.h's comes here: the hit path of mid first. Rings are empty without a heap. All calls are the last
@@ -310,7 +307,7 @@ HAK_NOINLINE void *alloc_slow(size_t bytes) {
         return alloc_at_site(h, bytes);
     if (option(OPT_SECURE))
         return allocate_secure(h, bytes);
-    return bytes <= TINY_BYTES_MAX && !bypass_is_on() ? alloc_tiny(h, bytes) : alloc_any(bytes);
+    return bytes <= TINY_BYTES_MAX && !other_is_on() ? alloc_tiny(h, bytes) : alloc_any(bytes);
 }
 
 HAK_COLD static void *made_by(enum secure_maker maker, void *p) {
@@ -327,7 +324,7 @@ HAK_NOINLINE void *alloc_slow_new_array(size_t bytes) {
 
 /* Is an aligned block one of the classes? Its size is then that of a class, not the one asked for. */
 HAK_INLINE bool classes_align(size_t bytes, size_t alignment) {
-    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE) && !bypass_serves();
+    return bytes <= MID_BYTES_MAX && alignment - 1 < MID_BYTES_MAX && !option(OPT_SECURE) && !other_serves();
 }
 
 HAK_NOINLINE static void *aligned_past_classes(size_t alignment, size_t bytes) {
@@ -359,8 +356,8 @@ void *alloc_new_aligned_else(size_t alignment, size_t bytes, bool array) {
 }
 
 HAK_NOINLINE static void *calloc_else(size_t whole) {
-    if (bypass_serves())
-        return os_calloc(1, whole);
+    if (other_serves())
+        return other_calls()->calloc(1, whole);
     if (whole <= TINY_BYTES_MAX) {
         void *p = alloc_slow(whole);
         return p != NULL ? memset(p, 0, whole) : NULL;
@@ -397,12 +394,12 @@ HAK_NOINLINE void alloc_free_slow(void *p) {
             count(&hak_heap->pool.counters, COUNT_free_null);
         return;
     }
-    if (bypass_has(p))
-        return os_free(p);
+    if (other_has(p))
+        return other_calls()->free(p);
     struct slab *brought = region_has(p) ? NULL : brought_record(p);
     if (brought != NULL)
         alloc_free_other(brought, p);
-    else if (!region_has(p) && !replaced_free(p))
+    else if (!region_has(p))
         fail_bad_pointer("free", p, "not a block of this heap", 0);
     else if (region_has(p) && lookup_for_free(p)) /* this heap's, with purged pages */
         slab_free(hak_heap, slab_at_offset(region_offset(p)), (uintptr_t)p);
@@ -484,9 +481,9 @@ enum freed_by { FREED_BY_FREE, FREED_BY_DELETE, FREED_BY_DELETE_ARRAY };
 
 /* All calls on the way here are jumps, so it returns to the program. The block is freed whatever its size. */
 HAK_NOINLINE static void free_checking_size(void *p, size_t bytes, size_t alignment, enum freed_by by) {
-    if (bypass_has(p))
-        return os_free(p);
-    if (p == NULL || replaced_free(p))
+    if (other_has(p))
+        return other_calls()->free(p);
+    if (p == NULL)
         return;
     struct block b = lookup_live(p, "free", NULL);
     if (unlikely(b.slab == NULL))
@@ -551,8 +548,6 @@ HAK_INLINE size_t bytes_at_once(const void *p, bool looks) {
 }
 
 HAK_NOINLINE static size_t usable_else(const void *p, const char *call) {
-    if (bypass_has(p))
-        return os_usable_size(p);
     return p != NULL ? lookup_live(p, call, __builtin_return_address(0)).bytes : 0;
 }
 
@@ -579,8 +574,8 @@ static bool resize_in_place(struct heap *h, const struct block *b, void *p, size
 }
 
 bool alloc_expand(void *p, size_t bytes) {
-    if (bypass_has(p))
-        return bytes <= os_usable_size(p);
+    if (other_has(p))
+        return bytes <= other_calls()->usable_size(p);
     struct block b = lookup_live(p, "hak_expand", __builtin_return_address(0));
     if (b.slab == NULL || bytes <= b.bytes)
         return b.slab != NULL;
@@ -623,10 +618,8 @@ static struct arena *arena_near(const struct slab *s) {
 
 /* `had`: what bytes_at_once says. */
 HAK_NOINLINE static void *realloc_else(void *p, size_t bytes, size_t had) {
-    if (bypass_has(p))
-        return os_realloc(p, bytes);
-    if (unlikely(had == 0 && replaced_has(p)))
-        return replaced_calls()->realloc(p, bytes);
+    if (other_has(p))
+        return other_calls()->realloc(p, bytes);
     struct block b =
         had != 0 ? (struct block){slab_at_offset(region_offset(p)), had, NULL} : lookup_live(p, "realloc", NULL);
     if (unlikely(b.slab == NULL)) {
@@ -666,6 +659,17 @@ void *alloc_realloc(void *p, size_t bytes) {
     if (likely(had != 0 && stays_in_class(had, bytes)))
         return p;
     return p != NULL ? realloc_else(p, bytes, had) : alloc_malloc(bytes, alloc_slow);
+}
+
+void alloc_limit(size_t addresses, size_t data) {
+    size_t had = load_relaxed(&hak_region_use.superslabs) * SUPERSLAB_BYTES;
+    region_limit(addresses, data);
+    struct heap *h = had > min_size(addresses, data) / 2 ? thread_enter() : NULL;
+    if (h != NULL) {
+        chores_give_back(h);
+        pool_unmap_free(&h->pool);
+    }
+    thread_leave(h);
 }
 
 size_t alloc_trim(void) {

@@ -126,6 +126,7 @@ size_t alloc_usable(const void *p, const char *call);
 size_t alloc_good_size(size_t bytes);
 bool alloc_expand(void *p, size_t bytes);
 size_t alloc_trim(void);
+void alloc_limit(size_t addresses, size_t data); /* the program limits itself: see region_limit */
 /* Past all caches, for blocks that the program moves: see move/defrag.h. */
 void *alloc_malloc_dense(size_t bytes);
 void alloc_free_dense(void *p);

@@ -44,7 +44,7 @@ static struct canaries canaries_of(const struct slab *s) {
 }
 
 static void huge_set_bytes(struct slab *s, size_t asked, bool zero) {
-    s->bytes = round_up(asked, os_page_bytes());
+    slab_set_bytes(s, round_up(asked, os_page_bytes()));
     s->slack_bytes = (uint32_t)(s->bytes - asked);
     struct canaries c = canaries_of(s);
     if (zero)

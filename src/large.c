@@ -120,7 +120,7 @@ static void *take_span(struct heap *h, size_t bytes, size_t alignment, bool *zer
     count(&h->pool.counters, COUNT_large_spans);
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
-    s->bytes = slots * SLOT_BYTES;
+    slab_set_bytes(s, slots * SLOT_BYTES);
     s->is_shut = false;
     large_set_bytes(s, bytes, *zero);
     store_relaxed(&s->state[0], BLOCK_LIVE);
@@ -216,7 +216,7 @@ static bool large_resize(struct heap *h, struct slab *s, void *p, size_t bytes) 
     }
     memset(slab_address(s) + asked_bytes(s), 0, min_size(s->slack_bytes, CANARY_TAIL_BYTES));
     s->slots = (uint8_t)wanted;
-    s->bytes = wanted * SLOT_BYTES;
+    slab_set_bytes(s, wanted * SLOT_BYTES);
     large_set_bytes(s, bytes, false);
     if (wanted < have)
         pool_give(&h->pool, slot_of(s) + wanted, have - wanted, 0, true);

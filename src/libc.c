@@ -2,11 +2,10 @@
  * declared here, so that the library is the same on every libc: programs built elsewhere find all of them. */
 /* SPDX-License-Identifier: MIT */
 #include "alloc.h"
-#include "bypass.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "base/os_malloc.h"
-#include "beside/replaced.h"
+#include "beside/other.h"
 #include "start.h"
 #include "observe/stats.h"
 #include "base/text.h"
@@ -110,11 +109,11 @@ HAK_API void free_aligned_sized(void *block, size_t alignment, size_t size) {
     alloc_free_sized(region_frontier(), block, size, false, alloc_free_sized_else, alloc_free_sized_else);
 }
 
-const struct replaced_calls libc_calls = {malloc, realloc, posix_memalign, free, malloc_usable_size};
+const struct os_malloc_calls own_calls = {malloc, calloc, realloc, memalign, free, malloc_usable_size};
 
 /* `pad` is what glibc would leave at the top of its heap; ours has no top. */
 HAK_API int malloc_trim(size_t pad) {
-    if (bypass_is_on())
+    if (other_is_on())
         return os_malloc_trim(pad);
     return alloc_trim() != 0;
 }

@@ -3,8 +3,7 @@
 #include "lookup.h"
 #include "arena/brought.h"
 #include "base/fail.h"
-#include "beside/replaced.h"
-#include "bypass.h"
+#include "beside/other.h"
 #include "search.h"
 #include "thread.h"
 
@@ -26,9 +25,9 @@ static void report_double_free(const struct block *b, const void *p) {
 }
 
 struct block lookup_live(const void *p, const char *call, const void *caller) {
+    if (other_has(p))
+        return (struct block){NULL, other_calls()->usable_size((void *)p), ""}; /* NOLINT: its type */
     struct block b = lookup_find(p);
-    if (b.slab == NULL && replaced_has(p))
-        return (struct block){NULL, replaced_calls()->malloc_usable_size((void *)p), ""}; /* NOLINT: its type */
     if (b.why == NULL && !kind_of(b.slab)->is_free(&b, p))
         return b;
     if (b.why == NULL && strcmp(call, "free") == 0) {
@@ -47,8 +46,8 @@ struct block lookup_live(const void *p, const char *call, const void *caller) {
 void lookup_free_none(struct heap *h, struct slab *s, void *p) {
     struct block b = {s, 0, NULL};
     (void)h;
-    if (bypass_has(p))
-        return os_free(p);
+    if (other_has(p))
+        return other_calls()->free(p);
     kind_free.find(&b, p);
     fail_bad_pointer("free", p, b.why, b.bytes);
 }

@@ -9,7 +9,7 @@
 #include "kinds.h"
 
 /* The live block that starts at p. If there is none, reports that, and returns a block of 0 bytes without a slab if ON_ERROR lets
- * the program go on. A block of a tool's (beside/replaced.h) has no slab, either, but a size. If `call` is "free", a free block is
+ * the program go on. A block of another allocator's (beside/other.h) has no slab, either, but a size. If `call` is "free", a free block is
  * reported as a double free. `caller`: of a call that only asks about the block (fail.h), else NULL. */
 struct block lookup_live(const void *p, const char *call, const void *caller);
 /* A second opinion on a tiny block that failed the fast check of free. Returns false after reporting the error. */

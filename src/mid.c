@@ -63,7 +63,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
         return NULL;
     struct slab *s = slab_of_slot(slot);
     s->slots = (uint8_t)slots;
-    s->start = (uintptr_t)slot_address(slot);
+    slab_set_start(s, (uintptr_t)slot_address(slot));
     s->divisor = size_classes[c].divisor;
     s->block_bytes = size_classes[c].block_bytes;
     s->blocks = size_classes[c].blocks;

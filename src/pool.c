@@ -4,6 +4,7 @@
 #include "arena/arena_space.h"
 #include "limits.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "retain.h"
 
 #define SETTLE_SLOTS 8 /* slots that a client takes or gives before it settles: 512 KiB */
@@ -336,6 +337,19 @@ void pool_give_unmapped_run(struct client *c, size_t first, size_t n) {
     region_put_unmapped(first, n);
     account_change(c, -(int32_t)(n * SUPERSLAB_SLOTS), 0);
     retain_settle(c);
+}
+
+void pool_unmap_free(struct client *c) {
+    size_t first;
+    bool zero, done = true;
+    while (done && (first = superslab_claim_free_run(c, NODE_ANY, 1, 1)) != BITSET_NONE &&
+           occupy_claimed_run(c, first, 1, node_here(), &zero)) {
+        done = os_unmap(slot_address(first * SUPERSLAB_SLOTS), SUPERSLAB_BYTES);
+        if (done)
+            pool_give_unmapped_run(c, first, 1);
+        else
+            pool_give_run(c, first, 1, !zero);
+    }
 }
 
 bool pool_extend_run(struct client *c, size_t first, size_t n, size_t wanted) {

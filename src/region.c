@@ -22,7 +22,8 @@ enum { WINDOW_BITS_MIN = 36, WINDOW_BITS_MAX = 46 }; /* the window begins betwee
 
 HAK_AMONG_FROZEN struct region hak_region;
 extern char __start_hak_frozen[] HAK_HIDDEN, __stop_hak_frozen[] HAK_HIDDEN; /* NOLINT: the linker's names */
-struct region_use hak_region_use __attribute__((aligned(HAK_LINE))) = {.scarce_from = SIZE_MAX};
+struct region_use hak_region_use __attribute__((aligned(HAK_LINE))) = {
+    .scarce_from = SIZE_MAX, .kept = SIZE_MAX, .kept_heaps = SIZE_MAX, .kept_tables = SIZE_MAX};
 
 /* How far the region is made. Any thread; sequentially consistent unless noted. */
 static struct region_birth {
@@ -278,15 +279,178 @@ bool region_commit_packs(size_t slots) {
     return true;
 }
 
+/* ---- what stays reserved ----
+ * Reserved addresses count against RLIMIT_AS, which a program may lower while it runs. Then what was never used goes back, and
+ * from then on SuperSlabs and heaps are mapped where nothing is, as in a window. Tables keep addresses for as many
+ * SuperSlabs as the limit lets the program have, and take more when it has come to have more.
+ *
+ *  1. Whoever takes SuperSlabs or heaps counts them first and then reads how many have reserved addresses. The cut stores
+ *     that first and then reads the count. So one of the two sees the other: what was taken stays reserved, or the taker
+ *     maps it where nothing is, if need be after the cut is done.
+ *  2. Whoever needs tables reads the frontier, then how many SuperSlabs have tables reserved, gives those memory, and moves
+ *     the frontier by a compare-and-swap. The cut stores how many and then moves the frontier, too, which never goes
+ *     back: a taker that has read the old number fails, and reads again. */
+
+#define CUT_BLINDLY_BYTES                                                                                              \
+    (512 * MIB) /* room that tables have after a cut without a known limit; secure mode's are large */
+enum { CUT_WAIT_MS = 1, CUT_WAITS = 100 };
+
+/* A table has a row for each SuperSlab, or so many for all of them. */
+struct table {
+    char *begin;
+    size_t each, at_least; /* bytes of a row; rows that were mapped at the start */
+};
+static unsigned tables_count(void) { return 2 + hak_region.nodes + (load_acquire(&hak_region_use.further) != NULL); }
+static struct table table_numbered(unsigned number) {
+    switch (number) {
+    case 0: return (struct table){hak_region.slabs, SUPERSLAB_SLOTS * sizeof(struct slab), 0};
+    case 1: return (struct table){(char *)hak_region.packs, SUPERSLAB_SLOTS * sizeof(struct pack), 0};
+    default:
+        if (number == 2 + hak_region.nodes)
+            return (struct table){load_relaxed(&hak_region_use.further), load_relaxed(&hak_region_use.further_bytes),
+                                  0};
+        return (struct table){(char *)hak_region.rows + node_distance(number - 2), sizeof(struct superslab_row) / 64,
+                              SETS_FIRST};
+    }
+}
+static char *table_end(unsigned number, size_t superslabs) {
+    struct table t = table_numbered(number);
+    char *end = t.begin + min_size(max_size(superslabs, t.at_least), hak_region.superslabs_max) * t.each;
+    return end + -(uintptr_t)end % os_page_bytes();
+}
+
+void region_has_further_table(char *begin, size_t bytes_each) {
+    store_relaxed(&hak_region_use.further_bytes, bytes_each);
+    store_release(&hak_region_use.further, begin); /* pairs with tables_count */
+}
+
+/* One thread at a time changes what is kept; a fork's child does not wait for a thread of its parent. False: another
+ * one does, and goes on doing so: a signal's handler may have interrupted it. */
+static bool begin_cut(void) {
+    uint32_t own = os_process(), holder = 0;
+    for (unsigned waited = 0; !rmw_cas(&hak_region_use.cutting, &holder, own);) {
+        if (holder != own)
+            continue;
+        if (waited++ == CUT_WAITS)
+            return false;
+        os_wait(&hak_region_use.cutting, own, CUT_WAIT_MS);
+        holder = 0;
+    }
+    return true;
+}
+static void end_cut(void) {
+    store_release(&hak_region_use.cutting, 0); /* pairs with begin_cut */
+    os_wake(&hak_region_use.cutting);
+}
+
+/* Memory where nothing is reserved any more, or soon will be. */
+static void *map_at(char *at, size_t bytes) {
+    bool cutting = load_acquire(&hak_region_use.cutting) != 0;
+    void *got = os_map(OS_AT, at, bytes);
+    if (got == at || !(cutting || load_acquire(&hak_region_use.cutting) != 0) || !begin_cut())
+        return got;
+    end_cut();
+    return os_map(OS_AT, at, bytes);
+}
+
+static size_t cut_behind(_Atomic size_t *kept, _Atomic size_t *taken) {
+    size_t n;
+    do {
+        n = load_seq(taken);
+        store_seq(kept, n);
+    } while (load_seq(taken) > n);
+    return n;
+}
+
+static void cut_superslabs_and_heaps(void) {
+    const struct region *r = &hak_region;
+    size_t superslabs = cut_behind(&hak_region_use.kept, &hak_region_use.superslabs);
+    size_t heaps = min_size(cut_behind(&hak_region_use.kept_heaps, &hak_region_use.heaps), r->heaps_max);
+    size_t behind = (r->superslabs_max - superslabs) * SUPERSLAB_BYTES;
+    os_unmap(slot_address(superslabs * SUPERSLAB_SLOTS), behind);
+    os_unmap(r->heaps + heaps * HEAP_BYTES, (r->heaps_max - heaps) * HEAP_BYTES);
+}
+
+/* `more`: how many SuperSlabs the program may come to have besides those that it has. */
+static void cut_tables(size_t more) {
+    size_t had = load_relaxed(&hak_region_use.kept_tables), have = region_frontier(), kept;
+    do {
+        kept = with_tables(have / SUPERSLAB_BYTES + min_size(more, hak_region.superslabs_max) + 1);
+        if (kept >= min_size(had, hak_region.superslabs_max) ||
+            !commit_tables(have / SUPERSLAB_BYTES, have / SUPERSLAB_BYTES + 1)) {
+            store_seq(&hak_region_use.kept_tables, had);
+            return;
+        }
+        store_seq(&hak_region_use.kept_tables, kept);
+    } while (!rmw_cas(&hak_region_use.frontier, &have, have + SUPERSLAB_BYTES)); /* pairs with commit_superslabs */
+    for (unsigned i = 0; i < tables_count(); i++) {
+        char *from = table_end(i, kept), *to = table_end(i, had);
+        if (from != to)
+            os_unmap(from, (size_t)(to - from));
+    }
+}
+
+/* Gives back what is reserved and was never used, unless another thread does. */
+HAK_COLD static bool cut(size_t bytes) {
+    if (hak_region.window || !begin_cut())
+        return false;
+    if (load_relaxed(&hak_region_use.kept) == SIZE_MAX)
+        cut_superslabs_and_heaps();
+    cut_tables(bytes / SUPERSLAB_BYTES);
+    end_cut();
+    return true;
+}
+
+/* The system has refused a little, when so many SuperSlabs had reserved addresses: the program may have limited itself by a
+ * call that nobody saw. True: try again. */
+static bool cut_blindly(size_t kept) {
+    return kept == SIZE_MAX && (load_relaxed(&hak_region_use.kept) != SIZE_MAX || cut(CUT_BLINDLY_BYTES));
+}
+
+/* Addresses for the tables of so many SuperSlabs, again. */
+HAK_COLD static bool reserve_tables(size_t superslabs) {
+    if (!begin_cut())
+        return false;
+    size_t had = load_relaxed(&hak_region_use.kept_tables), kept = with_tables(superslabs);
+    bool done = true;
+    for (unsigned i = 0; done && kept > had && i < tables_count(); i++) {
+        char *from = table_end(i, had), *to = table_end(i, kept);
+        done = from == to || os_map(OS_RESERVE, from, (size_t)(to - from)) == from;
+        for (; !done && i > 0; i--)
+            os_unmap(table_end(i - 1, had), (size_t)(table_end(i - 1, kept) - table_end(i - 1, had)));
+    }
+    if (done && kept > had)
+        store_seq(&hak_region_use.kept_tables, kept);
+    end_cut();
+    return done;
+}
+
 /* Tables for at least `superslabs` SuperSlabs. Several threads may do so at once: committing again is harmless, and the
  * frontier only grows. */
 static bool commit_superslabs(size_t superslabs) {
-    size_t have = region_frontier(), to = superslabs * SUPERSLAB_BYTES, now = have;
-    if (!commit_tables(have / SUPERSLAB_BYTES, superslabs))
-        return false;
-    while (now < to && !rmw_cas(&hak_region_use.frontier, &now, to))
-        ;
+    size_t have = load_acquire(&hak_region_use.frontier), to = superslabs * SUPERSLAB_BYTES;
+    while (have < to) {
+        if (superslabs > load_seq(&hak_region_use.kept_tables) && !reserve_tables(superslabs))
+            return false;
+        if (!commit_tables(have / SUPERSLAB_BYTES, superslabs))
+            return false;
+        if (rmw_cas(&hak_region_use.frontier, &have, to)) /* pairs with cut_tables */
+            break;
+    }
     return true;
+}
+
+static void note_limits(size_t least) {
+    size_t from = least != SIZE_MAX ? least / SCARCE_SHARE / SUPERSLAB_BYTES : SIZE_MAX;
+    store_relaxed(&hak_region_use.scarce_from, from);
+}
+
+void region_limit(size_t addresses, size_t data) {
+    if (!load_acquire(&region_birth.derived))
+        return;
+    note_limits(min_size(addresses, data));
+    if (addresses / SUPERSLAB_BYTES < hak_region.superslabs_max)
+        cut(addresses);
 }
 
 /* Whether there is no limit on addresses. After the start that is known without a system call. */
@@ -294,9 +458,7 @@ static bool is_unlimited(void) {
     size_t limit = load_relaxed(&region_birth.limit_at_start);
     if (limit == 0) {
         limit = os_address_limit();
-        size_t least = min_size(limit, os_data_limit());
-        if (least != SIZE_MAX)
-            store_relaxed(&hak_region_use.scarce_from, least / SCARCE_SHARE / SUPERSLAB_BYTES);
+        note_limits(min_size(limit, os_data_limit()));
     }
     store_relaxed(&region_birth.limit_at_start, limit);
     return limit == SIZE_MAX;
@@ -346,7 +508,7 @@ void region_freeze(void) {
 /* How a SuperSlab that nobody has gets memory: where addresses are reserved, in their place. Secure mode's tiers make accessible
  * what they need. */
 static enum os_map_kind superslab_mapping(size_t superslab) {
-    if (hak_region.window)
+    if (hak_region.window || superslab >= load_seq(&hak_region_use.kept)) /* pairs with cut_behind */
         return OS_AT;
     if (option(OPT_SECURE))
         return OS_FRESH_SHUT;
@@ -426,9 +588,13 @@ static void put_reserved(size_t superslab) {
  * way they are given up for good (*blocked). */
 static bool map_superslabs(size_t first, size_t n, bool *blocked) {
     char *at = slot_address(first * SUPERSLAB_SLOTS);
-    enum os_map_kind kind = superslab_mapping(first);
+    enum os_map_kind kind = superslab_mapping(first + n - 1);
     bool reserved = kind != OS_AT;
-    void *got = os_map(kind, at, n * SUPERSLAB_BYTES);
+    size_t kept = !reserved && !hak_region.window ? load_seq(&hak_region_use.kept) : first;
+    bool partly = first < kept; /* those that have reserved addresses are ours */
+    if (unlikely(partly))
+        os_unmap(at, (kept - first) * SUPERSLAB_BYTES);
+    void *got = reserved ? os_map(kind, at, n * SUPERSLAB_BYTES) : map_at(at, n * SUPERSLAB_BYTES);
     /* A process that has no mappings left may still unmap the begin of one and make the one before it longer. */
     if (got == NULL && reserved && os_unmap(at, n * SUPERSLAB_BYTES)) {
         got = os_map(OS_AT, at, n * SUPERSLAB_BYTES);
@@ -440,7 +606,7 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
         return true;
     *blocked = got == OS_OCCUPIED;
     size_t taken = first + n;
-    if (!*blocked && (reserved || kind == OS_AT) && rmw_cas(&hak_region_use.superslabs, &taken, first))
+    if (!*blocked && (reserved || kind == OS_AT) && !partly && rmw_cas(&hak_region_use.superslabs, &taken, first))
         return false;
     for (size_t i = first; *blocked && i < first + n; i++)
         store_relaxed(&superslab_at(i)->word, (uint64_t)UINT32_MAX);
@@ -458,19 +624,15 @@ static bool map_superslabs(size_t first, size_t n, bool *blocked) {
 /* A new SuperSlab without memory, as number + 1; 0: there is none. Its tables come first: walks look at all that are
  * handed out. */
 static uint32_t begin_part(void) {
-    size_t first = load_relaxed(&hak_region_use.superslabs), have, end;
-    do {
-        have = region_frontier();
-        if (first == hak_region.superslabs_max || !commit_tables(have / SUPERSLAB_BYTES, first + 1))
+    size_t first = load_relaxed(&hak_region_use.superslabs);
+    do
+        if (first == hak_region.superslabs_max || !commit_superslabs(first + 1))
             return 0;
-    } while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
+    while (!rmw_cas(&hak_region_use.superslabs, &first, first + 1));
     struct superslab *ss = superslab_at(first);
     store_relaxed(&ss->word, (uint64_t)UINT32_MAX);
     store_relaxed(&ss->mapped_slots, 0);
     store_relaxed(&ss->next_part, 0);
-    end = (first + 1) * SUPERSLAB_BYTES;
-    while (have < end && !rmw_cas(&hak_region_use.frontier, &have, end))
-        ;
     return (uint32_t)first + 1;
 }
 
@@ -484,7 +646,8 @@ static bool begin_in_part(void) {
 
 static bool map_slots(size_t slot, unsigned n, bool *blocked) {
     char *at = slot_address(slot);
-    void *got = os_map(hak_region.window ? OS_AT : OS_FRESH, at, n * SLOT_BYTES);
+    bool reserved = superslab_mapping(slot / SUPERSLAB_SLOTS) != OS_AT;
+    void *got = reserved ? os_map(OS_FRESH, at, n * SLOT_BYTES) : map_at(at, n * SLOT_BYTES);
     *blocked = got == OS_OCCUPIED;
     return got == at;
 }
@@ -519,9 +682,10 @@ size_t region_take_superslabs(size_t n) {
         if (!rmw_cas(&hak_region_use.superslabs, &first, first + n))
             continue;
         bool blocked;
+        size_t kept = load_relaxed(&hak_region_use.kept);
         if (map_superslabs(first, n, &blocked))
             return first;
-        if (!blocked)
+        if (!blocked && !(n <= first && cut_blindly(kept)))
             return refused(n, first);
         first = load_relaxed(&hak_region_use.superslabs);
     }
@@ -531,12 +695,26 @@ void *region_commit_heap(size_t index) {
     if (index >= hak_region.heaps_max)
         return NULL;
     char *at = hak_region.heaps + index * HEAP_BYTES;
-    return os_map(hak_region.window ? OS_AT : OS_FRESH, at, HEAP_BYTES) == at ? at : NULL;
+    if (!hak_region.window) {
+        size_t taken = load_relaxed(&hak_region_use.heaps);
+        while (taken <= index && !rmw_cas(&hak_region_use.heaps, &taken, index + 1)) /* pairs with cut_behind */
+            ;
+        size_t kept = load_relaxed(&hak_region_use.kept);
+        if (index < load_seq(&hak_region_use.kept_heaps)) {
+            bool done = os_map(OS_FRESH, at, HEAP_BYTES) == at;
+            done = done || (cut_blindly(kept) && os_map(OS_FRESH, at, HEAP_BYTES) == at);
+            return done ? at : NULL;
+        }
+    }
+    return map_at(at, HEAP_BYTES) == at ? at : NULL;
 }
 
 void region_extent(uintptr_t *begin, uintptr_t *end) {
     *begin = (uintptr_t)hak_region.tables;
-    *end = hak_region.base + hak_region.superslabs_max * SUPERSLAB_BYTES;
+    size_t used = max_size(load_relaxed(&hak_region_use.kept), load_relaxed(&hak_region_use.superslabs));
+    *end =
+        hak_region.base +
+        (hak_region.window ? hak_region.superslabs_max : min_size(used, hak_region.superslabs_max)) * SUPERSLAB_BYTES;
 }
 
 struct region_range region_table(unsigned number) {

@@ -14,6 +14,8 @@
  *     While it is 0, every pointer is foreign.
  *  4. Under a finite RLIMIT_AS, or when nothing can be reserved, the range is a mere window: only tables sized to the limit
  *     are reserved, SuperSlabs are mapped one by one where the window is still free.
+ *  5. If the program limits itself later, what is reserved and was never used goes back (region_limit), and the region goes
+ *     on as a window does.
  *
  * Everything may be called from any thread. Records are never unmapped. */
 /* SPDX-License-Identifier: MIT */
@@ -65,6 +67,8 @@ struct slab {
         };
         uintptr_t start; /* mid, secure: address of block 0; constant while the slab lives */
         size_t bytes; /* large: of the slots; huge: in whole pages; sampled, guarded: usable. While the block lives */
+        _Atomic uint64_t
+            start_or_bytes; /* to store either: a freer may yet read what a tiny slab had there, as a hint */
     };
     union {
         _Atomic uint32_t meshed; /* meshed: its place in the table of meshed.c; of whoever closes it */
@@ -244,6 +248,15 @@ struct HAK_OWN_LINES region_use {
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */
     _Atomic size_t scarce_from; /* memory is scarce from this number of SuperSlabs on; relaxed: a hint */
+    /* What was kept when the reservation was cut, SIZE_MAX before: SuperSlabs and heaps that have reserved addresses, and
+     * SuperSlabs whose tables do. Sequentially consistent: see region_limit in region.c. */
+    _Atomic size_t kept, kept_heaps, kept_tables;
+    _Atomic size_t heaps;     /* handed out so far; likewise */
+    _Atomic uint32_t cutting; /* the process (os_process) in which a thread changes what is kept, or 0 */
+    /* A further table that is reserved as long as the region: where it begins, and its bytes for each SuperSlab. Constant
+     * after the start. */
+    _Atomic(char *) further;
+    _Atomic size_t further_bytes;
 };
 extern HAK_HIDDEN struct region_use hak_region_use;
 
@@ -255,6 +268,12 @@ void region_start(void);
 
 /* At the start's end: makes all variables that are frozen read-only, as soon as hak_region is derived. */
 void region_freeze(void);
+
+/* The program limits its addresses and its writable memory (SIZE_MAX: it does not). Gives back addresses that are
+ * reserved and were never used, if those are limited. */
+void region_limit(size_t addresses, size_t data);
+/* At the start: the table that begins here, reserved like the region, has so many bytes for each SuperSlab. */
+void region_has_further_table(char *begin, size_t bytes_each);
 
 /* Hands out `n` neighbouring SuperSlabs never used before. BITSET_NONE when there is no room or the system refuses. */
 size_t region_take_superslabs(size_t n);
@@ -284,7 +303,7 @@ void *region_commit_heap(size_t index);
 enum { HEAP_BYTES = 128 * 1024, HEAPS_MAX = 1 << 17 };
 #define REGION_FORK_PAGE (hak_region.heaps_max - 1) /* is no heap: see presence.h */
 
-/* Bytes from the lowest to the highest address of the reservation or window, tables included. */
+/* From the lowest to the highest address of the reservation or window, tables included. */
 void region_extent(uintptr_t *begin, uintptr_t *end);
 
 /* The committed bytes of the tables, as REGION_TABLES ranges; for the statistics. */
@@ -319,6 +338,9 @@ struct superslab_range {
 /* Of the record: one of enum slab_kind, which kinds.h has, with KIND_IN_ARENA if an arena has the slab. */
 HAK_INLINE uint8_t slab_kind(const struct slab *s) { return load_relaxed(&s->kind); }
 HAK_INLINE unsigned slab_class(const struct slab *s) { return load_relaxed(&s->class_id); }
+/* Relaxed: whoever reads them has the slab from whoever stored them. */
+HAK_INLINE void slab_set_start(struct slab *s, uintptr_t start) { store_relaxed(&s->start_or_bytes, start); }
+HAK_INLINE void slab_set_bytes(struct slab *s, size_t bytes) { store_relaxed(&s->start_or_bytes, bytes); }
 /* A tiny slab ends: records of other kinds have none of these. */
 HAK_INLINE void slab_end_hits(struct slab *s) { s->tiny_bytes = 0, s->sizes = 0, store_relaxed(&s->hit_blocks, 0); }
 

@@ -10,7 +10,7 @@
 #include "kinds.h"
 #include "learn/policies.h"
 #include "arena/policy.h"
-#include "bypass.h"
+#include "beside/other.h"
 #include "limits.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -70,7 +70,7 @@ __attribute__((constructor(101))) void start_library(void) {
         sample_switch(option(OPT_PROFILE_BYTES));
     os_report_crashes(report_crash);
     start_catching();
-    if (bypass_is_on())
+    if (other_is_on())
         os_malloc_start();
     log_start();
     if (has_sites)

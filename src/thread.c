@@ -1,7 +1,6 @@
 /* See thread.h. */
 /* SPDX-License-Identifier: MIT */
 #include "thread.h"
-#include "beside/replaced.h"
 #include "kinds.h"
 #include "base/os.h"
 #include "presence.h"
@@ -49,8 +48,6 @@ HAK_NOINLINE static struct heap *enter_slowly(void) {
     struct heap *h = heap_take();
     if (h == NULL)
         return NULL;
-    if (unlikely(replaced_calls() != NULL))
-        return h; /* what is called next is to find none, either */
     if (hak_heap == &heap_afterlife) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;

@@ -9,9 +9,8 @@
 #include "alloc_slow.h"
 #include "arena/arena_heap.h"
 #include "arena/lane.h"
-#include "beside/replaced.h"
+#include "beside/other.h"
 #include "arena/policy.h"
-#include "bypass.h"
 #include "mid.h"
 
 HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
@@ -22,8 +21,7 @@ HAK_INLINE void *alloc_in_lane(uintptr_t handle, size_t bytes) {
 }
 
 void *alloc_for_policy(size_t bytes, unsigned policy) {
-    uintptr_t lane =
-        bytes <= MID_BYTES_MAX && !bypass_serves() && replaced_calls() == NULL ? lane_of_policy(policy) : 0;
+    uintptr_t lane = bytes <= MID_BYTES_MAX && !other_serves() ? lane_of_policy(policy) : 0;
     if (lane != 0)
         return alloc_in_lane(lane, bytes);
     return policy == HAK_POLICY_DENSE ? alloc_malloc_dense(bytes) : alloc_malloc(bytes, alloc_slow);

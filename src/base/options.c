@@ -356,7 +356,7 @@ static void apply_implications(void) {
             store_relaxed(option_word(rows[i].implied), rows[i].value);
 }
 
-/* Only where libc has an allocator can it serve (bypass.h). */
+/* Only where libc has an allocator can it serve (beside/other.h). */
 static void check_superslab(void) {
     if (option(OPT_SUPERSLAB) || (os_malloc_exists() && !option(OPT_SECURE)))
         return;

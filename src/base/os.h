@@ -116,8 +116,11 @@ bool os_fence_threads(void);   /* true */
 void os_allow_readers(void);   /* of the same user: they may read this process, where Yama forbids it */
 size_t os_address_limit(void); /* bytes of address space this process may still have; SIZE_MAX without limit */
 size_t os_data_limit(void);    /* the same of writable memory of its own */
-uint32_t os_now_ms(void);      /* coarse, monotonic, wraps after 49 days */
-uint64_t os_now_ns(void);      /* exact, monotonic */
+/* prlimit, where libc's cannot be found. Sets errno as that does. */
+struct rlimit;
+int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before);
+uint32_t os_now_ms(void); /* coarse, monotonic, wraps after 49 days */
+uint64_t os_now_ns(void); /* exact, monotonic */
 /* Milliseconds from `then` to `now`; 0 if another thread has set `then` meanwhile, a minute ahead at most. A `then` that is
  * older than 49 days, or 0 and never set, may look young for as long as its age is asked for. */
 HAK_INLINE uint32_t os_age_ms(uint32_t now, uint32_t then) {
@@ -132,8 +135,9 @@ bool os_is_emulated(void);
 bool os_is_in_valgrind(void); /* makes no system call */
 bool os_is_privileged(void);  /* the environment belongs to a user with fewer rights (setuid) */
 uint32_t os_process(void);    /* the kernel's number of this process; asked once, if there is a place for it */
-/* Where os_process keeps the number: a fork's child must find zero there. */
+/* Where os_process keeps the number, from now on: a fork's child must find zero there. */
 void os_keep_process(_Atomic uint32_t *number);
+bool os_is_vforked(void); /* this is a process of its own, in the memory of the one that os_process names */
 uint32_t os_thread(void); /* the kernel's number of this thread */
 uint64_t os_random(void); /* not predictable from outside; constant for the life of the process */
 /* Can these bytes be read? Remembers pages that could; for places that are likely to be there still. In a signal handler, too. */

@@ -435,6 +435,9 @@ static size_t limit_of(int resource) {
 }
 size_t os_address_limit(void) { return limit_of(RLIMIT_AS); }
 size_t os_data_limit(void) { return limit_of(RLIMIT_DATA); }
+int os_set_limit(int process, int resource, const struct rlimit *limit, struct rlimit *before) {
+    return (int)syscall(SYS_prlimit64, (long)process, (long)resource, limit, before);
+}
 
 uint32_t os_now_ms(void) {
     struct timespec now;
@@ -512,7 +515,10 @@ const char *os_program(void) { return program_path[0] != '\0' ? program_path : (
 
 /* ---- the process ---- */
 
-void os_keep_process(_Atomic uint32_t *number) { store_relaxed(&os_state.process, number); }
+void os_keep_process(_Atomic uint32_t *number) {
+    store_relaxed(&os_state.process, number);
+    os_process();
+}
 
 uint32_t os_process(void) {
     _Atomic uint32_t *kept = load_relaxed(&os_state.process);
@@ -523,6 +529,12 @@ uint32_t os_process(void) {
     if (kept != NULL)
         store_relaxed(kept, number);
     return number;
+}
+
+bool os_is_vforked(void) {
+    _Atomic uint32_t *kept = load_relaxed(&os_state.process);
+    uint32_t number = kept != NULL ? load_relaxed(kept) : 0;
+    return number != 0 && number != (uint32_t)getpid();
 }
 
 /* The request that valgrind.h calls RUNNING_ON_VALGRIND: instructions that do nothing, behind which valgrind looks for more. */

@@ -11,8 +11,7 @@ extern void libc_free(void *block) __asm__("__libc_free") HAK_WEAK;
 
 /* Functions of libc's that this library defines under the same name, and that libc has under no other. */
 static struct {
-    _Atomic(size_t (*)(
-        const void *block)) usable_size; /* NULL: not looked up yet. Threads that do so together store the same */
+    _Atomic(size_t (*)(void *)) usable_size; /* NULL: not looked up yet. Threads that do so together store the same */
     _Atomic(int (*)(size_t pad)) trim;
 } libc_found;
 
@@ -24,23 +23,20 @@ bool os_malloc_exists(void) {
 void os_malloc_start(void) {
     uintptr_t beside = (uintptr_t)libc_malloc;
     store_relaxed(&libc_found.usable_size,
-                  (size_t(*)(const void *))os_find_function("malloc_usable_size", 0, beside)); /* NOLINT: an address */
+                  (size_t(*)(void *))os_find_function("malloc_usable_size", 0, beside)); /* NOLINT: an address */
     store_relaxed(&libc_found.trim,
                   (int (*)(size_t))os_find_function("malloc_trim", 0, beside)); /* NOLINT: an address */
 }
 
-void *os_malloc(size_t bytes) { return libc_malloc(bytes); }
-void *os_calloc(size_t count, size_t bytes) { return libc_calloc(count, bytes); }
-void *os_realloc(void *block, size_t bytes) { return libc_realloc(block, bytes); }
-void *os_memalign(size_t alignment, size_t bytes) { return libc_memalign(alignment, bytes); }
-void os_free(void *block) { libc_free(block); }
-
-size_t os_usable_size(const void *block) {
+static size_t usable_size_of(void *block) {
     if (load_relaxed(&libc_found.usable_size) == NULL)
         os_malloc_start();
-    size_t (*usable_size)(const void *) = load_relaxed(&libc_found.usable_size);
+    size_t (*usable_size)(void *) = load_relaxed(&libc_found.usable_size);
     return usable_size != NULL ? usable_size(block) : 0;
 }
+
+const struct os_malloc_calls os_malloc_calls = {libc_malloc,   libc_calloc, libc_realloc,
+                                                libc_memalign, libc_free,   usable_size_of};
 
 int os_malloc_trim(size_t pad) {
     if (load_relaxed(&libc_found.trim) == NULL)

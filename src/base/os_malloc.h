@@ -6,16 +6,19 @@
 
 #include "base/base.h"
 
-/* Is there one? The functions below may be called only then. They set errno. */
+struct os_malloc_calls { /* they set errno */
+    void *(*malloc)(size_t bytes);
+    void *(*calloc)(size_t count, size_t bytes);
+    void *(*realloc)(void *block, size_t bytes);
+    void *(*memalign)(size_t alignment, size_t bytes); /* alignment: a power of two */
+    void (*free)(void *block);
+    size_t (*usable_size)(void *block);
+};
+extern HAK_HIDDEN const struct os_malloc_calls os_malloc_calls;
+/* Is there one? Nothing here may be called but then. */
 bool os_malloc_exists(void);
 /* Looks up what it takes the dynamic linker's lock to find: at the library's start, or else when it is first called. */
 void os_malloc_start(void);
-void *os_malloc(size_t bytes);
-void *os_calloc(size_t count, size_t bytes);
-void *os_realloc(void *block, size_t bytes);
-void *os_memalign(size_t alignment, size_t bytes); /* alignment: a power of two */
-void os_free(void *block);
-size_t os_usable_size(const void *block);
 int os_malloc_trim(size_t pad);
 
 #endif

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "beside/next.h"
 #include "base/os.h"
-#include "beside/replaced.h"
+#include "beside/other.h"
 
 /* Pair with themselves: whoever looks finds the same, and no other memory depends on it. */
 static _Atomic uintptr_t functions[NEXT_COUNT];
@@ -27,4 +27,4 @@ uintptr_t next_function(enum next which) {
 }
 
 /* A program may have taken this from the archive, and no malloc. */
-bool next_malloc_is_own(void) { return load_relaxed(&malloc_is_own) && &libc_calls != NULL; }
+bool next_malloc_is_own(void) { return load_relaxed(&malloc_is_own) && &own_calls != NULL; }

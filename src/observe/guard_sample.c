@@ -98,7 +98,7 @@ bool guard_describe(struct text *line, const void *address, const char *how) {
 static void guard_set_records(size_t slot, enum slab_kind kind) {
     for (unsigned i = 0; i < GUARD_SLOTS; i++) {
         struct slab *s = slab_of_slot(slot + i);
-        s->bytes = 0;
+        slab_set_bytes(s, 0);
         store_relaxed(&s->state[0], BLOCK_FREE);
         store_relaxed(&s->class_id, CLASS_NONE);
         store_relaxed(&s->kind, (uint8_t)kind);
@@ -177,7 +177,7 @@ void *guard_malloc(struct heap *h, size_t bytes, size_t alignment) {
     if (p != NULL) {
         count(&h->pool.counters, COUNT_guard_sampled);
         struct slab *s = slab_at_offset(region_offset(p));
-        s->bytes = slot->at.bytes;
+        slab_set_bytes(s, slot->at.bytes);
         store_relaxed(&s->state[0], BLOCK_LIVE);
         capture(&slot->allocated);
     }

@@ -119,7 +119,7 @@ static enum pool_answer start_slot(struct client *c, size_t slot, uint64_t piece
     struct slab *s = slab_of_slot(slot);
     struct pack *pack = pack_of(slot);
     s->slots = 1;
-    s->start = (uintptr_t)slot_address(slot);
+    slab_set_start(s, (uintptr_t)slot_address(slot));
     store_relaxed(&s->idle_passes, 0);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_PACKED);

@@ -171,7 +171,7 @@ static void *begin_block(struct heap *h, size_t bytes, size_t alignment, bool hu
         return NULL;
     count(&h->pool.counters, COUNT_large_spans);
     struct slab *s = slab_of_slot(slot + lead / SLOT_BYTES);
-    s->bytes = bytes;
+    slab_set_bytes(s, bytes);
     s->lead_bytes = lead;
     s->span_slots = slots;
     s->is_huge = huge && !superslab_has_huge_page(slot);
@@ -385,7 +385,7 @@ static void secure_large_set_bytes(struct slab *s, size_t bytes) {
     memset(block + s->bytes, 0, canary_bytes(s));
     if (bytes < s->bytes) /* the part that stays accessible */
         memset(block + bytes, 0, min_size(wanted, s->bytes) - bytes);
-    s->bytes = bytes;
+    slab_set_bytes(s, bytes);
     s->maker = MADE_BY_MALLOC;
     put_canary(s);
     if (wanted >= had)

@@ -55,7 +55,10 @@ static bool reserve_table(void) {
     return load_acquire(&span_table_made) != NULL;
 }
 
-void span_start(void) { reserve_table(); }
+void span_start(void) {
+    if (reserve_table())
+        region_has_further_table(load_acquire(&span_table_made), table_row_bytes());
+}
 
 /* Makes the first `bytes` of the row accessible. No more than needed, as under mlockall all of it becomes resident; but
  * a SuperSlab without guards gets the whole row, because a part costs mappings, which may have run out. A thread that

@@ -279,6 +279,62 @@ TEST(Threads, BlocksOutliveTheirThreads) {
         S.free(block);
 }
 
+/* A thread puts blocks into the inboxes of slabs whose owner has ended, and then looks when those are worth using. Nothing orders
+ * that look before what the slab's slot is used for next; ThreadSanitizer says so unless both are atomic. */
+TEST(Threads, ASlabMayEndBehindALateLook) {
+    const size_t kBlocks = 128 * 16, kOthers = 1024,
+                 kSent = 3; /* of one slab: what it sends later orders what it did before */
+    for (int round = 0; round < 5; round++) {
+        std::vector<void *> blocks(kBlocks), others(kOthers);
+        std::atomic<int> step{0};
+        std::atomic<bool> sent{false}, over{false}; /* relaxed: they order nothing */
+        auto wait_for = [&](int reached) {
+            while (step.load() < reached)
+                std::this_thread::yield();
+        };
+        std::thread owner([&] {
+            for (auto &block : blocks)
+                block = S.alloc(512);
+            step++;
+            wait_for(3);
+        });
+        std::thread idle([&] {
+            for (auto &block : others)
+                block = S.alloc(64);
+            step++;
+            while (!over.load(std::memory_order_relaxed))
+                std::this_thread::yield();
+        });
+        wait_for(2);
+        std::thread sender([&] {
+            for (size_t i = 0; i < kSent; i++)
+                S.free(blocks[i]);
+            step++;
+            wait_for(4);
+            for (void *block : others) /* until the outbox is drained */
+                S.free(block);
+            sent.store(true, std::memory_order_relaxed);
+            while (!over.load(std::memory_order_relaxed))
+                std::this_thread::yield();
+        });
+        owner.join();
+        step++;
+        while (!sent.load(std::memory_order_relaxed))
+            std::this_thread::yield();
+        for (size_t i = kSent; i < kBlocks; i++)
+            S.free(blocks[i]);
+        std::vector<void *> next;
+        for (size_t size : {3000, 30000, 100000, 3000000})
+            for (size_t i = 0; i < 4000000 / size; i++)
+                next.push_back(S.alloc(size));
+        for (void *block : next)
+            S.free(block);
+        over.store(true, std::memory_order_relaxed);
+        sender.join();
+        idle.join();
+    }
+}
+
 /* A server with a thread for each request: a thread uses the pages of the one before, and does not fault them in anew. */
 TEST(Threads, OneAfterAnotherUseTheSamePages) {
     if (kShorter != 1 || in_secure_mode())
