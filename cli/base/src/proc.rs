@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -232,6 +232,11 @@ pub fn named(name: &str) -> Vec<Pid> {
 
 pub fn exists(pid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// Whose it is: root's if it may not be read by its user (it is set-uid, or says so), or is gone.
+pub fn user(pid: Pid) -> libc::uid_t {
+    fs::metadata(format!("/proc/{pid}")).map_or(0, |data| data.uid())
 }
 
 /// As the kernel knows it: 15 bytes at most.
