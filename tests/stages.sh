@@ -317,6 +317,7 @@ stage_install() {
   step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
   step "beside another malloc" "$ROOT/tests/install/beside.sh" "$ROOT/build/release"
   step "installed, used, removed" "$ROOT/tests/install/tree.sh"
+  step "links in the way of the installer" "$ROOT/tests/install/links.sh"
   step "one file" "$ROOT/tests/install/amalgamation.sh"
   step "binary interface" "$ROOT/tests/install/abi.sh"
   ((steps_failed == 0))
