@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -234,9 +234,10 @@ pub fn exists(pid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
-/// Whose it is: root's if it may not be read by its user (it is set-uid, or says so), or is gone.
-pub fn user(pid: Pid) -> libc::uid_t {
-    fs::metadata(format!("/proc/{pid}")).map_or(0, |data| data.uid())
+/// Who started it: its real user. (The owner of /proc/PID is root for whatever asks not to be dumped.) None: it is gone.
+pub fn user(pid: Pid) -> Option<libc::uid_t> {
+    let status = text(format!("/proc/{pid}/status"))?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
 
 /// As the kernel knows it: 15 bytes at most.
@@ -315,6 +316,8 @@ mod tests {
         assert!(pss(me).unwrap() > 0);
         assert!(minor_faults(me) > 0 && cpu(me) < 3600.0 && cpu_of_threads(me) < 3600.0);
         assert_eq!(own_pid(me), me);
+        // SAFETY: it has no arguments and cannot fail.
+        assert_eq!((user(me), user(Pid::MAX)), (Some(unsafe { libc::getuid() }), None));
     }
 
     #[test]

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 /// How many times the budget of one process a request may take.
 const BUDGETS_MAX: u32 = 8;
 
-type User = libc::uid_t;
+/// None: of those that are gone.
+type User = Option<libc::uid_t>;
 
 #[derive(Clone)]
 pub enum Outcome<T> {
@@ -238,7 +239,7 @@ mod tests {
     /// Else a user with many slow processes keeps those of all others out of the answer.
     #[test]
     fn no_user_has_all_places() {
-        let (evil, honest) = (1000, 1001);
+        let (evil, honest) = (Some(1000), Some(1001));
         let mut waiting: VecDeque<(Pid, User)> =
             (1..=100).map(|pid| (pid, if pid < 99 { evil } else { honest })).collect();
         let mut running = HashMap::new();
