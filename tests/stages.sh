@@ -36,6 +36,7 @@ stage_driver() {
   step "commands of the driver" "$ROOT/tests/driver.sh"
   step "what each gate is to find" "$ROOT/tests/gates.sh"
   step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
+  step "peers that are not those we know" "$ROOT/tests/peers.sh"
   ((steps_failed == 0))
 }
 
