@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Component, Path};
 
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     write_with(path, bytes.as_ref(), 0o600)
@@ -97,10 +97,13 @@ enum There {
 /// Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process. Other
 /// places may be anybody's: /dev/shm is, and so is what /proc/PID/cwd and descriptors of directories lead to.
 fn is_of_system(path: &Path) -> bool {
+    if !path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_))) {
+        return false;
+    }
     let parts: Vec<&str> = path.components().map(|part| part.as_os_str().to_str().unwrap_or("")).collect();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match parts[..] {
-        ["/", "dev", name] => name != "..",
+        ["/", "dev", _] => true,
         ["/", "dev", "fd" | "pts", number] => is_number(number),
         ["/", "proc", "self" | "thread-self", "fd", number] => is_number(number),
         _ => false,

@@ -316,8 +316,6 @@ mod tests {
         assert!(pss(me).unwrap() > 0);
         assert!(minor_faults(me) > 0 && cpu(me) < 3600.0 && cpu_of_threads(me) < 3600.0);
         assert_eq!(own_pid(me), me);
-        // SAFETY: it has no arguments and cannot fail.
-        assert_eq!((user(me), user(Pid::MAX)), (Some(unsafe { libc::getuid() }), None));
     }
 
     #[test]
@@ -366,6 +364,13 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(watched.has_ended());
+    }
+
+    #[test]
+    fn a_user_is_who_started_it() {
+        // SAFETY: it has no arguments and cannot fail.
+        let own = unsafe { libc::getuid() };
+        assert_eq!((user(std::process::id() as Pid), user(Pid::MAX)), (Some(own), None));
     }
 
     #[test]
