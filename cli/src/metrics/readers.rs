@@ -78,8 +78,10 @@ impl<T: Clone + Send + 'static> Readers<T> {
         let mut under_way = lock(&self.under_way);
         if let Some(reading) = under_way.get_mut(&pid) {
             let is_overdue = reading.begun.elapsed() >= self.budget;
-            reading.waiting.push(send.clone());
-            return Ok((!is_overdue).then_some(reading.begun));
+            return Ok((!is_overdue).then(|| {
+                reading.waiting.push(send.clone());
+                reading.begun
+            }));
         }
         let (read, all) = (self.read.clone(), self.under_way.clone());
         let work = move || {
@@ -87,8 +89,9 @@ impl<T: Clone + Send + 'static> Readers<T> {
                 catch_unwind(AssertUnwindSafe(|| read(pid))).unwrap_or_else(|_| Err(anyhow!("an error in hakmem")));
             let outcome = done.map_or_else(|error| Outcome::Failed(Arc::new(error)), Outcome::Read);
             let waiting = lock(&all).remove(&pid).map_or(Vec::new(), |reading| reading.waiting);
-            waiting.iter().for_each(|send| drop(send.send((pid, outcome.clone()))));
-            // or nobody waits: it was slow
+            for send in waiting {
+                let _ = send.send((pid, outcome.clone())); // nobody waits if it was slow
+            }
         };
         thread::Builder::new().spawn(work)?; // it cannot end before the lock is free
         let begun = Instant::now();
@@ -201,6 +204,7 @@ mod tests {
         assert!(read.iter().filter(|(pid, ..)| pid % 10 == 0).all(|(_, outcome, _)| is_slow(outcome)));
         assert!(read.iter().all(|(pid, outcome, _)| ![7, 8].contains(pid) || !is_read(outcome)));
         assert!(begun.try_recv().is_err(), "no second thread is started for them");
+        assert!(lock(&readers.under_way).values().all(|reading| reading.waiting.len() <= 1), "nor does anything grow");
         (0..4).for_each(|_| open.send(()).unwrap());
         while lock(&readers.under_way).contains_key(&10) {
             thread::yield_now();
