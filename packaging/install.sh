@@ -7,6 +7,8 @@
 #  2. Uninstalling removes what the manifest names; a directory only if it is empty.
 #  3. Installing again first removes the version that is there. A file is replaced, never overwritten, because running
 #     programs map the library.
+#  4. Everything that is written elsewhere lies below the one directory that mktemp made: others can put nothing there,
+#     and no link that they leave is followed.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 MANIFEST=share/hakmem/manifest
@@ -31,29 +33,33 @@ uninstall() {
   cd "$1" 2>/dev/null || die "$1: there is no such directory"
   [[ -f $MANIFEST ]] || die "HAKMEM is not installed in $1: there is no $MANIFEST"
   [[ -w . ]] || die "cannot write to $1"
+  ! grep -qE '^/|(^|/)\.\.(/|$)' "$MANIFEST" || die "$1/$MANIFEST names files that are not below $1"
   to_remove < <(cat "$MANIFEST")
 }
 
 install() {
-  local build=$1 prefix=$2 scratch path
+  local build=$1 prefix=$2 scratch tree path
   (mkdir -p "$prefix" 2>/dev/null && [[ -w $prefix ]]) || die "cannot write to $prefix"
   scratch=$(mktemp -d)
   # shellcheck disable=SC2064 # the directory of now
-  trap "rm -rf '$scratch' '$scratch.log' '$scratch.list'" EXIT
-  cmake --install "$build" --prefix "$scratch" --strip >"$scratch.log" || { cat "$scratch.log" && die "cmake --install failed"; }
+  trap "rm -rf '$scratch'" EXIT
+  tree=$scratch/tree
+  mkdir "$tree"
+  cmake --install "$build" --prefix "$tree" --strip >"$scratch/log" || { cat "$scratch/log" && die "cmake --install failed"; }
   [[ ! -f $prefix/$MANIFEST ]] || (uninstall "$prefix")
-  (cd "$scratch" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort) | while IFS= read -r path; do
-    [[ -d $scratch/$path && ! -L $scratch/$path && -d $prefix/$path ]] || printf '%s\n' "$path"
-  done >"$scratch.list"
+  (cd "$tree" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort) | while IFS= read -r path; do
+    [[ -d $tree/$path && ! -L $tree/$path && -d $prefix/$path ]] || printf '%s\n' "$path"
+  done >"$scratch/list"
   while IFS= read -r path; do
-    if [[ -d $scratch/$path && ! -L $scratch/$path ]]; then
+    if [[ -d $tree/$path && ! -L $tree/$path ]]; then
       mkdir -m 755 "$prefix/$path"
     else
-      cp -P --preserve=mode,timestamps --remove-destination "$scratch/$path" "$prefix/$path"
+      cp -P --preserve=mode,timestamps --remove-destination "$tree/$path" "$prefix/$path"
     fi
-  done <"$scratch.list"
-  { cat "$scratch.list" && printf '%s\n' "$MANIFEST"; } >"$prefix/$MANIFEST"
-  printf 'installed in %s: %d files\n' "$prefix" "$(find "$scratch" ! -type d | wc -l)"
+  done <"$scratch/list"
+  { cat "$scratch/list" && printf '%s\n' "$MANIFEST"; } >"$scratch/manifest"
+  cp --remove-destination "$scratch/manifest" "$prefix/$MANIFEST"
+  printf 'installed in %s: %d files\n' "$prefix" "$(find "$tree" ! -type d | wc -l)"
 }
 
 "$@"

@@ -4,11 +4,14 @@
 #   release.sh make VERSION DIRECTORY        writes the tarball, the bill of materials, the packages that
 #                                            packages.sh built, the recipes, and the checksums of all
 #   release.sh recipes VERSION DIRECTORY     fills in the recipes that begin with the tarball there
+#   release.sh verify VERSION DIRECTORY      checks the signature, and the checksums of all
+# HAKMEM_SIGNING_KEY names the file of an SSH key whose public half packaging/allowed_signers has; make then signs the checksums.
 # Everything follows from the last commit: the same commit gives the same bytes. Publishes nothing.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VERSION=${2-}
+NAMESPACE=hakmem-release # what a signature is for
 
 die() {
   printf 'hak: release: %s\n' "$*" >&2
@@ -52,12 +55,27 @@ make() {
   find build/packages -maxdepth 1 \( -name '*.deb' -o -name '*.ddeb' -o -name '*.rpm' \) -exec cp -t "$directory" {} + 2>/dev/null || true
   recipes "$directory"
   rm -f "$directory/SHA256SUMS"
+  rm -f "$directory/SHA256SUMS.sig"
   (cd "$directory" && sha256sum -- *.* recipes/* >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
+  if [[ -n ${HAKMEM_SIGNING_KEY-} ]]; then
+    ssh-keygen -q -Y sign -f "$HAKMEM_SIGNING_KEY" -n "$NAMESPACE" "$directory/SHA256SUMS"
+    verify "$directory"
+  else
+    echo "release: unsigned, as HAKMEM_SIGNING_KEY names no key" >&2
+  fi
+}
+
+# With the signers of this checkout: those beside a release would be whoever's who made it.
+verify() {
+  ssh-keygen -q -Y verify -f packaging/allowed_signers -I release -n "$NAMESPACE" -s "$1/SHA256SUMS.sig" <"$1/SHA256SUMS" ||
+    die "no key of packaging/allowed_signers has signed $1/SHA256SUMS"
+  (cd "$1" && sha256sum --check --quiet --strict SHA256SUMS) || die "$1 is not what was signed"
 }
 
 case ${1-} in
   check) check ;;
   make) make "$3" ;;
   recipes) recipes "$3" ;;
-  *) die "usage: release.sh check VERSION | make|recipes VERSION DIRECTORY" ;;
+  verify) verify "$3" ;;
+  *) die "usage: release.sh check VERSION | make|recipes|verify VERSION DIRECTORY" ;;
 esac

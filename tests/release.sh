@@ -51,8 +51,10 @@ refuses "release: ./hak test fails"
 clone two
 git -C "$SCRATCH/two" fetch --quiet "$SCRATCH/one" HEAD && git -C "$SCRATCH/two" reset --quiet --hard FETCH_HEAD
 "$SCRATCH/one/packaging/release.sh" check "$VERSION"
-"$SCRATCH/one/packaging/release.sh" make "$VERSION" "$SCRATCH/first"
-(umask 077 && "$SCRATCH/two/packaging/release.sh" make "$VERSION" "$SCRATCH/second")
+unset HAKMEM_SIGNING_KEY
+"$SCRATCH/one/packaging/release.sh" make "$VERSION" "$SCRATCH/first" 2>"$SCRATCH/out"
+grep -x 'release: unsigned, as HAKMEM_SIGNING_KEY names no key' "$SCRATCH/out" >/dev/null || fail "it does not say that it is unsigned"
+(umask 077 && "$SCRATCH/two/packaging/release.sh" make "$VERSION" "$SCRATCH/second" 2>/dev/null)
 diff -r "$SCRATCH/first" "$SCRATCH/second" || fail "the same commit gives different bytes"
 cd "$SCRATCH/first"
 sha256sum --check --quiet SHA256SUMS
@@ -68,4 +70,22 @@ assert all(one["licenseDeclared"] != "NOASSERTION" for one in bill["packages"]),
 for one in bill["relationships"]:
     assert {one["spdxElementId"], one["relatedSpdxElement"]} <= {"SPDXRef-DOCUMENT", *names}, one
 END_OF_PYTHON
+
+# Signed; and then a file is exchanged together with its checksum, or alone, or the key is another.
+ssh-keygen -q -t ed25519 -N '' -C '' -f "$SCRATCH/key"
+ssh-keygen -q -t ed25519 -N '' -C '' -f "$SCRATCH/other"
+cd "$SCRATCH/one"
+printf 'release %s\n' "$(cat "$SCRATCH/key.pub")" >packaging/allowed_signers && commit one
+signed=$SCRATCH/signed
+HAKMEM_SIGNING_KEY=$SCRATCH/key packaging/release.sh make "$VERSION" "$signed"
+packaging/release.sh verify "$VERSION" "$signed"
+unverified() {
+  ! packaging/release.sh verify "$VERSION" "$signed" >"$SCRATCH/out" 2>&1 || fail "verified: $1"
+  [[ $(tail -n 1 "$SCRATCH/out") == "hak: release: $1" ]] || fail "not '$1' but: $(cat "$SCRATCH/out")"
+}
+echo more >>"$signed/recipes/PKGBUILD"
+unverified "$signed is not what was signed"
+(cd "$signed" && sha256sum -- *.gz *.json recipes/* >SHA256SUMS)
+unverified "no key of packaging/allowed_signers has signed $signed/SHA256SUMS"
+! HAKMEM_SIGNING_KEY=$SCRATCH/other packaging/release.sh make "$VERSION" "$signed" >"$SCRATCH/out" 2>&1 || fail "signed by a key that nobody knows"
 echo "releases are refused and made as they should be"

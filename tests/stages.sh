@@ -36,6 +36,7 @@ stage_driver() {
   step "commands of the driver" "$ROOT/tests/driver.sh"
   step "what each gate is to find" "$ROOT/tests/gates.sh"
   step "what a release refuses, and what it makes" "$ROOT/tests/release.sh"
+  step "peers that are not those we know" "$ROOT/tests/peers.sh"
   ((steps_failed == 0))
 }
 
@@ -182,7 +183,7 @@ soak() {
   ctest_in soak | tee "$ROOT/build/soak.log" || status=1
   fuzz_targets 60 "${FUZZERS[@]}" | tee -a "$ROOT/build/soak.log" || status=1
   fuzz_readers "$((6 * times))" | tee -a "$ROOT/build/soak.log" || status=1
-  in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock of this machine
+  HAKMEM_LIBRARY=$ROOT/build/soak/libhakmem.so in_cli test --workspace -- --ignored | tee -a "$ROOT/build/soak.log" || status=1 # by the clock
   figures soak "$ROOT/build/soak.log" "$ROOT/build/steady.log"
   return "$status"
 }
@@ -317,6 +318,7 @@ stage_install() {
   step "a project that uses it" "$ROOT/tests/install/run.sh" "$ROOT/build/release"
   step "beside another malloc" "$ROOT/tests/install/beside.sh" "$ROOT/build/release"
   step "installed, used, removed" "$ROOT/tests/install/tree.sh"
+  step "links in the way of the installer" "$ROOT/tests/install/links.sh"
   step "one file" "$ROOT/tests/install/amalgamation.sh"
   step "binary interface" "$ROOT/tests/install/abi.sh"
   ((steps_failed == 0))

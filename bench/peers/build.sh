@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Obtains the allocators that HAKMEM is compared with, builds them and verifies them. build/peers/NAME/ has one peer's
 # libraries, build/peers/peers.toml lists the peers that work, for `hakmem compare --peers`.
-#  1. Crates come by `cargo vendor`, Debian's packages by `apt-get download`, both to build/peers/source/NAME/.
+#  1. Crates come by `cargo vendor`, Debian's packages by `apt-get download`, both to build/peers/source/NAME/. A crate
+#     has the checksum that crates.sha256 says. Nothing of the crates that it depends on is compiled or run.
 #  2. build_NAME makes the libraries, with -O3 and otherwise upstream's defaults. A peer is not built again while its
 #     version, recipe and compiler match its stamp.
 #  3. On every run probe.cc, with the peer preloaded, verifies that it is the malloc in use and works.
@@ -126,6 +127,16 @@ fetch_crate() {
   printf '[package]\nname = "peer"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n%s = "=%s"\n[workspace]\n' \
     "${crate%=*}" "${crate#*=}" >"$directory/Cargo.toml"
   (cd "$directory" && cargo vendor --quiet)
+  check_crate "$crate" "$directory/vendor/${crate%=*}/.cargo-checksum.json"
+}
+
+# check_crate NAME=VERSION FILE: cargo writes into FILE which checksum the package had that it took apart.
+check_crate() {
+  local sum
+  sum=$(sed -n 's/.*"package":"\([0-9a-f]\{64\}\)".*/\1/p' "$2")
+  grep -qxF "$sum  ${1%=*}-${1#*=}.crate" "$HERE/crates.sha256" && return
+  echo "${1%=*} ${1#*=} has the checksum ${sum:-none}, and not that of bench/peers/crates.sha256" >&2
+  return 1
 }
 
 # Prints the first of the packages that apt knows, fetching apt's lists if they are missing.

@@ -5,6 +5,7 @@ use crate::heap::advice::{advice, Advice, Reach};
 use crate::heap::named::{NamedOrCore, Subject};
 use crate::heap::rest::MESHED;
 use crate::heap::{Arena, Class, Snapshot, Target, Tier};
+use crate::http::Response;
 use crate::peak::{self, Watched};
 use crate::picture;
 use anyhow::{bail, Result};
@@ -143,10 +144,10 @@ fn show(mut snapshot: Snapshot, when: &str, reach: Reach, grows_by: Option<u64>,
 }
 
 /// As `--json`, of a program that runs; without its growth, which takes time to see.
-pub fn json(mut snapshot: Snapshot) -> Result<String> {
+pub fn response(mut snapshot: Snapshot) -> Result<Response> {
     let advice = advice(&snapshot, Reach::Runs);
     snapshot.superslabs = Vec::new(); // `hakmem map` shows them
-    Ok(serde_json::to_string(&Explanation::new(&snapshot, None, advice))?)
+    Response::json(&Explanation::new(&snapshot, None, advice))
 }
 
 fn grows(snapshot: &Snapshot, rate: u64) -> Advice {

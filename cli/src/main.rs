@@ -25,6 +25,7 @@ mod profile;
 mod purge;
 mod run;
 mod serve;
+mod token;
 mod top;
 mod view;
 mod what;

@@ -45,7 +45,7 @@ pub fn pages(options: &ManOptions, command: Command) -> Result<ExitCode> {
             clap_mangen::generate_to(command, &scratch)?;
             for page in fs::read_dir(&scratch)? {
                 let page = page?;
-                files::write(&directory.join(page.file_name()), fs::read(page.path())?)?;
+                files::publish(&directory.join(page.file_name()), fs::read(page.path())?)?;
             }
         }
     }

@@ -2,9 +2,8 @@
 //!
 //! 1. FAMILIES is the one table of names, types and help; names are stable: dashboards hang on them.
 //! 2. Every sample carries `pid` and `process` (the command's name). A class is a label, not a name.
-//! 3. `--listen` answers GET /metrics on loopback, each time by reading the processes anew: nothing is kept, so history,
-//!    rates and alerts are Prometheus's.
-//!
+//! 3. `--listen` answers GET /metrics on loopback, to whoever has the token, each time by reading the processes anew:
+//!    nothing is kept, so history, rates and alerts are Prometheus's.
 //! 4. Processes are read side by side, each within --budget (readers.rs). hakmem_processes counts what became of them.
 //! 5. A server of named processes leaves out those that have ended, and ends with the last.
 // SPDX-License-Identifier: MIT
@@ -15,15 +14,18 @@ use crate::heap::named::Named;
 use crate::heap::patience::Late;
 use crate::heap::remote::Forbidden;
 use crate::heap::{Arena, Class, Snapshot, Target};
-use crate::http::{self, Request, Response};
-use anyhow::{ensure, Result};
+use crate::http::{self, Listener, Request, Response};
+use crate::token::Token;
+use anyhow::{anyhow, Result};
 use clap::Args;
 use hakmem_base::print;
 use hakmem_base::proc::{self, Pid, Watched};
 use hakmem_base::shown;
-use readers::{Outcome, Readers};
+use readers::Outcome;
+pub use readers::Readers;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +42,9 @@ pub struct Processes {
     /// Time limit for reading one process; slower processes are left out and counted as slow
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = budget)]
     budget: f64,
+    /// Show the arguments of command lines, which may hold secrets, and not only the programs
+    #[arg(long)]
+    arguments: bool,
 }
 
 #[derive(Args)]
@@ -49,6 +54,9 @@ pub struct Options {
     /// Serve /metrics at this address instead of printing once, until interrupted or until every PID has ended
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// File whose first line is the token [default: a new one, printed with the address]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
     /// Print OpenMetrics instead of Prometheus text (a server lets each client choose)
     #[arg(long)]
     openmetrics: bool,
@@ -88,7 +96,7 @@ const READING: Family = Family {
 const INFO: Family = Family {
     name: "hakmem_info",
     kind: Kind::Gauge,
-    help: "1; its labels are the library's version and the command line.",
+    help: "1; its labels are the library's version and the program or, with --arguments, its command line.",
 };
 const RESIDENT: Family = Family {
     name: "hakmem_process_resident_bytes",
@@ -161,7 +169,7 @@ const ARENA_NAMES_MAX: usize = 100;
 
 #[derive(Default)]
 struct Reading {
-    snapshots: Vec<Snapshot>,
+    snapshots: Vec<Arc<Snapshot>>,
     /// How long each process took that was read, or slow.
     took: Vec<(Pid, String, Duration)>,
     budget: Duration,
@@ -327,22 +335,33 @@ fn render(reading: &Reading, openmetrics: bool) -> String {
     page.text
 }
 
+/// What others may learn of it: a command line may hold passwords, and /proc may be closed to them (hidepid).
+fn told(mut snapshot: Snapshot, arguments: bool) -> Snapshot {
+    if !arguments {
+        let command = &mut snapshot.process.command;
+        *command = command.split_whitespace().next().unwrap_or_default().into();
+    }
+    snapshot
+}
+
 /// What is to be read, and how.
 pub struct Source {
     /// Those named; empty: all there are.
     named: Vec<Watched>,
-    readers: Readers<Option<Snapshot>>,
+    readers: Readers<Option<Arc<Snapshot>>>,
+    arguments: bool,
 }
 
 impl Source {
     pub fn new(options: &Processes) -> Result<Source> {
         let named = options.pids.iter().map(|&pid| Watched::new(pid)).collect::<Result<_>>()?;
-        let (all, budget) = (options.all, Duration::from_secs_f64(options.budget));
+        let (all, arguments, budget) = (options.all, options.arguments, Duration::from_secs_f64(options.budget));
         let read = move |pid| {
             let target = if all { Target::attach_if(pid, budget)? } else { Some(Target::attach_within(pid, budget)?) };
-            target.map(|target| target.summary()).transpose()
+            let Some(target) = target else { return Ok(None) };
+            Ok(Some(Arc::new(told(target.summary()?, arguments))))
         };
-        Ok(Source { named, readers: Readers::new(budget, read) })
+        Ok(Source { named, readers: Readers::new(budget, read), arguments })
     }
 
     /// Those named that run, or all there are.
@@ -357,11 +376,16 @@ impl Source {
 
     /// Those that run HAKMEM and can be read.
     pub fn readable(&self) -> Vec<Pid> {
-        self.read().map_or(Vec::new(), |reading| reading.snapshots.iter().map(|one| one.process.pid).collect())
+        self.read().0.snapshots.iter().map(|one| one.process.pid).collect()
     }
 
-    pub fn attach(&self, pid: Pid) -> Result<Target> {
-        Target::attach_within(pid, self.readers.budget())
+    /// Reads another thing of processes, within the same budget.
+    pub fn readers<T: Clone + Send + 'static>(
+        &self,
+        of: impl Fn(Snapshot) -> Result<T> + Send + Sync + 'static,
+    ) -> Readers<T> {
+        let (budget, arguments) = (self.readers.budget(), self.arguments);
+        Readers::new(budget, move |pid| of(told(Target::attach_within(pid, budget)?.summary()?, arguments)))
     }
 
     /// Until all those named have ended.
@@ -372,8 +396,15 @@ impl Source {
         }
     }
 
-    /// Fails if it is one of those named that cannot be read, though it runs.
-    fn read(&self) -> Result<Reading> {
+    /// Fails if one of those named runs and cannot be read.
+    fn read_all(&self) -> Result<Reading> {
+        let (reading, failure) = self.read();
+        failure.map_or(Ok(reading), Err)
+    }
+
+    /// Also the first failure of one of those named.
+    fn read(&self) -> (Reading, Option<anyhow::Error>) {
+        let mut failure = None;
         let mut reading = Reading { budget: self.readers.budget(), ..Reading::default() };
         let (ended, running): (Vec<_>, Vec<_>) = self.named.iter().partition(|process| process.has_ended());
         let pids: Vec<Pid> = running.iter().map(|process| process.pid).collect();
@@ -387,16 +418,15 @@ impl Source {
                     reading.snapshots.push(snapshot);
                 }
                 Outcome::Failed(error) if !error.is::<Late>() => {
-                    if all {
-                        let forbidden = error.is::<Forbidden>();
-                        let failed = !forbidden && proc::exists(pid);
-                        reading.forbidden += u64::from(forbidden);
-                        reading.failed += u64::from(failed);
-                    } else if running.iter().any(|one| one.pid == pid && one.has_ended()) {
+                    if running.iter().any(|one| one.pid == pid && one.has_ended()) {
                         reading.ended += 1;
-                    } else {
-                        return Err(error);
+                        continue;
                     }
+                    let forbidden = error.is::<Forbidden>();
+                    let failed = !forbidden && proc::exists(pid);
+                    reading.forbidden += u64::from(forbidden);
+                    reading.failed += u64::from(failed);
+                    failure = failure.or((!all).then(|| anyhow!("{error:#}")));
                 }
                 Outcome::Slow | Outcome::Failed(_) => {
                     reading.took.push((pid, proc::name(pid), took));
@@ -404,7 +434,7 @@ impl Source {
                 }
             }
         }
-        Ok(reading)
+        (reading, failure)
     }
 }
 
@@ -433,27 +463,30 @@ fn answer(source: &Source, openmetrics: bool, request: &Request) -> Response {
 pub fn page(source: &Source, openmetrics: bool, request: &Request) -> Response {
     let wants = request.header("accept").is_some_and(|value| value.contains("application/openmetrics-text"));
     match source.read() {
-        Ok(reading) if wants || openmetrics => Response::new(
+        // One that fails takes none of the others along.
+        (reading, Some(error)) if reading.snapshots.is_empty() => {
+            Response::text("503 Service Unavailable", &format!("{error:#}\n"))
+        }
+        (reading, _) if wants || openmetrics => Response::new(
             "200 OK",
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
             render(&reading, true),
         ),
-        Ok(reading) => Response::new("200 OK", "text/plain; version=0.0.4; charset=utf-8", render(&reading, false)),
-        Err(error) => Response::text("503 Service Unavailable", format!("{error:#}\n")),
+        (reading, _) => Response::new("200 OK", "text/plain; version=0.0.4; charset=utf-8", render(&reading, false)),
     }
 }
 
 fn serve(options: &Options, address: SocketAddr) -> Result<ExitCode> {
-    let loopback = address.ip() == Ipv4Addr::LOCALHOST;
-    ensure!(loopback, "{address}: metrics are served at 127.0.0.1 only; put a proxy with access control in front");
+    let listener = http::listen_at(address)?;
+    let token = Arc::new(Token::from(options.token_file.as_deref())?);
     let source = Arc::new(Source::new(&options.processes)?);
     if !options.processes.all {
-        source.read()?; // report one that cannot be read at once
+        source.read_all()?; // report one that cannot be read at once
     }
-    let listener = http::listen(address.port())?;
-    print::line(&format!("http://{}/metrics", listener.local_addr()?))?;
+    let shown = token.address(&listener.local_addr()?.to_string(), "/metrics");
     let (shared, openmetrics) = (source.clone(), options.openmetrics);
-    http::serve(listener, move |request| answer(&shared, openmetrics, request))?;
+    http::serve(Listener::Tcp(listener), Some(token), move |request| answer(&shared, openmetrics, request))?;
+    print::line(&shown)?;
     source.wait();
     print::note("hakmem: no process is left to read");
     Ok(ExitCode::SUCCESS)
@@ -467,7 +500,7 @@ pub fn command(options: Options) -> Result<ExitCode> {
     if let Some(address) = options.listen {
         return serve(&options, address);
     }
-    print::text(&render(&Source::new(&options.processes)?.read()?, options.openmetrics))?;
+    print::text(&render(&Source::new(&options.processes)?.read_all()?, options.openmetrics))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -488,6 +521,19 @@ mod tests {
         let expected = [("unit", format!("docker-{id}.scope")), ("container", id.clone()), ("cgroup", docker.clone())];
         assert_eq!(of(&format!("0::{docker}\n")), expected);
         assert_eq!(of(&format!("4:memory:/kubepods/pod1/{id}\n")), [("container", id)], "version 1");
+    }
+
+    /// Else whoever reads the metrics reads the passwords on command lines, which /proc may hide from them.
+    #[test]
+    fn arguments_are_told_only_if_asked_for() {
+        let mut snapshot = crate::picture::tests::snapshot(1);
+        snapshot.process.command = "/bin/server --password=secret".into();
+        let command = |arguments| {
+            let snapshots = vec![Arc::new(told(snapshot.clone(), arguments))];
+            let text = render(&Reading { snapshots, ..Reading::default() }, false);
+            text.lines().find_map(|line| Some(line.split_once("command=\"")?.1.split('"').next()?.to_string())).unwrap()
+        };
+        assert_eq!((command(true).as_str(), command(false).as_str()), ("/bin/server --password=secret", "/bin/server"));
     }
 
     #[test]

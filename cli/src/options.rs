@@ -1,7 +1,7 @@
 //! `hakmem options` and `hakmem set`: the options of a running program, by the library's own table.
 // SPDX-License-Identifier: MIT
 
-use crate::heap::named::Named;
+use crate::heap::named::{Named, NamedOwn};
 use crate::heap::{OptionValue, Target};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -29,8 +29,8 @@ pub struct Options {
 
 #[derive(Args)]
 pub struct Set {
-    /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
+    /// A process that runs HAKMEM; a NAME means a process of this user
+    #[arg(value_name = "PID|NAME", value_parser = NamedOwn, allow_negative_numbers = true)]
     pid: Pid,
     /// NAME=VALUE, as in the environment, with or without HAKMEM_
     #[arg(value_name = "OPTION=VALUE", required = true)]

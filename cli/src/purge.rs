@@ -7,7 +7,7 @@
 //! 3. A program that does not come to it within the time is status 1.
 // SPDX-License-Identifier: MIT
 
-use crate::heap::named::Named;
+use crate::heap::named::NamedOwn;
 use crate::heap::{steer::Purged, Target};
 use anyhow::Result;
 use clap::Args;
@@ -25,8 +25,8 @@ const WAIT_ASIDE: Duration = Duration::from_secs(2);
 #[command(after_help = "Exit status: 0 the program has given back; 1 it did not in time, and the request \
     remains; 2 the request failed.")]
 pub struct Options {
-    /// A process that runs HAKMEM
-    #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
+    /// A process that runs HAKMEM; a NAME means a process of this user
+    #[arg(value_name = "PID|NAME", value_parser = NamedOwn, allow_negative_numbers = true)]
     pid: Pid,
     /// How long to wait for the program, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]

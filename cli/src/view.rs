@@ -7,10 +7,10 @@
 
 use crate::heap::named::Named;
 use crate::heap::Target;
-use crate::http::{self, Request, Response};
+use crate::http::{self, Listener, Request, Response};
 use crate::picture::page;
 use crate::purge;
-use crate::serve;
+use crate::token::{is_same, Token};
 use anyhow::{Context, Result};
 use hakmem_base::print;
 use hakmem_base::proc::{Pid, Watched};
@@ -40,7 +40,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 struct View {
     target: Target,
     process: Watched,
-    secret: String,
+    token: Arc<Token>,
     /// A page has asked for pictures.
     asked: AtomicBool,
     /// A page knows that the process has ended.
@@ -53,11 +53,12 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let process = Watched::new(options.pid)?;
     target.snapshot()?;
     let (asked, told) = Default::default();
-    let view = Arc::new(View { target, process, secret: serve::secret()?, asked, told });
+    let token = Arc::new(Token::new()?);
+    let view = Arc::new(View { target, process, token: token.clone(), asked, told });
     let listener = http::listen(options.port)?;
-    let address = format!("http://{}/{}/", listener.local_addr()?, view.secret);
+    let address = token.address(&listener.local_addr()?.to_string(), "/");
     let shared = view.clone();
-    http::serve(listener, move |request| shared.answer(request))?;
+    http::serve(Listener::Tcp(listener), Some(token), move |request| shared.answer(request))?;
     print::line(&format!("{address}\nThe page follows process {}; Ctrl-C ends it.", options.pid))?;
     if options.open {
         let open = Command::new("xdg-open").arg(&address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -69,14 +70,12 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 
 impl View {
     fn answer(&self, request: &Request) -> Response {
-        let Some(path) = request.path.strip_prefix(&format!("/{}/", self.secret)) else {
-            return Response::text("404 Not Found", "Nothing is here: use the address that `hakmem view` printed.\n");
-        };
-        match (request.method.as_str(), path) {
-            ("GET", "") => self.picture("text/html; charset=utf-8", |heap| page::html(heap, Some(&self.secret))),
-            ("GET", "snapshot.json") => self.picture("application/json", page::json),
-            ("POST", "purge") if request.header("x-hakmem-token") == Some(&self.secret) => self.purge(),
-            ("POST", "purge") => Response::text("403 Forbidden", "The request lacks the page's token.\n"),
+        let is_of_page = || request.header("x-hakmem-token").is_some_and(|given| is_same(given, self.token.text()));
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/") => self.picture("text/html; charset=utf-8", |heap| page::html(heap, Some(self.token.text()))),
+            ("GET", "/snapshot.json") => self.picture("application/json", page::json),
+            ("POST", "/purge") if is_of_page() => self.purge(),
+            ("POST", "/purge") => Response::text("403 Forbidden", "The request lacks the page's token.\n"),
             _ => Response::text("404 Not Found", "Nothing is here.\n"),
         }
     }
@@ -86,20 +85,20 @@ impl View {
         match self.target.snapshot() {
             Ok(snapshot) if !self.process.has_ended() => Response::new("200 OK", kind, text(&snapshot)),
             Err(error) if !self.process.has_ended() => {
-                Response::text("500 Internal Server Error", format!("{error:#}"))
+                Response::text("500 Internal Server Error", &format!("{error:#}"))
             }
             _ => {
                 self.told.store(true, Ordering::Relaxed);
                 let text = format!("Process {} has ended; this is the last picture.", self.process.pid);
-                Response::text("410 Gone", text)
+                Response::text("410 Gone", &text)
             }
         }
     }
 
     fn purge(&self) -> Response {
         match purge::said(&self.target) {
-            Ok(said) => Response::text("200 OK", said),
-            Err(error) => Response::text("500 Internal Server Error", format!("{error:#}")),
+            Ok(said) => Response::text("200 OK", &said),
+            Err(error) => Response::text("500 Internal Server Error", &format!("{error:#}")),
         }
     }
 

@@ -436,7 +436,7 @@ class Live(BrowserTest):
         for wanted, request in [
             (403, {"host": "evil.example"}), (403, {"host": f"evil.example:{self.port}"}),
             (403, {"Origin": "http://evil.example"}), (403, {"Sec_Fetch_Site": "cross-site"}),
-            (404, {"path": "/"}), (404, {"path": "/snapshot.json"}), (404, {"path": "/" + "0" * 32 + "/"}),
+            (401, {"path": "/"}), (401, {"path": "/snapshot.json"}), (401, {"path": "/" + "0" * 32 + "/"}),
             (403, {"method": "POST", "path": purge}), (404, {"path": purge}),
             (403, {"method": "POST", "path": purge, "X_Hakmem_Token": "0" * 32}),
             (403, {"method": "POST", "path": purge, "X_Hakmem_Token": self.secret, "Origin": "http://evil.example"}),

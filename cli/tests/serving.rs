@@ -99,49 +99,20 @@ impl Drop for Server {
     }
 }
 
-/// Else Prometheus gets nothing, or others get what is not theirs.
-#[test]
-fn metrics_are_served_on_loopback() {
-    let Some(library) = library() else { return };
-    let program = Program::known(&library, &[]);
-    let pid = program.pid();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-    command.args(["metrics", &pid, "--budget", "60", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
-    let mut server = Server(command.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap().to_string();
-    let ask = |request: String| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = ask(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n"));
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("version=0.0.4"), "{answer}");
-    assert!(answer.contains("hakmem_process_resident_bytes{pid="));
-    let open = "Accept: application/openmetrics-text;version=1.0.0";
-    assert!(ask(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n{open}\r\n\r\n")).ends_with("# EOF\n"));
-    assert!(ask("GET /metrics HTTP/1.1\r\nHost: example.org\r\n\r\n".into()).starts_with("HTTP/1.1 403 "));
-    assert!(ask(format!("GET /other HTTP/1.1\r\nHost: {address}\r\n\r\n")).starts_with("HTTP/1.1 404 "));
-    assert!(ask(format!("POST /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n")).starts_with("HTTP/1.1 405 "));
-    drop(program);
-    assert_eq!(server.0.wait().unwrap().code(), Some(0), "nothing is left to be served");
-    assert!(refusal(&["metrics", "--all", "--listen", "0.0.0.0:1"]).contains("127.0.0.1 only"));
-}
-
-// ---- serve ----
-
-/// A server, and what it printed first.
-fn serve(arguments: &[&str]) -> (Server, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
-    command.arg("serve").args(arguments).args(["--budget", "60"]).stdout(Stdio::piped());
-    let mut server = Server(command.spawn().unwrap());
+/// `hakmem COMMAND`, and what it printed first.
+fn started(command: &str, arguments: &[&str]) -> (Server, String) {
+    let mut hakmem = Command::new(env!("CARGO_BIN_EXE_hakmem"));
+    hakmem.arg(command).args(arguments).args(["--budget", "60"]).stdout(Stdio::piped());
+    let mut server = Server(hakmem.spawn().unwrap());
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     (server, line.trim().to_string())
+}
+
+/// The address and token in http://ADDRESS/TOKEN/metrics.
+fn parts(line: &str) -> (&str, &str) {
+    let (address, rest) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    (address, rest.strip_suffix("/metrics").unwrap())
 }
 
 fn ask(mut stream: impl Read + Write, request: &str) -> (String, Vec<u8>) {
@@ -152,6 +123,90 @@ fn ask(mut stream: impl Read + Write, request: &str) -> (String, Vec<u8>) {
     (String::from_utf8_lossy(&answer[..end]).into_owned(), answer[end + 4..].to_vec())
 }
 
+fn get(address: &str, path: &str, headers: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+    let (head, body) = ask(TcpStream::connect(address).unwrap(), &request);
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// Else Prometheus gets nothing, or others get what is not theirs.
+#[test]
+fn metrics_are_served_on_loopback() {
+    let Some(library) = library() else { return };
+    let program = Program::known(&library, &[]);
+    let (mut server, line) = started("metrics", &[&program.pid(), "--listen", "127.0.0.1:0"]);
+    let (address, token) = parts(&line);
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let (head, metrics) = get(address, "/metrics", &bearer);
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("version=0.0.4"), "{head}");
+    assert!(metrics.contains("hakmem_process_resident_bytes{pid="));
+    let open = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+    assert!(get(address, &format!("/{token}/metrics"), open).1.ends_with("# EOF\n"));
+    let status = |path: &str, headers: &str| get(address, path, headers).0.split(' ').nth(1).unwrap().to_string();
+    assert_eq!((status("/metrics", "").as_str(), status("/x/metrics", "").as_str()), ("401", "401"));
+    assert_eq!(status("/metrics", &format!("{bearer}Origin: http://example.org\r\n")), "403");
+    assert_eq!(status("/other", &bearer), "404");
+    let request = |method: &str, host: &str| {
+        let request = format!("{method} /metrics HTTP/1.1\r\nHost: {host}\r\n{bearer}\r\n");
+        ask(TcpStream::connect(address).unwrap(), &request).0.split(' ').nth(1).unwrap().to_string()
+    };
+    assert_eq!((request("GET", "example.org").as_str(), request("POST", address).as_str()), ("403", "405"));
+    drop(program);
+    assert_eq!(server.0.wait().unwrap().code(), Some(0), "nothing is left to be served");
+    assert!(refusal(&["metrics", "--all", "--listen", "0.0.0.0:1"]).contains("127.0.0.1 only"));
+    assert!(refusal(&["metrics", "--all", "--token-file", "/dev/null"]).contains("--listen"));
+}
+
+/// Else arguments, which may hold passwords and which /proc may hide, are told to every scraper.
+#[test]
+fn arguments_are_told_only_if_asked_for() {
+    let Some(library) = library() else { return };
+    let mut command = Command::new(directory().join("program"));
+    let mut program = Program::start(command.arg0("/bin/server --password=secret").env("LD_PRELOAD", library));
+    program.tell("work");
+    let pid = program.pid();
+    for (more, told) in [(&[][..], false), (&["--arguments"][..], true)] {
+        let arguments = [&["metrics", &pid, "--budget", "60"], more].concat();
+        assert_eq!(text(&arguments).contains("--password=secret"), told, "{arguments:?}");
+        let (_server, line) = started("serve", &[&[pid.as_str()], more].concat());
+        let (address, token) = parts(&line);
+        for path in ["metrics", "explain.json"] {
+            let (head, body) = get(address, &format!("/{token}/{path}"), "");
+            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            assert_eq!(body.contains("--password=secret"), told, "{path} {more:?}: {body}");
+        }
+    }
+}
+
+/// Else a token that all can read admits them all; or one that lasts is found in the logs of a proxy.
+#[test]
+fn a_token_of_a_file_is_private_and_stays_out_of_paths() {
+    let Some(library) = library() else { return };
+    let program = Program::known(&library, &[]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    fs::write(path, "0123456789abcdef\n").unwrap();
+    for command in ["serve", "metrics"] {
+        let arguments = [program.pid(), "--listen".into(), "127.0.0.1:0".into(), "--token-file".into(), path.into()];
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refusal(&[&[command], &arguments[..]].concat()).contains("other users may read or write it"));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        let (_server, line) = started(command, &arguments);
+        let (address, with) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        assert_eq!(with, format!("metrics, with the token of {path}"));
+        let status = |path: &str, headers: &str| get(address, path, headers).0.split(' ').nth(1).unwrap().to_string();
+        assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdef\r\n"), "200");
+        assert_eq!(status("/0123456789abcdef/metrics", ""), "401");
+    }
+}
+
+// ---- serve ----
+
+fn serve(arguments: &[&str]) -> (Server, String) {
+    started("serve", arguments)
+}
+
 /// Else fleets have metrics of their heaps, but no profiles; or others of the machine have them.
 #[test]
 fn profiles_are_served_to_those_with_the_token() {
@@ -160,8 +215,7 @@ fn profiles_are_served_to_those_with_the_token() {
     program.tell("blocks 1 30000 400");
     let pid = program.pid();
     let (mut server, line) = serve(&[&pid]);
-    let (address, rest) = line.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let token = rest.strip_suffix("/metrics").unwrap();
+    let (address, token) = parts(&line);
     let get = |path: &str, headers: &str| {
         ask(TcpStream::connect(address).unwrap(), &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
     };

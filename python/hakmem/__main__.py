@@ -22,18 +22,24 @@ that off (PYTHONMALLOC=malloc), so that HAKMEM serves all objects; set PYTHONMAL
 TRANSLATED = {"run": ["run"], "explain": ["explain"], "profile": ["run", "--profile"]}
 
 
+# The command's options whose value is a word of its own.
+VALUED = ("--hakmem", "--report")
+
+
 def starts_python(argument):
     return argument in ("-m", "-c") or (argument.endswith(".py") and pathlib.Path(argument).is_file())
 
 
 def translate(arguments):
-    """The command's arguments, where Python's are among these: None if there is no script."""
-    if not arguments or arguments[0] not in TRANSLATED or "--" in arguments:
+    """The command's arguments, where Python's are among these: None if what follows the command's own options is no script."""
+    if not arguments or arguments[0] not in TRANSLATED:
         return None
-    for at, argument in enumerate(arguments[1:], 1):
-        if starts_python(argument):
-            return [*TRANSLATED[arguments[0]], *arguments[1:at], "--", sys.executable, *arguments[at:]]
-    return None
+    at = 1
+    while at < len(arguments) and arguments[at].startswith("--") and arguments[at] != "--":
+        at += 2 if arguments[at] in VALUED else 1
+    if at >= len(arguments) or not starts_python(arguments[at]):
+        return None
+    return [*TRANSLATED[arguments[0]], *arguments[1:at], "--", sys.executable, *arguments[at:]]
 
 
 def command(arguments=None):

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 import unittest
 
 import hakmem
+from hakmem.__main__ import VALUED, translate
 
 LOADED = "'libhakmem.so' in open('/proc/self/maps').read()"
 
@@ -100,6 +102,28 @@ class Command(unittest.TestCase):
             result = python("-m", "hakmem", "explain", "--json", str(script))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertGreater(json.loads(result.stdout)["heap"]["live"], 20_000_000)
+
+    def test_only_the_first_word_starts_python(self):
+        """Else an option of another program, or the value of one of ours, is taken for Python's."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = str(pathlib.Path(folder, "script.py"))
+            pathlib.Path(script).write_text("")
+            begin = ["--", sys.executable]
+            for arguments, translated in (
+                (["run", "-m", "json.tool", "-c", "x"], ["run", *begin, "-m", "json.tool", "-c", "x"]),
+                (["run", "--json", script, "--", "-m"], ["run", "--json", *begin, script, "--", "-m"]),
+                (["profile", "--report", script, "-c", "1"], ["run", "--profile", "--report", script, *begin, "-c", "1"]),
+                (["run", "--", "server", "-m", "x"], None), (["run", "server", "-m", "x"], None),
+                (["explain", "1", "-c", "x"], None), (["run", "--report"], None), (["top", "-m", "x"], None), ([], None),
+            ):
+                self.assertEqual(translate(arguments), translated, arguments)
+
+    def test_options_with_values_are_the_commands(self):
+        """Else the value is taken for the script."""
+        for name in ("run", "explain"):
+            told = python("-m", "hakmem", name, "--help").stdout
+            words = re.findall(r"^ +(?:-\w, )?(--[a-z-]+) <", told, re.MULTILINE)
+            self.assertLessEqual(set(words), set(VALUED), told)
 
     def test_profile_names_the_code(self):
         result = python("-m", "hakmem", "profile", "-m", "json.tool", "--help")

@@ -187,14 +187,15 @@ const char *os_program(void);
 bool os_on_signal(int signal_number, bool at_default, void (*act)(int signal_number));
 void os_end_by(int signal_number); /* as the signal does without a handler; in its handler: when that returns */
 size_t os_write(int fd, const char *text, size_t bytes); /* whole, restarted when interrupted; bytes written */
-/* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but of
- * /dev and /proc). A FIFO or device is written to as it is. -1 on failure. */
+/* Made anew, for this user alone; what is there already is emptied if it is this user's or root's, and no link (but in
+ * /dev, as /dev/stderr is). A FIFO or device is written to as it is. -1 on failure. */
 int os_open_output(const char *path);
 bool os_is_device(const char *path); /* or a FIFO: what is written there overwrites nothing */
 uint64_t os_written(int fd);         /* bytes in a file that was just written; 0: not known */
 /* Appends what it reads there, as far as it can, by way of the buffer. */
 void os_copy_file(int fd, const char *path, char *buffer, size_t bytes);
 int os_open_input(const char *path); /* -1 on failure */
+int os_open_file(const char *path);  /* the same of a regular file: opening it never waits, and has no other effect */
 /* Bytes read from this place on, fewer at the end; 0 on failure. */
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place);
 void os_close(int fd);

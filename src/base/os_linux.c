@@ -597,10 +597,18 @@ static size_t read_some(int fd, char *buffer, size_t bytes) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Links below /dev and /proc are the system's: /dev/stderr is one. */
+/* Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process: /dev/stderr
+ * is a link. Other places may be anybody's: /dev/shm is, and so is where /proc/self/cwd leads. */
 static bool is_of_system(const char *path) {
-    bool below = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
-    return below && strncmp(path, "/dev/shm/", 9) != 0 && strstr(path, "/../") == NULL;
+    static const char *const folders[] = {"/dev/", "/dev/fd/", "/dev/pts/", "/proc/self/fd/"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        size_t length = strlen(folders[i]);
+        const char *name = path + length;
+        if (strncmp(path, folders[i], length) == 0 && *name != '\0' && strchr(name, '/') == NULL &&
+            strcmp(name, "..") != 0)
+            return true;
+    }
+    return false;
 }
 
 bool os_is_device(const char *path) {
@@ -648,6 +656,22 @@ uint64_t os_written(int fd) {
 }
 
 int os_open_input(const char *path) { return open_file(path, O_RDONLY); }
+
+static bool is_file(int fd, const char *path, int flags) {
+    struct stat s;
+    int saved = errno;
+    bool is = syscall(SYS_newfstatat, (long)fd, (long)path, (long)&s, (long)flags, 0L) == 0 && S_ISREG(s.st_mode);
+    errno = saved;
+    return is;
+}
+
+int os_open_file(const char *path) {
+    int fd = is_file(AT_FDCWD, path, 0) ? open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY) : -1;
+    if (fd < 0 || is_file(fd, "", AT_EMPTY_PATH))
+        return fd;
+    os_close(fd); /* it was exchanged meanwhile */
+    return -1;
+}
 
 size_t os_read_at(int fd, void *buffer, size_t bytes, uint64_t place) {
     int saved = errno;

@@ -105,9 +105,12 @@ void text_json_string(struct text *t, const char *s) {
     text_string(t, "\"");
 }
 
-static void terminate(struct text *t) { t->buffer[min_size(t->length, t->bytes - 1)] = '\0'; }
+static bool terminate(struct text *t) {
+    t->buffer[min_size(t->length, t->bytes - 1)] = '\0';
+    return t->length < t->bytes;
+}
 
-void text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number) {
+bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number) {
     bool has_process = false, has_number = false;
     for (const char *s = pattern; *s != '\0'; s++) {
         if (s[0] == '%' && (s[1] == 'p' || s[1] == 'n')) {
@@ -118,20 +121,18 @@ void text_output_name(struct text *path, const char *pattern, enum output_name n
             text_put(path, s, 1);
         }
     }
-    terminate(path);
-    if (name == NAME_EXACT || os_is_device(path->buffer))
-        return;
+    if (!terminate(path) || name == NAME_EXACT || os_is_device(path->buffer))
+        return path->length < path->bytes;
     if (!has_process)
         text_format(path, ".%u", (uint64_t)os_process());
     if (name == NAME_NUMBERED && !has_number)
         text_format(path, ".%u", number);
-    terminate(path);
+    return terminate(path);
 }
 
 int text_open_output(const char *pattern, enum output_name name, uint64_t number) {
     TEXT_TO_FD(path, -1, 512);
-    text_output_name(&path, pattern, name, number);
-    return os_open_output(path.buffer);
+    return text_output_name(&path, pattern, name, number) ? os_open_output(path.buffer) : -1;
 }
 
 void text_line(const char *format, ...) {

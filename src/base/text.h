@@ -31,7 +31,8 @@ enum output_name {
     NAME_PROCESS,  /* the process id */
     NAME_NUMBERED, /* both */
 };
-void text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number); /* terminated */
+/* Terminated. False: it does not fit, and is cut off, so that it is another file's. */
+bool text_output_name(struct text *path, const char *pattern, enum output_name name, uint64_t number);
 int text_open_output(const char *pattern, enum output_name name, uint64_t number); /* -1 on failure */
 
 /* A string with its quotes, for JSON. Control characters become spaces. */

@@ -66,8 +66,8 @@ static void error_write(const char *line, const void *p, uintptr_t code) {
     if (scratch == NULL)
         return;
     TEXT_TO_FD(path, -1, 512);
-    text_output_name(&path, *wanted != '\0' ? wanted : "hakmem-report.%p.json", NAME_PROCESS, 1);
-    struct text t = {scratch, SCRATCH_BYTES, 0, os_open_output(path.buffer)};
+    bool fits = text_output_name(&path, *wanted != '\0' ? wanted : "hakmem-report.%p.json", NAME_PROCESS, 1);
+    struct text t = {scratch, SCRATCH_BYTES, 0, fits ? os_open_output(path.buffer) : -1};
     if (t.fd >= 0) {
         put_document(&t, line + (strncmp(line, said, strlen(said)) == 0 ? strlen(said) : 0), p, code);
         os_close(t.fd);

@@ -10,7 +10,7 @@
 HAK_STRAY static int open_module(const struct os_module *module, ElfW(Ehdr) * header) {
     struct os_build_id id;
     uint8_t bytes[OS_BUILD_ID_MAX];
-    int fd = os_open_input(*module->path != '\0' ? module->path : "/proc/self/exe");
+    int fd = os_open_file(*module->path != '\0' ? module->path : "/proc/self/exe");
     if (fd < 0)
         return -1;
     const void *mapped = os_module_header(module);

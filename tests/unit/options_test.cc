@@ -356,6 +356,8 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
     EXPECT_LT(holds("own").size(), 100000u);
     for (const char *name : {"link", "again"})
         EXPECT_EQ(dump(name), EIO) << name;
+    EXPECT_EQ(hak_profile_dump(("/proc/self/root" + path("link")).c_str()), EIO) << "a link below /proc, but not of it";
+    EXPECT_EQ(hak_profile_dump("/dev/shm/../fd/1"), EIO);
     EXPECT_EQ(holds("target"), before);
     EXPECT_EQ(holds("twice"), before);
     if (has_foreign) {
@@ -369,6 +371,22 @@ TEST(Options, FilesAreWrittenThroughNoLink) {
     EXPECT_NE(read.find("live"), std::string::npos);
     EXPECT_NE(statistics("/dev/stderr").err.find("live"), std::string::npos);
     std::filesystem::remove_all(place);
+}
+
+/* If it fails, a name that is too long is cut off, and the file that has the shorter name is overwritten. */
+TEST(Options, FilesWithNamesThatAreTooLongAreNotWritten) {
+    char pattern[] = "/tmp/hakmem-options-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    std::string target = std::string(pattern) + "/target", longer = std::string(pattern) + "/";
+    std::ofstream(target) << "precious";
+    while (longer.size() + strlen("target") < 511)
+        longer += "/";
+    EXPECT_EQ(hak_profile_dump((longer + "target.1").c_str()), EIO);
+    std::string held;
+    std::ifstream(target) >> held;
+    EXPECT_EQ(held, "precious");
+    EXPECT_EQ(hak_profile_dump((longer + "target").c_str()), 0) << "the longest name";
+    std::filesystem::remove_all(pattern);
 }
 
 /* If it fails, programs tuned for glibc lose their tuning. */

@@ -3,13 +3,16 @@
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <hakmem.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unwind.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "../support.h"
@@ -382,6 +385,23 @@ TEST(Stack, ModulesOfAddresses) {
     EXPECT_EQ(inside_module_at(in_libc).base, code(info.dli_fbase));
     for (uintptr_t nowhere : {uintptr_t{0}, UINTPTR_MAX, code(&info)})
         EXPECT_EQ(inside_module_at(nowhere).path, nullptr) << "the stack, too, is in no module";
+}
+
+/* If it fails, whoever may exchange the file of a loaded library makes a crash hang instead of being reported. */
+TEST(StackDeathTest, AModuleWhoseFileIsAFifoNow) {
+    std::string file = testing::TempDir() + "stack_plugin." + std::to_string(getpid());
+    ASSERT_TRUE(std::filesystem::copy_file(HAK_TEST_PLUGIN_A, file));
+    Plugin plugin(file.c_str());
+    ASSERT_EQ(unlink(file.c_str()), 0);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    auto err = [] {
+        void *p = hak_malloc(100);
+        hak_free(p);
+        hak_free(p);
+    };
+    EXPECT_EXIT((alarm(60), plugin.through(2, err)), testing::KilledBySignal(SIGABRT),
+                "double free(.|\n)*stack_plugin");
+    EXPECT_EQ(unlink(file.c_str()), 0);
 }
 
 /* ---- stacks that lead nowhere ---- */

@@ -2,8 +2,10 @@
 //!
 //!  1. `write` makes a new file beside the place and renames it. What was at the place is replaced and never written
 //!     to: a link goes, its target stays. A reader sees the old file or the whole new one.
-//!  2. What is no regular file (a FIFO, a terminal, /dev/stdout) is written to as it is. Links are followed below /dev
-//!     and /proc alone, where only the system makes them. `-` is stdout.
+//!  2. What is no regular file (a FIFO, a terminal, /dev/stdout) is written to as it is. Links are followed in /dev, of
+//!     the entries that only the system makes, and where the system lists descriptors. `-` is stdout.
+//!  3. A new file is for its user alone: pages and profiles say what is in the memory of a program. `publish` is for
+//!     what others are to read.
 // SPDX-License-Identifier: MIT
 
 use crate::print;
@@ -14,13 +16,22 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Component, Path};
 
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    write_with(path, bytes.as_ref(), 0o600)
+}
+
+/// A new file then has the permissions that the umask leaves.
+pub fn publish(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    write_with(path, bytes.as_ref(), 0o666)
+}
+
+fn write_with(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     if print::is_stdout(path) {
-        return print::bytes(bytes.as_ref());
+        return print::bytes(bytes);
     }
     let found = existing(path).and_then(|there| match there {
-        There::Special => special(path)?.write_all(bytes.as_ref()),
-        There::Nothing => replace(path, None, bytes.as_ref()),
-        There::File(old) => replace(path, Some(&old), bytes.as_ref()),
+        There::Special => special(path)?.write_all(bytes),
+        There::Nothing => replace(path, None, bytes, mode),
+        There::File(old) => replace(path, Some(&old), bytes, mode),
     });
     match found {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(print::Closed.into()),
@@ -83,10 +94,20 @@ enum There {
     Special,
 }
 
-/// Does only the system make what has this name?
+/// Does only the system make what has this name? An entry of /dev itself, a terminal, a descriptor of this process. Other
+/// places may be anybody's: /dev/shm is, and so is what /proc/PID/cwd and descriptors of directories lead to.
 fn is_of_system(path: &Path) -> bool {
-    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    plain && (path.starts_with("/dev") || path.starts_with("/proc")) && !path.starts_with("/dev/shm")
+    if !path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_))) {
+        return false;
+    }
+    let parts: Vec<&str> = path.components().map(|part| part.as_os_str().to_str().unwrap_or("")).collect();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match parts[..] {
+        ["/", "dev", _] => true,
+        ["/", "dev", "fd" | "pts", number] => is_number(number),
+        ["/", "proc", "self" | "thread-self", "fd", number] => is_number(number),
+        _ => false,
+    }
 }
 
 fn existing(path: &Path) -> Result<There, Error> {
@@ -121,9 +142,10 @@ fn special(path: &Path) -> Result<File, Error> {
     OpenOptions::new().append(true).custom_flags(follow | libc::O_NOCTTY).open(path)
 }
 
-fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> Result<(), Error> {
+/// `mode`: of a new file, less the umask. One of this user's that is replaced keeps its own.
+fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mode = Permissions::from_mode(0o666); // less the umask
+    let mode = Permissions::from_mode(mode);
     let made = tempfile::Builder::new().prefix(".hakmem-").rand_bytes(16).permissions(mode).tempfile_in(directory);
     let mut new = match (made, old) {
         (Err(error), Some(old)) if error.kind() == ErrorKind::PermissionDenied => return rewrite(path, old, bytes),
@@ -175,6 +197,46 @@ mod tests {
         fs::hard_link(&target, &other).unwrap();
         write(&other, "new").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "another name of a file is not the file");
+    }
+
+    /// Else a page, with what is in the memory of root's programs, is there for all users to read.
+    #[test]
+    fn a_new_file_is_for_its_user_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let mode = |name: &str| fs::metadata(place.path().join(name)).unwrap().mode() & 0o777;
+        write(&place.path().join("page"), "x").unwrap();
+        assert_eq!(mode("page"), 0o600);
+        fs::write(place.path().join("usual"), "x").unwrap();
+        publish(&place.path().join("manual"), "x").unwrap();
+        assert_eq!(mode("manual"), mode("usual"));
+    }
+
+    /// Else a link in a directory that anybody may write to is followed: /proc/self/cwd is one, by another name.
+    #[test]
+    fn names_of_the_system_are_few() {
+        for name in ["/dev/stdout", "/dev/./tty", "/dev//null", "/dev/fd/12", "/dev/pts/0", "/proc/self/fd/1"] {
+            assert!(is_of_system(Path::new(name)), "{name}");
+        }
+        for name in [
+            "/dev/shm/x",
+            "/dev/./shm/x",
+            "/dev//shm/x",
+            "/dev/shm/../shm/x",
+            "/dev/..",
+            "/dev/fd/3/x",
+            "/dev/fd/x",
+            "/dev/mqueue/x",
+            "/proc/self/cwd/x",
+            "/proc/self/root/tmp/x",
+            "/proc/self/fd/3/x",
+            "/proc/1/cwd",
+            "/proc/1/fd/1",
+            "dev/stdout",
+            "/proc/self/task/1/fd/1",
+            "/tmp/x",
+        ] {
+            assert!(!is_of_system(Path::new(name)), "{name}");
+        }
     }
 
     /// Else the next file is written without the care that this one takes.

@@ -234,6 +234,12 @@ pub fn exists(pid: Pid) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
+/// Who started it: its real user. (The owner of /proc/PID is root for whatever asks not to be dumped.) None: it is gone.
+pub fn user(pid: Pid) -> Option<libc::uid_t> {
+    let status = text(format!("/proc/{pid}/status"))?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+}
+
 /// As the kernel knows it: 15 bytes at most.
 pub fn name(pid: Pid) -> String {
     text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
@@ -358,6 +364,13 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(watched.has_ended());
+    }
+
+    #[test]
+    fn a_user_is_who_started_it() {
+        // SAFETY: it has no arguments and cannot fail.
+        let own = unsafe { libc::getuid() };
+        assert_eq!((user(std::process::id() as Pid), user(Pid::MAX)), (Some(own), None));
     }
 
     #[test]

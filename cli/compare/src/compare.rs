@@ -11,6 +11,7 @@ use crate::{launch, machine, report, statistics, terminal};
 use anyhow::{bail, ensure, Context, Result};
 use clap::ValueEnum;
 use hakmem_base::print;
+use hakmem_base::shown;
 use hakmem_base::signals;
 use hakmem_base::table::Style;
 use hakmem_base::{files, scratch};
@@ -414,10 +415,10 @@ fn conclude(comparison: &Comparison, style: Style) -> String {
 
 fn write(options: &Options, comparison: &Comparison) -> Result<()> {
     if let Some(path) = &options.json {
-        files::write(path, serde_json::to_string_pretty(comparison)? + "\n")?;
+        files::publish(path, shown::json(serde_json::to_string_pretty(comparison)?) + "\n")?;
     }
     if let Some(path) = &options.html {
-        files::write(path, report::html(comparison))?;
+        files::publish(path, report::html(comparison))?;
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(directory) = path.parent().filter(|_| !print::is_stdout(path)) {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    files::write(path, text)
+    files::publish(path, text)
 }
 
 fn read(path: &Path) -> Result<Comparison> {

@@ -220,7 +220,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     };
     let best = best_of(&rated);
     if let (Some(path), Some(before), Some(best)) = (&options.policy, &before, best) {
-        files::write(path, before.clone() + &policy(options, best))?;
+        files::publish(path, before.clone() + &policy(options, best))?;
     }
     if options.json {
         print::json(&answer(options.goal, best, &workload, &notes))?;

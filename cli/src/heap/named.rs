@@ -1,6 +1,7 @@
 //! The process that an argument means: a PID, or a name that one process has.
 //!
-//! Where several have the name, those that run HAKMEM count. The error when several of them do lists all.
+//! Where several have the name, those that run HAKMEM count. The error when several of them do lists all. A name that any
+//! user can give a process is no way to choose one that is to be changed: there, it means processes of this user only.
 // SPDX-License-Identifier: MIT
 
 use super::core::is_core;
@@ -28,6 +29,18 @@ impl TypedValueParser for Named {
 
     fn parse_ref(&self, _: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<Pid, Error> {
         process(&value.to_string_lossy()).map_err(|why| Error::raw(ErrorKind::ValueValidation, why))
+    }
+}
+
+/// The parser for a process that the command changes.
+#[derive(Clone)]
+pub struct NamedOwn;
+
+impl TypedValueParser for NamedOwn {
+    type Value = Pid;
+
+    fn parse_ref(&self, _: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<Pid, Error> {
+        own_process(&value.to_string_lossy()).map_err(|why| Error::raw(ErrorKind::ValueValidation, why))
     }
 }
 
@@ -70,14 +83,47 @@ fn one_of(name: &str, pids: &[Pid]) -> String {
     format!("{} processes are named {name}: {}{more}: give the PID of one", pids.len(), listed.join(", "))
 }
 
-fn process(text: &str) -> Result<Pid, String> {
+/// None: it is a name.
+fn number(text: &str) -> Result<Option<Pid>, String> {
     if text.is_empty() {
         return Err("the PID or name is empty".into());
     }
-    if text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok().filter(|&pid| pid > 0).ok_or(format!("{text} is no PID: a PID is a number above 0"));
+    if !text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
     }
-    let mut pids = proc::named(text);
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.map(Some).ok_or(format!("{text} is no PID: a PID is a number above 0"))
+}
+
+fn process(text: &str) -> Result<Pid, String> {
+    match number(text)? {
+        Some(pid) => Ok(pid),
+        None => one(text, proc::named(text)),
+    }
+}
+
+fn own_process(text: &str) -> Result<Pid, String> {
+    // SAFETY: it has no arguments and cannot fail.
+    let user = unsafe { libc::getuid() };
+    match number(text)? {
+        Some(pid) => Ok(pid),
+        None => one_of_user(text, proc::named(text), user),
+    }
+}
+
+/// Whatever other users call theirs.
+fn one_of_user(text: &str, pids: Vec<Pid>, user: libc::uid_t) -> Result<Pid, String> {
+    let (own, others): (Vec<Pid>, Vec<Pid>) = pids.into_iter().partition(|&pid| proc::user(pid) == Some(user));
+    match others[..] {
+        [pid, ..] if own.is_empty() => {
+            let whose = proc::user(pid).map_or("another user".into(), |user| format!("user {user}"));
+            Err(format!("{} is {whose}'s process {pid}: give its PID if you mean that", shown::line(text)))
+        }
+        _ => one(text, own),
+    }
+}
+
+fn one(text: &str, mut pids: Vec<Pid>) -> Result<Pid, String> {
     if pids.len() > 1 {
         let runs_hakmem = |pid: &Pid| Target::attach_if(*pid, LOOK).is_ok_and(|target| target.is_some());
         let running: Vec<Pid> = pids.iter().copied().filter(runs_hakmem).collect();
@@ -125,6 +171,11 @@ mod tests {
             std::thread::yield_now(); // until its exec
         }
         assert_eq!(process(name), Ok(first.id() as Pid));
+        assert_eq!(own_process(name), Ok(first.id() as Pid));
+        // Else a user's process with a service's name gets what root meant for the service.
+        let first_pid = first.id() as Pid;
+        let said = one_of_user(name, vec![first_pid], proc::user(first_pid).unwrap() + 1).unwrap_err();
+        assert!(said.contains(&format!("'s process {first_pid}: give its PID")), "{said}");
         assert!(process("a-name-longer-t").is_ok(), "what the kernel keeps of it");
         let mut second = start(&program, &[]);
         let (one, two) = (first.id(), second.id());

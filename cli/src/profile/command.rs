@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::{flame as formats, page, pprof, read, text, Metric, Profile};
-use crate::heap::named::{process_or_file, Named};
+use crate::heap::named::{process_or_file, NamedOwn};
 use crate::heap::steer::parse_number;
 use anyhow::{bail, ensure, Context, Result};
 use hakmem_base::files;
@@ -27,8 +27,8 @@ pub struct ProfileOptions {
 enum Action {
     /// Start to sample new allocations
     Start {
-        /// A process that runs HAKMEM
-        #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
+        /// A process that runs HAKMEM; a NAME means a process of this user
+        #[arg(value_name = "PID|NAME", value_parser = NamedOwn, allow_negative_numbers = true)]
         pid: Pid,
         /// Mean number of bytes between two samples
         #[arg(long, value_name = "N", default_value = "512K", value_parser = interval)]
@@ -36,8 +36,8 @@ enum Action {
     },
     /// Stop sampling; the samples stay, and their frees are still recorded
     Stop {
-        /// The process
-        #[arg(value_name = "PID|NAME", value_parser = Named, allow_negative_numbers = true)]
+        /// The process; a NAME means a process of this user
+        #[arg(value_name = "PID|NAME", value_parser = NamedOwn, allow_negative_numbers = true)]
         pid: Pid,
     },
     /// Write the profile so far

@@ -454,7 +454,7 @@ pub fn learn(options: &LearnOptions) -> Result<ExitCode> {
     }
     lines.truncate(LINES_MAX - learned.settings.len().min(LINES_MAX));
     let path = options.output.clone().unwrap_or_else(|| format!("{}.policy", learned.name.replace('/', "_")).into());
-    files::write(&path, policy(&learned.name, &learned.settings, &lines, learned.long))
+    files::publish(&path, policy(&learned.name, &learned.settings, &lines, learned.long))
         .with_context(|| path.display().to_string())?;
     let path = fs::canonicalize(&path).unwrap_or(path).display().to_string();
     let found = format!("{} of {} that live long, of {} in all", say::bytes(found), say::bytes(long), say::bytes(all));
