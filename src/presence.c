@@ -165,10 +165,16 @@ void presence_wait_for_start(void) {
         os_wait(&page->purger, PURGER_MADE, OS_WITHOUT_END);
 }
 
+/* Only one of them succeeds: the thread that wants the purger, or the purger, which need not sleep. */
+static bool end_wait_as_wanted(struct fork_page *page) {
+    uint32_t waits = PURGER_WAITS;
+    return load_seq(&hak_presence.wanted) && rmw_cas(&page->purger, &waits, PURGER_RUNS);
+}
+
 bool presence_want_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    uint32_t waits = PURGER_WAITS;
-    if (page != NULL && rmw_cas(&page->purger, &waits, PURGER_RUNS))
+    store_seq(&hak_presence.wanted, true); /* pairs with presence_await: it sees this, or it waits and we see that */
+    if (page != NULL && end_wait_as_wanted(page))
         os_wake(&page->purger);
     return load_seq(&hak_presence.made) != 0;
 }
@@ -223,6 +229,8 @@ bool presence_await(void) {
     if (rmw_cas(&page->purger, &first, PURGER_WAITS))
         os_wake(&page->purger);
     for (uint32_t state, made; (state = load_seq(&page->purger)) != PURGER_RUNS;) {
+        if (state == PURGER_WAITS && end_wait_as_wanted(page))
+            break;
         if (state == PURGER_WAITS) {
             os_wait(&page->purger, PURGER_WAITS, OS_WITHOUT_END);
             continue;
@@ -235,5 +243,6 @@ bool presence_await(void) {
         if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS))
             return false;
     }
+    store_seq(&hak_presence.wanted, false);
     return true;
 }

@@ -28,13 +28,14 @@ enum purger_state {
     PURGER_CALLED, /* runs, and is to look at once */
 };
 
-/* Written by any thread. `several`, `gathered`, `clients` and `settlings` are sequentially consistent where they pair with the
+/* Written by any thread. `several`, `gathered`, `wanted`, `clients` and `settlings` are sequentially consistent where they pair with the
  * purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are enough. */
 struct HAK_OWN_LINES presence {
     /* What threads read when they free each other's blocks, and what hardly ever changes. */
     _Atomic(struct fork_page *) page; /* NULL until there is one */
     _Atomic bool several;             /* more than one thread has a heap: a hint that follows `clients` */
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
+    _Atomic bool wanted;              /* the purger, since one last began to run. Sequentially consistent */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
     _Atomic uint32_t made, ended; /* threads that the program made by our pthread_create; those that ended with a heap.
                                          Sequentially consistent */
@@ -73,7 +74,8 @@ bool presence_has_purger(void);
 bool presence_minds_sleepers(void);
 /* The program is about to make a thread. True: the caller makes a purger, which waits until it is wanted. */
 bool presence_thread_made(void);
-/* The purger is wanted. False: there is none that waits, nor will there be: the program makes its threads some other way. */
+/* The purger is wanted: one that waits runs, and so does the next to be made. False: none will be, as the program makes its
+ * threads some other way. */
 bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
