@@ -35,9 +35,7 @@ static void end_thread(void *value) {
     heap_leave_arenas(h, thread_empty_heap);
     thread_empty_heap(h);
     rings_forget(h);
-    bool left =
-        caches_enter(h) && (load_relaxed(&h->outbox_slabs) != 0 ||
-                            load_relaxed(&h->lent.slabs) != 0); /* the purger may have been at the caches before */
+    bool left = caches_enter(h) && load_relaxed(&h->outbox_slabs) != 0; /* the purger may have been there before */
     caches_leave(h);
     if (left)
         thread_empty_heap(h);

@@ -113,7 +113,8 @@ void double_free_after_the_rings_were_emptied(size_t size) {
     Worker large, other;
     char *block = live(size);
     large.run([] { live(8 * kMiB); }); /* a heap of this size has a purger */
-    long emptied = counter("rings_emptied"); /* before the free, which the purger may notice before this thread goes on */
+    long emptied =
+        counter("rings_emptied"); /* before the free, which the purger may notice before this thread goes on */
     S.free(live(size));
     await_count("rings_emptied", emptied + 1);
     other.run([&] { S.free(block); });
