@@ -201,6 +201,7 @@ static void purger_work(void) {
         if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->pool);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
+        halfway &= option(OPT_PURGE) != PURGE_NEVER;
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
     }
@@ -210,14 +211,16 @@ static void purger_work(void) {
         retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
-    thread_leave(h); /* if it was borrowed */
+    thread_leave(h);
 }
 
 static void *purger_run(void *unused) {
     (void)unused;
-    if (presence_await())
+    hak_heap = &heap_afterlife; /* so that it borrows one for its work, and has none while it waits */
+    while (presence_await()) {
         purger_work();
-    presence_release_purger();
+        presence_rest();
+    }
     return NULL;
 }
 
@@ -255,10 +258,12 @@ void purger_make(void) {
     struct heap *h = thread_own();
     if (presence_thread_made() && start_thread(h->number != HEAP_NONE ? h : NULL))
         presence_wait_for_start();
+    if (retain_has_some_size())
+        presence_want_purger();
 }
 
 static void purger_start(struct heap *h) {
-    if (!presence_want_purger() && !os_had_filter() && presence_claim_purger())
+    if (!os_had_filter() && presence_claim_purger())
         start_thread(h);
 }
 
