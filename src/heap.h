@@ -91,14 +91,14 @@ struct heap {
     _Atomic uint32_t outbox_slabs;        /* entries in use */
     /* mid and large, and who is at the caches */
     _Atomic bool
-        caches_busy; /* the thread is at its rings, outbox or loans. Pairs with caches_flags through os_fence_threads */
+        caches_busy; /* the thread is at its rings or outbox. Pairs with caches_flags through os_fence_threads */
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
     uint16_t ring_hand;           /* the ring to look at next */
     uint8_t large_frees;          /* modulo SHUT_EVERY: see large.c */
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
-    uint8_t found;                /* the purger's, while it empties caches: enum idle_cache */
+    bool found_idle;              /* the purger's, while it empties caches */
     uint32_t ring_top;            /* bytes of the heap's memory that are in use, rings included */
     uint64_t purge_seen;          /* hak_inspect.purge_wanted for which this thread has given back */
     uint64_t asked_seen;          /* hak_profile.wanted when it last looked what is asked of it */
@@ -112,10 +112,11 @@ struct heap {
     uint8_t checks_before_release[TINY_CLASSES]; /* how often an empty current slab is kept */
     uint8_t checks_left[TINY_CLASSES];           /* of these */
     uint8_t returns[TINY_CLASSES];               /* slabs that came back by own frees, less those kept for it */
-    uint8_t loans_wait[TINY_CLASSES]; /* slabs of the class that are not borrowed yet, as others look for such */
     /* of current slabs: frees still to be counted when the countdown, cut short by a sample, ends */
     _Atomic uint32_t deferred[TINY_CLASSES];
-    struct slab_lists lent;                  /* on loan to the heap; see slab.h */
+    struct {
+        _Atomic uint32_t slabs; /* on loan to the heap, see slab.h; any thread, by read-modify-write */
+    } lent;
     struct ledger_row ledger[TUNED_CLASSES]; /* the page ends behind the tiny classes */
     /* what many threads never touch */
     struct ring *ring[RING_CLASSES];
@@ -177,7 +178,7 @@ bool heap_may_have_gathered(const struct heap *h, const struct slab *s);
 struct heap *heap_newest(void);
 extern HAK_HIDDEN _Atomic(struct heap *) heap_newest_made;
 
-/* Rings, outbox and loans are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
+/* Rings and outbox are the thread's, but the purger may empty those of a thread that sleeps. So the thread opens each use
  * with caches_enter, and does without them if that is false; caches_leave closes it in any case. Neither waits for the other:
  *
  *   thread: busy = true;  frozen?  …  busy = false         purger: frozen = true;  os_fence_threads;  busy?  …  frozen = false

@@ -31,12 +31,16 @@ bool outbox_adopt_unheld(struct heap *h, struct slab *s) {
     return adopted;
 }
 
-/* The same as a loan. */
-static bool borrow(struct heap *h, struct slab *s) {
-    if (load_acquire(&s->owner) != OWNER_NONE || !slab_borrow(h, s))
+/* Frees the blocks, which are out of it, into a slab without owner, and has that on loan from then on. */
+static bool free_and_borrow(struct heap *h, struct slab *s, uintptr_t first, uint64_t blocks) {
+    if (load_acquire(&s->owner) != OWNER_NONE || !slab_may_borrow(h) || !slab_adopt(h, s))
         return false;
+    store_relaxed(&s->place, 0);
+    count(&h->pool.counters, COUNT_slabs_lent);
     if (load_relaxed(&s->inbox) != 0)
         slab_drain_inbox(h, s);
+    if (!slab_free_chain(h, s, first, blocks))
+        slab_lend(h, s);
     return true;
 }
 
@@ -87,17 +91,19 @@ void outbox_after_close(struct heap *h, struct slab *s) {
 }
 
 /* Will more blocks of the slab be freed by this heap soon, and may it have slabs on loan for that? */
-enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW /* between caches_enter and caches_leave */ };
+enum prospect { NO_MORE, EXPECT_MORE, EXPECT_MORE_AND_BORROW };
 
 /* A chain of blocks that are out of the slab goes to its owner: into the inbox, or home if that is us from now on. */
 static void send(struct heap *h, struct slab *s, uintptr_t first, uintptr_t last, uint64_t blocks,
                  enum prospect prospect) {
     count(&h->pool.counters, COUNT_outbox_batches);
     bool wanted = prospect != NO_MORE && slab_has_place(h);
-    if (wanted ? outbox_adopt(h, s) : prospect == EXPECT_MORE_AND_BORROW && borrow(h, s)) {
+    if (wanted && outbox_adopt(h, s)) {
         slab_free_chain(h, s, first, blocks);
         return;
     }
+    if (!wanted && prospect == EXPECT_MORE_AND_BORROW && free_and_borrow(h, s, first, blocks))
+        return;
     /* The pushed blocks may be all that was out, then the slab may be gone at any moment after the push: its class is read
      * before; the owner afterwards, which is no harm: records stay, and adopting checks the truth. */
     unsigned c = slab_class(s);

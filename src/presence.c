@@ -6,9 +6,9 @@
 #include "region.h"
 
 /* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time has one
- * purger, and the one thread soon is alone in the process. */
+ * purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at once. */
 #define LINGER_MS 200
-#define PURGER_STAYS_MS 2 /* the same of one that was never wanted */
+#define STAYS_MS 2
 
 struct presence hak_presence;
 
@@ -53,9 +53,9 @@ static void notice_fork(void) {
     store_relaxed(&hak_presence.lost_threads, true);
     int32_t parents = load_relaxed(&hak_presence.clients);
     if (rmw_swap(&page->known, 1) == 0) {
-        rmw_add(&hak_presence.clients, 1 - parents);
+        rmw_add(&hak_presence.clients, (parents > 0) - parents);
+        store_seq(&hak_presence.threads, 0);
         store_seq(&hak_presence.made, 0);
-        store_seq(&hak_presence.ended, 0);
     }
     note_several();
 }
@@ -72,17 +72,18 @@ static void wake_parked(struct fork_page *page) {
         os_wake(&page->purger);
 }
 
-/* Pairs with presence_pause: it sees the number of clients, or its word has changed. */
-static void call_running(struct fork_page *page) {
-    uint32_t runs = PURGER_RUNS;
-    if (load_seq(&page->purger) == PURGER_RUNS && rmw_cas(&page->purger, &runs, PURGER_CALLED))
-        os_wake(&page->purger);
+/* Has the program more than one thread? Those count that its calls of pthread_create made, or those that have a heap. */
+static bool has_threads(const struct fork_page *page) {
+    bool purger = load_seq(&page->purger) > PURGER_WAITS; /* then it has a heap, too */
+    return load_seq(&hak_presence.threads) > 0 || load_seq(&hak_presence.clients) > 1 + purger;
 }
 
-/* The last other thread has ended. Pairs with presence_await. */
-static void end_waiting(struct fork_page *page) {
-    uint32_t waits = PURGER_WAITS;
-    if (load_seq(&page->purger) == PURGER_WAITS && rmw_cas(&page->purger, &waits, PURGER_CALLED))
+/* A thread has ended. Pairs with presence_pause and presence_await: the purger sees that there is none left, or its word has
+ * changed. */
+static void call_if_alone(struct fork_page *page) {
+    uint32_t state = load_seq(&page->purger);
+    if ((state == PURGER_WAITS || state == PURGER_RUNS) && !has_threads(page) &&
+        rmw_cas(&page->purger, &state, PURGER_CALLED))
         os_wake(&page->purger);
 }
 
@@ -98,10 +99,7 @@ void presence_clients_changed(int by) {
     if (by > 0 || page == NULL)
         return;
     wake_parked(page);
-    if (before + by <= 1 && load_seq(&hak_presence.ended) >= load_seq(&hak_presence.made))
-        end_waiting(page);
-    if (before + by <= (int32_t)PURGER_ALONE_CLIENTS)
-        call_running(page);
+    call_if_alone(page);
 }
 
 unsigned presence_clients(void) {
@@ -109,7 +107,16 @@ unsigned presence_clients(void) {
     return n > 1 ? (unsigned)n : 1;
 }
 
-void presence_thread_ends(void) { rmw_add(&hak_presence.ended, 1); }
+void presence_thread_ends(void) {
+    notice_fork();
+    struct fork_page *page = load_acquire(&hak_presence.page);
+    if (page == NULL)
+        return;
+    if (rmw_add(&hak_presence.threads, -1) <= 0)
+        rmw_add(&hak_presence.threads, 1); /* in a child: the thread that forked, which is its first one */
+    wake_parked(page);
+    call_if_alone(page);
+}
 
 void presence_settled(void) { rmw_add(&hak_presence.settlings, 1); }
 
@@ -125,16 +132,15 @@ bool presence_find_purger(bool *may_start) {
     *may_start = false;
     notice_fork();
     struct fork_page *page = load_acquire(&hak_presence.page);
-    if (page == NULL || option(OPT_PURGE) != PURGE_AUTO)
+    if (page == NULL)
         return false;
-    uint32_t state = load_relaxed(&page->purger);
-    bool there = state > PURGER_WAITS; /* then it has a heap, too */
+    bool there = load_relaxed(&page->purger) > PURGER_WAITS;
     if (!option(OPT_PURGER)) {
         if (there)
             wake_parked(page); /* it ends */
         return false;
     }
-    if (presence_clients() < PURGER_ALONE_CLIENTS + there)
+    if (!has_threads(page))
         return false;
     wake_parked(page);
     *may_start = !there;
@@ -150,13 +156,14 @@ bool presence_minds_sleepers(void) { return presence_has_purger(); }
 
 bool presence_thread_made(void) {
     notice_fork();
-    rmw_add(&hak_presence.made, 1); /* first: pairs with presence_await */
-    if (load_relaxed(&hak_presence.clients) < 1 || option(OPT_PURGE) != PURGE_AUTO || !option(OPT_PURGER))
-        return false;
-    make_fork_page();
+    make_fork_page(); /* first, as above */
     struct fork_page *page = load_acquire(&hak_presence.page);
+    if (page == NULL)
+        return false;
+    rmw_add(&hak_presence.threads, 1);
+    rmw_add(&hak_presence.made, 1); /* pairs with presence_await, as the number of threads does */
     uint32_t none = PURGER_NONE;
-    return page != NULL && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
+    return option(OPT_PURGER) && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
 }
 
 void presence_wait_for_start(void) {
@@ -165,10 +172,16 @@ void presence_wait_for_start(void) {
         os_wait(&page->purger, PURGER_MADE, OS_WITHOUT_END);
 }
 
+/* Only one of them succeeds: the thread that wants the purger, or the purger, which need not sleep. */
+static bool end_wait_as_wanted(struct fork_page *page) {
+    uint32_t waits = PURGER_WAITS;
+    return load_seq(&hak_presence.wanted) && rmw_cas(&page->purger, &waits, PURGER_RUNS);
+}
+
 bool presence_want_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    uint32_t waits = PURGER_WAITS;
-    if (page != NULL && rmw_cas(&page->purger, &waits, PURGER_RUNS))
+    store_seq(&hak_presence.wanted, true); /* pairs with presence_await: it sees this, or it waits and we see that */
+    if (page != NULL && end_wait_as_wanted(page))
         os_wake(&page->purger);
     return load_seq(&hak_presence.made) != 0;
 }
@@ -178,31 +191,31 @@ bool presence_want_purger(void) {
 bool presence_claim_purger(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     uint32_t none = PURGER_NONE;
-    return page != NULL && presence_clients() >= PURGER_ALONE_CLIENTS && rmw_cas(&page->purger, &none, PURGER_RUNS);
+    return page != NULL && has_threads(page) && rmw_cas(&page->purger, &none, PURGER_RUNS);
 }
 
 void presence_release_purger(void) { store_release(&load_acquire(&hak_presence.page)->purger, PURGER_NONE); }
 
-static bool is_alone(void) { return presence_clients() <= PURGER_ALONE_CLIENTS; }
-
 bool presence_pause(unsigned ms) {
     struct fork_page *page = load_acquire(&hak_presence.page);
-    if (!is_alone())
-        os_wait(&page->purger, PURGER_RUNS, ms);
-    store_seq(&page->purger, PURGER_RUNS); /* pairs with call_running, as the load of the count does */
-    uint32_t since = is_alone() ? os_now_ms() : 0;
-    while (is_alone() && option(OPT_PURGER) && os_age_ms(os_now_ms(), since) < LINGER_MS) {
-        os_wait(&page->purger, PURGER_RUNS, LINGER_MS);
-        store_seq(&page->purger, PURGER_RUNS); /* likewise */
+    uint32_t began = os_now_ms(), alone_since = began;
+    for (uint32_t now = began;; now = os_now_ms()) {
+        bool alone = option(OPT_PURGER) && !has_threads(page);
+        if (!alone)
+            alone_since = now;
+        uint32_t waited = os_age_ms(now, alone ? alone_since : began), most = alone ? LINGER_MS : ms;
+        if (waited >= most)
+            return !alone;
+        os_wait(&page->purger, PURGER_RUNS, most - waited);
+        store_seq(&page->purger, PURGER_RUNS); /* pairs with call_if_alone, as the look at the threads does */
     }
-    return !is_alone();
 }
 
 void presence_park(void) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     store_seq(&page->purger, PURGER_PARKED);
     while (load_seq(&hak_presence.settlings) == hak_presence.settlings_seen && !load_seq(&hak_presence.gathered) &&
-           !is_alone() && load_relaxed(&page->purger) == PURGER_PARKED)
+           has_threads(page) && load_relaxed(&page->purger) == PURGER_PARKED)
         os_wait(&page->purger, PURGER_PARKED, OS_WITHOUT_END);
     store_relaxed(&hak_presence.gathered, false);
     store_seq(&page->purger, PURGER_RUNS);
@@ -216,24 +229,34 @@ bool presence_tick_is_idle(void) {
     return hak_presence.settlings_seen == seen;
 }
 
-/* Threads that come and go one at a time would each get a purger: it stays a moment after the last one, unless others come. */
+void presence_rest(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_WAITS); }
+
+static bool may_stay(const struct fork_page *page) { return option(OPT_PURGER) && has_threads(page); }
+
+/* Programs whose threads come and go have one purger: each that ends stays twice as long as the one before. */
 bool presence_await(void) {
+    static unsigned ended;
     struct fork_page *page = load_acquire(&hak_presence.page);
-    uint32_t first = PURGER_MADE;
-    if (rmw_cas(&page->purger, &first, PURGER_WAITS))
+    uint32_t state = PURGER_MADE;
+    if (rmw_cas(&page->purger, &state, PURGER_WAITS))
         os_wake(&page->purger);
-    for (uint32_t state, made; (state = load_seq(&page->purger)) != PURGER_RUNS;) {
-        if (state == PURGER_WAITS) {
+    while (load_seq(&page->purger) != PURGER_RUNS && !end_wait_as_wanted(page)) {
+        if (load_seq(&page->purger) == PURGER_WAITS && may_stay(page)) {
             os_wait(&page->purger, PURGER_WAITS, OS_WITHOUT_END);
             continue;
         }
-        made = load_seq(&hak_presence.made);
-        os_wait(&page->purger, PURGER_CALLED, PURGER_STAYS_MS);
-        store_seq(&page->purger, PURGER_NONE); /* pairs with presence_thread_made, as the load of `made` does */
-        uint32_t none = PURGER_NONE;
-        bool stays = load_seq(&hak_presence.made) != made || presence_clients() > 1;
-        if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS))
+        uint32_t made = load_seq(&hak_presence.made), none = PURGER_NONE;
+        state = PURGER_WAITS;
+        if (!rmw_cas(&page->purger, &state, PURGER_CALLED) && state == PURGER_RUNS)
+            break;
+        os_wait(&page->purger, PURGER_CALLED, (unsigned)min_size(STAYS_MS << min_size(ended, 7), LINGER_MS));
+        store_seq(&page->purger, PURGER_NONE); /* pairs with presence_thread_made, as these loads do */
+        bool stays = load_seq(&hak_presence.made) != made || may_stay(page);
+        if (!stays || !rmw_cas(&page->purger, &none, PURGER_WAITS)) {
+            ended++;
             return false;
+        }
     }
+    store_seq(&hak_presence.wanted, false);
     return true;
 }

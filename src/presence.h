@@ -1,11 +1,11 @@
 /* Who is there: how many threads have a heap, whether there is a purger, and whether this process is a fork's child.
  *
  *  1. The purger's state is a word on the fork page, which a fork's child finds zero however the child was made: a child
- *     has one thread and no purger. The page is made when the program's second thread gets its heap.
+ *     has one thread and no purger. The page is made when the program makes a thread, or the second one gets its heap.
  *  2. The purger parks while it has nothing to do. Whoever settles, or begins to gather blocks, wakes it: both store first and
  *     then read the word, while the purger stores the word and then reads what they store, so one of the two sees the other.
- *  3. When all threads of the program but one have ended, the purger is called, and ends: that thread may want to be alone
- *     in the process (unshare, setns).
+ *  3. When all threads of the program but one have ended, the purger is called, and ends a while later: that thread may want to
+ *     be alone in the process (unshare, setns). Threads count whether they allocate or not, if our pthread_create made them.
  *
  * Any thread calls anything; only the purger waits. */
 /* SPDX-License-Identifier: MIT */
@@ -28,16 +28,17 @@ enum purger_state {
     PURGER_CALLED, /* runs, and is to look at once */
 };
 
-/* Written by any thread. `several`, `gathered`, `clients` and `settlings` are sequentially consistent where they pair with the
+/* Written by any thread. `several`, `gathered`, `wanted`, `clients` and `settlings` are sequentially consistent where they pair with the
  * purger's word, see above; all else is a hint that stands for itself, so relaxed accesses are enough. */
 struct HAK_OWN_LINES presence {
     /* What threads read when they free each other's blocks, and what hardly ever changes. */
     _Atomic(struct fork_page *) page; /* NULL until there is one */
     _Atomic bool several;             /* more than one thread has a heap: a hint that follows `clients` */
     _Atomic bool gathered;            /* something began to gather in a cache since the purger last wanted to park */
+    _Atomic bool wanted;              /* the purger, since one last began to run. Sequentially consistent */
     _Atomic bool lost_threads;        /* this is the child of a program with threads, or a child's child */
-    _Atomic uint32_t made, ended; /* threads that the program made by our pthread_create; those that ended with a heap.
-                                         Sequentially consistent */
+    _Atomic int32_t threads;          /* that the program made by our pthread_create and that have not ended */
+    _Atomic uint32_t made;            /* how many it ever made. Both sequentially consistent */
     /* What threads write when they begin and end. */
     _Alignas(HAK_LINE) _Atomic int32_t clients; /* threads that have a heap */
     /* What they write when they settle. */
@@ -45,8 +46,6 @@ struct HAK_OWN_LINES presence {
     uint32_t settlings_seen;                       /* by the purger, the only one to touch this */
 };
 extern HAK_HIDDEN struct presence hak_presence;
-
-#define PURGER_ALONE_CLIENTS 2u /* the purger and one thread of the program */
 
 /* At the start, once: asks for the fork page. */
 void presence_start(void);
@@ -63,7 +62,7 @@ bool presence_lost_threads(void);
 void presence_settled(void);
 /* Something begins to gather in an outbox or a ring. Should the thread fall asleep now, the purger has to empty that. */
 void presence_gathered(void);
-/* A thread ends, which has a heap still. */
+/* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);
 /* Is there a purger to leave the purging to? If it is parked it wakes up. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
@@ -71,9 +70,10 @@ bool presence_find_purger(bool *may_start);
 bool presence_has_purger(void);
 /* Is there a purger that takes back what sleeping threads hold? */
 bool presence_minds_sleepers(void);
-/* The program is about to make a thread. True: the caller makes a purger, which waits until it is wanted. */
+/* The program is about to make a thread, whose end will be told. True: the caller makes a purger, which waits until it is wanted. */
 bool presence_thread_made(void);
-/* The purger is wanted. False: there is none that waits, nor will there be: the program makes its threads some other way. */
+/* The purger is wanted: one that waits runs, and so does the next to be made. False: none will be, as the program makes its
+ * threads some other way. */
 bool presence_want_purger(void);
 
 /* ---- the purger's side ---- */
@@ -81,8 +81,7 @@ bool presence_want_purger(void);
 /* There is a purger from now on; one caller wins. */
 bool presence_claim_purger(void);
 void presence_release_purger(void);
-/* Sleeps for so long, or until the purger is called. False: the purger is to end, as at most one thread of the program has a
- * heap and has been alone for a while. */
+/* Sleeps for so long. False: the purger is to end, as the program has had one thread for a while. */
 bool presence_pause(unsigned ms);
 /* Sleeps until something is settled or gathers, or a thread ends; not at all if something has been since. */
 void presence_park(void);
@@ -93,7 +92,9 @@ bool presence_tick_is_idle(void);
 /* In the thread that has made the purger: returns when that runs. What libc asks of the kernel at a thread's start a sandbox may
  * forbid that the program enters next. */
 void presence_wait_for_start(void);
-/* Waits until the purger is wanted. False: the program has no other threads any more. */
+/* Waits until the purger is wanted. False: the program has no other threads any more, and this purger is none from now on. */
 bool presence_await(void);
+/* Its work is done for now. */
+void presence_rest(void);
 
 #endif

@@ -23,7 +23,7 @@
 #define REST_MS 1000 /* between ticks while threads only use what they hold */
 #define IDLE_TICKS_MAX 10
 #define TRIM_SUPERSLABS 16 /* looked at by one malloc: 32 MiB */
-#define LOANS_TURN 4       /* passes after which all slabs that a thread has on loan are new ones */
+#define LOANS_TURN 4       /* looks after which all slabs that a thread has on loan are new ones */
 
 /* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
  * harm. */
@@ -50,34 +50,26 @@ static bool is_unused(uint32_t use, uint32_t *seen) {
     return unused;
 }
 
-enum idle_cache { IDLE_CACHES = 1, IDLE_LOANS = 2, IDLE_NONE = 4 };
-
 /* Closes the caches of a heap if there may be anything to take. */
 static bool close_idle(const struct heap *own, struct heap *h) {
     if (load_relaxed(&h->caches_flags) & CACHES_FROZEN)
         caches_thaw(h); /* by a purger that a fork has left behind */
-    h->found = 0;
+    h->found_idle = false;
     if (h == own || heap_is_of_arena(h)) /* whose thread may end the arena at any moment */
         return false;
-    uint32_t use = loans_use(h);
-    bool caches_unused = is_unused(rings_use(h), &h->caches_seen), loans_unused = is_unused(use, &h->loans_seen);
-    if (!caches_unused && use == 0)
-        return false;
-    h->found = (uint8_t)((caches_unused ? IDLE_CACHES : 0) | (loans_unused ? IDLE_LOANS : IDLE_NONE));
-    caches_close(h);
-    return true;
+    h->found_idle = is_unused(rings_use(h), &h->caches_seen);
+    if (h->found_idle)
+        caches_close(h);
+    return h->found_idle;
 }
 
 /* Empties closed caches that are not in use. Slabs adopted on the way are let go, as this thread allocates from none. */
 static void empty_closed(struct heap *own, struct heap *h) {
     bool frozen =
         caches_are_frozen(h) && !heap_is_of_arena(h); /* else it became one, and holds nothing before it thaws */
-    if (frozen && h->found & IDLE_CACHES)
-        empty_caches(own, h);
     if (frozen)
-        slab_recall(own, h,
-                    h->found & IDLE_LOANS ? UINT32_MAX : (load_relaxed(&h->lent.slabs) + LOANS_TURN - 1) / LOANS_TURN);
-    h->found = 0;
+        empty_caches(own, h);
+    h->found_idle = false;
     caches_thaw(h);
     while (own->owned.first != 0)
         slab_let_go(own, slab_of_slot(own->owned.first - 1));
@@ -85,17 +77,28 @@ static void empty_closed(struct heap *own, struct heap *h) {
         retain_settle(&own->pool);
 }
 
+/* Lets go of what threads have on loan that has not used its loans since the last call, and of a part of all other loans. */
+static void recall_loans(struct heap *own) {
+    static unsigned turn;
+    turn = (turn + 1) % LOANS_TURN;
+    for (struct heap *h = heap_newest(); h != NULL; h = h->next) {
+        bool unused = is_unused(loans_use(h), &h->loans_seen);
+        slab_recall(own, h, unused ? 0 : turn, unused ? 1 : LOANS_TURN);
+    }
+}
+
 /* Empties the caches of threads that have not used them since the last call, and of heaps without a thread, and takes back
- * the slabs that they have on loan, or the oldest of them where loans are in use. One fence serves all of them. */
+ * the slabs that they have on loan. One fence serves all of them. */
 static void purger_empty_idle_caches(struct heap *own) {
     bool any = false;
+    recall_loans(own);
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
         any |= close_idle(own, h);
     if (!any)
         return;
     os_fence_threads(); /* pairs with caches_enter */
     for (struct heap *h = heap_newest(); h != NULL; h = h->next)
-        if (h->found != 0)
+        if (h->found_idle)
             empty_closed(own, h);
 }
 
@@ -198,6 +201,7 @@ static void purger_work(void) {
         if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->pool);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
+        halfway &= option(OPT_PURGE) != PURGE_NEVER;
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
     }
@@ -207,14 +211,16 @@ static void purger_work(void) {
         retain_hand_over(&h->pool);
         h->pool.is_purger = false;
     }
-    thread_leave(h); /* if it was borrowed */
+    thread_leave(h);
 }
 
 static void *purger_run(void *unused) {
     (void)unused;
-    if (presence_await())
+    hak_heap = &heap_afterlife; /* so that it borrows one for its work, and has none while it waits */
+    while (presence_await()) {
         purger_work();
-    presence_release_purger();
+        presence_rest();
+    }
     return NULL;
 }
 
@@ -252,10 +258,12 @@ void purger_make(void) {
     struct heap *h = thread_own();
     if (presence_thread_made() && start_thread(h->number != HEAP_NONE ? h : NULL))
         presence_wait_for_start();
+    if (retain_has_some_size())
+        presence_want_purger();
 }
 
 static void purger_start(struct heap *h) {
-    if (!presence_want_purger() && !os_had_filter() && presence_claim_purger())
+    if (!os_had_filter() && presence_claim_purger())
         start_thread(h);
 }
 

@@ -1,14 +1,14 @@
 /* The purger: a thread that gives memory back, only in programs that have threads already.
  *
- *  1. It starts in malloc, once the heap has some size or something is over a bound, and wakes up every 100 ms. The program may
- *     hold any lock when it starts, so libc itself starts it, whatever wraps pthread_create (os_start_thread).
+ *  1. It is made as the program makes a thread, or in malloc, and begins once the heap has some size or something is over a bound. It
+ *     wakes up every 100 ms. The program may hold any lock when it is made, so libc itself makes it, whatever wraps pthread_create
+ *     (os_start_thread).
  *  2. In an idle program it empties the rings and outboxes of the threads, which may never wake up, takes back the slabs that
  *     they have on loan, and then purges the free pages inside partly used slabs. In a busy program it empties only the
  *     rings and outboxes that nobody used for a second.
  *  3. After a second without anything to do it parks until something is settled or gathers in an outbox or a ring. While
  *     threads only use what they hold in these, it wakes up once a second.
- *  4. When all threads of the program but one have ended, it purges what is over the bound and ends. The next purger starts a
- *     tenth of a second later, or when 32 MiB were taken and given since.
+ *  4. When all threads of the program but one have ended, it stays for a while, purges what is over the bound and ends.
  *
  * The chores that threads do for themselves, at the end of a slow malloc, are here too. */
 /* SPDX-License-Identifier: MIT */

@@ -38,13 +38,12 @@ enum slab_place {
     PLACE_OWNED = 4,   /* on the list of all slabs, which is bounded */
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
     PLACE_THIN = 16,   /* counted in thin_slabs */
-    PLACE_LENT = 32,   /* the lists are those of the slabs on loan */
     PLACE_DENSE = 64,  /* dense allocations of its heap come from it; not on the list of its class */
 };
 
 #define OWNER_POOL ((struct heap *)0) /* no tiny slab */
 #define OWNER_NONE ((struct heap *)1) /* a tiny slab that was let go: the first to free into it adopts it */
-#define OWNER_ON_LOAN ((uintptr_t)1)  /* beside a heap's address: the heap has the slab on loan, see slab.h */
+#define OWNER_ON_LOAN ((uintptr_t)3)  /* bits beside a heap's address: it has the slab on loan, see slab.h */
 
 /* What may be resident in a tiny slab besides the pages of blocks that are out or listed. */
 enum page_flag {

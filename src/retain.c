@@ -254,8 +254,8 @@ static void expect_quiet(struct client *c) {
 /* Gives back what is older than the options allow. LAZY memory that nobody wanted for so long was not wanted back. */
 static void decay(struct client *c, uint32_t now) {
     purge_decay(c, now);
-    if (option(OPT_PURGE) != PURGE_LAZY && account_lazy_slots() != 0 &&
-        purge_lazy(c, SIZE_MAX, option(OPT_DECAY_MS)) != 0)
+    uint64_t age_ms = option(option(OPT_PURGE) == PURGE_LAZY ? OPT_SS_CACHE_AGE_MS : OPT_DECAY_MS);
+    if (account_lazy_slots() != 0 && purge_lazy(c, SIZE_MAX, age_ms) != 0)
         store_relaxed(&retain_state.wanted_slots, 0);
 }
 
@@ -311,6 +311,8 @@ static bool shrank(void) {
 /* Purges what is over the bound. */
 static void purge_over(struct client *c, size_t bound) { purge_empty(c, bound - bound / 4, retain_is_lazy()); }
 
+bool retain_has_some_size(void) { return account_active_slots() >= PURGER_FROM_SLOTS; }
+
 void retain_settle(struct client *c) {
     uint32_t now = os_now_ms();
     if (unlikely(c->is_shared)) { /* has nothing to add, and may note nothing */
@@ -337,9 +339,10 @@ void retain_settle(struct client *c) {
     /* In a program with threads the purger purges, unless the excess is large. If it does not run it is wanted, but starting
      * a thread must wait for malloc's slow path: glibc calls free with a lock held that pthread_create takes. */
     bool may_start, purger = presence_find_purger(&may_start);
-    if (may_start && (over || account_active_slots() >= PURGER_FROM_SLOTS))
+    if (may_start && (over || retain_has_some_size()) && !presence_want_purger())
         c->chores |= CHORE_PURGER;
-    if (over && !(purger && !moved && !limits_near() && empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
+    if (over && !(purger && option(OPT_PURGE) != PURGE_EAGER && !moved && !limits_near() &&
+                  empty <= bound * FAR_OVER + FAR_OVER_SLOTS))
         purge_over(c, bound);
     if (account_cached_superslabs() > purge_cache_max())
         purge_bound_cache(c, now, retain_is_lazy());

@@ -31,6 +31,9 @@ void retain_look(struct client *c);
  * anything, and then nobody would. */
 void retain_thread_ended(struct client *c);
 
+/* Is the heap so large that a program with threads has a purger? */
+bool retain_has_some_size(void);
+
 /* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
 void retain_grew_inside(struct client *c, size_t bytes);
 /* May this many slots that are hardly used stay resident? They count as EMPTY ones. */

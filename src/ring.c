@@ -108,7 +108,7 @@ void rings_forget(struct heap *h) {
     bool mine = caches_enter(h);
     if (mine)
         spill_all(h); /* they may have been frozen a moment ago */
-    bool empty = load_relaxed(&h->lent.slabs) == 0 && load_relaxed(&h->outbox_slabs) == 0;
+    bool empty = load_relaxed(&h->outbox_slabs) == 0;
     bool stays = h->number < HEAPS_LEFT_WHOLE && h->ring_top <= LEFT_WHOLE_BYTES;
     bool purges = ((h->ring_top > kept && !stays) || option(OPT_SECURE)) && kept < HEAP_BYTES;
     if (mine && empty && h->rings != NULL)

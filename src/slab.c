@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "slab.h"
 #include "base/fail.h"
+#include "arena/arena_space.h"
 #include "inbox.h"
 #include "kinds.h"
 #include "learn/tunables.h"
@@ -18,7 +19,6 @@
 #define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
-#define GIVE_WAY 4      /* slabs with room, each time that others are seen to look for some of the class */
 #define VERIFY_FIRST 64 /* slabs that a heap gives back are looked at block by block … */
 #define VERIFY_EVERY 16 /* … then one in sixteen */
 
@@ -28,12 +28,8 @@ static uint32_t number_of(const struct slab *s) { return (uint32_t)slot_of(s) + 
 
 /* A signal's handler may fork between any two of these stores, and the child's thread ends with what is there by then: a slab
  * that has its place is taken off by whatever names it, however far it came, so that each list ends. It may lose the slab. */
-static struct slab_lists *lists_of(struct heap *h, const struct slab *s) {
-    return slab_is(s, PLACE_LENT) ? &h->lent : &h->owned;
-}
-
 static void list_on_class(struct heap *h, struct slab *s) {
-    _Atomic uint32_t *first = &lists_of(h, s)->class_first[slab_class(s)];
+    _Atomic uint32_t *first = &h->owned.class_first[slab_class(s)];
     s->class_prev = 0;
     s->class_next = load_relaxed(first);
     slab_enter(s, PLACE_PARTIAL);
@@ -44,7 +40,7 @@ static void list_on_class(struct heap *h, struct slab *s) {
 }
 
 static void list_owned(struct heap *h, struct slab *s) {
-    struct slab_lists *lists = lists_of(h, s);
+    struct slab_lists *lists = &h->owned;
     s->next = 0;
     s->prev = lists->last;
     add_owned(&lists->slabs, 1);
@@ -59,7 +55,7 @@ static void list_owned(struct heap *h, struct slab *s) {
 }
 
 void slab_unlist(struct heap *h, struct slab *s) {
-    struct slab_lists *lists = lists_of(h, s);
+    struct slab_lists *lists = &h->owned;
     uint32_t number = number_of(s);
     _Atomic uint32_t *class_first = &lists->class_first[slab_class(s)];
     bool was_owned = slab_is(s, PLACE_OWNED), was_thin = slab_is(s, PLACE_THIN);
@@ -82,10 +78,10 @@ void slab_unlist(struct heap *h, struct slab *s) {
             slab_of_slot(s->next - 1)->prev = s->prev;
     }
     atomic_signal_fence(memory_order_seq_cst);
-    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN | PLACE_LENT);
+    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN);
     atomic_signal_fence(memory_order_seq_cst);
     add_owned(&lists->slabs, -(uint32_t)was_owned);
-    if (was_thin) /* never of a lent slab, which the purger recalls while the thread counts its own */
+    if (was_thin)
         h->thin_slabs--;
 }
 
@@ -181,7 +177,7 @@ HAK_INLINE void set_countdown(struct slab *s, unsigned out) {
 /* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
  * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
 static void became_thin(struct heap *h, struct slab *s) {
-    if (!presence_is_alone() || (load_relaxed(&s->place) & (PLACE_OWNED | PLACE_LENT)) != PLACE_OWNED)
+    if (!presence_is_alone() || !slab_is(s, PLACE_OWNED))
         return;
     bool counted = slab_is(s, PLACE_THIN);
     if (retain_may_keep(h->thin_slabs + !counted)) {
@@ -423,89 +419,62 @@ void slab_let_go(struct heap *h, struct slab *s) {
     }
 }
 
-/* ---- slabs on loan ---- */
-
-/* Classes of which threads took slabs, or started some, since a borrower last saw that: it may have on loan what they look for. */
-static _Atomic bool in_demand[TINY_CLASSES];
-
-void slab_wanted(unsigned c) {
-    if (!presence_is_alone() && !load_relaxed(&in_demand[c]))
-        store_relaxed(&in_demand[c], true);
+struct slab *slab_take_usable(struct heap *h, unsigned c) {
+    uint32_t first = load_relaxed(&h->owned.class_first[c]);
+    if (first == 0)
+        return NULL;
+    slab_unlist(h, slab_of_slot(first - 1));
+    return slab_of_slot(first - 1);
 }
+
+/* ---- slabs on loan ---- */
 
 bool slab_may_borrow(const struct heap *h) {
     return heap_remote_frees(h) - h->bulk_from >= tuned(TUNE_loan_from_frees) && h->pool.arena == 0 &&
            !presence_is_alone() && presence_minds_sleepers();
 }
 
-/* Do others look for slabs of the class? Then they are lent only after a while. */
-static bool is_in_demand(struct heap *h, unsigned c) {
-    if (load_relaxed(&in_demand[c])) {
-        store_relaxed(&in_demand[c], false);
-        h->loans_wait[c] = UINT8_MAX;
-    }
-    h->loans_wait[c] -= h->loans_wait[c] != 0;
-    return h->loans_wait[c] != 0;
+void slab_lend(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    size_t slot = slot_of(s);
+    bool usable = slab_is_usable(s);
+    if (rmw_add(&h->lent.slabs, 1) == 0)
+        presence_gathered();
+    store_release(&s->owner, slab_on_loan_to(h)); /* pairs with slab_end_loan */
+    if (usable)
+        superslab_offer(slot, c);
 }
 
-bool slab_borrow(struct heap *h, struct slab *s) {
-    struct heap *nobody = OWNER_NONE;
-    unsigned c = slab_class(s);
-    /* The CAS pairs with the store in slab_let_go, as that in slab_adopt does. */
-    if (!slab_may_borrow(h) || is_in_demand(h, c) || !PROVEN(borrow, rmw_cas(&s->owner, &nobody, slab_on_loan_to(h))))
+bool slab_end_loan(struct heap *h, struct slab *s) {
+    struct heap *owner = load_relaxed(&s->owner), *lender = slab_holder(s);
+    if (lender == NULL || owner != slab_on_loan_to(lender) || !PROVEN(loan_end, rmw_cas(&s->owner, &owner, h)))
         return false;
-    store_relaxed(&s->own_frees, slab_used(s) == size_classes[c].blocks && !heap_may_have_gathered(h, s));
-    store_relaxed(&s->place, PLACE_LENT);
-    list_owned(h, s);
-    if (slab_is_usable(s))
-        list_on_class(h, s);
-    count(&h->pool.counters, COUNT_slabs_lent);
-    if (load_relaxed(&h->lent.slabs) == 1)
-        presence_gathered();
+    rmw_add(&lender->lent.slabs, -1u);
     return true;
 }
 
 void slab_check_loan(struct heap *h, struct slab *s) {
-    unsigned c = slab_class(s);
-    if (presence_is_alone())
-        slab_keep(h, slab_end_loan(h, s));
-    bool gone = s->countdown == 0 && slab_countdown_ended(h, s);
-    if (!gone && load_relaxed(&s->inbox) != 0)
-        slab_let_go(h, s); /* others free there, too */
-    for (unsigned i = 0; i < GIVE_WAY && is_in_demand(h, c) && load_relaxed(&h->lent.class_first[c]) != 0; i++)
-        slab_let_go(h, slab_of_slot(load_relaxed(&h->lent.class_first[c]) - 1));
-}
-
-struct slab *slab_end_loan(struct heap *h, struct slab *s) {
-    slab_unlist(h, s);
+    rmw_add(&h->lent.slabs, -1u);
     store_relaxed(&s->owner, h); /* others see an owner before and afterwards */
-    return s;
+    if (presence_is_alone())
+        slab_keep(h, s);
+    if ((s->countdown == 0 && slab_countdown_ended(h, s)) || slab_is(s, PLACE_OWNED))
+        return;
+    if (load_relaxed(&s->inbox) != 0)
+        slab_let_go(h, s); /* others free there, too */
+    else
+        slab_lend(h, s);
 }
 
-struct slab *slab_take_usable(struct heap *h, unsigned c) {
-    struct slab *s = NULL;
-    if (load_relaxed(&h->owned.class_first[c]) != 0) {
-        s = slab_of_slot(load_relaxed(&h->owned.class_first[c]) - 1);
-        slab_unlist(h, s);
-        return s;
-    }
-    if (caches_enter(h) && load_relaxed(&h->lent.class_first[c]) != 0)
-        s = slab_end_loan(h, slab_of_slot(load_relaxed(&h->lent.class_first[c]) - 1));
-    caches_leave(h);
-    return s;
-}
-
-void slab_recall(struct heap *h, struct heap *from, uint32_t max) {
-    for (; max != 0 && from->lent.first != 0; max--) {
-        struct slab *s = slab_of_slot(from->lent.first - 1);
+void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts) {
+    for (size_t slot = 0; load_relaxed(&from->lent.slabs) != 0; slot++) {
+        slot = space_next_active(&h->pool, slot);
+        if (slot == BITSET_NONE)
+            return;
+        struct slab *s = slab_of_slot(slot);
+        if (load_relaxed(&s->owner) != slab_on_loan_to(from) || slot % parts != part || !slab_end_loan(h, s))
+            continue;
         count(&h->pool.counters, COUNT_slabs_recalled);
-        slab_unlist(from, s);
         slab_let_go(h, s);
     }
-}
-
-void slab_return_loans(struct heap *h) {
-    if (caches_enter(h))
-        slab_recall(h, h, UINT32_MAX);
-    caches_leave(h);
 }

@@ -11,10 +11,10 @@
  *     its class's list once it is usable.
  *  4. A heap whose thread is alone owns all that it frees into. Beside other threads it owns a bounded number of slabs; beyond
  *     that it lets go of the oldest, on offer to whoever allocates the class.
- *  5. A heap that frees in bulk has further slabs on loan while there is a purger. It frees into them as into its own, but only
- *     between caches_enter and caches_leave, never as a hit. So the purger can take them back from a thread that sleeps
- *     (heap.h); of loans in use it takes the oldest quarter at each look. A loan ends, too, when another thread frees into the
- *     slab, when others look for slabs of the class, and when a refill of the heap takes the slab.
+ *  5. A heap that frees in bulk has further slabs on loan while there is a purger. Each of its frees there takes the slab by
+ *     one compare-and-swap and puts it back with a plain store. So anybody else may take it meanwhile, as if it had no owner:
+ *     one that is worth using is on offer to whoever allocates the class, and the purger lets go of what a thread that sleeps
+ *     has on loan, of loans in use of a quarter at each look. A loan ends, too, when another thread frees into the slab.
  *  6. When the last block is freed the slot goes back to the pool at once; a current slab's when a look finds it so. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_SLAB_H
@@ -79,43 +79,38 @@ void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
 
-/* ---- slabs on loan: between caches_enter and caches_leave, except for the last four ---- */
+/* Has the heap a usable slab of the class? */
+HAK_INLINE bool slab_has_usable(const struct heap *h, unsigned class_id) {
+    return load_relaxed(&h->owned.class_first[class_id]) != 0;
+}
+/* Takes it off its lists. NULL: there is none. */
+struct slab *slab_take_usable(struct heap *h, unsigned class_id);
+
+/* ---- slabs on loan ---- */
 
 /* Does the thread free in bulk, and is there a purger to take back what it has on loan? */
 bool slab_may_borrow(const struct heap *h);
-/* Borrows a slab without owner. False if it may not, or somebody else was faster. */
-bool slab_borrow(struct heap *h, struct slab *s);
-/* The countdown of a slab on loan came to zero, or others free into it: then it is let go. */
+/* The heap's own slab, which is on no list, is on loan to it from now on, and may be gone at any moment. */
+void slab_lend(struct heap *h, struct slab *s);
+/* Whoever has it on loan: the slab is this heap's, on no list. False: it is not on loan, or in use at the moment. */
+bool slab_end_loan(struct heap *h, struct slab *s);
+/* The countdown of a slab on loan, which is in use by the heap, came to zero, or others free into it: then it is let go. */
 void slab_check_loan(struct heap *h, struct slab *s);
-/* The heap owns what it had on loan. Returns the slab, which is on no list. */
-struct slab *slab_end_loan(struct heap *h, struct slab *s);
-/* Lets go of the oldest `max` slabs that `from` has on loan, the calling heap's or, for the purger, that of a thread that it
- * has frozen. */
-void slab_recall(struct heap *h, struct heap *from, uint32_t max);
-/* The same of all the heap's own, unless the purger is at it. */
-void slab_return_loans(struct heap *h);
-/* Has the heap a usable slab of the class, its own or on loan? The purger may take the latter away meanwhile, but adds none. */
-HAK_INLINE bool slab_has_usable(const struct heap *h, unsigned class_id) {
-    return (load_relaxed(&h->owned.class_first[class_id]) | load_relaxed(&h->lent.class_first[class_id])) != 0;
-}
-/* Takes it off its list, its own one first, and ends the loan. NULL: there is none. */
-struct slab *slab_take_usable(struct heap *h, unsigned class_id);
-/* A heap has started a slab, or taken blocks of one that was not its own. */
-void slab_wanted(unsigned class_id);
-/* Frees a block, if the heap has its slab on loan and the purger is not taking that back. */
+/* Lets go of what `from` has on loan, the calling heap or another: in every slot of which `part` is the rest modulo `parts`. */
+void slab_recall(struct heap *h, struct heap *from, unsigned part, unsigned parts);
+/* Frees a block, if the heap has its slab on loan still. */
 HAK_INLINE bool slab_free_on_loan(struct heap *h, struct slab *s, uintptr_t block) {
-    if (load_relaxed(&s->owner) != slab_on_loan_to(h))
+    struct heap *idle = slab_on_loan_to(h);
+    if (load_relaxed(&s->owner) != idle || !PROVEN(loan_use, rmw_cas(&s->owner, &idle, slab_in_use_by(h))))
         return false;
-    bool mine = PROVEN(loan_enter, caches_enter(h)) && load_relaxed(&s->owner) == slab_on_loan_to(h);
-    if (likely(mine)) {
-        count(&h->pool.counters, COUNT_free_on_loan);
-        block_link(block, load_relaxed(&s->list));
-        store_relaxed(&s->list, block);
-        if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
-            slab_check_loan(h, s);
-    }
-    caches_leave(h);
-    return mine;
+    count(&h->pool.counters, COUNT_free_on_loan);
+    block_link(block, load_relaxed(&s->list));
+    store_relaxed(&s->list, block);
+    if (unlikely(--s->countdown == 0 || load_relaxed(&s->inbox) != 0))
+        slab_check_loan(h, s);
+    else
+        store_release(&s->owner, slab_on_loan_to(h)); /* pairs with slab_end_loan */
+    return true;
 }
 
 #endif

@@ -10,7 +10,13 @@
  * lie, most of its pages are free. */
 enum { THIN_SHARE = 8, THIN_BLOCKS = 6 };
 
-HAK_INLINE struct heap *slab_on_loan_to(struct heap *h) { return (struct heap *)((uintptr_t)h | OWNER_ON_LOAN); }
+/* Owners of a slab on loan to this heap: whoever gets it by compare-and-swap may end the loan; the heap is freeing a block there. */
+HAK_INLINE struct heap *slab_on_loan_to(const struct heap *h) { return (struct heap *)((uintptr_t)h | 1); }
+HAK_INLINE struct heap *slab_in_use_by(const struct heap *h) { return (struct heap *)((uintptr_t)h | 3); }
+HAK_INLINE bool slab_is_on_loan(const struct slab *s) {
+    uintptr_t owner = (uintptr_t)load_relaxed(&s->owner);
+    return owner > (uintptr_t)OWNER_NONE && owner & OWNER_ON_LOAN;
+}
 /* Who owns it or has it on loan; NULL: nobody. */
 HAK_INLINE struct heap *slab_holder(const struct slab *s) {
     return (struct heap *)((uintptr_t)load_acquire(&s->owner) & ~OWNER_ON_LOAN);

@@ -7,6 +7,8 @@
 #include "retain.h"
 #include "ring.h"
 
+static _Thread_local bool is_counted __attribute__((tls_model("initial-exec"))); /* see thread_begins */
+
 void thread_empty_heap(struct heap *h) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->empty != NULL)
@@ -27,21 +29,28 @@ static void put(struct heap *h) {
 static void end_thread(void *value) {
     struct heap *h = thread_own();
     (void)value;
-    if (h->number == HEAP_NONE)
-        return;
-    hak_heap = &heap_afterlife;
-    hak_default_arena = (struct default_arena){NULL, 0};
-    heap_leave_arenas(h, thread_empty_heap);
-    thread_empty_heap(h);
-    rings_forget(h);
-    bool left =
-        caches_enter(h) && (load_relaxed(&h->outbox_slabs) != 0 ||
-                            load_relaxed(&h->lent.slabs) != 0); /* the purger may have been at the caches before */
-    caches_leave(h);
-    if (left)
+    if (h->number != HEAP_NONE) {
+        hak_heap = &heap_afterlife;
+        hak_default_arena = (struct default_arena){NULL, 0};
+        heap_leave_arenas(h, thread_empty_heap);
         thread_empty_heap(h);
-    presence_thread_ends();
-    put(h);
+        rings_forget(h);
+        bool left = caches_enter(h) && load_relaxed(&h->outbox_slabs) != 0; /* the purger may have been there before */
+        caches_leave(h);
+        if (left)
+            thread_empty_heap(h);
+        put(h);
+    }
+    if (is_counted) {
+        is_counted = false;
+        presence_thread_ends();
+    }
+}
+
+void thread_begins(void) {
+    is_counted = true; /* first: glibc may allocate for the key, and must not be entered again for the heap */
+    if (!os_at_thread_exit(end_thread, &hak_heap))
+        end_thread(NULL);
 }
 
 HAK_NOINLINE static struct heap *enter_slowly(void) {
@@ -52,9 +61,9 @@ HAK_NOINLINE static struct heap *enter_slowly(void) {
         count(&h->pool.counters, COUNT_afterlife_calls);
         return h;
     }
-    hak_heap = h;                          /* before the key: glibc may allocate for it */
-    if (!os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
-        hak_heap = &heap_before_birth;     /* this call borrows it; the next one tries again */
+    hak_heap = h;                                         /* before the key: glibc may allocate for it */
+    if (!is_counted && !os_at_thread_exit(end_thread, h)) /* its end would not be noticed */
+        hak_heap = &heap_before_birth;                    /* this call borrows it; the next one tries again */
     return h;
 }
 

@@ -24,6 +24,9 @@ void thread_resume_default(uintptr_t handle);
 struct heap *thread_enter(void);
 void thread_leave(struct heap *h);
 
+/* The calling thread, which presence_thread_made has counted, begins: its end will be told. */
+void thread_begins(void);
+
 /* Lets go of all that the heap has; what its rings hold goes back. */
 void thread_empty_heap(struct heap *h);
 

@@ -144,13 +144,31 @@ static uintptr_t use_own(struct heap *h, unsigned c) {
     return 0;
 }
 
-static uintptr_t use_offer(struct heap *h, unsigned c) {
-    for (size_t slot; (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
+/* Takes a slab that nobody owns, or that a heap has on loan. */
+static bool take_unowned(struct heap *h, struct slab *s) {
+    bool let_go = load_relaxed(&s->owner) == OWNER_NONE, taken = let_go ? slab_adopt(h, s) : slab_end_loan(h, s);
+    if (!taken)
+        return false;
+    store_relaxed(&s->place, 0);
+    count(&h->pool.counters, let_go ? COUNT_slabs_adopted_by_refill : COUNT_loans_taken);
+    return true;
+}
+
+/* Whoever has the slab on loan is freeing a block there. It stays on offer, but not for this look. */
+enum { IN_USE_MAX = 4 };
+struct in_use {
+    unsigned slots;
+    size_t slot[IN_USE_MAX];
+};
+
+static uintptr_t use_offers_but(struct heap *h, unsigned c, struct in_use *in_use) {
+    for (size_t slot; in_use->slots < IN_USE_MAX && (slot = space_take_offer(&h->pool, c)) != BITSET_NONE;) {
         struct slab *s = slab_of_slot(slot);
-        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+        if (!take_unowned(h, s)) {
+            if (slab_is_on_loan(s))
+                in_use->slot[in_use->slots++] = slot;
             continue;
-        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
-        store_relaxed(&s->place, 0);
+        }
         if (!slab_is_usable(s) && slab_drain_inbox(h, s)) /* what makes it worth using may still be there */
             continue;
         /* an old offer: it is another slab by now, another arena's, or full */
@@ -161,13 +179,21 @@ static uintptr_t use_offer(struct heap *h, unsigned c) {
         slab_make_current(h, s);
         uintptr_t block = take_any(h, c);
         if (block != 0) {
-            slab_wanted(c);
             count(&h->pool.counters, COUNT_refill_from_let_go);
             slab_refilled(h, slab_reuse_frees(c), true);
             return block;
         }
     }
     return 0;
+}
+
+static uintptr_t use_offer(struct heap *h, unsigned c) {
+    struct in_use in_use = {0};
+    uintptr_t block = use_offers_but(h, c, &in_use);
+    count_add(&h->pool.counters, COUNT_offers_in_use, in_use.slots);
+    while (in_use.slots > 0)
+        superslab_offer(in_use.slot[--in_use.slots], c);
+    return block;
 }
 
 static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
@@ -181,7 +207,6 @@ static uintptr_t use_stale_inbox(struct heap *h, unsigned c) {
         if (slab_class(s) == c &&
             slab_is_for(&h->pool, s)) { /* its blocks are in our hands, so it can't change any more */
             slab_give_up_current(h, c); /* what is freed into that one must not get among these */
-            slab_wanted(c);
             return tiny_hand_out(h, c, list, blocks, COUNT_refill_from_stale_inbox);
         }
         while (!is_terminator(list)) { /* another slab by now */
@@ -225,7 +250,6 @@ struct slab *tiny_start_slab(struct heap *h, unsigned c, uint8_t place) {
     store_relaxed(&s->kind, kind_for_client(&h->pool, KIND_TINY));
     store_release(&s->owner, h); /* a refill with an old offer may look at it any time; it finds an owner */
     count(&h->pool.counters, COUNT_slabs_started);
-    slab_wanted(c);
     if (h->slabs_of_class[c] < UINT8_MAX)
         h->slabs_of_class[c]++;
     if (zero && !folios && h->slabs_of_class[c] > tuned(TUNE_populate_from_slabs) && option(OPT_POPULATE)) {
@@ -246,7 +270,6 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     uintptr_t uncarved = h->current[c] != NULL ? take_any(h, c) : 0;
     if (uncarved != 0)
         return uncarved;
-    slab_return_loans(h);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next;
@@ -257,10 +280,8 @@ static uintptr_t use_not_yet_due(struct heap *h, unsigned c) {
     }
     for (size_t slot = 0; (slot = space_next_active(&h->pool, slot)) != BITSET_NONE; slot++) {
         struct slab *s = slab_of_slot(slot);
-        if (load_relaxed(&s->owner) != OWNER_NONE || !slab_adopt(h, s))
+        if (!take_unowned(h, s))
             continue;
-        count(&h->pool.counters, COUNT_slabs_adopted_by_refill);
-        store_relaxed(&s->place, 0);
         bool fits = slab_class(s) == c && slab_is_for(&h->pool, s) && !is_terminator(load_relaxed(&s->list));
         uintptr_t block = fits ? use_early(h, c, s) : 0;
         if (block != 0)
@@ -315,7 +336,7 @@ uintptr_t tiny_refill(struct heap *h, unsigned c) {
 
 /* Slabs none of whose blocks are with the program go back, what others freed into them included. */
 static void tiny_release_unused(struct heap *h) {
-    slab_return_loans(h);
+    slab_recall(h, h, 0, 1);
     for (uint32_t at = h->owned.first; at != 0;) {
         struct slab *s = slab_of_slot(at - 1);
         at = s->next; /* it may be gone afterwards */
@@ -383,7 +404,7 @@ static void tiny_empty(struct heap *h) {
     outbox_flush(h);
     while (h->owned.first != 0)
         slab_let_go(h, slab_of_slot(h->owned.first - 1));
-    slab_return_loans(h);
+    slab_recall(h, h, 0, 1);
     h->owned_credit = 0, h->adoptions_left = 0; /* the next thread is another */
     memset(h->checks_before_release, 0, sizeof h->checks_before_release);
     memset(h->checks_left, 0, sizeof h->checks_left);

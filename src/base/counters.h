@@ -53,7 +53,9 @@ X(slabs_adopted_by_refill,  "slabs adopted to allocate from") \
 X(slabs_evicted,            "slabs let go because their heap owned too many") \
 X(slabs_lent,               "slabs that a heap took on loan because it freed into more slabs than it may own") \
 X(slabs_recalled,           "of these, let go because the heap's thread slept or had held them for a second or two") \
-X(free_on_loan,             "frees of blocks in slabs on loan") \
+X(loans_taken,              "slabs that a refill took from the heap that had them on loan") \
+    X(offers_in_use,            "slabs on offer that a refill passed over, because the heap that had them on loan was freeing there") \
+    X(free_on_loan,             "frees of blocks in slabs on loan") \
 X(free_remote,              "frees of blocks in another heap's slab") \
 X(free_null,                "frees of NULL, which return at once") \
 X(outbox_batches,           "batches of other heaps' blocks sent to inboxes or, where the thread adopted or borrowed the slab, freed there") \

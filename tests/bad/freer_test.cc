@@ -103,8 +103,8 @@ void double_free_of_what_a_former_slab_had(size_t size) {
     }
 }
 
-void await_more(const char *name) {
-    for (long before = counter(name); counter(name) == before;)
+void await_count(const char *name, long count) {
+    while (counter(name) < count)
         sched_yield();
 }
 
@@ -113,8 +113,10 @@ void double_free_after_the_rings_were_emptied(size_t size) {
     Worker large, other;
     char *block = live(size);
     large.run([] { live(8 * kMiB); }); /* a heap of this size has a purger */
+    long emptied =
+        counter("rings_emptied"); /* before the free, which the purger may notice before this thread goes on */
     S.free(live(size));
-    await_more("rings_emptied");
+    await_count("rings_emptied", emptied + 1);
     other.run([&] { S.free(block); });
     S.free(block);
 }
@@ -134,6 +136,7 @@ void double_free_of_what_the_purger_sent(size_t size) {
         while (theirs.size() < 64)
             theirs.push_back(live(size));
     });
+    long sent = counter("outbox_batches");
     S.free(theirs[20]); /* the first block is sent at once */
     S.free(theirs[53]);
     S.free(theirs[54]);
@@ -143,7 +146,7 @@ void double_free_of_what_the_purger_sent(size_t size) {
     }
     while (slot_of(live(size)) == slot_of(theirs[54])) {
     }
-    await_more("outbox_batches");
+    await_count("outbox_batches", sent + 2);
     S.free(theirs[54]);
 }
 

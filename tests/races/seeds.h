@@ -63,8 +63,8 @@ X(thaw,          relaxed, rings) \
 X(leave,         relaxed, rings) \
 X(gather_enter,  yes,     outbox) \
 X(home_enter,    yes,     home) \
-X(loan_enter,    yes,     loan) \
-X(borrow,        split,   lend) \
+X(loan_use,      split,   loan) \
+X(loan_end,      split,   loan_end) \
 X(mesh_close,    release, meshed) \
 X(mesh_close,    late,    meshed) \
 X(mesh_look,     no,      meshed) \

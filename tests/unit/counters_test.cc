@@ -50,6 +50,7 @@ void expect_identities(const char *when) {
                                                             {"refill_from_let_go", "slabs_adopted_by_refill"},
                                                             {"slabs_evicted", "slabs_let_go"},
                                                             {"slabs_recalled", "slabs_lent"},
+                                                            {"loans_taken", "slabs_lent"},
                                                             {"slabs_recalled", "slabs_let_go"},
                                                             {"tension_freed_spans", "slots_released"},
                                                             {"mid_retired", "slabs_started"},

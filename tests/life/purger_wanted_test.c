@@ -1,0 +1,119 @@
+/* Programs that sleep while they have threads: there is a purger, whoever allocates, and all bounds hold. If it fails, what is free
+ * stays resident in programs such as servers with helpers that do not allocate.
+ *
+ * Waits only for conditions; if one never holds, the test's time limit ends it. */
+/* SPDX-License-Identifier: MIT */
+#include <dirent.h>
+#include <hakmem.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LARGE_BYTES = 8 << 20, SMALL_BLOCKS = 20000, SMALL_BYTES = 2000 };
+
+static char text[1 << 20];
+static pthread_barrier_t grown, end;
+
+/* Of the statistics, the first such number in a section. */
+static long stat(const char *section, const char *name) {
+    hak_stats_json(text, sizeof text);
+    const char *at = strstr(text, section);
+    at = at != NULL ? strstr(at, name) : NULL;
+    if (at == NULL)
+        exit(2);
+    return strtol(at + strlen(name), NULL, 10);
+}
+
+static void await_heaps(long heaps) {
+    while (stat("\"counters\"", "\"heaps_born\":") < heaps)
+        usleep(10000);
+}
+
+static int tasks(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = -2; /* . and .. */
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static void grow(void) {
+    char *volatile block = malloc(LARGE_BYTES);
+    memset(block, 1, LARGE_BYTES);
+}
+
+static void *grow_and_sleep(void *unused) {
+    grow();
+    pthread_barrier_wait(&grown);
+    pause();
+    return unused;
+}
+
+static void *sleep_on(void *unused) {
+    pthread_barrier_wait(&end);
+    return unused;
+}
+
+static pthread_t make(void *run(void *)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, NULL) != 0)
+        exit(2);
+    return thread;
+}
+
+/* The heap grows before there is a purger to notice: the first thread is made when nobody has a heap. */
+static void grows_early(void) {
+    pthread_barrier_init(&grown, NULL, 2);
+    make(grow_and_sleep);
+    pthread_barrier_wait(&grown);
+    make(sleep_on);
+    await_heaps(3);
+}
+
+/* The purger comes although the other thread has no heap, makes the age of free memory hold, and ends when that thread has. */
+static void helps_one_with_a_heap(void) {
+    static char *blocks[SMALL_BLOCKS];
+    grow();
+    pthread_t helper = make(sleep_on);
+    await_heaps(2);
+    for (int i = 0; i < SMALL_BLOCKS; i++)
+        memset(blocks[i] = malloc(SMALL_BYTES), 1, SMALL_BYTES);
+    for (int i = 0; i < SMALL_BLOCKS; i++)
+        free(blocks[i]);
+    while (stat("\"rss_bytes\"", "\"total\":") > LARGE_BYTES + (6 << 20))
+        usleep(10000);
+    pthread_barrier_wait(&end);
+    pthread_join(helper, NULL);
+    while (tasks() > 1)
+        usleep(10000);
+}
+
+/* Threads that end without ever having had a heap leave no purger behind. */
+static void ends_with_the_last_thread(void) {
+    grow();
+    for (int i = 0; i < 100; i++) {
+        pthread_t helper = make(sleep_on);
+        pthread_barrier_wait(&end);
+        pthread_join(helper, NULL);
+    }
+    while (tasks() > 1)
+        usleep(10000);
+}
+
+int main(int n, char **arguments) {
+    const char *what = n == 2 ? arguments[1] : "";
+    pthread_barrier_init(&end, NULL, 2);
+    if (strcmp(what, "early") == 0)
+        grows_early();
+    else if (strcmp(what, "one") == 0)
+        helps_one_with_a_heap();
+    else if (strcmp(what, "ends") == 0)
+        ends_with_the_last_thread();
+    else
+        return 2;
+    puts("done");
+    return 0;
+}
