@@ -3,8 +3,8 @@
  *  1. The run comes from the pool, which keeps freed SuperSlabs within its bounds: that is the huge cache. What was never
  *     touched or was purged is known to be zero.
  *  2. Growth takes the SuperSlabs behind the run if they are free. Else the pages move to a longer run: the kernel changes
- *     the mapping and copies nothing. Each moved run costs mappings, so they are bounded; when one is freed its addresses are
- *     mapped afresh and merge with their neighbours again.
+ *     the mapping and copies nothing. Each moved run costs mappings, so they are bounded. A freed one keeps its pages for the
+ *     next block, up to a bound; beyond that its addresses are mapped afresh and merge with their neighbours again.
  *  3. Where the kernel refuses to move them, or stops after a part, os_move has put everything back, and realloc copies.
  *  4. What was asked for is what the program may use. A canary behind it and one at the run's end show overflows, and
  *     underflows of the block behind, when the block is freed or gets another size.
@@ -25,6 +25,7 @@
 #include "search.h"
 
 #define MOVED_RUNS_MAX 8192 /* each takes up to three of the kernel's 65,530 mappings, two in the middle of others */
+#define MOVED_KEPT_MAX 4096 /* SuperSlabs, a mapping each and one between */
 #define HUGE_PAGE_FILLED_MIN (SUPERSLAB_BYTES / 4 * 3)
 
 static size_t first_superslab(const struct slab *s) { return slot_of(s) / SUPERSLAB_SLOTS; }
@@ -115,24 +116,51 @@ static void *huge_malloc(struct heap *h, size_t bytes, size_t alignment, bool *z
     return slab_address(make_record(h, superslab, bytes, *zero));
 }
 
+static bool is_moved_run(size_t superslab) { return load_relaxed(&superslab_at(superslab)->moved) == MOVED_RUN; }
+
+/* The mappings of freed runs that lie there are replaced. */
+static void forget_kept(size_t superslab, size_t n) {
+    for (size_t i = superslab; i < superslab + n; i++)
+        if (load_relaxed(&superslab_at(i)->moved) == MOVED_KEPT) {
+            store_relaxed(&superslab_at(i)->moved, MOVED_NOT);
+            rmw_add(&hak_region_use.moved_kept, (size_t)-1);
+        }
+}
+
 /* Back to an ordinary mapping, zero. A part of it may not be mapped after a refusal. */
 static bool huge_remap(size_t superslab, size_t n) {
     char *p = slot_address(superslab * SUPERSLAB_SLOTS);
     for (size_t i = superslab; i < superslab + n; i++)
         store_relaxed(&superslab_at(i)->huge, HUGE_NONE);
+    forget_kept(superslab, n);
     return os_map(OS_FRESH, p, n * SUPERSLAB_BYTES) == p;
 }
 
 static void forget_move(size_t superslab) {
-    if (!load_relaxed(&superslab_at(superslab)->moved))
+    if (!is_moved_run(superslab))
         return;
-    store_relaxed(&superslab_at(superslab)->moved, 0);
+    store_relaxed(&superslab_at(superslab)->moved, MOVED_NOT);
     rmw_add(&hak_region_use.moved_runs, (size_t)-1);
+}
+
+/* A run that is freed keeps the pages that were moved there: what grows next needs no new ones. False: too many have.
+ * Two threads may both pass the bound at the same moment, which does no harm. */
+static bool keep_moved(size_t superslab, size_t n) {
+    if (load_relaxed(&hak_region_use.moved_kept) + n > MOVED_KEPT_MAX)
+        return false;
+    forget_move(superslab);
+    for (size_t i = superslab; i < superslab + n; i++)
+        if (load_relaxed(&superslab_at(i)->moved) != MOVED_KEPT) {
+            store_relaxed(&superslab_at(i)->moved, MOVED_KEPT);
+            rmw_add(&hak_region_use.moved_kept, 1);
+        }
+    return true;
 }
 
 static void give_run(struct heap *h, struct slab *s, bool resident) {
     size_t n = huge_superslabs_of(s->bytes), superslab = first_superslab(s);
-    bool moved = load_relaxed(&superslab_at(superslab)->moved), is_fresh = moved && huge_remap(superslab, n);
+    bool moved = is_moved_run(superslab) && !(resident && keep_moved(superslab, n));
+    bool is_fresh = moved && huge_remap(superslab, n);
     bool broken = moved && !is_fresh && !os_is_mapped(slab_address(s), n * SUPERSLAB_BYTES);
     if (is_fresh || broken)
         forget_move(superslab);
@@ -166,7 +194,7 @@ static bool take_back(struct slab *s) {
 /* For the last look at it (observe/exit_check.h), unless pages were moved there, and may be lost when they go. */
 static void note_freed(const struct slab *s) {
     size_t first = first_superslab(s);
-    if (!load_relaxed(&superslab_at(first)->moved))
+    if (!is_moved_run(first))
         for (size_t i = 0; i < min_size(huge_superslabs_of(s->bytes), EXIT_HUGE_SUPERSLABS); i++)
             store_relaxed(&superslab_at(first + i)->had_huge, true);
 }
@@ -226,6 +254,17 @@ static enum os_moved move_run(struct heap *h, struct slab *s, size_t to, size_t 
     return OS_MOVED_NOTHING;
 }
 
+/* What is known of the memory has moved with it: whether it was advised, and whose it is. */
+static void take_mapping(size_t from, size_t to, size_t n) {
+    forget_kept(to, n);
+    for (size_t i = 0; i < n; i++) {
+        bool advised = load_relaxed(&superslab_at(from + i)->huge) != HUGE_NONE;
+        store_relaxed(&superslab_at(to + i)->huge, advised ? HUGE_WHOLE : HUGE_NONE);
+        store_relaxed(&superslab_at(to + i)->node, load_relaxed(&superslab_at(from + i)->node));
+    }
+    store_relaxed(&superslab_at(to)->moved, MOVED_RUN);
+}
+
 static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
     block_unsample(&s->state[0], slab_address(s)); /* before its address is another block's */
     /* the addresses that the pages have left would be lost to the arena */
@@ -246,7 +285,7 @@ static void *huge_move(struct heap *h, struct slab *s, size_t bytes) {
         return NULL;
     }
     clear_canaries(s, slot_address(to * SUPERSLAB_SLOTS));
-    store_relaxed(&superslab_at(to)->moved, 1);
+    take_mapping(first_superslab(s), to, have);
     count(&h->pool.counters, COUNT_huge_moved_pages);
     if (moved == OS_MOVED_PAGES)
         give_run(h, s, false);

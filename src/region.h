@@ -169,6 +169,13 @@ enum superslab_huge {
     HUGE_SPLIT, /* advised, but purged in part since, or the end of a block: touched page by page */
 };
 
+/* The kernel moved pages there, by a mapping that does not join its neighbours. */
+enum superslab_moved {
+    MOVED_NOT,
+    MOVED_RUN,  /* the first of a huge block's run */
+    MOVED_KEPT, /* of a run that was freed since, and kept its mapping */
+};
+
 struct superslab {
     _Atomic uint64_t word; /* low half: slots ACTIVE; high half: slots resident (ACTIVE or EMPTY). The truth */
     union {
@@ -182,7 +189,7 @@ struct superslab {
     _Atomic uint32_t arena;                      /* number of the arena that has it; 0: the process */
     _Atomic uint32_t next_in_arena;              /* SuperSlab + 1: the next one on the arena's list; 0: none */
     _Atomic uint32_t arena_inbox_mask;           /* as inbox_mask, while an arena has it */
-    _Atomic uint8_t moved;                       /* first of a huge run whose pages were moved there by the kernel */
+    _Atomic uint8_t moved;                       /* enum superslab_moved; of whoever holds the run */
     _Atomic uint8_t huge;                        /* enum superslab_huge */
     bool has_guards;                             /* secure mode: constant while cut into its spans */
     _Atomic uint8_t table_pages; /* secure mode: accessible pages of its row of the table, or more are */
@@ -243,6 +250,7 @@ struct HAK_OWN_LINES region_use {
     _Atomic uint32_t unmapped;  /* the first of the SuperSlabs that wait to be mapped, + 1 */
     _Atomic size_t superslabs;  /* handed out so far, from the lowest */
     _Atomic size_t moved_runs;  /* huge runs that the kernel moved, each costs mappings */
+    _Atomic size_t moved_kept;  /* SuperSlabs that are MOVED_KEPT, likewise */
     _Atomic uint8_t folios;     /* enum region_folios; relaxed: no other memory depends on it */
     _Atomic uint32_t parts;     /* the first of the SuperSlabs that have memory in part, + 1 */
     _Atomic size_t packs;       /* slots that have a pack, from the lowest; grows */

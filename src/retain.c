@@ -54,11 +54,12 @@ static struct retain_state {
 /* ---- huge pages ---- */
 
 /* A thread holds one or two half-used slots of each class that it uses. With huge pages these are wholly resident, so they must be few
- * against all slots in use: a quarter. Advice differs between neighbours only a few times, as each change is a mapping. */
-static bool retain_wants_huge(size_t superslab) {
+ * against all slots in use: a quarter. A huge block has no such slots. Advice differs between neighbours only a few times, as each
+ * change is a mapping. */
+static bool retain_wants_huge(size_t superslab, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_ALWAYS)
         return true;
-    int64_t held = (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD;
+    int64_t held = contents != CONTENTS_RUN ? (int64_t)presence_clients() * SLOTS_HELD_BY_THREAD : 0;
     return superslab * SUPERSLAB_BYTES >= option(OPT_HUGE_PAGES_FROM) && (int64_t)account_active_slots() > 4 * held;
 }
 
@@ -84,9 +85,11 @@ static uint64_t touch_ns(char *at, size_t bytes) {
     return os_now_ns() - began;
 }
 
-/* Not where the slot may be inaccessible yet. */
-static bool can_time(enum contents contents) {
-    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && contents != CONTENTS_RUN && !option(OPT_SECURE);
+/* Not where the slot may be inaccessible yet. A huge block whose first SuperSlab is not its last tells, too, where the program
+ * touches such whole (vectors of four threads that grow to 32 MiB: 159,000 page faults to 9,000). */
+static bool can_time(enum contents contents, size_t n) {
+    bool touched = contents != CONTENTS_RUN || (n > 1 && load_relaxed(&retain_state.touches) == TOUCHES_WHOLE);
+    return option(OPT_HUGE_PAGES) != HUGE_ALWAYS && touched && !option(OPT_SECURE);
 }
 
 /* Nobody knows whether the program will touch a huge block, so others have to show first that huge pages pay. */
@@ -115,8 +118,8 @@ static void time_huge_page(size_t slot) {
 bool retain_consider_huge_pages(size_t first, size_t n, enum contents contents) {
     if (option(OPT_HUGE_PAGES) == HUGE_NEVER || load_relaxed(&retain_state.advice_changes) > ADVICE_CHANGES_MAX)
         return true;
-    bool fits = !limits_near() && retain_wants_huge(first) && touches_whole(contents);
-    bool timed = fits && can_time(contents), pay = fits && huge_pages_pay(contents, timed);
+    bool fits = !limits_near() && retain_wants_huge(first, contents) && touches_whole(contents);
+    bool timed = fits && can_time(contents, n), pay = fits && huge_pages_pay(contents, timed);
     if (pay != load_relaxed(&retain_state.advising)) {
         store_relaxed(&retain_state.advising, pay);
         rmw_add(&retain_state.advice_changes, 1);

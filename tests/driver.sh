@@ -81,7 +81,7 @@ refuse 'hak: bench: no-such-workload: no such workload; there are:' bench no-suc
   fail "the workloads are not listed"
 refuse 'hak: bench: --rounds takes a value' bench random_mixed --rounds
 refuse 'hak: bench: no workload is named; see ./hak bench --help' bench --rounds 3
-suites='all changing field quick real reports sweep tiny traces'
+suites='all area changing field quick real reports sweep tiny traces'
 refuse "hak: bench suite: name a file, or one of: $suites" bench suite
 refuse "hak: bench suite: nope: no such suite; there are: $suites" bench suite nope
 refuse 'hak: bench suite: nope.toml: no such file' bench suite nope.toml

@@ -633,6 +633,24 @@ fn without_perf_there_is_no_tax() {
     assert!(result.stderr.contains("--tax needs perf"), "{}", result.stderr);
 }
 
+/// The figures add up, and lazy memory is seen as both. It ends after a sample at least: one makes up to ten reads.
+#[test]
+fn the_area_is_priced() {
+    let tools = tools();
+    let arguments = ["--area", "--only", "system,equal", "--with", &tools.with("equal"), "--rounds", "1"];
+    let result = compare(&[&arguments[..], &["--", &tools.program(), "lazy", "64", "48"]].concat());
+    assert_eq!(result.status, 0, "{}", result.stderr);
+    let run = &result.runs("system")[0];
+    let (number, value) =
+        (|name: &str| run[name].as_f64().unwrap(), |name: &str| run["values"][name].as_f64().unwrap());
+    let area = number("average_rss_bytes") / f64::from(1 << 30) * number("wall_s");
+    assert!((value("GiB s") - area).abs() < 1e-9, "{run}");
+    assert!((value("cost s") - number("cpu_s") - 0.15 * area).abs() < 1e-9, "{run}");
+    assert!(value("cost s, low price") < value("cost s") && value("cost s") < value("cost s, high price"), "{run}");
+    assert!(value("lazy GiB s") > 0.0 && value("lazy GiB s") < area, "{run}");
+    assert!(result.stdout.contains("of it lazy") && result.stdout.contains("÷ best at 0.15"), "{}", result.stdout);
+}
+
 #[test]
 fn a_report_is_written() {
     let (tools, directory) = (tools(), tempfile::tempdir().unwrap());

@@ -265,6 +265,33 @@ TEST(Contents, CallocIsZeroWhereHugeBlocksMovedAway) {
     }
 }
 
+TEST(Contents, CallocIsZeroWhereGrownBlocksWere) {
+    /* A block that moved keeps its pages when it is freed, for the next one. */
+    for (size_t blocks = 1; blocks <= 3; blocks++) {
+        std::vector<char *> all;
+        std::vector<void *> walls; /* prevent growth in place */
+        for (size_t i = 0; i < blocks; i++) {
+            all.push_back(static_cast<char *>(S.alloc(3 * kMiB)));
+            for (size_t size = 5 * kMiB; size <= 20 * kMiB; size *= 2) {
+                walls.push_back(S.alloc(2 * kMiB));
+                all[i] = static_cast<char *>(S.realloc(all[i], size));
+                memset(all[i], 0xff, size);
+            }
+        }
+        for (char *block : all)
+            S.free(block);
+        std::vector<char *> zeroed;
+        for (size_t size = kMiB; size <= 9 * kMiB; size += kMiB / 2) {
+            zeroed.push_back(static_cast<char *>(S.calloc(1, size)));
+            ASSERT_EQ(first_dirty(zeroed.back(), size), size) << "at " << static_cast<void *>(zeroed.back());
+        }
+        for (char *at : zeroed)
+            S.free(at);
+        for (void *wall : walls)
+            S.free(wall);
+    }
+}
+
 TEST(Contents, SizedFreesInEveryTier) {
     for (size_t size : kTierSizes)
         for (int i = 0; i < 20; i++) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -381,6 +382,54 @@ TEST(Pool, ScatteredSlotsArePurgedTogether) {
         EXPECT_EQ(inside_slot_address(slots[i])[0], 1);
     for (unsigned i = 1; i < kSlots; i += 2)
         inside_pool_give(actor.client(), slots[i], 1, 0);
+}
+
+/* ---- blocks that the kernel moved ---- */
+
+/* Grows a block by moving it, touches all of it and frees it. Returns the page faults. */
+long grow_and_free(size_t most) {
+    struct rusage before, after;
+    std::vector<void *> walls; /* prevent growth in place */
+    getrusage(RUSAGE_SELF, &before);
+    auto *block = static_cast<char *>(hak_malloc(3 * kMiB));
+    for (size_t size = 4 * kMiB; size <= most; size *= 2) {
+        walls.push_back(hak_malloc(2 * kMiB));
+        block = static_cast<char *>(hak_realloc(block, size));
+        for (size_t at = 0; at < size; at += 4096)
+            block[at] = 1;
+    }
+    getrusage(RUSAGE_SELF, &after);
+    hak_free(block);
+    for (void *wall : walls)
+        hak_free(wall);
+    return after.ru_minflt - before.ru_minflt;
+}
+
+long mappings() {
+    long lines = 0;
+    FILE *file = fopen("/proc/self/maps", "re");
+    for (int c; (c = getc(file)) != EOF;)
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+/* If it fails, each vector of a program pays for all its pages again, or it runs out of mappings. */
+TEST(Moves, WhatGrewAndWasFreedServesTheNext) {
+    if (getenv("HAKMEM_HUGE_PAGES") == nullptr) {
+        Outcome outcome = run_self({"--gtest_filter=Moves.*"}, {"HAKMEM_HUGE_PAGES=never", "HAKMEM_PURGE=never"});
+        EXPECT_TRUE(outcome.exited(0)) << outcome.describe();
+        return;
+    }
+    long moves = counter("huge_moved_pages"), first = grow_and_free(64 * kMiB), later = 0;
+    if (counter("huge_moved_pages") == moves)
+        GTEST_SKIP() << "the kernel moves no pages";
+    for (int round = 0; round < 4; round++)
+        later = grow_and_free(64 * kMiB);
+    EXPECT_LT(later, first / 2);
+    for (int round = 0; round < 80; round++) /* of other sizes, so that runs overlap */
+        grow_and_free((size_t{8} << round % 4) * kMiB);
+    EXPECT_LT(mappings(), 1000);
 }
 
 /* ---- the cache of SuperSlabs ---- */

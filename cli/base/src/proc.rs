@@ -103,6 +103,14 @@ pub fn rss_exact(pid: Pid) -> Option<u64> {
     rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(rss_and_peak(pid)?.0))
 }
 
+/// Resident bytes, and those of them that the kernel may take at any moment (MADV_FREE). `shared`: what several
+/// processes share is divided among them.
+pub fn resident_and_lazy(pid: Pid, shared: bool) -> Option<(u64, u64)> {
+    let rollup = text(format!("/proc/{pid}/smaps_rollup"))?;
+    let resident = kilobytes(&rollup, if shared { "Pss" } else { "Rss" })?;
+    Some((resident, kilobytes(&rollup, "LazyFree").unwrap_or(0)))
+}
+
 /// Resident bytes, those that several processes share divided among them.
 pub fn pss(pid: Pid) -> Option<u64> {
     kilobytes(&text(format!("/proc/{pid}/smaps_rollup"))?, "Pss")
@@ -314,6 +322,7 @@ mod tests {
         let (rss_now, peak) = rss_and_peak(me).unwrap();
         assert!(Statm::open(me).unwrap().rss().unwrap() > 0 && rss_now > 0 && peak >= rss_now);
         assert!(pss(me).unwrap() > 0);
+        assert!(resident_and_lazy(me, false).unwrap().0 >= resident_and_lazy(me, true).unwrap().0 / 2);
         assert!(minor_faults(me) > 0 && cpu(me) < 3600.0 && cpu_of_threads(me) < 3600.0);
         assert_eq!(own_pid(me), me);
     }

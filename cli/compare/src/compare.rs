@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 
 use crate::allocator::{self, Found, Sources};
+use crate::area;
 use crate::measure::Session;
 use crate::output::{self, Patterns};
 use crate::progress::Progress;
@@ -93,6 +94,9 @@ pub struct Options {
     /// Compare the processor time of the allocator alone, and of the kernel's work on memory; needs perf
     #[arg(long)]
     tax: bool,
+    /// Compare one figure of processor time and memory: the area under the resident size, priced
+    #[arg(long, conflicts_with = "tax")]
+    area: bool,
     /// Write all measurements; with `-` they go to stdout, and everything else goes to stderr
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -343,6 +347,7 @@ impl Plan<'_> {
         if self.options.tax {
             session.measure_tax()?;
         }
+        session.area = self.options.area;
         session.progress = Progress::new(self.options.quiet, self.specs.len());
         if std::env::var_os("LD_PRELOAD").is_some_and(|value| !value.is_empty()) {
             session.notes.push("LD_PRELOAD is set; it was not passed on to the programs".to_string());
@@ -401,7 +406,9 @@ impl Plan<'_> {
 
 /// What is printed behind the tables of the workloads.
 fn conclude(comparison: &Comparison, style: Style) -> String {
+    let area = area::standing(comparison, style);
     let mut lines = match &comparison.workloads[..] {
+        _ if !area.is_empty() => vec![area],
         [] => Vec::new(),
         [only] => terminal::sentences(only, &comparison.baseline),
         _ => vec![terminal::standing(comparison, style)],

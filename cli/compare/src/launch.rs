@@ -8,7 +8,7 @@
 //! 4. In between the same thread samples memory: every 2 ms at first, then every 25th of the time so far, and never
 //!    so often that reading takes more than a 50th of a processor. A sample of one process costs 40 to 100 us of a core,
 //!    most of it for waking up (measured on a busy virtual machine): 2-5 % of one core in the first 50 ms, 0.6 %
-//!    over the first second.
+//!    over the first second. Where lazy memory is wanted, too, it is sampled every 20 ms.
 //! 5. Nothing is left behind: this process adopts orphans, and kills all that descends from it when a run is over.
 //!
 //! Where ptrace is forbidden, what the exit stop would tell is taken from the samples.
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 const SAMPLE_MIN: Duration = Duration::from_millis(2);
 const SAMPLE_UNTRACED_MIN: Duration = Duration::from_micros(200);
+/// Where lazy memory is sampled, too: page tables are walked for it, so that reading may take a 20th of a processor.
+const SAMPLE_LAZY: Duration = Duration::from_millis(20);
 /// How long processes that outlive the program may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -51,6 +53,8 @@ pub struct Job<'a> {
     pub signals: &'a libc::sigset_t,
     /// perf writes its samples here.
     pub samples: Option<&'a Path>,
+    /// Memory is sampled evenly, and what of it is lazy, too.
+    pub lazy: bool,
     /// The program is a tracer itself, so it must not be traced here.
     pub traces: bool,
 }
@@ -70,6 +74,8 @@ pub struct Cost {
     pub cpu_s: f64,
     pub peak_rss_bytes: u64,
     pub average_rss_bytes: u64,
+    /// 0 where it was not sampled.
+    pub average_lazy_bytes: u64,
     pub minor_faults: u64,
     /// All of the job's libraries were mapped.
     pub loaded: bool,
@@ -228,6 +234,7 @@ struct Watch<'a> {
     statm: Option<proc::Statm>,
     usage: Option<libc::rusage>,
     samples: Vec<(f64, u64)>,
+    lazy_samples: Vec<(f64, u64)>,
     next_sample: Instant,
     peak: u64,
     /// The main thread has ended; others may still run.
@@ -253,6 +260,7 @@ impl<'a> Watch<'a> {
             statm: None,
             usage: None,
             samples: Vec::new(),
+            lazy_samples: Vec::new(),
             next_sample: Instant::now() + Duration::from_secs(3600),
             peak: 0,
             main_exiting: false,
@@ -353,6 +361,7 @@ impl<'a> Watch<'a> {
     fn sample(&mut self) {
         let before = thread_cpu();
         let bytes = match self.job.processes {
+            _ if self.job.lazy => self.sample_lazy(),
             Processes::All => self.sample_tree(),
             Processes::Main => self.sample_main(),
         };
@@ -365,7 +374,11 @@ impl<'a> Watch<'a> {
         }
         let cost = thread_cpu().saturating_sub(before);
         let early = !self.traced && elapsed < SAMPLE_MIN;
-        let pause = if early { SAMPLE_UNTRACED_MIN } else { SAMPLE_MIN.max(elapsed / 25).max(cost * 50) };
+        let pause = match self.job.lazy {
+            true => SAMPLE_LAZY.max(cost * 20),
+            false if early => SAMPLE_UNTRACED_MIN,
+            false => SAMPLE_MIN.max(elapsed / 25).max(cost * 50),
+        };
         self.next_sample = Instant::now() + pause;
     }
 
@@ -378,11 +391,31 @@ impl<'a> Watch<'a> {
         Some(rss)
     }
 
-    fn sample_tree(&mut self) -> Option<u64> {
+    /// The tree as it is now, as far as tracing does not tell.
+    fn tree(&mut self) -> &HashSet<Pid> {
         if !self.traced {
             self.tree = proc::descendants(std::process::id() as Pid).into_iter().collect();
         }
-        let sum = self.tree.iter().filter_map(|&pid| proc::pss(pid)).sum();
+        &self.tree
+    }
+
+    fn sample_lazy(&mut self) -> Option<u64> {
+        let all = self.job.processes == Processes::All;
+        let pids = if all { self.tree().iter().copied().collect() } else { vec![self.main] };
+        let samples = pids.into_iter().filter_map(|pid| proc::resident_and_lazy(pid, all));
+        let (sum, lazy) = samples.fold((0, 0), |sums, one| (sums.0 + one.0, sums.1 + one.1));
+        if sum == 0 {
+            return if all { None } else { self.sample_main() }; // its main thread has ended
+        }
+        if all {
+            self.peak = self.peak.max(sum);
+        }
+        self.lazy_samples.push((self.elapsed().as_secs_f64(), lazy));
+        Some(sum)
+    }
+
+    fn sample_tree(&mut self) -> Option<u64> {
+        let sum = self.tree().iter().filter_map(|&pid| proc::pss(pid)).sum();
         self.peak = self.peak.max(sum);
         (sum > 0).then_some(sum)
     }
@@ -404,6 +437,7 @@ impl<'a> Watch<'a> {
                 .map_or(0.0, |usage| (seconds(usage.ru_utime) + seconds(usage.ru_stime) - self.cpu_before).max(1e-6)),
             peak_rss_bytes: if self.peak > 0 { self.peak } else { sampled_peak },
             average_rss_bytes: average(&self.samples, wall),
+            average_lazy_bytes: average(&self.lazy_samples, wall),
             minor_faults: self.usage.map_or(0, |usage| (usage.ru_minflt as u64).saturating_sub(self.faults_before)),
             loaded: self.loaded,
             mapped: self.mapped,

@@ -2,13 +2,15 @@
 //! options and tunables for a program (tune.rs).
 //!
 //! `compare` goes: options (compare.rs) → allocators (allocator.rs) and workloads (suite.rs) → runs in interleaved
-//! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs → medians, ratios and verdicts (statistics.rs) → one
-//! `results::Comparison`, which terminal.rs prints and report.rs draws.
+//! rounds (measure.rs), each started and watched by launch.rs and, with --tax, sampled by tax.rs or, with --area,
+//! priced by area.rs → medians, ratios and verdicts (statistics.rs) → one `results::Comparison`, which terminal.rs
+//! prints and report.rs draws.
 // SPDX-License-Identifier: MIT
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod allocator;
+mod area;
 pub mod compare;
 pub mod launch;
 mod machine;

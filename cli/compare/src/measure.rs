@@ -9,6 +9,7 @@
 //! 4. Only complete rounds count. Each workload gets its share of --max-time, but at least one round.
 // SPDX-License-Identifier: MIT
 
+use crate::area;
 use crate::launch::{self, Cost, End, Job};
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -38,6 +39,8 @@ pub struct Session<'a> {
     pub deadline: Option<Instant>,
     /// Set if the allocator's tax is measured.
     pub tools: Option<Tools>,
+    /// Set if CPU time and memory are priced as one.
+    pub area: bool,
     pub scratch: &'a Path,
     pub signals: &'a libc::sigset_t,
     pub progress: Progress,
@@ -105,6 +108,7 @@ impl<'a> Session<'a> {
             rounds: None,
             deadline: None,
             tools: None,
+            area: false,
             scratch,
             signals,
             progress: Progress::new(true, 0),
@@ -192,6 +196,7 @@ impl<'a> Session<'a> {
             stderr: &stderr,
             signals: self.signals,
             samples: None,
+            lazy: false,
             traces: false,
         });
         let words = Output::read(&stdout, &stderr).last_words().unwrap_or("it says nothing".to_string());
@@ -291,6 +296,7 @@ impl<'a> Session<'a> {
             stderr: &stderr,
             signals: self.signals,
             samples: self.tools.as_ref().filter(|_| round > 0).map(|tools| tools.samples.as_path()),
+            lazy: self.area,
             traces: counting.is_some(),
         };
         let cost = match launch::run(&job) {
@@ -312,7 +318,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds the tax of the run that has just ended to its numbers.
+    /// Adds the tax or the area of the run that has just ended to its numbers.
     fn with_tax(
         &self,
         (metric, mut values): Numbers,
@@ -321,6 +327,9 @@ impl<'a> Session<'a> {
         round: usize,
         cost: &Cost,
     ) -> Result<Numbers, String> {
+        if self.area {
+            values.extend(area::values(cost));
+        }
         let Some(tools) = &self.tools else { return Ok((metric, values)) };
         if round == 0 {
             work.madvise_calls[allocator] = tools.madvise_calls();

@@ -6,7 +6,7 @@
 
 use crate::results::*;
 use crate::statistics::{self, ROUNDS_FOR_VERDICT};
-use crate::tax;
+use crate::{area, tax};
 use hakmem_base::table::{amount, bytes, cell_of, seconds, table, Cell, Color, Column, Style};
 
 fn interval(ratio: &Ratio) -> String {
@@ -32,7 +32,7 @@ fn ratio_cell(text: String, ratio: Option<&Ratio>) -> Cell {
     }
 }
 
-/// What is compared beside memory: the allocator's tax where it was measured, else time.
+/// What is compared beside memory: the allocator's tax or the cost where they were measured, else time.
 struct Cost<'a> {
     ratio: &'a Ratio,
     name: &'static str,
@@ -42,8 +42,10 @@ struct Cost<'a> {
 
 impl Ratios {
     fn cost(&self) -> Cost<'_> {
-        match self.values.get(tax::TAX) {
-            Some(ratio) => Cost { ratio, name: "tax", better: "cheaper", worse: "dearer" },
+        let priced = [(tax::TAX, "tax"), (area::COST, "cost")];
+        let priced = priced.into_iter().find_map(|(key, name)| Some((self.values.get(key)?, name)));
+        match priced {
+            Some((ratio, name)) => Cost { ratio, name, better: "cheaper", worse: "dearer" },
             None => Cost { ratio: &self.time, name: "time", better: "faster", worse: "slower" },
         }
     }
@@ -87,7 +89,7 @@ fn title(workload: &Workload) -> String {
     }
 }
 
-fn plural(count: usize, word: &str) -> String {
+pub(crate) fn plural(count: usize, word: &str) -> String {
     if count == 1 {
         format!("1 {word}")
     } else {
@@ -137,6 +139,11 @@ fn workload_columns(workload: &Workload, what: &str, measured: &Measured, baseli
             Column::new("peak RSS", 2, cells(&|one| bytes(one.peak_rss_bytes.median))),
             Column::new(over(baseline), 2, ratios(&|ratios| Some(ratios.peak_rss), true)),
         ];
+    }
+    if measured.iter().any(|(_, one)| area::is_in(one)) {
+        let ratios = ratios(&|ratios| ratios.values.get(area::COST).copied(), false);
+        let columns = area::columns(measured, Column::new(over(baseline), 0, ratios));
+        return [Column::new(what, 0, names)].into_iter().chain(columns).collect();
     }
     let mut columns = vec![
         Column::new(what, 0, names),

@@ -27,6 +27,7 @@ fn main() {
         stderr: &stderr,
         signals: blocked.before(),
         samples: None,
+        lazy: false,
         traces: false,
     })
     .unwrap();

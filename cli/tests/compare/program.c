@@ -2,6 +2,7 @@
  *
  *   work N             allocates and frees N blocks, prints a checksum, a throughput and a second number
  *   touch MIB READS    touches MIB of memory, and ends after the parent has made READS more reads
+ *   lazy MIB READS     touches MIB, tells the kernel that it may take them, and ends as touch does
  *   thread MIB         the main thread ends; another one touches the memory after that
  *   tree MIB           two child processes each touch so much, and end when the parent has looked
  *   orphan FILE        a child outlives it, which writes its number to FILE
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +75,14 @@ static void *late_touch(void *unused) {
     return unused;
 }
 
+/* Ends with 3 where the kernel has no lazy memory. */
+static void lazy(void) {
+    char *pages = mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(pages, 1, mib << 20);
+    if (madvise(pages, mib << 20, MADV_FREE) != 0)
+        exit(3);
+}
+
 static void note(const char *path) {
     FILE *file = fopen(path, "a");
     fprintf(file, "%d\n", (int)getpid());
@@ -125,6 +135,10 @@ int main(int argc, char **argv) {
     } else if (strcmp(mode, "touch") == 0) {
         mib = (size_t)atol(argv[2]);
         touch();
+        wait_for_reads(atoi(argv[3]));
+    } else if (strcmp(mode, "lazy") == 0) {
+        mib = (size_t)atol(argv[2]);
+        lazy();
         wait_for_reads(atoi(argv[3]));
     } else if (strcmp(mode, "thread") == 0) {
         pthread_t thread;
