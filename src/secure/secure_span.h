@@ -2,7 +2,7 @@
  *
  *  1. A SuperSlab is cut into spans of one size: 1, 2, 4 or 8 slots (order 0 to 3), with a guard slot before every span
  *     and one behind the last. Only spans that are in use or still resident are accessible. Spans are taken at random,
- *     resident ones first.
+ *     resident ones first. Where addresses were limited at the start there are no guards, and spans of one slot have two.
  *  2. The SuperSlab's word (struct superslab, `secure`) tells which spans are free and which of those are resident.
  *     Free resident spans are bounded as the pool's EMPTY slots are.
  *  3. An arena's SuperSlabs are cut in the same way, and are found through the arena's list instead of the sets.
@@ -58,18 +58,26 @@ HAK_INLINE _Atomic uint16_t *span_state(const struct secure_span *span, unsigned
 enum { ZERO_CLASS = 0, LIKE_ZERO_CLASS = 2 };
 HAK_INLINE unsigned layout_class(unsigned c) { return c != ZERO_CLASS ? c : LIKE_ZERO_CLASS; }
 HAK_INLINE size_t block_bytes_of(unsigned c) { return size_classes[layout_class(c)].block_bytes; }
+/* Under a limit on addresses guards would take as many as blocks do. */
+HAK_INLINE unsigned span_guard_slots(void) { return hak_region.window ? 0 : 1; }
 HAK_INLINE unsigned order_of_class(unsigned c) {
     size_t bytes = block_bytes_of(c);
-    return bytes <= 8 * KIB ? 0 : bytes <= 16 * KIB ? 1 : bytes <= 32 * KIB ? 2 : 3;
+    unsigned order = bytes <= 8 * KIB ? 0 : bytes <= 16 * KIB ? 1 : bytes <= 32 * KIB ? 2 : 3;
+    bool doubles = order == 0 && hak_region.window && bytes * SPAN_BLOCKS_MAX >= 2 * SLOT_BYTES;
+    return doubles ? 1 : order; /* a SuperSlab has parts of the table for no more than fifteen */
 }
-/* At least one slot is left as the guard behind the last span. */
-HAK_INLINE unsigned spans_of(unsigned order) { return (SUPERSLAB_SLOTS - 1) / ((1u << order) + 1); }
+/* At least one slot is left as the guard behind the last span, if there are guards. */
+HAK_INLINE unsigned spans_of(unsigned order) {
+    unsigned guard = span_guard_slots(), fit = (SUPERSLAB_SLOTS - guard) / ((1u << order) + guard);
+    return fit < SPANS_MAX ? fit : SPANS_MAX - 1;
+}
 HAK_INLINE unsigned blocks_of(unsigned c) { return (unsigned)((SLOT_BYTES << order_of_class(c)) / block_bytes_of(c)); }
 HAK_INLINE size_t slot_of_span(size_t superslab, unsigned index, unsigned order) {
-    return superslab * SUPERSLAB_SLOTS + index * ((1u << order) + 1) + 1;
+    unsigned guard = span_guard_slots();
+    return superslab * SUPERSLAB_SLOTS + index * ((1u << order) + guard) + guard;
 }
 HAK_INLINE unsigned span_index(size_t slot, unsigned order) {
-    return (unsigned)(slot % SUPERSLAB_SLOTS) / ((1u << order) + 1);
+    return (unsigned)(slot % SUPERSLAB_SLOTS) / ((1u << order) + span_guard_slots());
 }
 
 typedef void span_visitor(size_t slot, unsigned order);

@@ -126,7 +126,9 @@ void exhaust_every_size(size_t limit, bool writable_only) {
         }
         size_t had = chain.count * size;
         printf("%zu-byte blocks: %zu KiB of %zu KiB\n", size, had / kKiB, (limit - foreign) / kKiB);
-        if (!in_secure_mode() && had < (limit - foreign) / 10 * 9)
+        /* Secure mode has a table, and large blocks take whole slots of one SuperSlab, or whole SuperSlabs. */
+        size_t percent = !in_secure_mode() ? 90 : size > 64 * kKiB ? 40 : 70;
+        if (had < (limit - foreign) / 100 * percent)
             give_up("only %zu KiB of %zu in blocks of %zu bytes", had / kKiB, (limit - foreign) / kKiB, size);
         chain.shrink(0);
         void *half = malloc(limit / 4);
@@ -356,10 +358,10 @@ int run_child(const std::string &name, size_t limit) {
         exhaust_all_sizes(limit, false, 0);
     if (name == "frontier")
         align_at_the_frontier(limit);
-    /* Secure mode's guards take addresses: 17 of 32 slots for small blocks. Blocks of 48 bytes take 64 with their
-     * canary. */
+    /* Secure mode's table takes 132 KiB of addresses for each SuperSlab, and the pages around large blocks make some of them a
+     * slot longer. Blocks of 48 bytes take 64 with their canary. */
     if (name == "as")
-        exhaust_all_sizes(limit, false, in_secure_mode() ? 0.25 : limit >= 200 * kMiB ? 0.90 : 0.85);
+        exhaust_all_sizes(limit, false, in_secure_mode() ? 0.40 : limit >= 200 * kMiB ? 0.90 : 0.85);
     /* Guards do not count here, but the table does: up to 132 KiB for each SuperSlab that was ever used for small
      * blocks. */
     if (name == "data")
