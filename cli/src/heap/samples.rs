@@ -3,6 +3,7 @@
 
 use super::layout::{text, Field, ProfileFacts};
 use super::reader::Reader;
+use crate::budget::{self, Budget};
 use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeSet;
@@ -160,10 +161,12 @@ impl Reader {
         let (at, minor) = (self.number_in(place, facts.codes)?, self.number_in(place, facts.minor)?);
         let words = stacks.iter().flat_map(|stack| &stack.callers).copied().filter(|&caller| is_word(caller));
         let numbers: BTreeSet<u64> = words.map(code_number).filter(|&number| number < facts.codes_most).collect();
-        let mut codes = Codes::new();
+        let (mut codes, mut left) = (Codes::new(), Budget::new(budget::PYTHON));
         for number in numbers {
             let record = self.remote.read_vec(at.wrapping_add(number * facts.code_size), facts.code_size as usize)?;
-            codes.extend(self.code(minor, &record)?.map(|code| (number, code)));
+            let code = self.code(minor, &record)?;
+            // Others stay functions without a name.
+            codes.extend(code.filter(|code| left.has(code.bytes())).map(|code| (number, code)));
         }
         Ok(codes)
     }
