@@ -397,3 +397,115 @@ impl Image for Core {
 pub fn open(path: &Path) -> Result<&'static Core> {
     Ok(Box::leak(Box::new(Core::open(path).with_context(|| path.display().to_string())?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::inotify;
+
+    fn note(kind: u32, content: &[u8]) -> Vec<u8> {
+        let head = [5, content.len() as u32, kind].map(u32::to_le_bytes).concat();
+        [&head, &b"CORE\0\0\0\0"[..], content, &vec![0; content.len().next_multiple_of(4) - content.len()]].concat()
+    }
+
+    /// NT_FILE: one path, mapped so often.
+    fn files(count: u64, path: &str) -> Vec<u8> {
+        let entries = (1..=count).flat_map(|number| [number << 12, (number + 1) << 12, number]);
+        let words: Vec<u8> = [count, 1].into_iter().chain(entries).flat_map(u64::to_le_bytes).collect();
+        [words, format!("{path}\0").repeat(count as usize).into_bytes()].concat()
+    }
+
+    /// A core with these notes, a page of memory, and behind them a hole that is a note.
+    fn core(files: &[u8], hole: u64) -> (tempfile::NamedTempFile, Vec<u8>) {
+        const HEADERS: u64 = 4096;
+        let notes = [note(elf::NT_PRSTATUS, &[0; 336]), note(elf::NT_FILE, files)].concat();
+        let memory = HEADERS + notes.len() as u64;
+        let parts = [
+            [elf::PT_NOTE as u64, HEADERS, 0, notes.len() as u64],
+            [elf::PT_LOAD as u64 | 6 << 32, memory, 0x70_0000_0000, 4096],
+            [elf::PT_NOTE as u64, memory + 4096, 0, hole],
+        ];
+        let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+        let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62_u32 };
+        bytes.extend([(machine << 16 | 4).to_le_bytes(), 1_u32.to_le_bytes()].concat());
+        bytes.extend([0, 64, 0_u64].map(u64::to_le_bytes).concat());
+        bytes.extend([0_u16, 0, 64, 56, parts.len() as u16, 0, 0, 0].map(u16::to_le_bytes).concat());
+        for [kind, offset, address, size] in parts {
+            bytes.extend([kind, offset, address, 0, size, size, 1].map(u64::to_le_bytes).concat());
+        }
+        bytes.resize(HEADERS as usize, 0);
+        bytes.extend(notes);
+        bytes.resize(memory as usize + 4096, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        file.as_file().set_len(memory + 4096 + hole).unwrap();
+        (file, bytes)
+    }
+
+    /// Else a core of some KiB on the disk is read for a minute, into 3 GB of memory.
+    #[test]
+    fn notes_without_end_are_refused() {
+        let sound = core(&files(1, "/none"), 0).0;
+        assert!(Core::open(sound.path()).is_ok());
+        let hole = core(&files(1, "/none"), 3_000_000_000).0;
+        hakmem_fuzz::bounded(&"a hole", || {
+            let said = Core::open(hole.path()).err().unwrap().to_string();
+            assert!(said.contains("too large"), "{said}");
+        });
+    }
+
+    /// Else a core has whoever reads it open a device, or wait for a FIFO, or look for each of its files among all.
+    #[test]
+    fn files_of_a_core_are_opened_once() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = |path: &Path| {
+            let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN).unwrap();
+            let core = core(&files(100_000, path.to_str().unwrap()), 0).0;
+            hakmem_fuzz::bounded(&path.display(), || {
+                assert_eq!(Core::open(core.path()).unwrap().mappings(false).unwrap().len(), 100_001)
+            });
+            let mut bytes = [0; 4096];
+            rustix::io::read(&watch, &mut bytes).unwrap_or(0) / 16
+        };
+        let (fifo, file) = (place.path().join("fifo"), place.path().join("file"));
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!((opened(&fifo), opened(&file)), (0, 1));
+        let many: Vec<u8> = (0..10_000).flat_map(|number| format!("/none/{number}\0").into_bytes()).collect();
+        let mut note = files(10_000, "");
+        note.truncate(16 + 24 * 10_000);
+        note.extend(many);
+        assert!(Core::open(core(&note, 0).0.path()).is_ok(), "of more files than are opened");
+    }
+
+    /// Else a core that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_core_is_read_or_refused() {
+        let (file, sound) = core(&files(3, "/etc/passwd"), 0);
+        hakmem_fuzz::mutations("a core", &sound, 300, |bytes| {
+            std::fs::write(file.path(), bytes).unwrap();
+            let Ok(core) = Core::open(file.path()) else { return };
+            let mappings = core.mappings(true).unwrap();
+            let mut page = [0; 4096];
+            mappings.iter().take(100).for_each(|area| {
+                core.read(area.start, &mut page);
+            });
+            std::hint::black_box((core.pagemap(0x0700_0000, &mut [0; 64]), core.about(), core.lacks()));
+        });
+        // The header and the table behind it, where numbers are that lead somewhere.
+        hakmem_fuzz::cases(300, |seed| {
+            let random = &mut hakmem_fuzz::Random::new(seed);
+            let mut bytes = sound.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.below(64 + 3 * 56) / 8 * 8;
+                bytes[at..at + 8].copy_from_slice(&random.choose(&hakmem_fuzz::NUMBERS).to_le_bytes());
+            }
+            std::fs::write(file.path(), bytes).unwrap();
+            hakmem_fuzz::bounded(&format_args!("a core, seed {seed}"), || {
+                Core::open(file.path()).map(|core| core.mappings(false).map(|all| all.len())).ok()
+            });
+        });
+    }
+}

@@ -444,7 +444,9 @@ impl Reader {
         let process = self.remote.process();
         let about = match self.remote.core() {
             Some(core) => core.about(),
-            None => process.and_then(proc::Process::about).with_context(|| format!("PID {pid} has just ended"))?,
+            None => process
+                .map_or_else(|| proc::about(pid), proc::Process::about)
+                .with_context(|| format!("PID {pid} has just ended"))?,
         };
         Ok(Process {
             pid,

@@ -475,6 +475,8 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
 
     /// A process gives back its memory before it is a zombie: reads fail although its state is that of a running one.
     #[test]
@@ -511,6 +513,59 @@ mod tests {
         me.write(&*word as *const u64 as u64, &7u64.to_ne_bytes()).unwrap();
         assert_eq!(std::hint::black_box(&mut word).as_ref(), &7);
         assert!(me.number(8).unwrap_err().to_string().contains("its memory changes"));
+    }
+
+    /// What the process says next.
+    fn line(child: &mut Child) -> String {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn start(program: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Else a process that executes a program with other rights while it is looked at has root write into that, a value and
+    /// an address of its choice.
+    #[test]
+    fn what_executes_another_program_is_not_written_to() {
+        let mut child = start("sh", &["-c", "read line; exec cat"]);
+        let remote = Remote::open(child.id() as Pid).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"go\nthrough\n").unwrap();
+        assert_eq!(line(&mut child), "through\n", "it is cat by now");
+        let now = Remote::open(child.id() as Pid).unwrap();
+        let at = now.mappings(false).unwrap().into_iter().find(|area| area.name == "[stack]").unwrap().end - 64;
+        let word = now.number(at).unwrap();
+        let said = remote.write(at, &(!word).to_ne_bytes()).unwrap_err().to_string();
+        assert!(said.contains("has executed another program meanwhile: nothing is written"), "{said}");
+        assert_eq!(now.number(at).unwrap(), word);
+        assert!(remote.number(at).is_err() && now.write(at, &word.to_ne_bytes()).is_ok());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(now.write(at, &[0]).unwrap_err().to_string().contains("has just ended"));
+    }
+
+    #[test]
+    fn who_becomes_another_user_is_not_written_to() {
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: only root can become another user");
+        }
+        let script = "import os, sys
+for step in [lambda: 0, lambda: os.setuid(65534)]:
+    step(); print('done', flush=True); sys.stdin.readline()";
+        let mut child = start("python3", &["-c", script]);
+        assert_eq!(line(&mut child), "done\n"); // whatever had to be executed first
+        let remote = Remote::open(child.id() as Pid).unwrap();
+        let at = remote.mappings(false).unwrap().into_iter().find(|area| area.name == "[stack]").unwrap().end - 64;
+        remote.write(at, &remote.number(at).unwrap().to_ne_bytes()).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        assert_eq!(line(&mut child), "done\n");
+        let said = remote.write(at, &[0]).unwrap_err().to_string();
+        assert!(said.contains("has changed its user"), "{said}");
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

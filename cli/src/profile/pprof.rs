@@ -293,6 +293,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::sites;
 
     fn frame(function: &str, line: u64) -> Frame {
         Frame { function: function.into(), file: "a \u{e4}.cc".into(), line }
@@ -367,6 +368,42 @@ mod tests {
         });
         let packed = write(&example()).unwrap();
         hakmem_fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
+    }
+
+    /// Else a file of 254 bytes takes 800 MB, and one of 1,142 bytes all memory.
+    #[test]
+    fn names_that_stand_in_many_places_are_cut() {
+        for (letters, lines) in [(100_000, 1000), (8_000_000, 400_000)] {
+            let mut one = encode(&example());
+            let name = one.string_table.len() as i64;
+            one.string_table.push("A".repeat(letters));
+            one.function = vec![proto::Function { id: 1, name, ..Default::default() }];
+            one.location[0].line = vec![proto::Line { function_id: 1, line: 1 }; lines];
+            let bytes = one.encode_to_vec();
+            hakmem_fuzz::bounded(&format_args!("{letters} letters in {lines} lines"), || {
+                let Ok(mut profile) = parse(&bytes) else { return };
+                profile.shorten();
+                let frames = &profile.places[0].frames;
+                assert!(frames.len() <= budget::NESTED && frames[0].function.len() <= budget::NAME_BYTES);
+                std::hint::black_box((sites::sites(&profile, Metric::InuseSpace), write(&profile).unwrap()));
+            });
+        }
+    }
+
+    /// Else 64 MiB of empty messages, which pack to nothing, are gigabytes.
+    #[test]
+    fn empty_messages_are_counted() {
+        for (name, field) in [("samples", 2), ("mappings", 3), ("locations", 4), ("functions", 5), ("strings", 6)] {
+            let bytes = [field << 3 | 2, 0].repeat(16 << 20);
+            hakmem_fuzz::bounded(&name, || assert!(parse(&bytes).unwrap_err().to_string().contains("too large")));
+        }
+        let inner = |field: u8, content: &[u8]| [&[field << 3 | 2, content.len() as u8], content].concat();
+        let location = inner(4, &inner(4, &[]).repeat(60));
+        let sample = inner(2, &inner(1, &[1; 100]));
+        for (name, message) in [("lines", location), ("numbers", sample)] {
+            let bytes = message.repeat((32 << 20) / message.len());
+            hakmem_fuzz::bounded(&name, || assert!(parse(&bytes).unwrap_err().to_string().contains("too large")));
+        }
     }
 
     /// Else a file of a MiB takes a GiB of memory, and one of a GiB all.

@@ -483,12 +483,47 @@ mod tests {
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
     }
 
+    /// Else one long name that stands in many lines takes all memory.
+    #[test]
+    fn long_names_in_many_places_are_left_out() {
+        let name = "61".repeat(1 << 20);
+        let words: String = (0..40_000).map(|line| format!(" {:#x}", 0xc000_0005_0000_0000_u64 | line)).collect();
+        let text =
+            TEXT.replace("python 5 9 40 66 ", &format!("python 5 9 40 {name} ")).replace(" 0xc000000500000001", &words);
+        hakmem_fuzz::bounded(&"a long name", || {
+            let mut profile = parse(&text).unwrap();
+            assert!(profile.places.iter().flat_map(|place| &place.frames).all(|one| one.function.len() <= 64 << 10));
+            profile.shorten();
+            assert!(profile.places.len() > 40_000);
+        });
+        let stack = format!("stack 1 1 0 0 0{}\n", " 0x1011".repeat(1000));
+        let many = TEXT.replace("python 5", &format!("{}python 5", stack.repeat(8000)));
+        hakmem_fuzz::bounded(&"many calls", || assert!(parse(&many).unwrap_err().to_string().contains("too large")));
+    }
+
+    /// Else a profile with many mappings is searched for each address, one by one.
+    #[test]
+    fn mappings_in_any_order_are_found() {
+        let maps: String = (0..60_000_u64)
+            .rev()
+            .map(|n| format!("{:x}-{:x} r-xp 00000000 08:01 5 /x{n}\n", 0x10000 + n * 0x1000, 0x11000 + n * 0x1000))
+            .collect();
+        let calls: String = (0..60_000_u64).map(|n| format!(" {:#x}", 0x10011 + n * 0x1000)).collect();
+        let text = format!("hakmem profile 1\npid 7\nstack 1 1 0 0 0{calls}\nmaps\n{maps}");
+        hakmem_fuzz::bounded(&"many mappings", || {
+            let profile = parse(&text).unwrap();
+            let last = profile.places.last().unwrap();
+            assert_eq!(profile.module(last).unwrap().path, "/x59999");
+        });
+    }
+
     /// Else a file that somebody sent ends the command, or keeps it.
     #[test]
     fn any_text_is_a_profile_or_none() {
         hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             python::merge(&mut profile);
+            profile.shorten();
             sites::cut_allocator(&mut profile);
             sites::join_equal(&mut profile);
             drop_unused(&mut profile);

@@ -352,3 +352,73 @@ impl Talk<'_> {
         answered.unwrap_or(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn questions_are_answered() {
+        let mut child = Child::start(&Arc::default()).unwrap();
+        let own = File::open("/proc/self/exe").unwrap();
+        let Some(Answer::Module(Some(about))) = child.ask(&Question::Module, Some(&own)) else { panic!() };
+        assert!(about.segments.len() > 1);
+        let wrong = Question::Debug { build_id: "no such".into(), sum: None };
+        assert!(matches!(child.ask(&wrong, Some(&own)), Some(Answer::Fits(None))));
+        child.tell(&Question::Functions);
+        let Some(Answer::Functions(found)) = child.ask(&Question::At(vec![1 << 60, u64::MAX]), None) else { panic!() };
+        assert_eq!(found, [vec![], vec![]]);
+        let mut child = Child::start(&Arc::default()).unwrap();
+        let question = Question::Demangled(vec!["_ZN1a1bEv".into(), "c".repeat(9)]);
+        let Some(Answer::Demangled(names)) = child.ask(&question, None) else { panic!() };
+        assert_eq!(names, ["a::b()".to_string(), "c".repeat(9)]);
+        let Some(Answer::Code(names)) = child.ask(&Question::Code(vec![1, 0x1001]), Some(&with(b"1000 9 made\n")))
+        else {
+            panic!()
+        };
+        assert_eq!((names.len(), names[0].0, names[0].1.function.as_str()), (1, 1, "made"));
+    }
+
+    /// Else one crash of a child is one of the command, or children are started for ever.
+    #[test]
+    fn who_does_not_answer_is_not_asked_again() {
+        let failures = Arc::<AtomicUsize>::default();
+        for _ in 0..budget::FAILURES {
+            let (stream, theirs) = UnixStream::pair().unwrap();
+            let mut child = Child { stream, running: None, failures: failures.clone(), failed: false };
+            drop(theirs);
+            assert!(child.ask(&Question::At(vec![1]), None).is_none() && child.has_failed());
+            assert!(child.ask(&Question::At(vec![1]), None).is_none(), "it counts once");
+        }
+        assert_eq!(failures.load(Ordering::Relaxed), budget::FAILURES);
+        assert!(Child::start(&failures).is_none());
+    }
+
+    /// Else an attacker who took over a child ends its parent, or keeps it.
+    #[test]
+    fn any_answer_is_believed_or_not() {
+        let answer = Answer::Functions(vec![vec![Frame { function: "f".into(), file: "a.c".into(), line: 3 }]]);
+        let body = serde_json::to_vec(&answer).unwrap();
+        let message = [&(body.len() as u32).to_le_bytes()[..], &body].concat();
+        hakmem_fuzz::mutations("an answer", &message, 1000, |bytes| {
+            let (stream, theirs) = UnixStream::pair().unwrap();
+            (&theirs).write_all(bytes).unwrap();
+            drop(theirs);
+            let _ = receive::<Answer>(&stream, ANSWER_MAX, Some(Instant::now() + budget::NAMES.time));
+        });
+        let question = serde_json::to_vec(&Question::Code(vec![1, 2])).unwrap();
+        let message = [&(question.len() as u32).to_le_bytes()[..], &question].concat();
+        hakmem_fuzz::mutations("a question", &message, 1000, |bytes| {
+            let (stream, theirs) = UnixStream::pair().unwrap();
+            (&stream).write_all(bytes).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            answer_all(&theirs);
+        });
+    }
+}

@@ -196,11 +196,39 @@ mod tests {
         }
         let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (inside, outside) = (place.path().join("x.debug"), other.path().join("y.debug"));
-        [&inside, &outside].map(|path| std::fs::write(path, "x").unwrap());
+        for path in [&inside, &outside] {
+            std::fs::write(path, "x").unwrap();
+        }
         let origin = Origin::of_machine(&[place.path().into()]);
         assert!(origin.in_directories(&inside).is_some() && origin.in_directories(&outside).is_none());
         let up = place.path().join("..").join(outside.strip_prefix("/tmp").unwrap_or(&outside));
         assert!(origin.in_directories(&up).is_none());
+    }
+
+    /// Else anybody who guesses the number of root's process names its frames, or has a file of the host's read as a
+    /// container's.
+    #[test]
+    fn names_of_code_are_the_processs_own() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let remote = Remote::open(child.id() as Pid).unwrap();
+        let (place, areas) = (tempfile::tempdir().unwrap(), remote.mappings(false).unwrap());
+        let origin = Origin::of(&remote, &areas, &[]);
+        let (map, link) = (place.path().join("perf-1.map"), place.path().join("link"));
+        std::fs::write(&map, "1000 100 made").unwrap();
+        std::os::unix::fs::symlink(format!("/proc/self/root{}", map.display()), &link).unwrap();
+        assert!(origin.of_its_user(&map).is_some() && origin.of_its_user(&link).is_none());
+        assert!(origin.of_its_user(place.path()).is_none() && origin.of_its_user(Path::new("/dev/null")).is_none());
+        let code = areas.iter().find(|area| area.access.contains('x') && area.inode != 0).unwrap();
+        let module = Module { start: code.start, end: code.end, path: code.name.clone(), ..Module::default() };
+        assert!(origin.module(&module).is_some(), "{module:?}");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&map, Some(65534), None).unwrap();
+            assert!(origin.of_its_user(&map).is_none() && origin.beside(&map).is_none());
+            let module = Module { path: map.to_string_lossy().into_owned(), ..Module::default() };
+            assert!(origin.module(&module).is_none(), "nobody's file, which is not mapped");
+        }
+        drop((origin, child.stdin.take()));
+        child.wait().unwrap();
     }
 
     /// Else requests for one process start as many readers of what it has written.

@@ -326,7 +326,8 @@ impl Parser<'_> {
 
     fn inlined(&self, address: u64) -> Vec<Frame> {
         let mut found = Vec::new();
-        let debug = self.debug.as_ref().filter(|debug| !debug.units.are_deep(address));
+        // addr2line looks at the address behind it.
+        let debug = self.debug.as_ref().filter(|debug| address < u64::MAX && !debug.units.are_deep(address));
         let Some(mut frames) = debug.and_then(|one| one.context.find_frames(address).skip_all_loads().ok()) else {
             return found;
         };
@@ -343,5 +344,132 @@ impl Parser<'_> {
             found.push(Frame { function, file, line });
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hakmem_fuzz::{bounded, cases, Random, NUMBERS};
+    use std::process::Command;
+
+    const SOURCE: &str = "struct a { int x; };\n\
+        static inline __attribute__((always_inline)) int inner(struct a *a) { return a->x * 3; }\n\
+        int outer(struct a *a) { return inner(a) + 1; }\nint variable = 7;\nchar *name(void) { return \"x\"; }\n";
+
+    fn compiled(flags: &[&str]) -> Vec<u8> {
+        let directory = tempfile::tempdir().unwrap();
+        let (c, library) = (directory.path().join("a.c"), directory.path().join("a.so"));
+        std::fs::write(&c, SOURCE).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-O1", "-shared", "-fPIC", "-nostdlib", "-Wl,--build-id", "-o"])
+            .arg(&library)
+            .arg(&c)
+            .args(flags);
+        assert!(cc.status().unwrap().success());
+        std::fs::read(library).unwrap()
+    }
+
+    fn address_of(bytes: &[u8], name: &str) -> u64 {
+        let file = object::File::parse(bytes).unwrap();
+        let found = file.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address();
+        found
+    }
+
+    fn budget() -> Budget {
+        Budget::new(budget::NAMES)
+    }
+
+    /// All that the child is asked.
+    fn ask(main: &[u8], debug: Option<&[u8]>, addresses: &[u64]) -> usize {
+        std::hint::black_box((about(main), checksum(main)));
+        let files = Files { main, debug, shared: debug };
+        let frames = files.read(false, |parser| {
+            let mut left = budget();
+            addresses.iter().map(|&address| parser.at(address, &mut left).len()).sum()
+        });
+        files.read(true, |parser| addresses.iter().filter_map(|&one| parser.variable(one)).count());
+        frames.unwrap_or(0)
+    }
+
+    #[test]
+    fn functions_are_named_with_their_lines() {
+        let bytes = compiled(&[]);
+        let about = about(&bytes).unwrap();
+        assert!(about.has_dwarf && about.build_id.len() == 40 && about.shared.is_none(), "{about:?}");
+        let (outer, variable) = (address_of(&bytes, "outer"), address_of(&bytes, "variable"));
+        let files = Files { main: &bytes, ..Files::default() };
+        let frames = files.read(false, |parser| (outer..outer + 8).map(|at| parser.at(at, &mut budget())).collect());
+        let frames: Vec<Vec<Frame>> = frames.unwrap();
+        let inlined = frames.iter().find(|frames| frames.len() == 2).expect("inner is inlined");
+        let [inner, outer] = &inlined[..] else { panic!() };
+        assert_eq!(
+            (inner.function.as_str(), inner.line, outer.function.as_str(), outer.line),
+            ("inner", 2, "outer", 3)
+        );
+        let found = files.read(true, |parser| (parser.variable(variable), parser.variable(8))).unwrap();
+        assert_eq!(found, (Some(Variable { name: "variable".into(), is_vtable: false }), None));
+        let mut spent = Budget::new(budget::Limits { bytes: 3, ..budget::NAMES });
+        assert!(files.read(false, |parser| parser.at(variable - 1, &mut spent)).unwrap().is_empty());
+    }
+
+    /// Else whoever names a symbol decides how much memory the command takes.
+    #[test]
+    fn names_that_demangle_into_gigabytes_are_cut() {
+        let mut name = "_Z1f1AIiiE".to_string();
+        let digits = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        (0..30).for_each(|at| name += &format!("S_IS{0}_S{0}_E", digits[at] as char));
+        let short = bounded(&"a name", || demangled(&name));
+        assert!(short.starts_with("f(A<int, int>, A<A<int, int>, A<int, int> >") && short.len() <= budget::NAME_BYTES);
+        assert!(short.len() > 1000, "{short}");
+        assert_eq!(demangled("_ZN3abc3defEv"), "abc::def()");
+        assert_eq!(demangled("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+        assert_eq!(demangled(&"x".repeat(budget::NAME_BYTES + 9)).len(), budget::NAME_BYTES);
+    }
+
+    #[test]
+    fn any_name_is_demangled_or_stays() {
+        let names = ["_ZN3abcIiSt6vectorIS_IiEES2_E3defERKS1_PFvvE", "_RNvCs1234_7mycrate3foo", "_ZTV1A"];
+        for name in names {
+            hakmem_fuzz::mutations(name, name.as_bytes(), 1000, |bytes| {
+                assert!(demangled(&String::from_utf8_lossy(bytes)).len() <= budget::NAME_BYTES);
+            });
+        }
+    }
+
+    /// Else a file that a program has mapped ends whoever names its frames, or takes all memory.
+    #[test]
+    fn any_file_has_symbols_or_none() {
+        let plain = compiled(&[]);
+        let packed = compiled(&["-gz=zlib"]);
+        let old = compiled(&["-gdwarf-4"]);
+        let outer = address_of(&plain, "outer");
+        let addresses: Vec<u64> = [0, u64::MAX, 0x1000].into_iter().chain(outer - 4..outer + 24).collect();
+        assert!(ask(&plain, None, &addresses) > 10 && ask(&plain, Some(&packed), &addresses) > 10);
+        for (number, sound) in [&plain, &packed, &old].into_iter().enumerate() {
+            hakmem_fuzz::mutations("symbols", sound, 100, |bytes| {
+                ask(bytes, None, &addresses);
+            });
+            // The tables of sections, and debug information.
+            let debug = sound.windows(4).position(|word| word == b"GCC:").unwrap_or(0);
+            let places: Vec<usize> =
+                (0..64).chain(sound.len() - 3000..sound.len()).chain(debug..debug + 2000).collect();
+            cases(200, |seed| {
+                let random = &mut Random::new(seed);
+                let mut bytes = sound.clone();
+                for _ in 0..=random.below(4) {
+                    let at = random.choose(&places);
+                    let number = random.choose(&NUMBERS).to_le_bytes();
+                    let length = random.choose(&[1, 2, 4, 8]);
+                    bytes.iter_mut().skip(at).zip(&number[..length]).for_each(|(byte, new)| *byte = *new);
+                }
+                bounded(&format_args!("file {number}, seed {seed}"), || {
+                    ask(&bytes, None, &addresses);
+                    if seed % 4 == 0 {
+                        ask(&bytes, Some(sound), &addresses);
+                    }
+                });
+            });
+        }
     }
 }
