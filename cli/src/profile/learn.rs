@@ -23,7 +23,7 @@ use crate::heap::samples::Birth;
 use crate::heap::Target;
 use crate::peak;
 use anyhow::{bail, ensure, Context, Result};
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::{self, Pid, Process};
 use hakmem_base::{files, preload, print, say, scratch, shown, signals};
 use hakmem_compare::compare::duration;
 use std::collections::{BTreeMap, HashMap};
@@ -329,8 +329,8 @@ struct Learned {
     notes: Vec<String>,
 }
 
-fn environment_of(pid: Pid) -> Vec<u8> {
-    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+fn environment_of(process: Option<&Process>) -> Vec<u8> {
+    process.map_or(Vec::new(), |process| process.bytes("environ"))
 }
 
 /// What a running program did in the time.
@@ -351,7 +351,7 @@ fn sample(target: &Target, time: Duration, was_on: bool) -> Result<Watched> {
     let (last, settings, time) = (target.summary()?, target.read_settings()?, begun.elapsed());
     let cpu = proc::cpu_of_threads(pid) - cpu;
     ensure!(time >= Duration::from_secs(1), "less than a second shows nothing");
-    let seen = Seen { first: Some(first), last, settings, cpu, environment: environment_of(pid) };
+    let seen = Seen { first: Some(first), last, settings, cpu, environment: environment_of(target.remote().process()) };
     let oldest = births.iter().map(|birth| age(birth, ended_ms)).max().unwrap_or_default();
     let (sampled, time) = if was_on { (sampled, time.max(oldest)) } else { (sampled.since(&before), time) };
     Ok(Watched { sampled, births, time, ended_ms, seen })
@@ -413,7 +413,8 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
     let program = Path::new(&options.program[0]).file_name().map(|name| name.to_string_lossy().into_owned());
     learned.name = program.unwrap_or_default();
     if let Some(last) = watched.end {
-        let (environment, settings) = (environment_of(std::process::id() as Pid), watched.settings);
+        let own = std::process::id() as Pid;
+        let (environment, settings) = (environment_of(Process::open(own).ok().as_ref()), watched.settings);
         learned.settings = Seen { first: None, last, settings, cpu: watched.cpu, environment }.lines();
     }
     for entry in fs::read_dir(place.path())? {
