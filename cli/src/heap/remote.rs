@@ -531,7 +531,8 @@ mod tests {
     /// an address of its choice.
     #[test]
     fn what_executes_another_program_is_not_written_to() {
-        let mut child = start("sh", &["-c", "read line; exec cat"]);
+        let mut child = start("sh", &["-c", "echo ready; read line; exec cat"]);
+        assert_eq!(line(&mut child), "ready\n"); // else it may still be what it was before it became sh
         let remote = Remote::open(child.id() as Pid).unwrap();
         child.stdin.as_mut().unwrap().write_all(b"go\nthrough\n").unwrap();
         assert_eq!(line(&mut child), "through\n", "it is cat by now");

@@ -84,7 +84,7 @@ impl Files {
         let key = (place.path.to_string(), place.build_id.clone());
         let find = || Names::of_path(&self.origin, Path::new(place.path), &place.build_id);
         let names = self.known.entry(key).or_insert_with(find).as_mut();
-        names.and_then(|names| names.at(&[place.address]).pop()).unwrap_or_default()
+        names.and_then(|names| names.at(&self.origin, &[place.address]).pop()).unwrap_or_default()
     }
 
     /// " → leak at /src/a.cc:7 ← main at /src/a.cc:9"; the frames after the first have inlined those before them.

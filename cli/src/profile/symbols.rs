@@ -57,7 +57,7 @@ pub fn name(profile: &mut Profile, origin: &Origin, is_as_it_was: &dyn Fn(&Modul
         let linked: Vec<(usize, u64)> =
             places.iter().filter_map(|place| Some((*place, names.linked.linked(offset(place))?))).collect();
         let addresses: Vec<u64> = linked.iter().map(|one| one.1).collect();
-        for ((place, _), frames) in linked.iter().zip(names.at(&addresses)) {
+        for ((place, _), frames) in linked.iter().zip(names.at(origin, &addresses)) {
             let bytes: usize = frames.iter().map(|frame| frame.function.len() + frame.file.len()).sum();
             if left.have(frames.len() as u64, bytes as u64) {
                 profile.places[*place].frames = frames;
@@ -106,6 +106,10 @@ pub struct Names {
     child: Child,
 }
 
+fn is_small(file: &File) -> bool {
+    file.metadata().is_ok_and(|data| data.len() <= FILE_MAX)
+}
+
 /// DIRECTORY/.build-id/xx/yyy.debug
 pub fn by_build_id(directory: &Path, id: &str) -> Option<PathBuf> {
     (id.bytes().all(|digit| digit.is_ascii_hexdigit()) && id.len() > 2)
@@ -145,8 +149,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn ask(&mut self, question: Question, file: &File) -> Option<About> {
-        let is_small = file.metadata().is_ok_and(|data| data.len() <= FILE_MAX);
-        match is_small.then(|| self.child.ask(&question, Some(file)))?? {
+        match is_small(file).then(|| self.child.ask(&question, Some(file)))?? {
             Answer::Module(about) | Answer::Fits(about) => about,
             _ => None,
         }
@@ -254,10 +257,11 @@ impl Names {
     }
 
     /// The functions at addresses that they are linked to, the inmost first.
-    pub fn at(&mut self, addresses: &[u64]) -> Vec<Vec<Frame>> {
+    pub fn at(&mut self, origin: &Origin, addresses: &[u64]) -> Vec<Vec<Frame>> {
         let mut all = Vec::new();
+        let split = |path: &Path| origin.beside(path).filter(is_small);
         for some in addresses.chunks(QUESTION) {
-            match self.child.ask(&Question::At(some.to_vec()), None) {
+            match self.child.ask_with(&Question::At(some.to_vec()), None, &split) {
                 Some(Answer::Functions(frames)) => all.extend(frames),
                 _ => break,
             }

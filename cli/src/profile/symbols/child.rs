@@ -22,11 +22,13 @@ use rustix::net::{
 };
 use rustix::process::{setrlimit, Resource, Rlimit};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +48,8 @@ const CPU_SECONDS_MAX: u64 = 60;
 /// The socket, and the files that come.
 const FILES_MAX: u64 = 16;
 const NOBODY: u32 = 65534;
+/// Files of debug information that was split off.
+const SPLIT_MAX: usize = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Question {
@@ -65,6 +69,8 @@ pub enum Question {
     Variables,
     /// Addresses.
     At(Vec<u64>),
+    /// The file that an answer asked for comes with it, if it is to be had.
+    Split,
     Demangled(Vec<String>),
     /// The names of code made at run time come with it; addresses, in order.
     Code(Vec<u64>),
@@ -76,6 +82,8 @@ pub enum Answer {
     /// What the file says of itself, if it fits.
     Fits(Option<About>),
     Functions(Vec<Vec<Frame>>),
+    /// The path of a file that is needed first.
+    Split(String),
     Variables(Vec<Option<Variable>>),
     Demangled(Vec<String>),
     /// Numbers of the addresses, and what is there.
@@ -196,13 +204,32 @@ impl Child {
     }
 
     pub fn ask(&mut self, question: &Question, file: Option<&File>) -> Option<Answer> {
+        self.ask_with(question, file, &|_| None)
+    }
+
+    /// `open` gives files that turn out to be needed.
+    pub fn ask_with(
+        &mut self,
+        question: &Question,
+        file: Option<&File>,
+        open: &dyn Fn(&Path) -> Option<File>,
+    ) -> Option<Answer> {
         if self.failed {
             return None;
         }
         let end = Some(Instant::now() + budget::NAMES.time);
-        let sent = send(&self.stream, question, file, end);
-        let answer = sent.and_then(|()| receive(&self.stream, ANSWER_MAX, end));
-        let answer = answer.ok().flatten().map(|(answer, _)| answer);
+        let ask = || -> Result<Option<Answer>> {
+            send(&self.stream, question, file, end)?;
+            loop {
+                match receive(&self.stream, ANSWER_MAX, end)? {
+                    Some((Answer::Split(path), _)) => {
+                        send(&self.stream, &Question::Split, open(Path::new(&path)).as_ref(), end)?
+                    }
+                    answer => return Ok(answer.map(|one| one.0)),
+                }
+            }
+        };
+        let answer = ask().ok().flatten();
         if answer.is_none() {
             self.failed = true;
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -339,7 +366,14 @@ impl Talk<'_> {
             self.answer(&Answer::Fits(about))?;
         };
         let files = Files { main, debug: debug.as_deref(), shared: shared.as_deref() };
-        let answered = files.read(variables, |parser| -> Result<()> {
+        let left = Cell::new(SPLIT_MAX);
+        let split = |path: &str| -> Option<&'static [u8]> {
+            left.set(left.get().checked_sub(1)?);
+            self.answer(&Answer::Split(path.to_string())).ok()?;
+            let (_, file) = self.next().ok()??;
+            Some(&**Box::leak(Box::new(map(file).ok()?)))
+        };
+        let answered = files.read(variables, &split, |parser| -> Result<()> {
             while let Some((Question::At(addresses), _)) = self.next()? {
                 let mut left = Budget::new(budget::NAMES);
                 self.answer(&match variables {

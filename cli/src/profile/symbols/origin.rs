@@ -164,7 +164,7 @@ impl Origin {
         }
     }
 
-    /// A debug file beside the program.
+    /// A debug file beside the program, or what was split off it.
     pub fn beside(&self, path: &Path) -> Option<File> {
         self.regular(path).filter(|file| self.is_allowed(file))
     }
@@ -188,6 +188,8 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn paths_lead_nowhere_else() {
@@ -209,7 +211,10 @@ mod tests {
     /// container's.
     #[test]
     fn names_of_code_are_the_processs_own() {
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut cat = Command::new("cat");
+        let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // all is mapped
         let remote = Remote::open(child.id() as Pid).unwrap();
         let (place, areas) = (tempfile::tempdir().unwrap(), remote.mappings(false).unwrap());
         let origin = Origin::of(&remote, &areas, &[]);

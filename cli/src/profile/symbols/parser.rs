@@ -7,20 +7,24 @@
 //!  3. Names are cut, their sum is bounded, and debug information that is nested too deep is not read: addr2line would
 //!     overflow its stack. What else takes too long, or too much memory, ends the process.
 //!
-//! Of debug information that was split off the program (.dwo, .dwp) nothing is read: its paths could lead anywhere.
+//! Debug information that was split off the program (.dwo) is asked for by its path; packages of it (.dwp) are not read.
 // SPDX-License-Identifier: MIT
 
 use super::super::Frame;
 use crate::budget::{self, Budget};
 use addr2line::gimli::{self, DwLang, EndianSlice, RunTimeEndian};
+use addr2line::{LookupContinuation, LookupResult, SplitDwarfLoad};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
+/// Zlib packs no better. What a section says of its size is room that it gets.
+const RATIO_MAX: u64 = 1032;
 /// Segments of a file that are believed.
 const SEGMENTS_MAX: usize = 4096;
 
@@ -113,17 +117,22 @@ impl Write for Short {
     }
 }
 
-fn of_rust(name: &str) -> Option<String> {
+/// What is no name has none, one that is too long is cut, and one at which a demangler fails is one name less.
+fn demangled_by(demangle: impl Fn(&mut Short) -> Option<bool>) -> Option<String> {
     let mut short = Short(String::new());
-    let whole = write!(short, "{:#}", rustc_demangle::try_demangle(name).ok()?).is_ok();
-    Some(short.0).filter(|name| whole || !name.is_empty())
+    let whole = catch_unwind(AssertUnwindSafe(|| demangle(&mut short))).ok()??;
+    Some(short.0).filter(|name| whole || name.len() + 4 > budget::NAME_BYTES)
+}
+
+fn of_rust(name: &str) -> Option<String> {
+    demangled_by(|short| Some(write!(short, "{:#}", rustc_demangle::try_demangle(name).ok()?).is_ok()))
 }
 
 fn of_cpp(name: &str) -> Option<String> {
-    let mut short = Short(String::new());
-    let whole = cpp_demangle::Symbol::new(name).ok()?.structured_demangle(&mut short, &Default::default()).is_ok();
-    // A name that is too long is cut; what is no name has none.
-    Some(short.0).filter(|name| whole || name.len() + 4 > budget::NAME_BYTES)
+    demangled_by(|short| {
+        let symbol = cpp_demangle::Symbol::new(name).ok()?;
+        Some(symbol.structured_demangle(short, &Default::default()).is_ok())
+    })
 }
 
 pub fn demangled(name: &str) -> String {
@@ -152,12 +161,21 @@ type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Sections<'a> = gimli::DwarfSections<Cow<'a, [u8]>>;
 
 fn sections<'a>(file: &object::File<'a>) -> Option<Sections<'a>> {
+    sections_named(file, |id| Some(id.name()))
+}
+
+fn sections_named<'a>(
+    file: &object::File<'a>,
+    name: impl Fn(gimli::SectionId) -> Option<&'static str>,
+) -> Option<Sections<'a>> {
     let mut unpacked = Budget::new(budget::SECTIONS);
     gimli::DwarfSections::load(|id| {
-        let Some(section) = file.section_by_name(id.name()) else { return Ok(Cow::Borrowed(&[][..])) };
+        let section = name(id).and_then(|name| file.section_by_name(name));
+        let Some(section) = section else { return Ok(Cow::Borrowed(&[][..])) };
         let packed = section.compressed_file_range().map_err(|_| ())?;
         let is_packed = packed.format != object::CompressionFormat::None;
-        if is_packed && !unpacked.have(1, packed.uncompressed_size) {
+        let is_likely = packed.uncompressed_size / RATIO_MAX <= packed.compressed_size;
+        if is_packed && !(is_likely && unpacked.have(1, packed.uncompressed_size)) {
             return Err(());
         }
         section.uncompressed_data().map_err(|_| ())
@@ -209,8 +227,12 @@ impl<'a> Units<'a> {
         let covering = some.filter(|range| range.1 > address).map(|range| range.2);
         covering.chain(self.anywhere.iter().copied()).any(|unit| {
             let mut known = self.is_deep.borrow_mut();
-            *known.entry(unit).or_insert_with(|| self.depth(unit).is_none_or(|depth| depth > budget::NESTED as isize))
+            *known.entry(unit).or_insert_with(|| self.is_deep(unit))
         })
+    }
+
+    fn is_deep(&self, unit: usize) -> bool {
+        self.depth(unit).is_none_or(|depth| depth > budget::NESTED as isize)
     }
 
     fn depth(&self, unit: usize) -> Option<isize> {
@@ -233,6 +255,32 @@ impl<'a> Units<'a> {
 struct Debug<'a> {
     context: addr2line::Context<Slice<'a>>,
     units: Units<'a>,
+    endian: RunTimeEndian,
+}
+
+/// Gives the bytes of a file with this path, which stay until the end.
+pub type Split<'a> = &'a dyn Fn(&str) -> Option<&'static [u8]>;
+
+/// What was split off a unit.
+fn split_off<'a>(
+    wanted: &SplitDwarfLoad<Slice<'a>>,
+    endian: RunTimeEndian,
+    split: Split,
+) -> Option<Arc<gimli::Dwarf<Slice<'a>>>> {
+    let text = |part: Option<Slice>| part.map(|part| lossy(part.slice())).unwrap_or_default();
+    let (directory, path) = (text(wanted.comp_dir), text(wanted.path));
+    let path = std::path::Path::new(&directory).join(path);
+    let file = object::File::parse(split(path.to_str()?)?).ok()?;
+    // It is needed as long as what it was split off.
+    let sections: &'static Sections = Box::leak(Box::new(sections_named(&file, |id| id.dwo_name())?));
+    let mut dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
+    dwarf.make_dwo(&wanted.parent);
+    let units = Units::new(Arc::new(dwarf));
+    let is_wanted = |header: &gimli::UnitHeader<Slice<'a>>| {
+        units.dwarf.unit(*header).is_ok_and(|unit| unit.dwo_id == Some(wanted.dwo_id))
+    };
+    let fits = units.headers.iter().any(is_wanted) && !(0..units.headers.len()).any(|unit| units.is_deep(unit));
+    fits.then_some(units.dwarf)
 }
 
 // ---- all of a module ----
@@ -256,11 +304,12 @@ pub struct Variable {
 pub struct Parser<'a> {
     symbols: Vec<Symbol<'a>>,
     debug: Option<Debug<'a>>,
+    split: Split<'a>,
 }
 
 impl Files<'_> {
     /// `variables`: variables and functions without lines are wanted, not frames.
-    pub fn read<R>(&self, variables: bool, work: impl FnOnce(&Parser) -> R) -> Option<R> {
+    pub fn read<R>(&self, variables: bool, split: Split, work: impl FnOnce(&Parser) -> R) -> Option<R> {
         let kinds = if variables { &[SymbolKind::Data, SymbolKind::Text][..] } else { &[SymbolKind::Text] };
         let (mut all, mut parsed) = (Vec::new(), None);
         for bytes in [Some(self.main), self.debug].into_iter().flatten() {
@@ -286,13 +335,13 @@ impl Files<'_> {
             dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
             let dwarf = Arc::new(dwarf);
             let context = addr2line::Context::from_arc_dwarf(dwarf.clone()).ok()?;
-            Some(Debug { context, units: Units::new(dwarf) })
+            Some(Debug { context, units: Units::new(dwarf), endian })
         });
-        Some(work(&Parser { symbols: ordered(all), debug }))
+        Some(work(&Parser { symbols: ordered(all), debug, split }))
     }
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn covering(&self, address: u64) -> Option<Cow<'_, str>> {
         let at = self.symbols.partition_point(|symbol| symbol.start <= address).checked_sub(1)?;
         let symbol = self.symbols.get(at).filter(|symbol| address < symbol.end)?;
@@ -324,13 +373,23 @@ impl Parser<'_> {
         frames
     }
 
+    fn frames<'d>(&self, debug: &'d Debug<'a>, address: u64) -> Option<addr2line::FrameIter<'d, Slice<'a>>> {
+        let mut looked = debug.context.find_frames(address);
+        loop {
+            looked = match looked {
+                LookupResult::Output(frames) => return frames.ok(),
+                LookupResult::Load { load, continuation } => {
+                    continuation.resume(split_off(&load, debug.endian, self.split))
+                }
+            };
+        }
+    }
+
     fn inlined(&self, address: u64) -> Vec<Frame> {
         let mut found = Vec::new();
         // addr2line looks at the address behind it.
         let debug = self.debug.as_ref().filter(|debug| address < u64::MAX && !debug.units.are_deep(address));
-        let Some(mut frames) = debug.and_then(|one| one.context.find_frames(address).skip_all_loads().ok()) else {
-            return found;
-        };
+        let Some(mut frames) = debug.and_then(|debug| self.frames(debug, address)) else { return found };
         while let (Ok(Some(frame)), true) = (frames.next(), found.len() < budget::NESTED) {
             let named = frame.function.as_ref().and_then(|name| {
                 let raw = name.raw_name().ok()?;
@@ -384,11 +443,11 @@ mod tests {
     fn ask(main: &[u8], debug: Option<&[u8]>, addresses: &[u64]) -> usize {
         std::hint::black_box((about(main), checksum(main)));
         let files = Files { main, debug, shared: debug };
-        let frames = files.read(false, |parser| {
+        let frames = files.read(false, &|_| None, |parser| {
             let mut left = budget();
             addresses.iter().map(|&address| parser.at(address, &mut left).len()).sum()
         });
-        files.read(true, |parser| addresses.iter().filter_map(|&one| parser.variable(one)).count());
+        files.read(true, &|_| None, |parser| addresses.iter().filter_map(|&one| parser.variable(one)).count());
         frames.unwrap_or(0)
     }
 
@@ -399,7 +458,8 @@ mod tests {
         assert!(about.has_dwarf && about.build_id.len() == 40 && about.shared.is_none(), "{about:?}");
         let (outer, variable) = (address_of(&bytes, "outer"), address_of(&bytes, "variable"));
         let files = Files { main: &bytes, ..Files::default() };
-        let frames = files.read(false, |parser| (outer..outer + 8).map(|at| parser.at(at, &mut budget())).collect());
+        let frames =
+            files.read(false, &|_| None, |parser| (outer..outer + 8).map(|at| parser.at(at, &mut budget())).collect());
         let frames: Vec<Vec<Frame>> = frames.unwrap();
         let inlined = frames.iter().find(|frames| frames.len() == 2).expect("inner is inlined");
         let [inner, outer] = &inlined[..] else { panic!() };
@@ -407,10 +467,35 @@ mod tests {
             (inner.function.as_str(), inner.line, outer.function.as_str(), outer.line),
             ("inner", 2, "outer", 3)
         );
-        let found = files.read(true, |parser| (parser.variable(variable), parser.variable(8))).unwrap();
+        let found = files.read(true, &|_| None, |parser| (parser.variable(variable), parser.variable(8))).unwrap();
         assert_eq!(found, (Some(Variable { name: "variable".into(), is_vtable: false }), None));
         let mut spent = Budget::new(budget::Limits { bytes: 3, ..budget::NAMES });
-        assert!(files.read(false, |parser| parser.at(variable - 1, &mut spent)).unwrap().is_empty());
+        assert!(files.read(false, &|_| None, |parser| parser.at(variable - 1, &mut spent)).unwrap().is_empty());
+    }
+
+    /// Else a program that was built with -gsplit-dwarf has no inlined calls, or has them from another one's file.
+    #[test]
+    fn what_was_split_off_is_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (c, library) = (directory.path().join("a.c"), directory.path().join("a.so"));
+        std::fs::write(&c, SOURCE).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-gsplit-dwarf", "-O1", "-shared", "-fPIC", "-nostdlib", "-o"]).arg(&library).arg(&c);
+        assert!(cc.current_dir(directory.path()).status().unwrap().success());
+        let bytes = std::fs::read(&library).unwrap();
+        let (outer, files) = (address_of(&bytes, "outer"), Files { main: &bytes, ..Files::default() });
+        let calls = |split: Split| {
+            let most = |parser: &Parser| (outer..outer + 8).map(|at| parser.at(at, &mut budget()).len()).max();
+            files.read(false, split, most).flatten()
+        };
+        let asked = RefCell::new(Vec::new());
+        let found = calls(&|path| {
+            asked.borrow_mut().push(path.to_string());
+            Some(Box::leak(std::fs::read(path).unwrap().into_boxed_slice()))
+        });
+        assert_eq!((found, asked.borrow().len()), (Some(2), 1), "{asked:?}");
+        let other: &'static [u8] = Box::leak(compiled(&[]).into_boxed_slice());
+        assert_eq!((calls(&|_| None), calls(&|_| Some(other))), (Some(1), Some(1)));
     }
 
     /// Else whoever names a symbol decides how much memory the command takes.
@@ -446,30 +531,25 @@ mod tests {
         let outer = address_of(&plain, "outer");
         let addresses: Vec<u64> = [0, u64::MAX, 0x1000].into_iter().chain(outer - 4..outer + 24).collect();
         assert!(ask(&plain, None, &addresses) > 10 && ask(&plain, Some(&packed), &addresses) > 10);
-        for (number, sound) in [&plain, &packed, &old].into_iter().enumerate() {
-            hakmem_fuzz::mutations("symbols", sound, 100, |bytes| {
-                ask(bytes, None, &addresses);
-            });
-            // The tables of sections, and debug information.
-            let debug = sound.windows(4).position(|word| word == b"GCC:").unwrap_or(0);
-            let places: Vec<usize> =
-                (0..64).chain(sound.len() - 3000..sound.len()).chain(debug..debug + 2000).collect();
-            cases(200, |seed| {
-                let random = &mut Random::new(seed);
-                let mut bytes = sound.clone();
+        cases(600, |seed| {
+            let random = &mut Random::new(seed);
+            let sound = random.choose(&[&plain, &packed, &old]);
+            let mut bytes = sound.clone();
+            if seed % 3 == 0 {
+                bytes = hakmem_fuzz::mutated(sound, random);
+            } else {
+                // The tables of sections, and debug information.
+                let debug = sound.windows(4).position(|word| word == b"GCC:").unwrap_or(0);
+                let places = [(0, 64), (sound.len() - 3000, 3000), (debug, 2000)];
                 for _ in 0..=random.below(4) {
-                    let at = random.choose(&places);
+                    let (start, length) = random.choose(&places);
                     let number = random.choose(&NUMBERS).to_le_bytes();
-                    let length = random.choose(&[1, 2, 4, 8]);
+                    let (at, length) = (start + random.below(length), random.choose(&[1, 2, 4, 8]));
                     bytes.iter_mut().skip(at).zip(&number[..length]).for_each(|(byte, new)| *byte = *new);
                 }
-                bounded(&format_args!("file {number}, seed {seed}"), || {
-                    ask(&bytes, None, &addresses);
-                    if seed % 4 == 0 {
-                        ask(&bytes, Some(sound), &addresses);
-                    }
-                });
-            });
-        }
+            }
+            let debug = (seed % 4 == 0).then_some(sound.as_slice());
+            bounded(&format_args!("symbols, seed {seed}"), || ask(&bytes, debug, &addresses));
+        });
     }
 }
