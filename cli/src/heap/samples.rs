@@ -221,3 +221,33 @@ impl Reader {
         self.remote.write(at, &bytes.to_ne_bytes()[..field.bytes]).context("cannot switch the profile")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::image::{facts_of_the_library, Memory};
+    use super::*;
+
+    /// Else a process whose Python functions have long names takes gigabytes of whoever looks.
+    #[test]
+    fn names_of_python_are_bounded() {
+        // Elsewhere is a record whose texts have 20 KiB each, and the texts.
+        let memory = Memory::endless(|_| 0x5000_0000_5000);
+        let at = |name: &str| facts_of_the_library().into_iter().find(|fact| fact.0 == name).unwrap().1;
+        memory.set("python", at("python.codes"), 0x7777_0000_0000);
+        const CALLERS: u64 = 62;
+        for stack in 0..20 {
+            let record = stack * at("sizeof profile_stack");
+            memory.set("stacks", record + at("profile_stack.depth"), CALLERS);
+            for caller in 0..CALLERS {
+                let word = 3 << 62 | (stack * CALLERS + caller) << 32;
+                memory.set("stacks", record + at("profile_stack.callers") + 8 * caller, word);
+            }
+        }
+        let (remote, found) = memory.remote();
+        let reader = Reader::open(remote, &found).unwrap();
+        let codes = hakmem_fuzz::bounded(&"long names", || reader.samples().unwrap().codes);
+        let bytes: usize = codes.values().map(Code::bytes).sum();
+        assert!(bytes as u64 <= budget::PYTHON.bytes && codes.len() > 1000, "{} of {bytes}", codes.len());
+        assert!(codes.len() < 20 * CALLERS as usize, "{} of {bytes}", codes.len());
+    }
+}
