@@ -8,17 +8,17 @@
 //!     come before those: Python's collector links objects by them.
 // SPDX-License-Identifier: MIT
 
+use crate::budget;
 use crate::heap::blocks::{Block, Blocks, Copied};
 use crate::heap::remote::{Area, Remote};
-use crate::profile::read::file_of;
-use crate::profile::symbols::{demangled, Variables};
+use crate::profile::symbols::{Demangler, Names as Symbols, Origin};
 use crate::profile::Module;
 use anyhow::Result;
 use hakmem_base::say;
 use hakmem_base::shown;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How much of a block is looked at.
 const LOOKED_AT: u64 = 4096;
@@ -179,8 +179,9 @@ fn bare(shown: &str) -> String {
 struct Names {
     remote: Remote,
     areas: Vec<Area>,
-    directories: Vec<PathBuf>,
-    modules: HashMap<String, Option<Variables>>,
+    origin: Origin,
+    demangler: Demangler,
+    modules: HashMap<String, Option<Symbols>>,
     known: HashMap<u64, Option<Kind>>,
 }
 
@@ -208,14 +209,15 @@ impl Names {
         let offset = address - area.start + area.offset;
         let (start, end, path) = (area.start, area.end, area.name.trim_end_matches(" (deleted)").to_string());
         let module = Module { start, end, offset: area.offset, path: path.clone(), build_id: String::new() };
-        let (remote, directories) = (self.remote, &self.directories);
-        let open = || Variables::open(&file_of(&remote, &module)?, Path::new(&module.path), directories);
-        let variables = self.modules.entry(path).or_insert_with(open);
-        let symbol = variables.as_ref().and_then(|variables| variables.at_offset(offset));
-        match symbol.map(|symbol| (symbol.starts_with("_ZTV"), demangled(symbol))) {
-            Some((true, name)) => Kind::Object(bare(&name)),
-            Some((false, name)) if area.access.contains('x') => Kind::Function(name),
-            Some((false, name)) => Kind::Variable(name),
+        if self.modules.len() >= budget::OPEN {
+            self.modules.clear();
+        }
+        let open = || Symbols::open_variables(&self.origin, &module);
+        let found = self.modules.entry(path).or_insert_with(open).as_mut();
+        match found.and_then(|symbols| symbols.variable(offset)) {
+            Some(symbol) if symbol.is_vtable => Kind::Object(bare(&symbol.name)),
+            Some(symbol) if area.access.contains('x') => Kind::Function(symbol.name),
+            Some(symbol) => Kind::Variable(symbol.name),
             None => match self.class_of_vtable(address) {
                 Some(name) => Kind::Object(name),
                 None => Kind::Variable(format!("{}+{offset:#x}", module.name())),
@@ -224,14 +226,14 @@ impl Names {
     }
 
     /// The word before a vtable's functions leads to the type information, whose second word leads to the name.
-    fn class_of_vtable(&self, address: u64) -> Option<String> {
+    fn class_of_vtable(&mut self, address: u64) -> Option<String> {
         let information = self.remote.number(address.checked_sub(8)?).ok()?;
         let name = self.remote.number(information.checked_add(8)?).ok()?;
         self.area(information).filter(|area| area.inode != 0)?;
         self.area(name).filter(|area| area.inode != 0)?;
         let name = self.remote.text(name).ok()?;
         let mangled = format!("_ZTS{}", name.trim_start_matches('*'));
-        let shown = demangled(&mangled);
+        let shown = self.demangler.demangled(&mangled);
         (shown != mangled).then(|| bare(&shown))
     }
 }
@@ -248,7 +250,9 @@ impl Contents {
     pub fn new(remote: Remote, directories: &[PathBuf], by_size: bool) -> Result<Contents> {
         let (modules, known) = Default::default();
         let areas = remote.mappings(false)?;
-        let names = Names { remote, areas, directories: directories.to_vec(), modules, known };
+        let origin = Origin::of(&remote, &areas, directories);
+        let demangler = Demangler::new(&origin);
+        let names = Names { remote, areas, origin, demangler, modules, known };
         Ok(Contents { names, tallies: HashMap::new(), by_size })
     }
 

@@ -9,7 +9,7 @@ use crate::options::Probe;
 use anyhow::Result;
 use clap::Args;
 use hakmem_base::print;
-use hakmem_base::proc::Pid;
+use hakmem_base::proc::{Pid, Process};
 use hakmem_base::shown;
 use hakmem_base::{elf, preload};
 use serde::Serialize;
@@ -149,14 +149,15 @@ fn of_process(pid: Pid) -> Result<Vec<Check>> {
 
 /// Why a preload did not take, as far as can be told from outside.
 fn why_not(pid: Pid) -> String {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    if let Some(obstacle) = elf::obstacle(Path::new(&format!("/proc/{pid}/exe"))) {
+    let Ok(process) = Process::open(pid) else { return "the program has ended".into() };
+    let program = fs::read_link(process.path("exe")).unwrap_or_default();
+    if let Some(obstacle) = elf::obstacle(&process.path("exe")) {
         return format!("{} {obstacle}: link it with libhakmem.a instead", program.display());
     }
-    if runs_secure(pid) {
+    if runs_secure(&process) {
         return "the program has privileges, so the dynamic linker preloads only what /etc/ld.so.preload names".into();
     }
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let environment = process.bytes("environ");
     let mut variables = environment.split(|&byte| byte == 0).map(String::from_utf8_lossy);
     match variables.find_map(|variable| variable.strip_prefix("LD_PRELOAD=").map(str::to_string)) {
         Some(preload) if preload.contains("hakmem") => {
@@ -167,9 +168,9 @@ fn why_not(pid: Pid) -> String {
 }
 
 /// Set-user-ID and the like: AT_SECURE.
-fn runs_secure(pid: Pid) -> bool {
+fn runs_secure(process: &Process) -> bool {
     const AT_SECURE: u64 = 23;
-    let vector = fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let vector = process.bytes("auxv");
     let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
     vector.chunks_exact(16).any(|entry| word(&entry[..8]) == AT_SECURE && word(&entry[8..]) != 0)
 }

@@ -9,6 +9,7 @@
 // They panic when nobody reads: print.rs does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod budget;
 mod contents;
 mod doctor;
 mod explain;
@@ -111,6 +112,10 @@ fn one_line(text: &str) -> String {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|first| first == profile::symbols::CHILD) {
+        profile::symbols::run_child();
+        return ExitCode::SUCCESS;
+    }
     let command = match Command::try_parse() {
         Ok(parsed) => parsed.command,
         Err(error) if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

@@ -32,8 +32,9 @@ pub mod symbols;
 pub mod text;
 mod tree;
 
+use crate::budget::{self, Budget};
 use hakmem_base::shown;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 pub use command::{diff, flame, interval, profile, DiffOptions, FlameOptions, ProfileOptions, Symbols};
@@ -135,7 +136,7 @@ impl Module {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     pub function: String,
     /// Empty: not known.
@@ -247,6 +248,40 @@ impl Profile {
         let mut sum = Vec::new();
         self.stacks.iter().for_each(|stack| add_lifetimes(&mut sum, &stack.lifetimes));
         sum
+    }
+
+    /// Cuts names where those of all stacks would take too much, and then leaves out calls: a few places with long names
+    /// may stand in many stacks, and whatever shows a profile writes them for each.
+    pub fn shorten(&mut self) {
+        for most in [budget::NAME_BYTES, 4096, 512, 64] {
+            if self.shown_bytes() <= budget::SHOWN.bytes {
+                return;
+            }
+            for frame in self.places.iter_mut().flat_map(|place| &mut place.frames) {
+                for name in [&mut frame.function, &mut frame.file] {
+                    name.truncate(budget::cut_to(name, most).len());
+                }
+            }
+        }
+        self.notes.push("names are cut, and inlined calls left out: they would take too much".into());
+        self.places.iter_mut().for_each(|place| place.frames.truncate(1));
+        let mut left = Budget::new(budget::SHOWN);
+        for stack in &mut self.stacks {
+            let calls = stack.places.len() as u64;
+            if !left.have(calls, calls * 128) {
+                stack.places.clear();
+            }
+        }
+    }
+
+    /// Of all names, in each stack in which they stand.
+    fn shown_bytes(&self) -> u64 {
+        let of_frame = |frame: &Frame| (size_of::<Frame>() + frame.function.len() + frame.file.len()) as u64;
+        let of_place =
+            |place: &Place| place.frames.iter().map(of_frame).fold(size_of::<Frame>() as u64, u64::saturating_add);
+        let places: Vec<u64> = self.places.iter().map(of_place).collect();
+        let all = self.stacks.iter().flat_map(|stack| &stack.places).map(|&place| places[place]);
+        all.fold(0, u64::saturating_add)
     }
 
     pub fn module(&self, place: &Place) -> Option<&Module> {

@@ -12,7 +12,7 @@ use crate::heap::{steer::Purged, Target};
 use anyhow::Result;
 use clap::Args;
 use hakmem_base::print;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::{Pid, Process};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
 
 /// `waiting` is called now and then, with whether the program has a purger thread.
 fn purge(target: &Target, wait: Duration, waiting: impl FnMut(bool)) -> Result<Outcome> {
-    let rss = || proc::rss_exact(target.pid()).unwrap_or(0);
+    let rss = || target.remote().process().and_then(Process::rss_exact).unwrap_or(0);
     let before = rss();
     let purged = target.purge(wait, waiting)?;
     Ok(Outcome { purged, before, after: rss() })

@@ -44,7 +44,7 @@ pub fn command(options: &Options) -> Result<ExitCode> {
     let (blocks, mut copied) = target.blocks()?;
     let (remote, directories) = (target.remote(), options.symbols.debug_directory.clone());
     let kinds = patience::within(remote.pid, NAMING, move || {
-        let mut contents = Contents::new(remote, &directories, false)?;
+        let mut contents = Contents::new(target.remote(), &directories, false)?;
         blocks.live().for_each(|block| contents.add(&block, None, &blocks, &mut copied));
         Ok(contents.tallies())
     })?;

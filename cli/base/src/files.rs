@@ -10,8 +10,11 @@
 
 use crate::print;
 use anyhow::{Context, Result};
+use rustix::fs::{openat, openat2, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path};
 
@@ -51,13 +54,51 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(read(path, TEXT_MAX)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
 }
 
-/// A file that another process names: it may have put a FIFO or a device there.
+/// A file that another process names: it may have put a FIFO or a device there. To open a device may change it (a tape is
+/// rewound, a line is raised), so the file is opened without rights and looked at first.
 pub fn open_regular(path: &Path) -> Result<File, Error> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+    regular(File::options().read(true).custom_flags(libc::O_PATH).open(path)?)
+}
+
+/// Opens for reading what was opened without rights (O_PATH), if it is a regular file.
+pub fn regular(place: File) -> Result<File, Error> {
+    if !place.metadata()?.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
     }
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
+/// For a path that something is renamed on.
+const ATTEMPTS: usize = 8;
+
+/// Opens, without rights, what the path means to a process with this root directory. Its links stay below the root, and none
+/// of /proc's is followed (/proc/PID/fd, cwd, root), which would lead anywhere.
+pub fn below(root: impl AsFd, path: &Path) -> Result<File, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..ATTEMPTS {
+        match openat2(&root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => continue,
+            Err(Errno::NOSYS | Errno::PERM) => break, // Linux before 5.6, or a sandbox that does not know the call
+            found => return Ok(found?.into()),
+        }
+    }
+    below_without_links(root, path)
+}
+
+/// The same, where the system has no call for it: no link at all is followed.
+fn below_without_links(root: impl AsFd, path: &Path) -> Result<File, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut place = openat(root, ".", flags, Mode::empty())?;
+    for part in path.components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => place = openat(&place, name, flags, Mode::empty())?,
+            _ => return Err(Error::new(ErrorKind::InvalidInput, "its path leads up")),
+        }
+    }
+    Ok(place.into())
 }
 
 pub fn read_regular(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
@@ -174,6 +215,7 @@ fn rewrite(path: &Path, old: &Metadata, bytes: &[u8]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::inotify;
     use std::os::unix::fs::symlink;
 
     /// Else somebody's link in a common directory makes root overwrite any file.
@@ -275,6 +317,49 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
         assert!(write(place.path(), "x").unwrap_err().to_string().contains("cannot write"));
         assert!(write(&place.path().join("none/x"), "x").is_err());
+    }
+
+    /// Else a core or a process that names a tape has it rewound, and one that names a FIFO keeps whoever reads it.
+    #[test]
+    fn what_is_no_regular_file_is_not_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let fifo = place.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
+        assert!(open_regular(&fifo).is_err() && open_regular(Path::new("/dev/null")).is_err());
+        assert_eq!(rustix::io::read(&watch, &mut [0; 64]), Err(Errno::AGAIN), "it was opened");
+        fs::write(place.path().join("file"), "text").unwrap();
+        assert_eq!(read_regular(&place.path().join("file"), 9).unwrap(), b"text");
+    }
+
+    /// Else a path in a container leads to a file of the host's, and one through /proc to any process's.
+    #[test]
+    fn links_stay_below_the_root() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::create_dir(at("tmp")).unwrap();
+        fs::write(at("tmp/real"), "inside").unwrap();
+        symlink("/tmp/real", at("absolute")).unwrap();
+        symlink("../../../../../../tmp/real", at("tmp/up")).unwrap();
+        symlink("/proc/self/root/etc/passwd", at("magic")).unwrap();
+        let root = File::open(place.path()).unwrap();
+        let text = |file: File| {
+            let mut text = String::new();
+            regular(file).unwrap().read_to_string(&mut text).map(|_| text).unwrap()
+        };
+        for path in ["/absolute", "absolute", "/tmp/up", "/../../tmp/real"] {
+            assert_eq!(text(below(&root, Path::new(path)).unwrap()), "inside", "{path}");
+        }
+        assert!(below(&root, Path::new("/magic")).is_err() && below(&root, Path::new("/tmp/none")).is_err());
+        let host = File::open("/").unwrap();
+        assert!(below(&host, Path::new("/proc/self/root/etc/passwd")).is_err());
+        // Without openat2.
+        assert_eq!(text(below_without_links(&root, Path::new("/tmp/real")).unwrap()), "inside");
+        for path in ["/../tmp/real", "/absolute/x", "/tmp/none"] {
+            assert!(below_without_links(&root, Path::new(path)).is_err(), "{path}");
+        }
+        assert!(regular(below_without_links(&root, Path::new("/absolute")).unwrap()).is_err(), "a link is none");
     }
 
     /// Else `--html >(gzip)` and /dev/stdout are gone.

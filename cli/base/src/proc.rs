@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub type Pid = libc::pid_t;
@@ -55,6 +55,171 @@ impl Statm {
     }
 }
 
+/// A process by a descriptor of its directory in /proc, which stays with it: when it has ended, there is nothing below it any
+/// more, also while another process has its number. So all that is opened of it is of one process.
+#[derive(Debug)]
+pub struct Process {
+    pub pid: Pid,
+    directory: fs::File,
+}
+
+/// Who a process is, as far as the kernel decides by it what may be done to the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    started_ticks: u64,
+    /// Real, effective, saved, and for files.
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+impl Identity {
+    /// The user as whom it makes files.
+    pub fn user(&self) -> Option<u32> {
+        self.users.get(3).copied()
+    }
+}
+
+impl Process {
+    pub fn open(pid: Pid) -> Result<Process, std::io::Error> {
+        let mut options = fs::File::options();
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        Ok(Process { pid, directory: options.read(true).custom_flags(flags).open(format!("/proc/{pid}"))? })
+    }
+
+    /// A path by which this process opens what is below the directory.
+    pub fn path(&self, name: impl std::fmt::Display) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()).into()
+    }
+
+    pub fn file(&self, name: &str) -> Result<fs::File, std::io::Error> {
+        fs::File::open(self.path(name))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        text(self.path(name))
+    }
+
+    /// The first 64 MiB of it.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = self.file(name).and_then(|file| file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)); // what is read stays
+        bytes
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        Stat::read(self.path("stat"))
+    }
+
+    /// None: it has ended.
+    pub fn identity(&self) -> Option<Identity> {
+        let status = self.text("status")?;
+        let numbers = |key: &str| -> Option<Vec<u32>> {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().map(|word| word.parse().ok()).collect()
+        };
+        let started_ticks = self.stat()?.started_ticks;
+        Some(Identity { started_ticks, users: numbers("Uid:")?, groups: numbers("Gid:")? })
+    }
+
+    /// The threads that it has.
+    pub fn threads(&self) -> Vec<Pid> {
+        let tasks = fs::read_dir(self.path("task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    pub fn has_thread(&self, thread: Pid) -> bool {
+        self.path(format_args!("task/{thread}/stat")).exists()
+    }
+
+    /// A zombie, or gone.
+    pub fn has_ended(&self) -> bool {
+        self.stat().is_none_or(|stat| stat.has_ended())
+    }
+
+    pub fn thread_has_ended(&self, thread: Pid) -> bool {
+        Stat::read(self.path(format_args!("task/{thread}/stat"))).is_none_or(|stat| stat.has_ended())
+    }
+
+    /// As the kernel knows it: 15 bytes at most.
+    pub fn name(&self) -> String {
+        self.text("comm").unwrap_or_default().trim().to_string()
+    }
+
+    /// The number by which the process knows itself: in a container, another one.
+    pub fn own_pid(&self) -> Pid {
+        let status = self.text("status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        line.and_then(|line| line.split_whitespace().next_back()?.parse().ok()).unwrap_or(self.pid)
+    }
+
+    /// Resident bytes and their peak; its main thread may have ended before the others.
+    fn rss_and_peak(&self) -> Option<(u64, u64)> {
+        let read = |name: &str| {
+            let text = self.text(name)?;
+            Some((kilobytes(&text, "VmRSS")?, kilobytes(&text, "VmHWM")?))
+        };
+        let of_threads = || self.threads().iter().find_map(|thread| read(&format!("task/{thread}/status")));
+        read("status").or_else(of_threads)
+    }
+
+    /// Resident bytes, counted page by page: the counters behind `rss_and_peak` may be off by some pages a thread.
+    pub fn rss_exact(&self) -> Option<u64> {
+        let rollup = self.text("smaps_rollup");
+        rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(self.rss_and_peak()?.0))
+    }
+
+    pub fn minor_faults(&self) -> u64 {
+        self.stat().map_or(0, |stat| stat.minor_faults)
+    }
+
+    /// CPU time of all threads so far, in seconds.
+    pub fn cpu_of_threads(&self) -> f64 {
+        self.stat().map_or(0.0, |stat| stat.cpu_ticks as f64 / ticks_per_second())
+    }
+
+    /// Does no thread of it run, or want to?
+    pub fn is_asleep(&self) -> bool {
+        let stat = |thread| Stat::read(self.path(format_args!("task/{thread}/stat")));
+        self.threads().into_iter().filter_map(stat).all(|stat| stat.state != 'R')
+    }
+
+    /// The first 4 KiB of them.
+    fn command_words(&self) -> Vec<String> {
+        let mut bytes = Vec::new();
+        let file = self.file("cmdline");
+        let _ = file.and_then(|file| file.take(COMMAND_MAX).read_to_end(&mut bytes)); // what is read of it stays
+        bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    /// Its words with spaces between them, or its name if it has none.
+    fn command_line(&self) -> String {
+        let words = self.command_words().join(" ").trim().to_string();
+        if words.is_empty() {
+            self.name()
+        } else {
+            words
+        }
+    }
+
+    pub fn about(&self) -> Option<About> {
+        let stat = self.stat()?;
+        let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
+        let started = stat.started_ticks as f64 / ticks_per_second();
+        Some(About {
+            command: self.command_line(),
+            threads: stat.threads,
+            rss_peak: self.rss_and_peak().map_or(0, |(_, peak)| peak),
+            age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
+        })
+    }
+
+    /// Is it a thread of the kernel?
+    pub fn is_of_kernel(&self) -> bool {
+        const PF_KTHREAD: u64 = 0x20_0000;
+        self.stat().is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+    }
+}
+
 /// A process to which something is to happen only while it runs: another that has got its number is not it.
 pub struct Watched {
     pub pid: Pid,
@@ -87,20 +252,7 @@ impl Watched {
 
 /// Resident bytes and their peak, of a process whose main thread may have ended before the others.
 pub fn rss_and_peak(pid: Pid) -> Option<(u64, u64)> {
-    let read = |path: String| {
-        let text = text(path)?;
-        Some((kilobytes(&text, "VmRSS")?, kilobytes(&text, "VmHWM")?))
-    };
-    read(format!("/proc/{pid}/status")).or_else(|| {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-        tasks.flatten().find_map(|task| read(format!("{}/status", task.path().display())))
-    })
-}
-
-/// Resident bytes, counted page by page: the counters behind `rss_and_peak` may be off by some pages a thread.
-pub fn rss_exact(pid: Pid) -> Option<u64> {
-    let rollup = text(format!("/proc/{pid}/smaps_rollup"));
-    rollup.and_then(|text| kilobytes(&text, "Rss")).or_else(|| Some(rss_and_peak(pid)?.0))
+    Process::open(pid).ok()?.rss_and_peak()
 }
 
 /// Resident bytes, and those of them that the kernel may take at any moment (MADV_FREE). `shared`: what several
@@ -153,6 +305,10 @@ impl Stat {
     fn of(pid: Pid) -> Option<Stat> {
         Stat::read(format!("/proc/{pid}/stat"))
     }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
 }
 
 pub fn minor_faults(pid: Pid) -> u64 {
@@ -161,7 +317,7 @@ pub fn minor_faults(pid: Pid) -> u64 {
 
 /// A zombie, or gone.
 pub fn has_ended(pid: Pid) -> bool {
-    Stat::of(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X'))
+    Stat::of(pid).is_none_or(|stat| stat.has_ended())
 }
 
 /// What is known about a process besides its memory.
@@ -177,41 +333,17 @@ const COMM_BYTES: usize = 15;
 /// How much of a command line is read: a process can point it at any part of its memory.
 const COMMAND_MAX: u64 = 4096;
 
-/// The first 4 KiB of them.
 fn command_words(pid: Pid) -> Vec<String> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(format!("/proc/{pid}/cmdline"));
-    let _ = file.and_then(|file| file.take(COMMAND_MAX).read_to_end(&mut bytes)); // what is read of it stays
-    bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    Process::open(pid).map_or(Vec::new(), |process| process.command_words())
 }
 
 /// Its words with spaces between them, or its name if it has none.
 pub fn command_line(pid: Pid) -> String {
-    let words = command_words(pid).join(" ").trim().to_string();
-    if words.is_empty() {
-        name(pid)
-    } else {
-        words
-    }
+    Process::open(pid).map_or(String::new(), |process| process.command_line())
 }
 
 pub fn about(pid: Pid) -> Option<About> {
-    let stat = Stat::of(pid)?;
-    let uptime = text("/proc/uptime")?.split(' ').next()?.parse::<f64>().ok()?;
-    let started = stat.started_ticks as f64 / ticks_per_second();
-    Some(About {
-        command: command_line(pid),
-        threads: stat.threads,
-        rss_peak: rss_and_peak(pid).map_or(0, |(_, peak)| peak),
-        age_ms: ((uptime - started).max(0.0) * 1e3) as u64,
-    })
-}
-
-/// Does no thread of it run, or want to?
-pub fn is_asleep(pid: Pid) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut all = tasks.filter_map(|task| Stat::read(task.path().join("stat")));
-    all.all(|stat| stat.state != 'R')
+    Process::open(pid).ok()?.about()
 }
 
 /// All processes of the machine that may be seen.
@@ -253,17 +385,9 @@ pub fn name(pid: Pid) -> String {
     text(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
 }
 
-/// The number by which the process knows itself: in a container, another one.
-pub fn own_pid(pid: Pid) -> Pid {
-    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    line.and_then(|line| line.split_whitespace().next_back()?.parse().ok()).unwrap_or(pid)
-}
-
 /// Is it a thread of the kernel?
 pub fn is_of_kernel(pid: Pid) -> bool {
-    const PF_KTHREAD: u64 = 0x20_0000;
-    Stat::of(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+    Process::open(pid).is_ok_and(|process| process.is_of_kernel())
 }
 
 fn ticks_per_second() -> f64 {
@@ -324,7 +448,7 @@ mod tests {
         assert!(pss(me).unwrap() > 0);
         assert!(resident_and_lazy(me, false).unwrap().0 >= resident_and_lazy(me, true).unwrap().0 / 2);
         assert!(minor_faults(me) > 0 && cpu(me) < 3600.0 && cpu_of_threads(me) < 3600.0);
-        assert_eq!(own_pid(me), me);
+        assert_eq!(Process::open(me).unwrap().own_pid(), me);
     }
 
     #[test]

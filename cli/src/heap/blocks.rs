@@ -66,8 +66,8 @@ pub fn pages_where(pagemap: Option<&Pagemap>, range: Range<u64>, passes: impl Fn
 impl Copied {
     fn new(remote: Remote, region: &Region, facts: &SlabFacts) -> Copied {
         Copied {
-            remote,
             pagemap: remote.pagemap(),
+            remote,
             base: region.base,
             slot_bytes: facts.slot_bytes,
             slots: vec![None; region.superslabs * facts.superslab_slots as usize],
@@ -242,7 +242,7 @@ impl Reader {
         let slots = region.superslabs * facts.superslab_slots as usize;
         let blocks =
             Blocks { base: region.base, slot_bytes: facts.slot_bytes, of_slot: vec![0; slots], ..Blocks::default() };
-        let copied = Copied::new(self.remote, &region, facts);
+        let copied = Copied::new(self.remote.clone(), &region, facts);
         let pooled = self.pooled(&region)?;
         let mut finder = Finder { reader: self, facts, region, copied, blocks };
         finder.look_at(&pooled)?;

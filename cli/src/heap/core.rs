@@ -6,18 +6,27 @@
 //!  3. A page of zeroes counts as not resident: a core does not tell.
 // SPDX-License-Identifier: MIT
 
+use super::patience;
 use super::remote::{Area, Image, Pagemap};
+use crate::budget::{self, Budget};
 use anyhow::{ensure, Context, Result};
+use hakmem_base::files;
 use hakmem_base::proc::{page_bytes, About, Pid};
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::ReadCache;
 use object::LittleEndian;
+use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 type Header = elf::FileHeader64<LittleEndian>;
+type Part = elf::ProgramHeader64<LittleEndian>;
+
+const TOO_LARGE: &str = "is too large to be read: it has too many notes";
 
 /// In pr_psargs of struct elf_prpsinfo; the process's number stands before.
 const PSARGS: std::ops::Range<usize> = 56..136;
@@ -27,8 +36,6 @@ const STATUS_PID: usize = 32;
 const STATUS_REGISTERS: usize = 112;
 /// Which of the registers is the stack pointer.
 const STACK_POINTER: usize = if cfg!(target_arch = "aarch64") { 31 } else { 19 };
-/// Mappings and threads that are believed.
-const ENTRIES_MAX: usize = 1 << 20;
 /// What is compared of a file to find out whether it is still the one that was mapped.
 const HEAD_BYTES: usize = 4096;
 
@@ -51,7 +58,7 @@ struct Mapped {
     path: String,
     executable: bool,
     /// None: it is gone, or another one by now.
-    file: Option<File>,
+    file: Option<Arc<File>>,
 }
 
 pub struct Core {
@@ -70,7 +77,7 @@ pub struct Core {
 /// Does the file begin as a core does?
 pub fn is_core(path: &Path) -> bool {
     let mut head = [0; 18];
-    let read = hakmem_base::files::open_regular(path).and_then(|file| file.read_exact_at(&mut head, 0));
+    let read = files::open_regular(path).and_then(|file| file.read_exact_at(&mut head, 0));
     read.is_ok() && head.starts_with(b"\x7fELF") && u16::from_le_bytes([head[16], head[17]]) == elf::ET_CORE
 }
 
@@ -87,24 +94,28 @@ fn text(bytes: &[u8]) -> String {
 fn mapped(note: &[u8]) -> Option<Vec<Mapped>> {
     let mut numbers = words(note);
     let (count, page) = (numbers.next()? as usize, numbers.next()?);
-    let names = note.get(16_usize.checked_add(count.min(ENTRIES_MAX).checked_mul(24)?)?..)?;
+    let count = count.min(budget::NOTES.entries as usize);
+    let names = note.get(16_usize.checked_add(count.checked_mul(24)?)?..)?;
     let mut names = names.split(|&byte| byte == 0).map(|name| String::from_utf8_lossy(name).into_owned());
     let mut entry = || {
         let (start, end, offset) = (numbers.next()?, numbers.next()?, numbers.next()?.checked_mul(page)?);
         Some(Mapped { start, end, offset, path: names.next()?, executable: false, file: None })
     };
-    Some((0..count.min(ENTRIES_MAX)).map_while(|_| entry()).collect())
+    Some((0..count).map_while(|_| entry()).collect())
 }
 
 impl Core {
     pub fn open(path: &Path) -> Result<Core> {
-        let file = hakmem_base::files::open_regular(path)?;
+        let file = files::open_regular(path)?;
         let length = file.metadata()?.len();
         let again = file.try_clone()?;
         let cache = ReadCache::new(again);
         let header = Header::parse(&cache).context("is no core file of a 64-bit program")?;
         let endian = header.endian().context("is no core file of this kind of machine")?;
         ensure!(header.e_type(endian) == elf::ET_CORE, "is no core file");
+        let mut left = Budget::new(budget::NOTES);
+        let count = header.phnum(endian, &cache).context("is damaged")?;
+        ensure!(left.have(count as u64, (count * size_of::<Part>()) as u64), TOO_LARGE);
         let headers = header.program_headers(endian, &cache).context("is damaged")?;
         for header in headers {
             let (offset, bytes) = header.file_range(endian);
@@ -131,8 +142,12 @@ impl Core {
                 let end = start.saturating_add(bytes.max(in_core));
                 core.segments.push(Segment { start, end, offset, in_core, access });
             }
+            // They are read whole, and what is taken of them is kept.
+            let note_bytes = if header.p_type(endian) == elf::PT_NOTE { header.p_filesz(endian) } else { 0 };
+            ensure!(left.have(0, note_bytes), TOO_LARGE);
             let Some(mut notes) = header.notes(endian, &cache).context("is damaged")? else { continue };
             while let Some(note) = notes.next().context("is damaged")? {
+                ensure!(left.has(0), TOO_LARGE);
                 core.take_note(note.n_type(endian), note.desc());
             }
         }
@@ -167,8 +182,13 @@ impl Core {
     /// Those that are what was mapped: their beginning is the one in the core, or, without that, they are older than the core.
     fn open_files(&mut self) {
         let written = self.file.metadata().and_then(|data| data.modified());
+        let Ok(root) = File::open("/") else { return };
+        let mut heads = HashMap::new();
+        for mapped in self.files.iter().filter(|one| one.offset == 0) {
+            heads.entry(mapped.path.as_str()).or_insert(mapped);
+        }
         let is_same = |path: &str, file: &File| {
-            let head = self.files.iter().find(|one| one.path == path && one.offset == 0);
+            let head = heads.get(path);
             let (mut then, mut now) = ([0; HEAD_BYTES], [0; HEAD_BYTES]);
             if !head.is_some_and(|head| self.read_core(head.start, &mut then)) {
                 let changed = file.metadata().and_then(|data| data.modified());
@@ -176,14 +196,24 @@ impl Core {
             }
             file.read_exact_at(&mut now, 0).is_ok() && then == now
         };
-        let open = |mapped: &Mapped| {
-            let file = hakmem_base::files::open_regular(Path::new(&mapped.path)).ok()?;
-            is_same(&mapped.path, &file).then_some(file)
+        // Each once, however often it was mapped.
+        let (mut left, mut known) = (Budget::new(budget::FILES), HashMap::new());
+        for mapped in &self.files {
+            known.entry(mapped.path.as_str()).or_insert_with(|| {
+                let path =
+                    Some(Path::new(&mapped.path)).filter(|path| path.is_absolute() && left.has(mapped.path.len()));
+                let file = files::below(&root, path?).and_then(files::regular).ok()?;
+                is_same(&mapped.path, &file).then(|| (code_of(&file), Arc::new(file)))
+            });
+        }
+        let file = |mapped: &Mapped| {
+            let (code, file) = known.get(mapped.path.as_str())?.as_ref()?;
+            Some((code.iter().any(|code| code.contains(&mapped.offset)), file.clone()))
         };
-        let files: Vec<_> = self.files.iter().map(open).collect();
+        let files: Vec<_> = self.files.iter().map(file).collect();
         for (mapped, file) in self.files.iter_mut().zip(files) {
-            mapped.executable = file.as_ref().is_some_and(|file| is_executable(file, mapped.offset));
-            mapped.file = file;
+            mapped.executable = file.as_ref().is_some_and(|one| one.0);
+            mapped.file = file.map(|one| one.1);
         }
     }
 
@@ -227,6 +257,10 @@ impl Core {
         let mut piece = vec![0; PIECE as usize];
         for at in (start..start + bytes).step_by(PIECE as usize) {
             let piece = &mut piece[..PIECE.min(start + bytes - at) as usize];
+            // A core with holes may have any size.
+            if patience::check(self.pid).is_err() {
+                break;
+            }
             if self.read_core(at, piece) {
                 (at..).step_by(page).zip(piece.chunks(page)).for_each(|(at, page)| look(at, page));
             }
@@ -244,9 +278,9 @@ impl Core {
         path.rsplit('/').next().unwrap_or(path)
     }
 
-    /// Is the file there that was mapped?
-    pub fn has_file(&self, path: &str) -> bool {
-        self.files.iter().any(|mapped| mapped.path == path && mapped.file.is_some())
+    /// The file that was mapped; None: it is not there.
+    pub fn file(&self, path: &str) -> Option<File> {
+        self.files.iter().find(|mapped| mapped.path == path)?.file.as_ref()?.try_clone().ok()
     }
 
     pub fn pid(&self) -> Pid {
@@ -268,19 +302,25 @@ impl Core {
     }
 }
 
-/// Is the part of an ELF file that begins at `offset` mapped as code?
-fn is_executable(file: &File, offset: u64) -> bool {
-    let Ok(file) = file.try_clone() else { return false };
-    let cache = ReadCache::new(file);
-    let Ok(header) = Header::parse(&cache) else { return false };
-    let Ok(headers) = header.program_headers(LittleEndian, &cache) else { return false };
-    let is_code = |one: &&elf::ProgramHeader64<LittleEndian>| one.p_flags(LittleEndian) & elf::PF_X != 0;
-    let page = page_bytes();
-    let mut loaded = headers.iter().filter(|one| one.p_type(LittleEndian) == elf::PT_LOAD).filter(is_code);
-    loaded.any(|one| {
-        let (start, bytes) = one.file_range(LittleEndian);
-        (start / page * page..start.saturating_add(bytes)).contains(&offset)
-    })
+/// Of a file that is loaded.
+const PARTS_MAX: usize = 1024;
+
+/// The parts of an ELF file that are mapped as code, from whole pages on.
+fn code_of(file: &File) -> Vec<Range<u64>> {
+    let find = || {
+        let cache = ReadCache::new(file.try_clone().ok()?);
+        let header = Header::parse(&cache).ok()?;
+        let is_usual = header.phnum(LittleEndian, &cache).is_ok_and(|count| count <= PARTS_MAX);
+        let headers = is_usual.then(|| header.program_headers(LittleEndian, &cache))?.ok()?;
+        let loaded = headers.iter().filter(|one| one.p_type(LittleEndian) == elf::PT_LOAD);
+        let (page, is_code) = (page_bytes(), |one: &Part| one.p_flags(LittleEndian) & elf::PF_X != 0);
+        let code = loaded.filter(|one| is_code(one)).map(|one| {
+            let (start, bytes) = one.file_range(LittleEndian);
+            start / page * page..start.saturating_add(bytes)
+        });
+        Some(code.collect())
+    };
+    find().unwrap_or_default()
 }
 
 fn pid(note: &[u8], at: usize) -> Pid {
@@ -356,4 +396,116 @@ impl Image for Core {
 /// A core that stays open until the command ends.
 pub fn open(path: &Path) -> Result<&'static Core> {
     Ok(Box::leak(Box::new(Core::open(path).with_context(|| path.display().to_string())?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::inotify;
+
+    fn note(kind: u32, content: &[u8]) -> Vec<u8> {
+        let head = [5, content.len() as u32, kind].map(u32::to_le_bytes).concat();
+        [&head, &b"CORE\0\0\0\0"[..], content, &vec![0; content.len().next_multiple_of(4) - content.len()]].concat()
+    }
+
+    /// NT_FILE: one path, mapped so often.
+    fn files(count: u64, path: &str) -> Vec<u8> {
+        let entries = (1..=count).flat_map(|number| [number << 12, (number + 1) << 12, number]);
+        let words: Vec<u8> = [count, 1].into_iter().chain(entries).flat_map(u64::to_le_bytes).collect();
+        [words, format!("{path}\0").repeat(count as usize).into_bytes()].concat()
+    }
+
+    /// A core with these notes, a page of memory, and behind them a hole that is a note.
+    fn core(files: &[u8], hole: u64) -> (tempfile::NamedTempFile, Vec<u8>) {
+        const HEADERS: u64 = 4096;
+        let notes = [note(elf::NT_PRSTATUS, &[0; 336]), note(elf::NT_FILE, files)].concat();
+        let memory = HEADERS + notes.len() as u64;
+        let parts = [
+            [elf::PT_NOTE as u64, HEADERS, 0, notes.len() as u64],
+            [elf::PT_LOAD as u64 | 6 << 32, memory, 0x70_0000_0000, 4096],
+            [elf::PT_NOTE as u64, memory + 4096, 0, hole],
+        ];
+        let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+        let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62_u32 };
+        bytes.extend([(machine << 16 | 4).to_le_bytes(), 1_u32.to_le_bytes()].concat());
+        bytes.extend([0, 64, 0_u64].map(u64::to_le_bytes).concat());
+        bytes.extend([0_u16, 0, 64, 56, parts.len() as u16, 0, 0, 0].map(u16::to_le_bytes).concat());
+        for [kind, offset, address, size] in parts {
+            bytes.extend([kind, offset, address, 0, size, size, 1].map(u64::to_le_bytes).concat());
+        }
+        bytes.resize(HEADERS as usize, 0);
+        bytes.extend(notes);
+        bytes.resize(memory as usize + 4096, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        file.as_file().set_len(memory + 4096 + hole).unwrap();
+        (file, bytes)
+    }
+
+    /// Else a core of some KiB on the disk is read for a minute, into 3 GB of memory.
+    #[test]
+    fn notes_without_end_are_refused() {
+        let sound = core(&files(1, "/none"), 0).0;
+        assert!(Core::open(sound.path()).is_ok());
+        let hole = core(&files(1, "/none"), 3_000_000_000).0;
+        hakmem_fuzz::bounded(&"a hole", || {
+            let said = Core::open(hole.path()).err().unwrap().to_string();
+            assert!(said.contains("too large"), "{said}");
+        });
+    }
+
+    /// Else a core has whoever reads it open a device, or wait for a FIFO, or look for each of its files among all.
+    #[test]
+    fn files_of_a_core_are_opened_once() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = |path: &Path| {
+            let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&watch, path, inotify::WatchFlags::OPEN).unwrap();
+            let core = core(&files(100_000, path.to_str().unwrap()), 0).0;
+            hakmem_fuzz::bounded(&path.display(), || {
+                assert_eq!(Core::open(core.path()).unwrap().mappings(false).unwrap().len(), 100_001)
+            });
+            let mut bytes = [0; 4096];
+            rustix::io::read(&watch, &mut bytes).unwrap_or(0) / 16
+        };
+        let (fifo, file) = (place.path().join("fifo"), place.path().join("file"));
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!((opened(&fifo), opened(&file)), (0, 1));
+        let many: Vec<u8> = (0..10_000).flat_map(|number| format!("/none/{number}\0").into_bytes()).collect();
+        let mut note = files(10_000, "");
+        note.truncate(16 + 24 * 10_000);
+        note.extend(many);
+        assert!(Core::open(core(&note, 0).0.path()).is_ok(), "of more files than are opened");
+    }
+
+    /// Else a core that somebody sent ends the command, or keeps it.
+    #[test]
+    fn any_core_is_read_or_refused() {
+        let (file, sound) = core(&files(3, "/etc/passwd"), 0);
+        hakmem_fuzz::mutations("a core", &sound, 300, |bytes| {
+            std::fs::write(file.path(), bytes).unwrap();
+            let Ok(core) = Core::open(file.path()) else { return };
+            let mappings = core.mappings(true).unwrap();
+            let mut page = [0; 4096];
+            mappings.iter().take(100).for_each(|area| {
+                core.read(area.start, &mut page);
+            });
+            std::hint::black_box((core.pagemap(0x0700_0000, &mut [0; 64]), core.about(), core.lacks()));
+        });
+        // The header and the table behind it, where numbers are that lead somewhere.
+        hakmem_fuzz::cases(300, |seed| {
+            let random = &mut hakmem_fuzz::Random::new(seed);
+            let mut bytes = sound.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.below(64 + 3 * 56) / 8 * 8;
+                bytes[at..at + 8].copy_from_slice(&random.choose(&hakmem_fuzz::NUMBERS).to_le_bytes());
+            }
+            std::fs::write(file.path(), bytes).unwrap();
+            hakmem_fuzz::bounded(&format_args!("a core, seed {seed}"), || {
+                Core::open(file.path()).map(|core| core.mappings(false).map(|all| all.len())).ok()
+            });
+        });
+    }
 }

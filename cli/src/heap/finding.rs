@@ -8,7 +8,7 @@ use super::layout::word;
 use super::remote::{Area, Remote};
 use anyhow::{bail, Result};
 use hakmem_base::elf;
-use std::path::Path;
+use std::path::PathBuf;
 
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
@@ -90,8 +90,7 @@ const MALLOCS: [(&str, &[&str], &str); 6] = [
 /// Why there is no HAKMEM: "its malloc is glibc's".
 pub fn other_malloc(remote: &Remote, areas: &[Area]) -> Result<std::convert::Infallible> {
     let pid = remote.pid;
-    let program = format!("/proc/{pid}/exe");
-    let program = Path::new(&program);
+    let program = &remote.process().map_or_else(PathBuf::new, |process| process.path("exe"));
     let first = areas.iter().find(|area| area.inode != 0);
     let header = first.and_then(|area| remote.read_vec(area.start, HEADER_BYTES).ok());
     if header.is_some_and(|header| header.starts_with(b"\x7fELF") && header[4] == ELF32) {

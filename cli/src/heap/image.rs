@@ -345,7 +345,7 @@ impl Memory {
     /// As of a process of this pid, which must be there for what /proc tells.
     pub fn remote(&'static self) -> (Remote, Found) {
         let pid = std::process::id() as hakmem_base::proc::Pid;
-        (Remote { pid, image: Some(self) }, Found { inspect: INSPECT, file: "libhakmem.so".into() })
+        (Remote::of_image(pid, self), Found { inspect: INSPECT, file: "libhakmem.so".into() })
     }
 
     /// Changes memory; what was there before.

@@ -62,7 +62,7 @@ pub(super) struct Reader {
 
 /// Its library may not be relocated yet, so that what points into its tables leads nowhere.
 fn is_starting(pid: Pid) -> bool {
-    !Remote::of(pid).has_ended() && proc::about(pid).is_some_and(|about| about.age_ms < STARTING_MS)
+    !proc::has_ended(pid) && proc::about(pid).is_some_and(|about| about.age_ms < STARTING_MS)
 }
 
 impl Reader {
@@ -92,7 +92,7 @@ impl Reader {
 
     /// Finds HAKMEM in a core file.
     pub fn of_core(core: &'static Core) -> Result<Reader> {
-        let remote = Remote { pid: core.pid(), image: Some(core) };
+        let remote = Remote::of_image(core.pid(), core);
         let found = Reader::find_in(remote).ok().flatten();
         found.ok_or_else(|| core.lacks()).with_context(|| core.path.display().to_string())
     }
@@ -103,7 +103,7 @@ impl Reader {
 
     fn find_in(remote: Remote) -> Result<Option<Reader>> {
         let areas = remote.mappings(false)?;
-        if let Some(area) = areas.iter().find(|area| area.access.starts_with('r') && remote.image.is_none()) {
+        if let Some(area) = areas.iter().find(|area| area.access.starts_with('r') && !remote.is_image()) {
             remote.read(area.start, &mut [0])?; // may it be read at all?
         }
         let found = finding::find(&remote, &areas);
@@ -111,7 +111,7 @@ impl Reader {
             return Ok(None);
         }
         // If there are several copies, take the one that has a heap.
-        let mut opened: Vec<Result<Reader>> = found.iter().map(|found| Reader::open(remote, found)).collect();
+        let mut opened: Vec<Result<Reader>> = found.iter().map(|found| Reader::open(remote.clone(), found)).collect();
         let serving = opened.iter().position(|reader| reader.as_ref().is_ok_and(Reader::is_serving));
         let chosen = opened.swap_remove(serving.unwrap_or(0));
         if chosen.is_err() && finding::find(&remote, &remote.mappings(false)?) != found {
@@ -441,9 +441,12 @@ impl Reader {
 
     fn process(&self, rss: u64) -> Result<Process> {
         let pid = self.remote.pid;
+        let process = self.remote.process();
         let about = match self.remote.core() {
             Some(core) => core.about(),
-            None => proc::about(pid).with_context(|| format!("PID {pid} has just ended"))?,
+            None => process
+                .map_or_else(|| proc::about(pid), proc::Process::about)
+                .with_context(|| format!("PID {pid} has just ended"))?,
         };
         Ok(Process {
             pid,
@@ -452,10 +455,10 @@ impl Reader {
             threads: about.threads,
             rss,
             rss_peak: about.rss_peak.max(rss),
-            minor_faults: if self.remote.image.is_some() { 0 } else { proc::minor_faults(pid) },
+            minor_faults: process.map_or(0, proc::Process::minor_faults),
             age_ms: about.age_ms,
             purger: self.has_purger()?,
-            asleep: self.remote.image.is_some() || proc::is_asleep(pid),
+            asleep: process.is_none_or(proc::Process::is_asleep),
         })
     }
 }

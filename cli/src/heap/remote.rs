@@ -1,20 +1,23 @@
 //! Memory and mappings of another process, and what is wrong when they cannot be had.
 //!
+//! A process is read and written through one descriptor of its memory, which stays with that memory: when the process
+//! executes another program, which may have more rights than it had, the descriptor leads nowhere, not to that program. All
+//! else is opened below one descriptor of its directory in /proc (hakmem_base::proc::Process).
+//!
 //! No read takes more memory than READ_MAX, or begins when the time for this process is over (patience.rs).
 // SPDX-License-Identifier: MIT
 
 use super::core::Core;
 use super::patience;
-use anyhow::{bail, ensure, Result};
-use hakmem_base::proc::{self, kilobytes, Pid};
+use anyhow::{ensure, Result};
+use hakmem_base::proc::{kilobytes, Identity, Pid, Process};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
-/// Ranges in one call: the kernel's IOV_MAX.
-const PIECES_MAX: usize = 1024;
 /// By one call: the largest table is read in parts of a MiB.
 const READ_MAX: usize = 16 << 20;
 /// The most memory that mappings take, names included. The kernel's limit of 65,530 mappings with names of usual
@@ -50,11 +53,26 @@ impl std::fmt::Display for Forbidden {
 
 impl std::error::Error for Forbidden {}
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Remote {
     pub pid: Pid,
-    /// What is read instead of a process.
-    pub image: Option<&'static dyn Image>,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    Process(Arc<Live>),
+    Image(&'static dyn Image),
+    /// There is no such process.
+    Nothing,
+}
+
+struct Live {
+    process: Process,
+    /// To be read, and written where that is allowed.
+    memory: File,
+    /// Of the process when its memory was opened.
+    identity: Identity,
 }
 
 /// Memory and mappings of a process that is not there: a core file, or what a test made up.
@@ -95,41 +113,87 @@ impl Pagemap {
 }
 
 impl Remote {
-    pub fn of(pid: Pid) -> Remote {
-        Remote { pid, image: None }
+    pub fn of_image(pid: Pid, image: &'static dyn Image) -> Remote {
+        Remote { pid, source: Source::Image(image) }
     }
 
-    pub fn core(&self) -> Option<&'static Core> {
-        self.image?.core()
+    /// What cannot be read at all.
+    fn none(pid: Pid) -> Remote {
+        Remote { pid, source: Source::Nothing }
     }
 
-    /// None: the kernel lets nobody see it.
-    pub fn pagemap(&self) -> Option<Pagemap> {
-        match self.image {
-            Some(image) => Some(Pagemap::Image(image)),
-            None => File::open(format!("/proc/{}/pagemap", self.pid)).ok().map(Pagemap::File),
-        }
+    #[cfg(test)]
+    pub fn of_nobody() -> Remote {
+        Remote::none(Pid::MAX)
     }
 
     /// Fails unless there is such a process and its memory may be read.
     pub fn open(pid: Pid) -> Result<Remote> {
-        let remote = Remote::of(pid);
-        match File::open(format!("/proc/{pid}/maps")).and_then(|mut maps| maps.read(&mut [0])) {
-            Err(error) => Err(remote.failure(error)),
-            Ok(0) if proc::is_of_kernel(pid) => bail!("PID {pid} is the kernel's own: it has no malloc"),
-            Ok(_) => Ok(remote),
+        let none = Remote::none(pid);
+        let process = Process::open(pid).map_err(|error| none.failure(error))?;
+        let failure = |error: Error| match error.kind() {
+            ErrorKind::NotFound => none.ended(),
+            _ => none.failure(error),
+        };
+        let nothing_mapped = process.file("maps").and_then(|mut maps| maps.read(&mut [0])).map_err(failure)? == 0;
+        ensure!(!nothing_mapped || !process.is_of_kernel(), "PID {pid} is the kernel's own: it has no malloc");
+        let path = process.path("mem");
+        let memory = File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path));
+        let memory = memory.map_err(failure)?;
+        let identity = process.identity().ok_or_else(|| none.ended())?;
+        Ok(Remote { pid, source: Source::Process(Arc::new(Live { process, memory, identity })) })
+    }
+
+    fn image(&self) -> Option<&'static dyn Image> {
+        match self.source {
+            Source::Image(image) => Some(image),
+            _ => None,
         }
     }
 
-    pub fn has_ended(&self) -> bool {
-        self.image.is_none() && proc::has_ended(self.pid)
+    fn live(&self) -> Option<&Live> {
+        match &self.source {
+            Source::Process(live) => Some(live),
+            _ => None,
+        }
+    }
+
+    /// None: it is no process that runs.
+    pub fn process(&self) -> Option<&Process> {
+        self.live().map(|live| &live.process)
+    }
+
+    /// The user as whom it makes files.
+    pub fn user(&self) -> Option<u32> {
+        self.live()?.identity.user()
+    }
+
+    pub fn is_image(&self) -> bool {
+        self.image().is_some()
+    }
+
+    pub fn core(&self) -> Option<&'static Core> {
+        self.image()?.core()
+    }
+
+    /// None: the kernel lets nobody see it.
+    pub fn pagemap(&self) -> Option<Pagemap> {
+        match &self.source {
+            Source::Image(image) => Some(Pagemap::Image(*image)),
+            Source::Process(live) => live.process.file("pagemap").ok().map(Pagemap::File),
+            Source::Nothing => None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.process().is_some_and(Process::has_ended)
     }
 
     /// The name of the program.
     pub fn program(&self) -> String {
         match self.core() {
             Some(core) => core.program().to_string(),
-            None => proc::name(self.pid),
+            None => self.process().map_or(String::new(), Process::name),
         }
     }
 
@@ -142,6 +206,7 @@ impl Remote {
         let pid = self.pid;
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => self.forbidden(),
+            _ if error.kind() == ErrorKind::NotFound && self.live().is_some() => self.ended(),
             _ if error.kind() == ErrorKind::NotFound => anyhow::anyhow!("there is no process {pid}"),
             Some(libc::ESRCH) => self.ended(), // its memory goes before it is a zombie
             _ if self.has_ended() => self.ended(),
@@ -182,20 +247,34 @@ impl Remote {
     /// Ranges (address, bytes), one behind the other into `buffer`.
     pub fn read_pieces(&self, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
         patience::check(self.pid)?;
-        if let Some(image) = self.image {
+        if let Some(image) = self.image() {
             return self.read_image(image, pieces, buffer);
         }
-        for some in pieces.chunks(PIECES_MAX) {
-            let remote: Vec<_> = some.iter().map(|&(at, length)| piece(at as usize, length)).collect();
-            let wanted = some.iter().map(|&(_, length)| length).sum::<usize>();
-            let (now, later) = buffer.split_at_mut(wanted);
-            let local = piece(now.as_mut_ptr() as usize, wanted);
-            // SAFETY: `local` is `now`, which is exclusively ours.
-            let got = unsafe { libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), remote.len() as u64, 0) };
-            self.check(got, wanted)?;
+        let memory = &self.live().ok_or_else(|| self.ended())?.memory;
+        for pieces in pieces.chunk_by(|&(at, length), &(next, _)| at.checked_add(length as u64) == Some(next)) {
+            let (mut at, wanted) = (pieces[0].0, pieces.iter().map(|&(_, length)| length).sum());
+            let (mut now, later) = buffer.split_at_mut(wanted);
+            while !now.is_empty() {
+                let got = self.moved(memory.read_at(now, at))?;
+                (at, now) = (at.wrapping_add(got as u64), &mut now[got..]);
+            }
             buffer = later;
         }
         Ok(())
+    }
+
+    /// The bytes that were read or written, at least one.
+    fn moved(&self, outcome: Result<usize, Error>) -> Result<usize> {
+        match outcome {
+            Ok(0) if self.has_ended() => Err(self.ended()),
+            Ok(0) => Err(self.moving()), // the memory is gone: another program was executed
+            Ok(bytes) => Ok(bytes),
+            // Nothing is at this address, or nothing can be.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                Err(self.failure(Error::from_raw_os_error(libc::EFAULT)))
+            }
+            Err(error) => Err(self.failure(error)),
+        }
     }
 
     fn read_image(&self, image: &dyn Image, pieces: &[(u64, usize)], mut buffer: &mut [u8]) -> Result<()> {
@@ -207,26 +286,38 @@ impl Remote {
         Ok(())
     }
 
-    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.ensure_it_runs()?;
-        let (local, remote) = (piece(bytes.as_ptr() as usize, bytes.len()), piece(address as usize, bytes.len()));
-        // SAFETY: reads `bytes` only.
-        let got = unsafe { libc::process_vm_writev(self.pid, &local, 1, &remote, 1, 0) };
-        self.check(got, bytes.len())
+    /// Fails where the process is not what it was when it was found: it has got other rights, or executes another program.
+    pub fn ensure_same(&self) -> Result<()> {
+        let pid = self.pid;
+        ensure!(!self.is_image(), "PID {pid}: a core file cannot be changed");
+        let live = self.live().ok_or_else(|| self.ended())?;
+        if live.process.has_ended() {
+            return Err(self.ended());
+        }
+        // Of memory that is gone nothing is read, and there is no error; here nothing is mapped, or it can be read.
+        if matches!(live.memory.read_at(&mut [0], 0), Ok(0)) {
+            return Err(self.executed());
+        }
+        let same = live.process.identity().is_some_and(|now| now == live.identity);
+        ensure!(same, "PID {pid} has changed its user meanwhile: nothing is written to it");
+        Ok(())
     }
 
-    fn check(&self, got: isize, wanted: usize) -> Result<()> {
-        if got < 0 {
-            return Err(self.failure(Error::last_os_error()));
-        }
-        if got as usize == wanted {
-            return Ok(());
-        }
-        Err(self.failure(Error::from_raw_os_error(libc::EFAULT)))
+    fn executed(&self) -> anyhow::Error {
+        anyhow::anyhow!("PID {} has executed another program meanwhile: nothing is written to it", self.pid)
     }
 
-    fn ensure_it_runs(&self) -> Result<()> {
-        ensure!(self.image.is_none(), "PID {}: a core file cannot be changed", self.pid);
+    /// What executes another program between the test and the writing is not written to, either: its memory is another one.
+    pub fn write(&self, mut address: u64, mut bytes: &[u8]) -> Result<()> {
+        self.ensure_same()?;
+        let memory = &self.live().ok_or_else(|| self.ended())?.memory;
+        while !bytes.is_empty() {
+            let written = match memory.write_at(bytes, address) {
+                Ok(0) if !self.has_ended() => return Err(self.executed()),
+                outcome => self.moved(outcome)?,
+            };
+            (address, bytes) = (address.wrapping_add(written as u64), &bytes[written..]);
+        }
         Ok(())
     }
 
@@ -248,11 +339,12 @@ impl Remote {
 
     /// All mappings, lowest first; `with_rss`: with what is resident of each, which makes the kernel walk the page tables.
     pub fn mappings(&self, with_rss: bool) -> Result<Vec<Area>> {
-        if let Some(image) = self.image {
+        if let Some(image) = self.image() {
             return image.mappings(with_rss);
         }
         let file = if with_rss { "smaps" } else { "maps" };
-        let file = File::open(format!("/proc/{}/{file}", self.pid)).map_err(|error| self.failure(error))?;
+        let process = self.process().ok_or_else(|| self.ended())?;
+        let file = process.file(file).map_err(|error| self.failure(error))?;
         let pid = self.pid;
         let areas = areas(BufReader::new(file)).map_err(|error| match error.downcast() {
             Ok(error) => self.failure(error),
@@ -267,10 +359,8 @@ impl Remote {
     /// Resident bytes by NUMA node of the mappings that begin in the range. Empty on a machine with one node, where the kernel
     /// would look at each page for nothing.
     pub fn node_bytes(&self, range: Range<u64>) -> Vec<u64> {
-        if self.image.is_some() || !Path::new("/sys/devices/system/node/node1").exists() {
-            return Vec::new();
-        }
-        let file = File::open(format!("/proc/{}/numa_maps", self.pid));
+        let process = self.process().filter(|_| Path::new("/sys/devices/system/node/node1").exists());
+        let file = process.and_then(|process| process.file("numa_maps").ok());
         file.map_or(Vec::new(), |file| node_bytes(BufReader::new(file), range))
     }
 }
@@ -309,10 +399,6 @@ fn why_forbidden(own: u32, user: u32, scope: &str) -> String {
             .to_string(),
         _ => "may not be read (it changed its user, or has privileges): run `sudo hakmem …`".to_string(),
     }
-}
-
-fn piece(address: usize, length: usize) -> libc::iovec {
-    libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length }
 }
 
 // ---- mappings ----
@@ -389,12 +475,14 @@ pub fn areas(mut text: impl BufRead) -> Result<Vec<Area>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
 
     /// A process gives back its memory before it is a zombie: reads fail although its state is that of a running one.
     #[test]
     fn a_process_without_memory_has_ended() {
         let own = std::process::id() as Pid;
-        let error = Remote::of(own).failure(Error::from_raw_os_error(libc::ESRCH));
+        let error = Remote::none(own).failure(Error::from_raw_os_error(libc::ESRCH));
         assert_eq!(error.to_string(), format!("PID {own} has just ended"));
     }
 
@@ -427,6 +515,60 @@ mod tests {
         assert!(me.number(8).unwrap_err().to_string().contains("its memory changes"));
     }
 
+    /// What the process says next.
+    fn line(child: &mut Child) -> String {
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn start(program: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Else a process that executes a program with other rights while it is looked at has root write into that, a value and
+    /// an address of its choice.
+    #[test]
+    fn what_executes_another_program_is_not_written_to() {
+        let mut child = start("sh", &["-c", "echo ready; read line; exec cat"]);
+        assert_eq!(line(&mut child), "ready\n"); // else it may still be what it was before it became sh
+        let remote = Remote::open(child.id() as Pid).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"go\nthrough\n").unwrap();
+        assert_eq!(line(&mut child), "through\n", "it is cat by now");
+        let now = Remote::open(child.id() as Pid).unwrap();
+        let at = now.mappings(false).unwrap().into_iter().find(|area| area.name == "[stack]").unwrap().end - 64;
+        let word = now.number(at).unwrap();
+        let said = remote.write(at, &(!word).to_ne_bytes()).unwrap_err().to_string();
+        assert!(said.contains("has executed another program meanwhile: nothing is written"), "{said}");
+        assert_eq!(now.number(at).unwrap(), word);
+        assert!(remote.number(at).is_err() && now.write(at, &word.to_ne_bytes()).is_ok());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(now.write(at, &[0]).unwrap_err().to_string().contains("has just ended"));
+    }
+
+    #[test]
+    fn who_becomes_another_user_is_not_written_to() {
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: only root can become another user");
+        }
+        let script = "import os, sys
+for step in [lambda: 0, lambda: os.setuid(65534)]:
+    step(); print('done', flush=True); sys.stdin.readline()";
+        let mut child = start("python3", &["-c", script]);
+        assert_eq!(line(&mut child), "done\n"); // whatever had to be executed first
+        let remote = Remote::open(child.id() as Pid).unwrap();
+        let at = remote.mappings(false).unwrap().into_iter().find(|area| area.name == "[stack]").unwrap().end - 64;
+        remote.write(at, &remote.number(at).unwrap().to_ne_bytes()).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        assert_eq!(line(&mut child), "done\n");
+        let said = remote.write(at, &[0]).unwrap_err().to_string();
+        assert!(said.contains("has changed its user"), "{said}");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
     #[test]
     fn each_prohibition_has_its_remedy() {
         assert!(why_forbidden(1000, 0, "1").contains("(user 0): run `sudo hakmem …`"));
@@ -449,7 +591,7 @@ mod tests {
         hakmem_fuzz::mutations("smaps", text.as_bytes(), 2000, |bytes| {
             let all = areas(bytes).unwrap();
             assert!(all.iter().all(|area| area.start <= area.end));
-            super::super::rest::rest(&Remote::of(Pid::MAX), all.iter());
+            super::super::rest::rest(&Remote::of_nobody(), all.iter());
         });
         // Lines that are long, and many.
         let long = vec![b'1'; 1 << 20];

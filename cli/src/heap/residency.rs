@@ -190,7 +190,7 @@ mod tests {
         if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize != PAGE {
             return eprintln!("skipped: pages are not of 4 KiB");
         }
-        let (at, me) = (memory(), Remote::of(std::process::id() as Pid));
+        let (at, me) = (memory(), Remote::open(std::process::id() as Pid).unwrap());
         let wanted =
             |slots, rss| Wanted { base: at as u64, superslab_bytes: SUPERSLAB as u64, superslab_slots: 32, slots, rss };
         let of = |rss| Residency::read(&me, &wanted(&[3, 0], rss)).unwrap();
@@ -211,7 +211,7 @@ mod tests {
             slots: &[0b101, 0, 1],
             rss: 90 << 10,
         };
-        let nobody = Residency::read(&Remote::of(Pid::MAX), &wanted).unwrap();
+        let nobody = Residency::read(&Remote::of_nobody(), &wanted).unwrap();
         let slots: Vec<u64> = (0..96).map(|slot| nobody.slot(slot)).collect();
         assert_eq!((slots[0], slots[1], slots[2], slots[64]), (30 << 10, 0, 30 << 10, 30 << 10));
         assert_eq!(slots.iter().sum::<u64>(), 90 << 10);

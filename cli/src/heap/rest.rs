@@ -70,12 +70,13 @@ fn stack_pointers(remote: &Remote) -> Vec<u64> {
     if let Some(core) = remote.core() {
         return core.stack_pointers.clone();
     }
-    let tasks = fs::read_dir(format!("/proc/{}/task", remote.pid)).into_iter().flatten().flatten();
+    let Some(process) = remote.process() else { return Vec::new() };
     let pointer = |text: String| {
         let word = text.split_whitespace().rev().nth(1)?;
         u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
     };
-    tasks.take(THREADS_MAX).filter_map(|task| pointer(fs::read_to_string(task.path().join("syscall")).ok()?)).collect()
+    let told = |thread| fs::read_to_string(process.path(format_args!("task/{thread}/syscall"))).ok();
+    process.threads().into_iter().take(THREADS_MAX).filter_map(|thread| pointer(told(thread)?)).collect()
 }
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
             area(0xe000, 0xf000, "rw-p", "[anon:pool]"),
             area(0xf000, 0x10000, "rw-p", "/memfd:hakmem (deleted)"),
         ];
-        let me = Remote::of(1 << 30);
+        let me = Remote::of_nobody();
         let found = rest(&me, areas.iter());
         let sum = |name: &str| found.iter().find(|mapping| mapping.name == name).map(|mapping| mapping.rss / 4096);
         assert_eq!((sum("libc.so.6"), sum("stacks"), sum("heap of another malloc")), (Some(3), Some(1), Some(1)));

@@ -3,6 +3,7 @@
 
 use super::layout::{text, Field, ProfileFacts};
 use super::reader::Reader;
+use crate::budget::{self, Budget};
 use crate::profile::{code_number, is_word, Code, Codes, Sampled, SampledStack, Totals};
 use anyhow::{ensure, Context, Result};
 use std::collections::BTreeSet;
@@ -160,10 +161,12 @@ impl Reader {
         let (at, minor) = (self.number_in(place, facts.codes)?, self.number_in(place, facts.minor)?);
         let words = stacks.iter().flat_map(|stack| &stack.callers).copied().filter(|&caller| is_word(caller));
         let numbers: BTreeSet<u64> = words.map(code_number).filter(|&number| number < facts.codes_most).collect();
-        let mut codes = Codes::new();
+        let (mut codes, mut left) = (Codes::new(), Budget::new(budget::PYTHON));
         for number in numbers {
             let record = self.remote.read_vec(at.wrapping_add(number * facts.code_size), facts.code_size as usize)?;
-            codes.extend(self.code(minor, &record)?.map(|code| (number, code)));
+            let code = self.code(minor, &record)?;
+            // Others stay functions without a name.
+            codes.extend(code.filter(|code| left.has(code.bytes())).map(|code| (number, code)));
         }
         Ok(codes)
     }
@@ -216,5 +219,35 @@ impl Reader {
         let field = self.layout.profile.wanted_bytes;
         let at = self.layout.places.profile + field.at as u64;
         self.remote.write(at, &bytes.to_ne_bytes()[..field.bytes]).context("cannot switch the profile")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::image::{facts_of_the_library, Memory};
+    use super::*;
+
+    /// Else a process whose Python functions have long names takes gigabytes of whoever looks.
+    #[test]
+    fn names_of_python_are_bounded() {
+        // Elsewhere is a record whose texts have 20 KiB each, and the texts.
+        let memory = Memory::endless(|_| 0x5000_0000_5000);
+        let at = |name: &str| facts_of_the_library().into_iter().find(|fact| fact.0 == name).unwrap().1;
+        memory.set("python", at("python.codes"), 0x7777_0000_0000);
+        const CALLERS: u64 = 62;
+        for stack in 0..20 {
+            let record = stack * at("sizeof profile_stack");
+            memory.set("stacks", record + at("profile_stack.depth"), CALLERS);
+            for caller in 0..CALLERS {
+                let word = 3 << 62 | (stack * CALLERS + caller) << 32;
+                memory.set("stacks", record + at("profile_stack.callers") + 8 * caller, word);
+            }
+        }
+        let (remote, found) = memory.remote();
+        let reader = Reader::open(remote, &found).unwrap();
+        let codes = hakmem_fuzz::bounded(&"long names", || reader.samples().unwrap().codes);
+        let bytes: usize = codes.values().map(Code::bytes).sum();
+        assert!(bytes as u64 <= budget::PYTHON.bytes && codes.len() > 1000, "{} of {bytes}", codes.len());
+        assert!(codes.len() < 20 * CALLERS as usize, "{} of {bytes}", codes.len());
     }
 }

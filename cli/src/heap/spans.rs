@@ -743,7 +743,7 @@ mod tests {
         let skipped = memory.as_ptr().align_offset(SUPERSLAB);
         let memory = &mut memory[skipped..skipped + 2 * SUPERSLAB / 8];
         let (base, facts) = (memory.as_ptr() as u64, facts());
-        let me = Remote::of(std::process::id() as Pid);
+        let me = Remote::open(std::process::id() as Pid).unwrap();
         memory[..SUPERSLAB / 8].fill(1);
         let (slots, rss) = (&[u32::MAX, 0], SUPERSLAB as u64);
         let (superslab_bytes, superslab_slots) = (facts.superslab_bytes, 32);

@@ -356,13 +356,12 @@ impl Reader {
 
 /// Makes the thread that waits in the kernel for this word look at it again.
 fn interrupt_wait(remote: &Remote, address: u64) -> Result<()> {
-    let futex = libc::SYS_futex.to_string();
-    for task in fs::read_dir(format!("/proc/{}/task", remote.pid))?.flatten() {
-        let text = fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+    let (futex, Some(process)) = (libc::SYS_futex.to_string(), remote.process()) else { return Ok(()) };
+    for thread in process.threads() {
+        let text = fs::read_to_string(process.path(format_args!("task/{thread}/syscall"))).unwrap_or_default();
         let words: Vec<&str> = text.split(' ').collect();
         let first = words.get(1).and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
         if words[0] == futex && first == Some(address) {
-            let thread = task.file_name().to_string_lossy().parse::<i32>()?;
             return interrupt(thread).with_context(|| format!("PID {}: its purger thread sleeps", remote.pid));
         }
     }

@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: MIT
 
 use super::remote::Remote;
-use anyhow::{bail, Result};
-use hakmem_base::proc::Pid;
+use anyhow::{bail, ensure, Result};
+use hakmem_base::proc::{Pid, Process};
 use std::fs;
 use std::io::Error;
 use std::ptr::null_mut;
@@ -40,18 +40,13 @@ impl Drop for Stopped {
 }
 
 /// Those that have not ended: the first thread stays as a zombie until the others have, too.
-fn threads_of(pid: Pid) -> Vec<Pid> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let has_ended = |task: &fs::DirEntry| {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with(['Z', 'X']))
-    };
-    tasks.filter(|task| !has_ended(task)).filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+fn threads_of(process: &Process) -> Vec<Pid> {
+    process.threads().into_iter().filter(|&thread| !process.thread_has_ended(thread)).collect()
 }
 
 /// The process that traces it already, with its name.
-fn tracer(pid: Pid) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+fn tracer(process: &Process) -> Option<String> {
+    let status = fs::read_to_string(process.path("status")).ok()?;
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
     (tracer > 0).then(|| format!("{} (process {tracer})", hakmem_base::proc::name(tracer)))
 }
@@ -65,22 +60,21 @@ impl Stopped {
             stopped.registers = core.registers.clone();
             stopped.stack_pointers = core.stack_pointers.clone();
         }
-        if remote.image.is_some() {
-            return Ok(stopped);
-        }
+        let Some(process) = remote.process() else { return Ok(stopped) };
         let begun = Instant::now();
         loop {
-            let new: Vec<Pid> = threads_of(remote.pid).into_iter().filter(|one| !stopped.has(*one)).collect();
+            let new: Vec<Pid> = threads_of(process).into_iter().filter(|one| !stopped.has(*one)).collect();
             if new.is_empty() {
                 break;
             }
             for &thread in &new {
-                stopped.seize(remote.pid, thread)?;
+                stopped.seize(process, thread)?;
             }
             for thread in new {
                 stopped.wait(thread, begun)?;
             }
         }
+        remote.ensure_same()?;
         for (thread, _) in stopped.threads.clone() {
             stopped.read_registers(thread);
         }
@@ -91,7 +85,8 @@ impl Stopped {
         self.threads.iter().any(|(one, _)| *one == thread)
     }
 
-    fn seize(&mut self, pid: Pid, thread: Pid) -> Result<()> {
+    fn seize(&mut self, process: &Process, thread: Pid) -> Result<()> {
+        let pid = process.pid;
         // SAFETY: no memory of ours is touched.
         let got = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null_mut::<u8>(), null_mut::<u8>()) };
         let error = Error::last_os_error();
@@ -99,9 +94,11 @@ impl Stopped {
             self.threads.push((thread, 0));
             // SAFETY: likewise.
             unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, thread, null_mut::<u8>(), null_mut::<u8>()) };
+            // What is traced keeps its number. Before, another process's thread may have got it.
+            ensure!(process.has_thread(thread), "PID {pid} cannot be stopped: its threads end while it is looked at");
             return Ok(());
         }
-        match (error.raw_os_error(), tracer(pid)) {
+        match (error.raw_os_error(), tracer(process)) {
             (Some(libc::ESRCH), _) => Ok(()), // the thread has ended
             (_, Some(tracer)) => bail!("PID {pid} cannot be stopped: {tracer} traces it"),
             _ => bail!("PID {pid} cannot be stopped: {error}"),

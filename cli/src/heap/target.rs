@@ -76,7 +76,7 @@ impl Target {
     }
 
     pub fn remote(&self) -> Remote {
-        self.reader.remote
+        self.reader.remote.clone()
     }
 
     /// The library's version.

@@ -2,13 +2,16 @@
 //! /tmp/perf-PID.map (node --perf-basic-prof, python -X perf, Java's perf-map-agent, .NET's PerfMapEnabled) and jit-PID.dump
 //! (node --perf-prof), whose format is that of Linux's tools/perf/Documentation/jitdump-specification.txt.
 //!
+//! `names` runs in the child that names frames (symbols/child.rs), as a process writes these files as it likes.
+//!
 //! Memory of code is used again: of several names for an address the last one counts.
 // SPDX-License-Identifier: MIT
 
+use super::symbols::{self, Origin};
 use super::{Frame, Profile};
-use hakmem_base::files;
+use crate::budget::{self, Budget};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::File;
 
 /// The largest file that is read.
 const FILE_MAX: u64 = 256 << 20;
@@ -31,6 +34,7 @@ impl Unnamed {
 
 /// "JS:*leak /app/a.js:2:18", "py::leak:/app/a.py", or anything: Java's "Ljava/lang/String;::format".
 fn frame_of(name: &str) -> Frame {
+    let name = budget::cut(name);
     let plain = || Frame { function: name.to_string(), file: String::new(), line: 0 };
     if let Some((function, file)) = name.strip_prefix("py::").and_then(|rest| rest.split_once(':')) {
         return Frame { function: function.to_string(), file: file.to_string(), line: 0 };
@@ -132,24 +136,32 @@ fn dump(bytes: &[u8], unnamed: &mut Unnamed) {
     }
 }
 
+/// The names of these addresses, which are in order, by their numbers.
+pub fn names(bytes: &[u8], addresses: &[u64]) -> Vec<(usize, Frame)> {
+    let places = addresses.iter().copied().zip(0..).collect();
+    let mut unnamed = Unnamed { places, frames: HashMap::new() };
+    match bytes.starts_with(DUMP_MAGIC) {
+        true => dump(bytes, &mut unnamed),
+        false => map(bytes, &mut unnamed),
+    }
+    let mut left = Budget::new(budget::NAMES);
+    unnamed.frames.into_iter().filter(|(_, frame)| left.has(frame.function.len() + frame.file.len())).collect()
+}
+
 /// Names what has no name yet. Files that cannot be read say nothing.
-pub fn name(profile: &mut Profile, paths: &[PathBuf]) {
+pub fn name(profile: &mut Profile, origin: &Origin, files: &[File]) {
     let places = profile.places.iter().enumerate().filter(|(_, place)| place.frames.is_empty());
-    let mut unnamed =
-        Unnamed { places: places.map(|(at, place)| (place.address, at)).collect(), frames: HashMap::new() };
-    unnamed.places.sort();
-    if unnamed.places.is_empty() {
+    let mut places: Vec<(u64, usize)> = places.map(|(at, place)| (place.address, at)).collect();
+    places.sort();
+    if places.is_empty() {
         return;
     }
-    for bytes in paths.iter().filter_map(|path| files::read_regular(path, FILE_MAX).ok()) {
-        match bytes.starts_with(DUMP_MAGIC) {
-            true => dump(&bytes, &mut unnamed),
-            false => map(&bytes, &mut unnamed),
+    let addresses: Vec<u64> = places.iter().map(|one| one.0).collect();
+    for file in files.iter().filter(|file| file.metadata().is_ok_and(|data| data.len() <= FILE_MAX)) {
+        for (number, frame) in symbols::code(origin, file, &addresses) {
+            let Some(place) = places.get(number).map(|one| &mut profile.places[one.1]) else { continue };
+            (place.module, place.frames) = (None, vec![frame]);
         }
-    }
-    for (at, frame) in unnamed.frames {
-        let place = &mut profile.places[at];
-        (place.module, place.frames) = (None, vec![frame]);
     }
 }
 
@@ -242,14 +254,13 @@ mod tests {
 
     #[test]
     fn only_places_without_a_name_are_named() {
-        let path = std::env::temp_dir().join(format!("hakmem-jit-{}.map", std::process::id()));
-        std::fs::write(&path, "1000 100 made\n").unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"1000 100 made\n").unwrap();
         let known = vec![Frame { function: "known".into(), file: String::new(), line: 0 }];
         let places = [(0x1000, known), (0x1001, vec![])];
         let places = places.map(|(address, frames)| Place { address, module: Some(0), frames }).to_vec();
         let mut profile = Profile { places, ..Profile::default() };
-        name(&mut profile, &[path.with_extension("none"), path.clone()]);
-        std::fs::remove_file(path).unwrap();
+        name(&mut profile, &Origin::of_machine(&[]), &[tempfile::tempfile().unwrap(), file]);
         assert_eq!(profile.places[0].frames[0].function, "known");
         assert_eq!((profile.places[1].frames[0].function.as_str(), profile.places[1].module), ("made", None));
     }

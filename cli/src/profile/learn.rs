@@ -16,14 +16,14 @@
 use super::command::{interval, Symbols};
 use super::gains::Seen;
 use super::read::{self, Sampled};
-use super::symbols::Names;
+use super::symbols::{Linked, Origin};
 use super::{Place, Profile, Stack};
 use crate::heap::named::Named;
 use crate::heap::samples::Birth;
 use crate::heap::Target;
 use crate::peak;
 use anyhow::{bail, ensure, Context, Result};
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::{self, Pid, Process};
 use hakmem_base::{files, preload, print, say, scratch, shown, signals};
 use hakmem_compare::compare::duration;
 use std::collections::{BTreeMap, HashMap};
@@ -170,9 +170,8 @@ fn living(births: &[Birth], now_ms: u32, long: Duration, time: Duration) -> Hash
 
 /// The files that the modules of a profile were mapped from.
 struct Modules<'a> {
-    file_of: &'a dyn Fn(&super::Module) -> Option<PathBuf>,
-    directories: &'a [PathBuf],
-    known: HashMap<usize, Option<Names>>,
+    origin: &'a Origin,
+    known: HashMap<usize, Option<Linked>>,
 }
 
 impl Modules<'_> {
@@ -180,8 +179,7 @@ impl Modules<'_> {
     fn site(&mut self, profile: &Profile, place: &Place) -> Option<Site> {
         let number = place.module?;
         let module = &profile.modules[number];
-        let open = || Names::open(&(self.file_of)(module)?, Path::new(&module.path), self.directories);
-        let names = self.known.entry(number).or_insert_with(open).as_ref()?;
+        let names = self.known.entry(number).or_insert_with(|| Linked::of(self.origin, module)).as_ref()?;
         let offset = names.linked(place.address.wrapping_sub(module.start).wrapping_add(module.offset))?;
         let name = place.frames.first().map_or_else(|| profile.unnamed(place).function, |frame| frame.function.clone());
         (names.build_id.len() >= 16).then(|| Site {
@@ -331,8 +329,8 @@ struct Learned {
     notes: Vec<String>,
 }
 
-fn environment_of(pid: Pid) -> Vec<u8> {
-    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+fn environment_of(process: Option<&Process>) -> Vec<u8> {
+    process.map_or(Vec::new(), |process| process.bytes("environ"))
 }
 
 /// What a running program did in the time.
@@ -353,7 +351,7 @@ fn sample(target: &Target, time: Duration, was_on: bool) -> Result<Watched> {
     let (last, settings, time) = (target.summary()?, target.read_settings()?, begun.elapsed());
     let cpu = proc::cpu_of_threads(pid) - cpu;
     ensure!(time >= Duration::from_secs(1), "less than a second shows nothing");
-    let seen = Seen { first: Some(first), last, settings, cpu, environment: environment_of(pid) };
+    let seen = Seen { first: Some(first), last, settings, cpu, environment: environment_of(target.remote().process()) };
     let oldest = births.iter().map(|birth| age(birth, ended_ms)).max().unwrap_or_default();
     let (sampled, time) = if was_on { (sampled, time.max(oldest)) } else { (sampled.since(&before), time) };
     Ok(Watched { sampled, births, time, ended_ms, seen })
@@ -378,12 +376,12 @@ fn watch(pid: Pid, options: &LearnOptions) -> Result<Learned> {
     let Watched { sampled, births, time, ended_ms, seen } = watched?;
     let long = time / SHARE;
     let numbers: Vec<u64> = sampled.stacks.iter().map(|stack| stack.number).collect();
+    let areas = sampled.areas.clone();
     let profile = read::uncut(target.remote(), sampled, &options.symbols.debug_directory);
     let living = living(&births, ended_ms, long, time);
     let remote = target.remote();
-    let file_of = |module: &super::Module| read::file_of(&remote, module);
-    let mut modules =
-        Modules { file_of: &file_of, directories: &options.symbols.debug_directory, known: HashMap::new() };
+    let origin = Origin::of(&remote, &areas, &options.symbols.debug_directory);
+    let mut modules = Modules { origin: &origin, known: HashMap::new() };
     let chain = |(stack, number): (&Stack, &u64)| {
         let mut weight = freed(stack, long.as_nanos() as u64);
         weight.add(living.get(number).copied().unwrap_or_default());
@@ -415,13 +413,14 @@ fn run(options: &LearnOptions) -> Result<(Learned, u8)> {
     let program = Path::new(&options.program[0]).file_name().map(|name| name.to_string_lossy().into_owned());
     learned.name = program.unwrap_or_default();
     if let Some(last) = watched.end {
-        let (environment, settings) = (environment_of(std::process::id() as Pid), watched.settings);
+        let own = std::process::id() as Pid;
+        let (environment, settings) = (environment_of(Process::open(own).ok().as_ref()), watched.settings);
         learned.settings = Seen { first: None, last, settings, cpu: watched.cpu, environment }.lines();
     }
     for entry in fs::read_dir(place.path())? {
         let profile = read::uncut_file(&entry?.path(), &options.symbols.debug_directory)?;
-        let mut modules =
-            Modules { file_of: &read::is_there, directories: &options.symbols.debug_directory, known: HashMap::new() };
+        let origin = Origin::of_machine(&options.symbols.debug_directory);
+        let mut modules = Modules { origin: &origin, known: HashMap::new() };
         for stack in profile.stacks.iter().filter(|stack| !is_large(stack)) {
             let mut weight = freed(stack, learned.long.as_nanos() as u64);
             weight.add(Weight::long_lived(stack.live.bytes as f64));

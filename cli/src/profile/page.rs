@@ -4,7 +4,7 @@
 //! depth and its values, each number of a table its exact value (data-value).
 // SPDX-License-Identifier: MIT
 
-use super::sites::{changes, sites, Change, Site};
+use super::sites::{self, changes, sites, Change, Site};
 use super::text::{
     difference_headline, headline, named, place_of, range, remark, share, short, signed, typical_lifetime,
 };
@@ -240,7 +240,7 @@ pub fn profile(profile: &Profile, metric: Metric) -> String {
 
 pub fn difference(before: &Profile, after: &Profile, metric: Metric) -> String {
     let tree = Tree::of_difference(before, after, metric);
-    let growth = |node: &Node| node.values[2] as i64 - node.values[1] as i64;
+    let growth = |node: &Node| sites::growth(node.values[1], node.values[2]);
     let class = |node: &Node| match growth(node) {
         _ if node.depth == 0 => "all".to_string(),
         0 => "same".to_string(),

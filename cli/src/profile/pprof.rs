@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 
 use super::{add_lifetimes, Frame, Lifetime, Metric, Module, Place, Profile, Stack, Totals};
+use crate::budget::{self, Budget};
 use anyhow::{bail, ensure, Context, Result};
 use flate2::{read::MultiGzDecoder, write::GzEncoder, Compression};
 use hakmem_base::shown;
@@ -16,6 +17,9 @@ use std::io::{Read, Write};
 
 #[rustfmt::skip] // as prost-build writes it, from profile.proto
 mod proto;
+mod wire;
+
+const TOO_LARGE: &str = "is too large: it takes too much memory";
 
 /// In the order they are written. Profiles of others lack the last two.
 const TYPES: [Metric; Metric::COUNT] = [
@@ -173,7 +177,13 @@ pub fn read(bytes: &[u8]) -> Result<Profile> {
     let mut plain = Vec::new();
     MultiGzDecoder::new(bytes).take(PLAIN_MAX + 1).read_to_end(&mut plain).context("is damaged")?;
     ensure!(plain.len() as u64 <= PLAIN_MAX, "is too large: it unpacks to more than {} MiB", PLAIN_MAX >> 20);
-    decode(&proto::Profile::decode(plain.as_slice()).context("is not a pprof profile")?)
+    parse(&plain)
+}
+
+fn parse(plain: &[u8]) -> Result<Profile> {
+    let mut left = Budget::new(budget::PROFILE);
+    ensure!(wire::fits(plain, &mut left), TOO_LARGE);
+    decode(&proto::Profile::decode(plain).context("is not a pprof profile")?, left)
 }
 
 /// Where the numbers of a sample are, and of its values which is which.
@@ -187,7 +197,7 @@ fn text(from: &proto::Profile, number: i64) -> &str {
     usize::try_from(number).ok().and_then(|number| from.string_table.get(number)).map_or("", String::as_str)
 }
 
-fn decode(from: &proto::Profile) -> Result<Profile> {
+fn decode(from: &proto::Profile, mut left: Budget) -> Result<Profile> {
     let values = TYPES.map(|metric| from.sample_type.iter().position(|one| text(from, one.r#type) == metric.name()));
     if let Some(at) = values[..4].iter().position(Option::is_none) {
         bail!("is no heap profile: it has no {}", TYPES[at].name());
@@ -203,45 +213,56 @@ fn decode(from: &proto::Profile) -> Result<Profile> {
             Some(("command", command)) => profile.command = command.to_string(),
             Some(("pid", pid)) => profile.pid = pid.parse().unwrap_or(0),
             Some(("moment", moment)) => profile.moment = moment.to_string(),
-            Some(("note", note)) => profile.notes.push(note.to_string()),
+            Some(("note", note)) => {
+                left.take(note.len()).context(TOO_LARGE)?;
+                profile.notes.push(note.to_string());
+            }
             _ => profile.at_exit |= comment == "at exit",
         }
     }
-    let module = |one: &proto::Mapping| Module {
-        start: one.memory_start,
-        end: one.memory_limit,
-        offset: one.file_offset,
-        path: text(from, one.filename).to_string(),
-        build_id: text(from, one.build_id).to_string(),
+    let module = |one: &proto::Mapping| -> Result<Module> {
+        let name = |number| budget::cut(text(from, number)).to_string();
+        let (path, build_id) = (name(one.filename), name(one.build_id));
+        left.take(path.len() + build_id.len()).context(TOO_LARGE)?;
+        Ok(Module { start: one.memory_start, end: one.memory_limit, offset: one.file_offset, path, build_id })
     };
-    profile.modules = from.mapping.iter().map(module).collect();
+    profile.modules = from.mapping.iter().map(module).collect::<Result<_>>()?;
     let modules: HashMap<u64, usize> = from.mapping.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
     let functions: HashMap<u64, &proto::Function> = from.function.iter().map(|one| (one.id, one)).collect();
     let frame = |line: &proto::Line| {
         let function = functions.get(&line.function_id);
-        let of = |number: fn(&proto::Function) -> i64| function.map_or("", |one| text(from, number(one))).to_string();
+        let of = |number: fn(&proto::Function) -> i64| {
+            budget::cut(function.map_or("", |one| text(from, number(one)))).to_string()
+        };
         Frame { function: of(|one| one.name), file: of(|one| one.filename), line: line.line.max(0) as u64 }
     };
-    let place = |one: &proto::Location| Place {
-        address: one.address,
-        module: modules.get(&one.mapping_id).copied().filter(|&at| profile.modules[at].start <= one.address),
-        frames: one.line.iter().map(frame).collect(),
+    let place = |one: &proto::Location| -> Result<Place> {
+        let frames = one.line.iter().take(budget::NESTED).map(|line| {
+            let frame = frame(line);
+            left.take(frame.function.len() + frame.file.len()).context(TOO_LARGE).map(|()| frame)
+        });
+        Ok(Place {
+            address: one.address,
+            module: modules.get(&one.mapping_id).copied().filter(|&at| profile.modules[at].start <= one.address),
+            frames: frames.collect::<Result<_>>()?,
+        })
     };
-    profile.places = from.location.iter().map(place).collect();
+    profile.places = from.location.iter().map(place).collect::<Result<_>>()?;
     let places = from.location.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
-    profile.stacks = Reader { from, values, places }.stacks()?;
+    profile.stacks = Reader { from, values, places }.stacks(left)?;
     Ok(profile)
 }
 
 impl Reader<'_> {
     /// Samples of one stack come together again.
-    fn stacks(&self) -> Result<Vec<Stack>> {
+    fn stacks(&self, mut left: Budget) -> Result<Vec<Stack>> {
         let (mut stacks, mut known) = (Vec::<Stack>::new(), HashMap::new());
         for sample in &self.from.sample {
             let place = |id: &u64| self.places.get(id).copied().with_context(|| format!("has no location {id}"));
             let places = sample.location_id.iter().map(place).collect::<Result<Vec<_>>>()?;
             let label = |key| sample.label.iter().find(|label| text(self.from, label.key) == key);
-            let arena = label(ARENA).map_or("", |label| text(self.from, label.str)).to_string();
+            let arena = budget::cut(label(ARENA).map_or("", |label| text(self.from, label.str))).to_string();
+            left.take(2 * (arena.len() + places.len() * 8) + size_of::<Stack>()).context(TOO_LARGE)?;
             let at = *known.entry((places.clone(), arena.clone())).or_insert_with(|| {
                 stacks.push(Stack { places, arena, ..Stack::default() });
                 stacks.len() - 1
@@ -272,6 +293,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::sites;
 
     fn frame(function: &str, line: u64) -> Frame {
         Frame { function: function.into(), file: "a \u{e4}.cc".into(), line }
@@ -321,15 +343,16 @@ mod tests {
 
     #[test]
     fn other_profiles_are_refused_in_words() {
+        let all = || Budget::new(budget::PROFILE);
         let mut other = encode(&example());
         other.sample_type[3].r#type = 0;
-        assert!(decode(&other).unwrap_err().to_string().contains("it has no inuse_space"));
+        assert!(decode(&other, all()).unwrap_err().to_string().contains("it has no inuse_space"));
         let mut broken = encode(&example());
         broken.sample[0].location_id[0] = 77;
-        assert!(decode(&broken).unwrap_err().to_string().contains("no location 77"));
+        assert!(decode(&broken, all()).unwrap_err().to_string().contains("no location 77"));
         let mut difference = encode(&example());
         difference.sample[0].value[0] = -1;
-        assert!(decode(&difference).unwrap_err().to_string().contains("negative"));
+        assert!(decode(&difference, all()).unwrap_err().to_string().contains("negative"));
         assert!(read(&write(&example()).unwrap()[..40]).is_err());
     }
 
@@ -338,13 +361,49 @@ mod tests {
     fn any_bytes_are_a_profile_or_none() {
         let sound = encode(&example()).encode_to_vec();
         hakmem_fuzz::mutations("a pprof profile", &sound, 1000, |bytes| {
-            let decoded = proto::Profile::decode(bytes).map_err(anyhow::Error::from);
-            if let Ok(profile) = decoded.and_then(|profile| decode(&profile)) {
+            if let Ok(mut profile) = parse(bytes) {
+                profile.shorten();
                 crate::profile::tests::show(&profile);
             }
         });
         let packed = write(&example()).unwrap();
         hakmem_fuzz::mutations("a packed profile", &packed, 300, |bytes| drop(read(bytes)));
+    }
+
+    /// Else a file of 254 bytes takes 800 MB, and one of 1,142 bytes all memory.
+    #[test]
+    fn names_that_stand_in_many_places_are_cut() {
+        for (letters, lines) in [(100_000, 1000), (1_000_000, 4000)] {
+            let mut one = encode(&example());
+            let name = one.string_table.len() as i64;
+            one.string_table.push("A".repeat(letters));
+            one.function = vec![proto::Function { id: 1, name, ..Default::default() }];
+            one.location[0].line = vec![proto::Line { function_id: 1, line: 1 }; lines];
+            let bytes = one.encode_to_vec();
+            hakmem_fuzz::bounded(&format_args!("{letters} letters in {lines} lines"), || {
+                let Ok(mut profile) = parse(&bytes) else { return };
+                profile.shorten();
+                let frames = &profile.places[0].frames;
+                assert!(frames.len() <= budget::NESTED && frames[0].function.len() <= budget::NAME_BYTES);
+                std::hint::black_box(sites::site(&profile, &profile.stacks[0]));
+            });
+        }
+    }
+
+    /// Else 64 MiB of empty messages, which pack to nothing, are gigabytes.
+    #[test]
+    fn empty_messages_are_counted() {
+        for (name, field) in [("samples", 2), ("mappings", 3), ("locations", 4), ("functions", 5), ("strings", 6)] {
+            let bytes = [field << 3 | 2, 0].repeat(5 << 20);
+            hakmem_fuzz::bounded(&name, || assert!(parse(&bytes).unwrap_err().to_string().contains("too large")));
+        }
+        let inner = |field: u8, content: &[u8]| [&[field << 3 | 2, content.len() as u8], content].concat();
+        let location = inner(4, &inner(4, &[]).repeat(60));
+        let sample = inner(2, &inner(1, &[1; 100]));
+        for (name, message) in [("lines", location), ("numbers", sample)] {
+            let bytes = message.repeat((10 << 20) / message.len());
+            hakmem_fuzz::bounded(&name, || assert!(parse(&bytes).unwrap_err().to_string().contains("too large")));
+        }
     }
 
     /// Else a file of a MiB takes a GiB of memory, and one of a GiB all.

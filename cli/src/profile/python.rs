@@ -73,6 +73,11 @@ fn signed_varint(bytes: &mut impl Iterator<Item = u8>) -> i64 {
 }
 
 impl Code {
+    /// Of its texts.
+    pub fn bytes(&self) -> usize {
+        self.name.len() + self.file.len() + self.lines.len()
+    }
+
     /// The line of an instruction, which has two bytes; 0: none.
     fn line(&self, instruction: u64) -> u64 {
         let first = self.first_line as i64;

@@ -7,14 +7,17 @@
 // SPDX-License-Identifier: MIT
 
 use super::python::{self, Code, Codes};
-use super::{jit, missing, pprof, sites, symbols, Lifetime, Module, Place, Profile, Stack, Totals};
+use super::symbols::{self, Origin};
+use super::{jit, missing, pprof, sites, Lifetime, Module, Place, Profile, Stack, Totals};
+use crate::budget::{self, Budget};
 use crate::heap::remote::{areas, Area, Remote};
 use crate::heap::{patience, Target};
 use anyhow::{ensure, Context, Result};
 use hakmem_base::files;
-use hakmem_base::proc::{self, Pid};
+use hakmem_base::proc::Pid;
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +26,12 @@ pub const NAMING: Duration = Duration::from_secs(600);
 /// From the writing of its profile to a program's end.
 const ENDING: Duration = Duration::from_secs(10);
 /// The largest file with a profile that is read.
-const FILE_MAX: u64 = 256 << 20;
+const FILE_MAX: u64 = 128 << 20;
+/// Files of one process with the names of code made at run time.
+const DUMPS_MAX: usize = 16;
+const TOO_LARGE: &str = "is too large: its stacks take too much memory";
+/// Of memory for a place, and for its number in a stack and in tables.
+const CALL_BYTES: u64 = size_of::<Place>() as u64 + 56;
 const HEADER: &str = "hakmem profile 1\n";
 /// Estimated objects are counted in this part of one.
 pub const OBJECT: u64 = 65536;
@@ -136,19 +144,28 @@ fn profile_of(sampled: Sampled) -> Profile {
             .notes
             .push(format!("{} samples found no place in the library's tables and are missing", sampled.dropped));
     }
+    let mut by_start: Vec<usize> = (0..profile.modules.len()).collect();
+    by_start.sort_by_key(|&number| profile.modules[number].start);
     let mut known = HashMap::new();
+    let mut left = Budget::new(budget::PROGRAM);
     for stack in sampled.stacks {
         let mut place = |&caller: &u64| {
             if python::is_word(caller) {
                 return *known.entry(caller).or_insert_with(|| {
-                    let frames = vec![python::frame(caller, &sampled.codes)];
+                    let mut frame = python::frame(caller, &sampled.codes);
+                    if !left.has(frame.function.len() + frame.file.len()) {
+                        frame = python::frame(caller, &Codes::new());
+                    }
+                    let frames = vec![frame];
                     profile.places.push(Place { address: caller, module: None, frames });
                     profile.places.len() - 1
                 });
             }
             let address = caller.saturating_sub(1);
             *known.entry(address).or_insert_with(|| {
-                let module = profile.modules.iter().position(|one| (one.start..one.end).contains(&address));
+                let behind = by_start.partition_point(|&one| profile.modules[one].start <= address);
+                let module = behind.checked_sub(1).map(|at| by_start[at]);
+                let module = module.filter(|&one| address < profile.modules[one].end);
                 profile.places.push(Place { address, module, frames: Vec::new() });
                 profile.places.len() - 1
             })
@@ -203,24 +220,14 @@ fn now_ns(time: SystemTime) -> i64 {
 
 // ---- from a process ----
 
-/// Where the file that is mapped there can be read: what was mapped, if this may be read; else what has its name now.
-pub fn file_of(remote: &Remote, module: &Module) -> Option<PathBuf> {
-    if let Some(core) = remote.core() {
-        return core.has_file(&module.path).then(|| PathBuf::from(&module.path));
-    }
-    let pid = remote.pid;
-    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", module.start, module.end));
-    let same = [PathBuf::from(format!("/proc/{pid}/root{}", module.path)), PathBuf::from(&module.path)];
-    [mapped].into_iter().chain(same).find(|path| files::open_regular(path).is_ok())
-}
-
 /// Where just-in-time compilers name their code: files that they map, and the one that carries the process's number as
 /// the process knows it.
-fn code_files(pid: Pid, areas: &[Area]) -> Vec<PathBuf> {
+fn code_files(origin: &Origin, remote: &Remote, areas: &[Area]) -> Vec<File> {
+    let Some(process) = remote.process() else { return Vec::new() };
     let is_dump = |name: &&str| name.ends_with(".dump") && name.contains("/jit-");
-    let in_process = |path: &str| PathBuf::from(format!("/proc/{pid}/root{path}"));
-    let dumps = areas.iter().map(|area| area.name.as_str()).filter(is_dump).map(in_process);
-    dumps.chain([in_process(&format!("/tmp/perf-{}.map", proc::own_pid(pid)))]).collect()
+    let dumps = areas.iter().map(|area| area.name.as_str()).filter(is_dump).take(DUMPS_MAX).map(PathBuf::from);
+    let map = PathBuf::from(format!("/tmp/perf-{}.map", process.own_pid()));
+    dumps.chain([map]).filter_map(|path| origin.of_its_user(&path)).collect()
 }
 
 pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
@@ -235,6 +242,7 @@ pub fn process(pid: Pid, directories: &[PathBuf]) -> Result<Profile> {
 pub fn stacks_of(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> Profile {
     let mut profile = uncut(remote, sampled, directories);
     python::merge(&mut profile);
+    profile.shorten();
     sites::cut_allocator(&mut profile);
     missing::advise(&mut profile);
     profile
@@ -242,24 +250,26 @@ pub fn stacks_of(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> P
 
 /// The same, with the allocator's frames, and the interpreter's where there are Python functions.
 pub fn uncut(remote: Remote, sampled: Sampled, directories: &[PathBuf]) -> Profile {
-    let code_files = if remote.core().is_some() { Vec::new() } else { code_files(remote.pid, &sampled.areas) };
+    let areas = sampled.areas.clone();
     let mut profile = profile_of(sampled);
     profile.pid = remote.pid as u64;
     profile.command = remote.program();
     profile.time_ns = now_ns(SystemTime::now());
-    named(profile, remote, directories, code_files)
+    named(profile, remote, areas, directories)
 }
 
 /// Names are found in files that are the process's own, maybe: that has a limit of time, too.
-fn named(profile: Profile, remote: Remote, directories: &[PathBuf], code_files: Vec<PathBuf>) -> Profile {
-    let (mut unnamed, directories) = (profile.clone(), directories.to_vec());
+fn named(profile: Profile, remote: Remote, areas: Vec<Area>, directories: &[PathBuf]) -> Profile {
+    let (mut unnamed, directories, pid) = (profile.clone(), directories.to_vec(), remote.pid);
     let work = move || {
         let mut profile = profile;
-        symbols::name(&mut profile, &|module| file_of(&remote, module), &directories);
-        jit::name(&mut profile, &code_files);
+        let origin = Origin::of(&remote, &areas, &directories);
+        symbols::name(&mut profile, &origin, &|_| true);
+        let files = code_files(&origin, &remote, &areas);
+        jit::name(&mut profile, &origin, &files);
         Ok(profile)
     };
-    patience::within(remote.pid, NAMING, work).unwrap_or_else(|error| {
+    patience::within(pid, NAMING, work).unwrap_or_else(|error| {
         unnamed.notes.push(format!("names are missing: {error}"));
         unnamed
     })
@@ -310,6 +320,7 @@ fn parse(text: &str) -> Result<Profile> {
     let rest = text.strip_prefix(HEADER).context("is of another version of HAKMEM")?;
     let (tables, maps) = rest.split_once("\nmaps\n").context("is cut short")?;
     let (mut sampled, mut command, mut pid) = (Sampled::default(), String::new(), 0);
+    let mut left = Budget::new(budget::PROFILE);
     let mut moment = "exit".to_string();
     for line in tables.lines() {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -320,7 +331,13 @@ fn parse(text: &str) -> Result<Profile> {
             "pid" => pid = number()?,
             "interval" => sampled.interval = number()?,
             "dropped" => sampled.dropped = number()?,
-            "stack" => sampled.stacks.push(stack_of(value).with_context(|| format!("is damaged: {line}"))?),
+            "stack" => {
+                let stack = stack_of(value).with_context(|| format!("is damaged: {line}"))?;
+                // Each call may be a place of its own.
+                let calls = stack.callers.len() as u64;
+                ensure!(left.have(calls, calls * CALL_BYTES + size_of::<Stack>() as u64), TOO_LARGE);
+                sampled.stacks.push(stack);
+            }
             "peak" => {
                 let last = sampled.stacks.last_mut().zip(totals_of(value));
                 let (stack, peak) = last.with_context(|| format!("is damaged: {line}"))?;
@@ -329,10 +346,16 @@ fn parse(text: &str) -> Result<Profile> {
             "arena" => {
                 let last = sampled.stacks.last_mut().zip(from_digits(value));
                 let (stack, name) = last.with_context(|| format!("is damaged: {line}"))?;
-                stack.arena = String::from_utf8_lossy(&name).into_owned();
+                stack.arena = budget::cut(&String::from_utf8_lossy(&name)).to_string();
+                ensure!(left.has(stack.arena.len()), TOO_LARGE);
             }
             "python" => {
-                sampled.codes.extend(Some(code_of(value).with_context(|| format!("is damaged: {line}"))?));
+                let (number, mut code) = code_of(value).with_context(|| format!("is damaged: {line}"))?;
+                for text in [&mut code.name, &mut code.file] {
+                    text.truncate(budget::cut(text).len());
+                }
+                ensure!(left.has(code.bytes()), TOO_LARGE);
+                sampled.codes.insert(number, code);
             }
             _ => {} // a later version's, or of a command's name with line breaks
         }
@@ -348,20 +371,18 @@ fn changed_since(module: &Module, time: SystemTime) -> bool {
     changed.is_ok_and(|changed| changed > time)
 }
 
-pub fn is_there(module: &Module) -> Option<PathBuf> {
-    Some(PathBuf::from(&module.path)).filter(|path| path.exists())
-}
-
 pub fn file(path: &Path, directories: &[PathBuf]) -> Result<Profile> {
     let bytes = files::read(path, FILE_MAX).context("cannot be read")?;
     if pprof::is_pprof(&bytes) {
         let mut profile = pprof::read(&bytes)?;
-        symbols::name(&mut profile, &is_there, directories);
+        profile.shorten();
+        symbols::name(&mut profile, &Origin::of_machine(directories), &|_| true);
         missing::advise(&mut profile);
         return Ok(profile);
     }
     let (mut profile, written) = text(path, &bytes, directories)?;
     python::merge(&mut profile);
+    profile.shorten();
     sites::cut_allocator(&mut profile);
     sites::join_equal(&mut profile);
     drop_unused(&mut profile);
@@ -385,10 +406,16 @@ fn text(path: &Path, bytes: &[u8], directories: &[PathBuf]) -> Result<(Profile, 
     let mut profile = parse(&text)?;
     let written = fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::now());
     profile.time_ns = now_ns(written);
-    symbols::name(&mut profile, &|one| is_there(one).filter(|_| !changed_since(one, written)), directories);
-    let map = PathBuf::from(format!("/tmp/perf-{}.map", profile.pid));
-    let of_this_process = fs::metadata(&map).and_then(|data| data.modified()).is_ok_and(|at| at < written + ENDING);
-    jit::name(&mut profile, of_this_process.then_some(map).as_slice());
+    let origin = Origin::of_machine(directories);
+    symbols::name(&mut profile, &origin, &|one| !changed_since(one, written));
+    let map = origin.beside(Path::new(&format!("/tmp/perf-{}.map", profile.pid)));
+    let owner = fs::metadata(path).map(|data| data.uid()).ok();
+    let of_this_process = |file: &File| {
+        let data = file.metadata().ok();
+        let is_before = |data: &Metadata| data.modified().is_ok_and(|at| at < written + ENDING);
+        data.is_some_and(|data| Some(data.uid()) == owner && is_before(&data))
+    };
+    jit::name(&mut profile, &origin, map.filter(of_this_process).as_slice());
     Ok((profile, written))
 }
 
@@ -456,12 +483,47 @@ mod tests {
         assert!(parse(&TEXT[..TEXT.find("\nmaps").unwrap()]).unwrap_err().to_string().contains("cut short"));
     }
 
+    /// Else one long name that stands in many lines takes all memory.
+    #[test]
+    fn long_names_in_many_places_are_left_out() {
+        let name = "61".repeat(1 << 20);
+        let words: String = (0..40_000).map(|line| format!(" {:#x}", 0xc000_0005_0000_0000_u64 | line)).collect();
+        let text =
+            TEXT.replace("python 5 9 40 66 ", &format!("python 5 9 40 {name} ")).replace(" 0xc000000500000001", &words);
+        hakmem_fuzz::bounded(&"a long name", || {
+            let mut profile = parse(&text).unwrap();
+            assert!(profile.places.iter().flat_map(|place| &place.frames).all(|one| one.function.len() <= 64 << 10));
+            profile.shorten();
+            assert!(profile.places.len() > 40_000);
+        });
+        let stack = format!("stack 1 1 0 0 0{}\n", " 0x1011".repeat(1000));
+        let many = TEXT.replace("python 5", &format!("{}python 5", stack.repeat(8000)));
+        hakmem_fuzz::bounded(&"many calls", || assert!(parse(&many).unwrap_err().to_string().contains("too large")));
+    }
+
+    /// Else a profile with many mappings is searched for each address, one by one.
+    #[test]
+    fn mappings_in_any_order_are_found() {
+        let maps: String = (0..60_000_u64)
+            .rev()
+            .map(|n| format!("{:x}-{:x} r-xp 00000000 08:01 5 /x{n}\n", 0x10000 + n * 0x1000, 0x11000 + n * 0x1000))
+            .collect();
+        let calls: String = (0..60_000_u64).map(|n| format!(" {:#x}", 0x10011 + n * 0x1000)).collect();
+        let text = format!("hakmem profile 1\npid 7\nstack 1 1 0 0 0{calls}\nmaps\n{maps}");
+        hakmem_fuzz::bounded(&"many mappings", || {
+            let profile = parse(&text).unwrap();
+            let last = profile.places.last().unwrap();
+            assert_eq!(profile.module(last).unwrap().path, "/x59999");
+        });
+    }
+
     /// Else a file that somebody sent ends the command, or keeps it.
     #[test]
     fn any_text_is_a_profile_or_none() {
         hakmem_fuzz::mutations("a profile's text", TEXT.as_bytes(), 1000, |bytes| {
             let Ok(mut profile) = parse(&String::from_utf8_lossy(bytes)) else { return };
             python::merge(&mut profile);
+            profile.shorten();
             sites::cut_allocator(&mut profile);
             sites::join_equal(&mut profile);
             drop_unused(&mut profile);

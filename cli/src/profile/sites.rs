@@ -235,6 +235,11 @@ pub fn sites(profile: &Profile, metric: Metric) -> Vec<Site> {
     sites
 }
 
+/// As far as it can be told: sums of a file that lies may have any size.
+pub fn growth(before: u64, after: u64) -> i64 {
+    (i128::from(after) - i128::from(before)).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
 /// What a site had before and after.
 #[derive(Debug, Clone, Serialize)]
 pub struct Change {
@@ -247,7 +252,7 @@ pub struct Change {
 
 impl Change {
     pub fn growth(&self) -> i64 {
-        self.after as i64 - self.before as i64
+        growth(self.before, self.after)
     }
 }
 
@@ -278,6 +283,12 @@ pub fn changes(before: &Profile, after: &Profile, metric: Metric) -> Vec<Change>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_growth_can_be_told() {
+        assert_eq!((growth(3, 5), growth(5, 3)), (2, -2));
+        assert_eq!((growth(0, u64::MAX), growth(u64::MAX, 0)), (i64::MAX, i64::MIN));
+    }
 
     #[test]
     fn the_site_is_the_programs_own_line() {

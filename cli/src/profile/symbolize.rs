@@ -7,8 +7,9 @@
 // SPDX-License-Identifier: MIT
 
 use super::command::Symbols;
-use super::symbols::{by_build_id, Names};
+use super::symbols::{Names, Origin};
 use super::Frame;
+use crate::budget;
 use anyhow::{Context, Result};
 use hakmem_base::print;
 use hakmem_base::shown;
@@ -66,28 +67,29 @@ fn find(line: &str, mut from: usize) -> Option<Named<'_>> {
 }
 
 /// The files read so far, by path and build id.
-struct Files<'a> {
-    directories: &'a [PathBuf],
+struct Files {
+    origin: Origin,
     known: HashMap<(String, String), Option<Names>>,
 }
 
-impl Files<'_> {
-    fn names(&mut self, place: &Named) -> Option<&Names> {
-        let directories = self.directories;
-        let open = |path: &Path| Names::open(path, Path::new(place.path), directories);
-        let fits = |names: &Names| place.build_id.is_empty() || names.build_id == place.build_id;
+impl Files {
+    fn new(directories: &[PathBuf]) -> Files {
+        Files { origin: Origin::of_machine(directories), known: HashMap::new() }
+    }
+
+    fn frames(&mut self, place: &Named) -> Vec<Frame> {
+        if self.known.len() >= budget::OPEN {
+            self.known.clear();
+        }
         let key = (place.path.to_string(), place.build_id.clone());
-        let find = || {
-            let by_id = directories.iter().filter_map(|directory| by_build_id(directory, &place.build_id));
-            let mut paths = std::iter::once(PathBuf::from(place.path)).chain(by_id);
-            paths.find_map(|path| open(&path).filter(fits))
-        };
-        self.known.entry(key).or_insert_with(find).as_ref()
+        let find = || Names::of_path(&self.origin, Path::new(place.path), &place.build_id);
+        let names = self.known.entry(key).or_insert_with(find).as_mut();
+        names.and_then(|names| names.at(&self.origin, &[place.address]).pop()).unwrap_or_default()
     }
 
     /// " → leak at /src/a.cc:7 ← main at /src/a.cc:9"; the frames after the first have inlined those before them.
     fn explain(&mut self, place: &Named) -> String {
-        let frames = self.names(place).map_or(Vec::new(), |names| names.at(place.address));
+        let frames = self.frames(place);
         let text = |frame: &Frame| match (frame.file.as_str(), frame.line) {
             ("", _) => frame.function.clone(),
             (file, 0) => format!("{} at {file}", frame.function),
@@ -114,6 +116,8 @@ impl Files<'_> {
 const REPORT: &[u8] = b"{\"hakmem_report\":";
 /// A report has all counters and options, which fit. The rest of a larger file is not read.
 const REPORT_MAX: u64 = 16 << 20;
+/// A longer line is shown as several.
+const LINE_MAX: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 struct Report {
@@ -184,9 +188,9 @@ pub fn symbolize(options: &SymbolizeOptions) -> Result<ExitCode> {
         Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| path.display().to_string())?)),
         None => Box::new(io::stdin().lock()),
     };
-    let mut files = Files { directories: &options.symbols.debug_directory, known: HashMap::new() };
+    let mut files = Files::new(&options.symbols.debug_directory);
     let mut line = Vec::new();
-    while text.read_until(b'\n', &mut line)? > 0 {
+    while text.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? > 0 {
         if line.starts_with(REPORT) {
             let report = report(&line, &mut text)?;
             return report
@@ -240,7 +244,7 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         hakmem_fuzz::mutations("a report", text.as_bytes(), 2000, |bytes| {
-            let mut files = Files { directories: &[], known: HashMap::new() };
+            let mut files = Files::new(&[]);
             let Ok(report) = report(bytes, &mut io::empty()) else { return };
             report.lines().iter().for_each(|line| drop(files.line(line)));
         });
@@ -251,7 +255,7 @@ mod tests {
     fn any_text_is_read() {
         let text = "hakmem:   0x55 f+0x8 (/usr/bin/a+0x1181) (build id 0a)\n/x(+0x12) (BuildId: é) +0x+0x1";
         hakmem_fuzz::mutations("a log", text.as_bytes(), 2000, |bytes| {
-            let mut files = Files { directories: &[], known: HashMap::new() };
+            let mut files = Files::new(&[]);
             String::from_utf8_lossy(bytes).lines().for_each(|line| drop(files.line(line)));
         });
     }

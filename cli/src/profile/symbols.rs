@@ -1,108 +1,119 @@
 //! Names for addresses, from files alone: nothing of the process is needed, it may be gone.
 //!
-//! 1. A module's file is taken if its build id is the one that was mapped.
+//! 1. A module's file is taken if its build id is the one that was mapped. origin.rs says which files are opened.
 //! 2. Its debug file: DIRECTORY/.build-id/xx/yyy.debug, or the one named by .gnu_debuglink beside it, in .debug, or below
 //!    DIRECTORY; itself, if it was not stripped; or what `debuginfod-find` fetches, if DEBUGINFOD_URLS names servers.
-//! 3. DWARF gives functions, inlined ones too, with file and line; else the symbol that covers the address gives the function.
-//!    An address that no symbol covers stays without a name, rather than get that of a neighbour.
+//! 3. All of them are read by a process that has nothing to lose (child.rs), which answers with names (parser.rs). Here they
+//!    are opened, and no byte of them is read.
 // SPDX-License-Identifier: MIT
 
+mod child;
+mod origin;
+mod parser;
+
 use super::{Frame, Module, Profile};
-use addr2line::{demangle_auto, Loader};
+use crate::budget::{self, Budget};
+use child::{Answer, Child, Question};
 use hakmem_base::files;
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
-use std::borrow::Cow;
+use parser::{About, Segments};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub use child::{run as run_child, ARGUMENT as CHILD};
+pub use origin::Origin;
+pub use parser::Variable;
 
 /// Where servers with debug files are, as all tools know it.
 pub const DEBUGINFOD: &str = "DEBUGINFOD_URLS";
 /// The largest file with symbols that is read.
 const FILE_MAX: u64 = 2 << 30;
+/// Addresses in one question.
+const QUESTION: usize = 1 << 16;
 
-/// Names what has no name yet. `file_of` says where the file of a module is now.
-pub fn name(profile: &mut Profile, file_of: &dyn Fn(&Module) -> Option<PathBuf>, directories: &[PathBuf]) {
-    for number in 0..profile.modules.len() {
-        let module = &profile.modules[number];
-        let wanted = |place: &super::Place| place.module == Some(number) && place.frames.is_empty();
-        if !profile.places.iter().any(wanted) {
-            continue;
+/// Names what has no name yet, in modules whose files are as they were.
+pub fn name(profile: &mut Profile, origin: &Origin, is_as_it_was: &dyn Fn(&Module) -> bool) {
+    let mut wanted = BTreeMap::<usize, Vec<usize>>::new();
+    for (at, place) in profile.places.iter().enumerate().filter(|(_, place)| place.frames.is_empty()) {
+        if let Some(module) = place.module {
+            wanted.entry(module).or_default().push(at);
         }
-        let Some(names) = file_of(module).and_then(|path| Names::open(&path, Path::new(&module.path), directories))
+    }
+    let mut left = Budget::new(budget::PROGRAM);
+    for (number, places) in wanted {
+        let module = &profile.modules[number];
+        let Some(mut names) = Some(module).filter(|one| is_as_it_was(one)).and_then(|one| Names::open(origin, one))
         else {
             continue;
         };
-        if !module.build_id.is_empty() && module.build_id != names.build_id {
+        if !module.build_id.is_empty() && module.build_id != names.linked.build_id {
             profile.notes.push(format!("{} is not the file that was mapped (another build id)", module.path));
             continue;
         }
-        for place in profile.places.iter_mut().filter(|place| wanted(place)) {
-            place.frames = names.frames(place.address.wrapping_sub(module.start).wrapping_add(module.offset));
+        let address = |place: &usize| profile.places[*place].address;
+        let offset = |place: &usize| address(place).wrapping_sub(module.start).wrapping_add(module.offset);
+        let linked: Vec<(usize, u64)> =
+            places.iter().filter_map(|place| Some((*place, names.linked.linked(offset(place))?))).collect();
+        let addresses: Vec<u64> = linked.iter().map(|one| one.1).collect();
+        for ((place, _), frames) in linked.iter().zip(names.at(origin, &addresses)) {
+            let bytes: usize = frames.iter().map(|frame| frame.function.len() + frame.file.len()).sum();
+            if left.have(frames.len() as u64, bytes as u64) {
+                profile.places[*place].frames = frames;
+            }
         }
-        profile.modules[number].build_id = names.build_id;
+        if names.child.has_failed() {
+            profile.notes.push(format!("{} cannot be read for names: they take too much", module.path));
+        }
+        profile.modules[number].build_id = names.linked.build_id;
+    }
+    profile.notes.extend(origin.obstacle().map(|why| format!("names are missing: {why}")));
+}
+
+/// Names of code that was made at run time, from what is in these files, by the number of an address.
+pub fn code(origin: &Origin, file: &File, addresses: &[u64]) -> Vec<(usize, Frame)> {
+    let asked =
+        Child::start(&origin.failures).and_then(|mut child| child.ask(&Question::Code(addresses.to_vec()), Some(file)));
+    match asked {
+        Some(Answer::Code(names)) => names,
+        _ => Vec::new(),
     }
 }
 
-struct Symbol {
-    start: u64,
-    end: u64,
-    name: String,
+/// Demangles names that the program has in its memory.
+pub struct Demangler(Option<Child>);
+
+impl Demangler {
+    pub fn new(origin: &Origin) -> Demangler {
+        Demangler(Child::start(&origin.failures))
+    }
+
+    /// As it is, if it cannot be told.
+    pub fn demangled(&mut self, name: &str) -> String {
+        let question = Question::Demangled(vec![name.to_string()]);
+        match self.0.as_mut().and_then(|child| child.ask(&question, None)) {
+            Some(Answer::Demangled(names)) => names.into_iter().next(),
+            _ => None,
+        }
+        .unwrap_or_else(|| name.to_string())
+    }
 }
 
 /// What the files of one module say.
 pub struct Names {
-    pub build_id: String,
-    /// Offset in the file, bytes, and the address they are linked to.
-    segments: Segments,
-    /// By address, none twice.
-    symbols: Vec<Symbol>,
-    dwarf: Option<Loader>,
+    linked: Linked,
+    child: Child,
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn build_id(file: &object::File) -> String {
-    file.build_id().ok().flatten().map(hexadecimal).unwrap_or_default()
-}
-
-fn has_dwarf(file: &object::File) -> bool {
-    file.section_by_name(".debug_info").is_some_and(|section| section.size() > 0)
+fn is_small(file: &File) -> bool {
+    file.metadata().is_ok_and(|data| data.len() <= FILE_MAX)
 }
 
 /// DIRECTORY/.build-id/xx/yyy.debug
 pub fn by_build_id(directory: &Path, id: &str) -> Option<PathBuf> {
-    (id.is_ascii() && id.len() > 2)
+    (id.bytes().all(|digit| digit.is_ascii_hexdigit()) && id.len() > 2)
         .then(|| directory.join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..])))
-}
-
-fn text_path(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
-}
-
-/// The debug file of the file that was mapped from `path`, with its bytes.
-fn debug_file(file: &object::File, path: &Path, directories: &[PathBuf]) -> Option<(PathBuf, Vec<u8>)> {
-    let id = build_id(file);
-    let fits_id = |bytes: &Vec<u8>| object::File::parse(&**bytes).is_ok_and(|debug| build_id(&debug) == id);
-    let read = |path: PathBuf| Some((files::read_regular(&path, FILE_MAX).ok()?, path));
-    for directory in directories {
-        let found = by_build_id(directory, &id).and_then(read).filter(|(bytes, _)| fits_id(bytes));
-        if let Some((bytes, path)) = found {
-            return Some((path, bytes));
-        }
-    }
-    let (link, sum) = file.gnu_debuglink().ok()??;
-    let (name, beside) = (text_path(link), path.parent()?);
-    let below = directories.iter().map(|directory| directory.join(beside.strip_prefix("/").unwrap_or(beside)));
-    let places = [beside.to_path_buf(), beside.join(".debug")].into_iter().chain(below);
-    let fits_sum = |bytes: &[u8]| {
-        let mut crc = flate2::Crc::new();
-        crc.update(bytes);
-        crc.sum() == sum
-    };
-    let mut found = places.filter_map(|place| read(place.join(&name)));
-    found.find(|(bytes, _)| fits_sum(bytes)).map(|(bytes, path)| (path, bytes))
 }
 
 pub fn debuginfod_is_on() -> bool {
@@ -110,153 +121,160 @@ pub fn debuginfod_is_on() -> bool {
 }
 
 /// The debug file that the servers have, which debuginfod's own tool fetches once and keeps.
-fn fetched(file: &object::File) -> Option<(PathBuf, Vec<u8>)> {
-    let id = Some(build_id(file)).filter(|id| !id.is_empty() && debuginfod_is_on())?;
+fn fetched(id: &str) -> Option<File> {
+    let is_id = !id.is_empty() && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_id || !debuginfod_is_on() {
+        return None;
+    }
     let mut find = Command::new("debuginfod-find");
-    let found = find.args(["debuginfo", &id]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let path = text_path(found.stdout.trim_ascii());
-    let bytes = files::read_regular(&path, FILE_MAX).ok()?;
-    let fits = object::File::parse(&*bytes).is_ok_and(|debug| build_id(&debug) == id);
-    fits.then_some((path, bytes))
+    find.args(["debuginfo", id]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let (mut find, begun) = (find.spawn().ok()?, Instant::now());
+    while matches!(find.try_wait(), Ok(None)) {
+        if begun.elapsed() > budget::FETCHED.time {
+            let _ = find.kill();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let found = find.wait_with_output().ok()?; // a path, which fits into the pipe
+    let path = String::from_utf8_lossy(found.stdout.trim_ascii()).into_owned();
+    files::open_regular(Path::new(&path)).ok()
 }
 
-/// What several debug files have in common is in a further one (dwz).
-fn shared_part(debug: &object::File, path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
-    let (link, id) = debug.gnu_debugaltlink().ok()??;
-    let beside = path.parent()?.join(text_path(link));
-    let by_id = directories.iter().filter_map(|directory| by_build_id(directory, &hexadecimal(id)));
-    std::iter::once(beside).chain(by_id).find(|path| path.exists())
+/// Where a file may be that others have to be looked for: a module's, and its path in the program.
+struct Search<'a> {
+    origin: &'a Origin,
+    path: &'a Path,
+    child: Child,
 }
 
-fn symbols(file: &object::File, kinds: &[SymbolKind], symbols: &mut Vec<Symbol>) {
-    for symbol in file.symbols().chain(file.dynamic_symbols()) {
-        if kinds.contains(&symbol.kind()) && symbol.is_definition() && symbol.address() > 0 {
-            let name = symbol.name().unwrap_or_default().to_string();
-            symbols.push(Symbol { start: symbol.address(), end: symbol.address().saturating_add(symbol.size()), name });
+impl Search<'_> {
+    fn ask(&mut self, question: Question, file: &File) -> Option<About> {
+        match is_small(file).then(|| self.child.ask(&question, Some(file)))?? {
+            Answer::Module(about) | Answer::Fits(about) => about,
+            _ => None,
+        }
+    }
+
+    /// Gives the child the debug file, and says where that is.
+    fn debug(&mut self, about: &About, fetch: bool) -> Option<(About, PathBuf)> {
+        let (origin, id) = (self.origin, &about.build_id);
+        let by_id = || Question::Debug { build_id: id.clone(), sum: None };
+        for path in origin.directories.iter().filter_map(|directory| by_build_id(directory, id)) {
+            if let Some(debug) = origin.in_directories(&path).and_then(|file| self.ask(by_id(), &file)) {
+                return Some((debug, path));
+            }
+        }
+        if let Some((name, sum)) = about.link.as_ref().filter(|(name, _)| !name.contains('/')) {
+            let beside = self.path.parent()?;
+            let below = |directory: &PathBuf| directory.join(beside.strip_prefix("/").unwrap_or(beside)).join(name);
+            let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (origin.beside(&path), path));
+            let far = origin.directories.iter().map(below).map(|path| (origin.in_directories(&path), path));
+            for (file, path) in near.into_iter().chain(far) {
+                let question = Question::Debug { build_id: String::new(), sum: Some(*sum) };
+                if let Some(debug) = file.and_then(|file| self.ask(question, &file)) {
+                    return Some((debug, path));
+                }
+            }
+        }
+        let debug = fetch.then(|| fetched(id)).flatten().and_then(|file| self.ask(by_id(), &file))?;
+        Some((debug, PathBuf::new()))
+    }
+
+    /// Gives the child what several debug files have in common.
+    fn shared(&mut self, about: &About, path: &Path) {
+        let Some((link, id)) = &about.shared else { return };
+        let beside = path.parent().map(|directory| directory.join(link));
+        let by_id = self.origin.directories.iter().filter_map(|directory| by_build_id(directory, id));
+        for path in beside.into_iter().chain(by_id) {
+            let question = Question::Shared { build_id: id.clone() };
+            if self.origin.in_directories(&path).and_then(|file| self.ask(question, &file)).is_some() {
+                return;
+            }
         }
     }
 }
 
-/// In order; of several at one address the longest. One without a length, as assemblers leave them, reaches to the next.
-fn ordered(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
-    symbols.retain(|symbol| !symbol.name.is_empty());
-    symbols.sort_by(|a, b| (a.start, b.end).cmp(&(b.start, a.end)));
-    symbols.dedup_by_key(|symbol| symbol.start);
-    for at in 1..symbols.len() {
-        if symbols[at - 1].end == symbols[at - 1].start {
-            symbols[at - 1].end = symbols[at].start;
-        }
-    }
-    symbols
-}
-
-type Segments = Vec<(u64, u64, u64)>;
-
-fn segments(file: &object::File) -> Segments {
-    file.segments().map(|one| (one.file_range().0, one.file_range().1, one.address())).collect()
-}
-
-/// Where the offset of a file is linked to.
-fn linked(segments: &Segments, offset: u64) -> Option<u64> {
-    let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
-    segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
-}
-
-/// The symbol that covers the address.
-fn covering(symbols: &[Symbol], address: u64) -> Option<&str> {
-    let at = symbols.partition_point(|symbol| symbol.start <= address).checked_sub(1)?;
-    symbols.get(at).filter(|symbol| address < symbol.end).map(|symbol| symbol.name.as_str())
-}
-
-/// The functions and variables of one module, without lines.
-pub struct Variables {
+/// Where the code of a module is linked to.
+pub struct Linked {
+    pub build_id: String,
     segments: Segments,
-    symbols: Vec<Symbol>,
 }
 
-impl Variables {
-    /// As Names::open.
-    pub fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Variables> {
-        const KINDS: [SymbolKind; 2] = [SymbolKind::Data, SymbolKind::Text];
-        let bytes = files::read_regular(path, FILE_MAX).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
-        let mut all = Vec::new();
-        symbols(&file, &KINDS, &mut all);
-        if let Some((_, bytes)) = debug_file(&file, mapped, directories) {
-            symbols(&object::File::parse(&*bytes).ok()?, &KINDS, &mut all);
-        }
-        Some(Variables { segments: segments(&file), symbols: ordered(all) })
-    }
-
-    /// The symbol, as it is in the file, that covers this offset of it.
-    pub fn at_offset(&self, offset: u64) -> Option<&str> {
-        covering(&self.symbols, linked(&self.segments, offset)?)
-    }
-}
-
-pub fn demangled(name: &str) -> String {
-    demangle_auto(Cow::Borrowed(name), None).into_owned()
-}
-
-impl Names {
-    /// `path` can be opened, `mapped` is its name in the process.
-    pub fn open(path: &Path, mapped: &Path, directories: &[PathBuf]) -> Option<Names> {
-        let bytes = files::read_regular(path, FILE_MAX).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
-        let mut all = Vec::new();
-        symbols(&file, &[SymbolKind::Text], &mut all);
-        let mut dwarf = None;
-        if has_dwarf(&file) {
-            let shared = shared_part(&file, mapped, directories);
-            dwarf = Loader::new_with_sup(path, shared).ok();
-        } else if let Some((path, bytes)) = debug_file(&file, mapped, directories).or_else(|| fetched(&file)) {
-            let debug = object::File::parse(&*bytes).ok()?;
-            symbols(&debug, &[SymbolKind::Text], &mut all);
-            dwarf = Loader::new_with_sup(&path, shared_part(&debug, &path, directories)).ok();
-        }
-        Some(Names { build_id: build_id(&file), segments: segments(&file), symbols: ordered(all), dwarf })
-    }
-
-    fn symbol(&self, address: u64) -> Option<String> {
-        let name = demangled(covering(&self.symbols, address)?);
-        // What a compiler made of it: " [clone .isra.0]".
-        Some(name.split(" [clone ").next().unwrap_or(&name).to_string())
+impl Linked {
+    pub fn of(origin: &Origin, module: &Module) -> Option<Linked> {
+        let file = origin.module(module)?;
+        let mut search = Search { origin, path: Path::new(&module.path), child: Child::start(&origin.failures)? };
+        let About { build_id, segments, .. } = search.ask(Question::Module, &file)?;
+        Some(Linked { build_id, segments })
     }
 
     /// The address that an offset of the file is linked to.
     pub fn linked(&self, offset: u64) -> Option<u64> {
-        linked(&self.segments, offset)
+        let inside = |&&(start, bytes, _): &&(u64, u64, u64)| offset >= start && offset - start < bytes;
+        self.segments.iter().find(inside).map(|(start, _, linked)| (offset - start).wrapping_add(*linked))
+    }
+}
+
+impl Names {
+    /// The functions of a module.
+    pub fn open(origin: &Origin, module: &Module) -> Option<Names> {
+        Names::of_file(origin, &origin.module(module)?, Path::new(&module.path), Question::Functions)
     }
 
-    /// The functions at an offset of the file, the inmost first.
-    fn frames(&self, offset: u64) -> Vec<Frame> {
-        self.linked(offset).map_or(Vec::new(), |address| self.at(address))
+    /// Its functions and variables, without lines.
+    pub fn open_variables(origin: &Origin, module: &Module) -> Option<Names> {
+        Names::of_file(origin, &origin.module(module)?, Path::new(&module.path), Question::Variables)
     }
 
-    /// The functions at an address that they are linked to, the inmost first.
-    pub fn at(&self, address: u64) -> Vec<Frame> {
-        let frames = self.inlined(address);
-        if !frames.is_empty() {
-            return frames;
+    /// `path`: its name for the program.
+    fn of_file(origin: &Origin, file: &File, path: &Path, wanted: Question) -> Option<Names> {
+        if origin.obstacle().is_some() {
+            return None;
         }
-        let symbol = self.symbol(address);
-        symbol.map(|function| Frame { function, file: String::new(), line: 0 }).into_iter().collect()
+        let mut search = Search { origin, path, child: Child::start(&origin.failures)? };
+        let about = search.ask(Question::Module, file)?;
+        let is_functions = matches!(wanted, Question::Functions);
+        if is_functions && about.has_dwarf {
+            search.shared(&about, path);
+        } else if let Some((debug, path)) = search.debug(&about, is_functions) {
+            search.shared(&debug, &path);
+        }
+        let mut child = search.child;
+        child.tell(&wanted);
+        Some(Names { linked: Linked { build_id: about.build_id, segments: about.segments }, child })
     }
 
-    fn inlined(&self, address: u64) -> Vec<Frame> {
-        let mut found = Vec::new();
-        let Some(mut frames) = self.dwarf.as_ref().and_then(|dwarf| dwarf.find_frames(address).ok()) else {
-            return found;
+    /// Those of the file at a path of this machine, or of its debug file.
+    pub fn of_path(origin: &Origin, path: &Path, build_id: &str) -> Option<Names> {
+        let module = Module { path: path.to_string_lossy().into_owned(), ..Module::default() };
+        let fits = |names: &Names| build_id.is_empty() || names.linked.build_id == build_id;
+        let debug = || {
+            let by_id = origin.directories.iter().filter_map(|directory| by_build_id(directory, build_id));
+            let mut files = by_id.filter_map(|path| origin.in_directories(&path));
+            files.find_map(|file| Names::of_file(origin, &file, path, Question::Functions).filter(fits))
         };
-        while let Ok(Some(frame)) = frames.next() {
-            let named = frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned));
-            let Some(function) = named.or_else(|| self.symbol(address)) else {
-                continue;
-            };
-            let (file, line) = frame.location.map_or((None, None), |place| (place.file, place.line));
-            let (file, line) = (file.unwrap_or_default().to_string(), line.unwrap_or(0).into());
-            found.push(Frame { function, file, line });
+        Names::open(origin, &module).filter(fits).or_else(debug)
+    }
+
+    /// The functions at addresses that they are linked to, the inmost first.
+    pub fn at(&mut self, origin: &Origin, addresses: &[u64]) -> Vec<Vec<Frame>> {
+        let mut all = Vec::new();
+        let split = |path: &Path| origin.beside(path).filter(is_small);
+        for some in addresses.chunks(QUESTION) {
+            match self.child.ask_with(&Question::At(some.to_vec()), None, &split) {
+                Some(Answer::Functions(frames)) => all.extend(frames),
+                _ => break,
+            }
         }
-        found
+        all
+    }
+
+    /// The symbol that covers this offset of the file.
+    pub fn variable(&mut self, offset: u64) -> Option<Variable> {
+        let address = self.linked.linked(offset)?;
+        match self.child.ask(&Question::At(vec![address]), None)? {
+            Answer::Variables(found) => found.into_iter().next()?,
+            _ => None,
+        }
     }
 }

@@ -233,7 +233,7 @@ pub fn signed(metric: Metric, growth: i64) -> String {
 
 pub fn difference_headline(before: &Profile, after: &Profile, metric: Metric) -> String {
     let (old, new) = (before.total(metric), after.total(metric));
-    let growth = new as i64 - old as i64;
+    let growth = super::sites::growth(old, new);
     let (subject, title) = (after.subject(), metric.title());
     if growth == 0 {
         return format!("{subject}: {title} as before, {}", metric.text(new));
