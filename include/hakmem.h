@@ -90,6 +90,15 @@ HAK_EXPORT void *hak_alloc_at_least(size_t size, size_t *usable) HAK_NOEXCEPT HA
  * slabs. Returns how many bytes it gave back. Makes a number of system calls in proportion to that. */
 HAK_EXPORT size_t hak_trim(void) HAK_NOEXCEPT;
 
+/* The calling thread is about to wait, for a request, a lock, an event: what its caches hold, and the slabs from which it
+ * allocates, become everybody's, so that other threads allocate from them, and what is free goes back by the usual bounds. A
+ * sleeping thread keeps some KiB for each size of block that it has used; without this call nobody else can use those. Its caches
+ * alone the library empties by itself, a second later or so. The thread's next allocations take longer, once for
+ * each size, and may fault in a few pages, so it pays before long waits: in the idle callback of an event loop, or where a worker
+ * parks. Makes at most one system call, besides those that give slots back. Any thread may call it at any time; what the thread
+ * has of arenas stays as it is. */
+HAK_EXPORT void hak_thread_rests(void) HAK_NOEXCEPT;
+
 /* Writes the statistics as text to the file descriptor `fd`. The figures are exact if no other thread allocates meanwhile;
  * otherwise each was true a moment ago. Asks the kernel which pages are resident: one system call a SuperSlab (2 MiB). */
 HAK_EXPORT void hak_stats_print(int fd) HAK_NOEXCEPT;

@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "move/defrag.h"
 #include "observe/dump.h"
+#include "purger.h"
 #include "ring.h"
 #include "observe/sample.h"
 #include "start.h"
@@ -44,6 +45,7 @@ void *hak_alloc_at_least(size_t size, size_t *usable) {
 }
 
 size_t hak_trim(void) { return alloc_trim(); }
+void hak_thread_rests(void) { chores_rest(); }
 void hak_stats_print(int fd) { stats_print(fd, true); }
 size_t hak_stats_json(char *buffer, size_t bytes) { return stats_json(buffer, bytes); }
 size_t hak_option_get(const char *name, char *buffer, size_t bytes) {

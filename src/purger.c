@@ -323,6 +323,18 @@ void chores_empty_caches(struct heap *h) {
             empty_caches_of(of);
 }
 
+void chores_rest(void) {
+    struct heap *h = thread_own(), *of;
+    if (h->number == HEAP_NONE)
+        return;
+    thread_empty_heap(h);
+    if (!h->has_arenas) /* which the heap's further pages name */
+        rings_forget(h);
+    for (unsigned policy = 0; policy < POLICIES; policy++)
+        if ((of = heap_in_lane(h, policy)) != NULL)
+            thread_empty_heap(of);
+}
+
 static size_t trim_slabs_of(struct heap *h) {
     size_t pages = 0;
     for (unsigned i = 0; kinds[i] != NULL; i++)

@@ -24,6 +24,8 @@ void purger_make(void);
 HAK_COLD void chores_do(struct heap *h);
 /* What the heap holds back goes to the pool, in the hope that a second try succeeds. */
 void chores_empty_caches(struct heap *h);
+/* The calling thread is about to wait: lets go of all that its heap has. */
+void chores_rest(void);
 /* All that can be given back. Returns how many bytes were. */
 size_t chores_give_back(struct heap *h);
 

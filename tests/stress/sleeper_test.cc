@@ -186,6 +186,38 @@ TEST(Sleeper, LeavesToOthersWhatItHasOnLoan) {
     sleeper.join();
 }
 
+/* A thread says that it rests: what others allocate next comes from its slabs, of whatever size, and its caches hold nothing. */
+TEST(Sleeper, LeavesAllToOthersWhenItSaysSo) {
+    if (in_secure_mode())
+        GTEST_SKIP() << "no thread has slabs of its own";
+    constexpr size_t kRarely[] = {24, 56, 72, 88, 104, 136, 168, 200, 248, 312, 376, 440, 504, 632, 760, 888};
+    constexpr size_t kSizes = std::size(kRarely), kBlocks = 3;
+    Flag rested, end;
+    Pointers blocks(kSizes * kBlocks);
+    std::thread sleeper([&] {
+        for (size_t i = 0; i < kSizes * kBlocks; i++)
+            blocks.at[i] = static_cast<char *>(S.alloc(kRarely[i / kBlocks]));
+        for (size_t i = 0; i < kSizes * kBlocks; i++)
+            if (i % kBlocks != 0)
+                S.free(blocks.at[i]);
+        hak_thread_rests();
+        rested.set();
+        end.wait();
+    });
+    rested.wait();
+    counter("slabs_started");
+    long started = counter("slabs_started");
+    std::thread([&] {
+        for (size_t i = 0; i < kSizes; i++) {
+            S.free(S.alloc(kRarely[i]));
+            S.free(blocks.at[i * kBlocks]);
+        }
+    }).join();
+    EXPECT_LE(counter("slabs_started") - started, static_cast<long>(kSizes / 2));
+    end.set();
+    sleeper.join();
+}
+
 /* A thread that freed what it had allocated, and so keeps full slabs for further frees, fills them for another thread
  * to free. */
 TEST(Sleeper, TrimCollectsWhatOthersFreed) {

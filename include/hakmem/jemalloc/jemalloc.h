@@ -137,6 +137,8 @@ HAK_UNUSED static int je_mallctl(const char *name, void *to, size_t *to_bytes, v
         return hak_je_bin(field, bin, to, to_bytes);
     if (sscanf(name, "arena.%u.%15s", &arena, field) == 2 && strcmp(field, "purge") == 0)
         return hak_trim(), 0;
+    if (strcmp(name, "thread.idle") == 0)
+        return hak_thread_rests(), 0;
     return strcmp(name, "background_thread") == 0 ? 0 : ENOENT;
 }
 

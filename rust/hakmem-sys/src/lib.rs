@@ -131,6 +131,8 @@ unsafe extern "C" {
     pub fn hak_alloc_at_least(size: usize, usable: *mut usize) -> *mut c_void;
     /// Gives free memory back to the operating system, and returns how many bytes.
     pub fn hak_trim() -> usize;
+    /// Lets go of all that the calling thread's heap has, before the thread waits.
+    pub fn hak_thread_rests();
     /// Writes the statistics as text to a file descriptor.
     pub fn hak_stats_print(fd: c_int);
     /// Writes the statistics as one JSON object, and returns its length.

@@ -62,6 +62,14 @@ pub fn trim() -> usize {
     unsafe { hakmem_sys::hak_trim() }
 }
 
+/// The calling thread is about to wait, for a request or an event: what its caches hold, and the slabs from which it allocates,
+/// become everybody's. Its next allocations take a little longer, once for each size, so it pays before long waits: where a worker
+/// parks (tokio's `on_thread_park`), or an event loop has nothing to do.
+pub fn thread_rests() {
+    // SAFETY: any thread may call it at any time.
+    unsafe { hakmem_sys::hak_thread_rests() }
+}
+
 /// The usable size that a block of `size` bytes would have: a capacity that wastes nothing. `None` if there can be no such
 /// block.
 pub fn good_size(size: usize) -> Option<usize> {
