@@ -214,6 +214,7 @@ void trims() {
     for (size_t i = 0; i < kMany; i++)
         if (i % 16 < 2)
             free(blocks[i]);
+    hak_thread_rests();
     hak_trim();
 }
 
@@ -512,7 +513,7 @@ const std::vector<Scenario> &scenarios() {
          malloc,
          free,
          realloc},
-        {"trim", {"hak_trim", "malloc_trim"}, trims, malloc, free, realloc},
+        {"trim", {"hak_trim", "hak_thread_rests", "malloc_trim"}, trims, malloc, free, realloc},
         {"reports",
          {"hak_stats_json", "hak_stats_print", "mallinfo", "mallinfo2", "malloc_info", "malloc_stats"},
          reports,
