@@ -115,7 +115,7 @@ fn arenas_are_named_everywhere() {
     assert!(printed.contains("\"requests\"") && printed.contains("\"own\" (not in the heap)"), "{printed}");
     let map = text(&["map", &program.pid()]);
     assert!(map.contains("arena \"requests\": ") && map.contains(" in use, SuperSlabs "), "{map}");
-    let metrics = text(&["metrics", &program.pid()]);
+    let metrics = text(&["metrics", &program.pid(), "--budget", "60"]);
     assert!(metrics.contains("arena=\"requests\",state=\"live\"} 5120000"), "{metrics}");
     let top = text(&["top", "--once", "--interval", "0.1", &program.pid()]);
     assert!(top.contains("\"requests\""), "{top}");
