@@ -169,7 +169,11 @@ fn among_hostile_ones(budget: &str, honest: impl Fn(&Address, &str) + Sync) {
     let (mut liar, mut silent) = (evil(), [evil(), evil(), evil()]);
     liar.tell("OPTION_COUNT: 1099511627776 1099511627776");
     silent.iter_mut().for_each(|one| drop(one.ask("silence", "done"))); // or this user may not
-    let (pid, hostile) = (program.pid(), [&liar, &silent[0], &silent[1], &silent[2]].map(Program::pid));
+    let place = tempfile::tempdir().unwrap();
+    // For whoever names its frames.
+    let nested = cfg!(target_arch = "x86_64").then(|| program_of_nested_calls(place.path(), &library));
+    let hostile: Vec<String> = silent.iter().chain([&liar]).chain(&nested).map(Program::pid).collect();
+    let pid = program.pid();
     let mut arguments = vec!["serve", &pid, "--budget", budget];
     arguments.extend(hostile.iter().map(String::as_str));
     let (_server, address) = Listening::start(&arguments);
