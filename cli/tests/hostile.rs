@@ -174,50 +174,6 @@ fn a_name_is_shown_and_not_obeyed() {
 
 // ---- debug information ----
 
-/// A function `leaf` that calls malloc, with debug information of so many inlined calls, each in the other, and a link to what
-/// several debug files have in common.
-fn nested(directory: &Path, calls: usize, link: &Path) -> PathBuf {
-    let head = r#".text
-.globl leaf
-.type leaf,@function
-leaf: .cfi_startproc
- subq $8,%rsp
- .cfi_def_cfa_offset 16
- call malloc@PLT
- addq $8,%rsp
- .cfi_def_cfa_offset 8
- ret
- .cfi_endproc
-leaf_end: .size leaf,.-leaf
-.section .debug_abbrev,"",@progbits
-.uleb128 1; .uleb128 0x11; .byte 1; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
-.uleb128 2; .uleb128 0x2e; .byte 1; .uleb128 3; .uleb128 8; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
-.uleb128 3; .uleb128 0x1d; .byte 1; .byte 0,0
-.byte 0
-.section .debug_info,"",@progbits
-.long unit_end-unit
-unit: .short 4
-.long 0
-.byte 8
-.uleb128 1; .quad leaf; .quad leaf_end-leaf
-.uleb128 2; .asciz "leaf"; .quad leaf; .quad leaf_end-leaf
-"#;
-    let tail = format!(
-        ".fill {calls},1,3\n.fill {calls},1,0\n.byte 0,0\nunit_end:\n.section .gnu_debugaltlink,\"\",@progbits\n\
-         .asciz \"{}\"\n.fill 20,1,7\n.section .note.GNU-stack,\"\",@progbits\n",
-        link.display()
-    );
-    let source = directory.join(format!("nested{calls}.s"));
-    fs::write(&source, head.to_string() + &tail).unwrap();
-    source
-}
-
-fn cc(directory: &Path, target: &str, arguments: &[&OsStr]) -> PathBuf {
-    let target = directory.join(target);
-    assert!(Command::new("cc").arg("-o").arg(&target).args(arguments).status().unwrap().success());
-    target
-}
-
 fn fifo(directory: &Path) -> PathBuf {
     let fifo = directory.join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -269,18 +225,9 @@ fn get(address: &str, path: &str) -> String {
 fn a_server_outlives_debug_information() {
     let Some(library) = library().filter(|_| cfg!(target_arch = "x86_64")) else { return };
     let place = tempfile::tempdir().unwrap();
-    let main = place.path().join("main.c");
-    let code = "extern void *leaf(long); void *volatile kept[20000];\n#include <stdio.h>\n\
-        int main(void) { for (int i = 0; i < 20000; i++) kept[i] = leaf(1000); puts(\"ready\"); fflush(stdout); getchar(); }\n";
-    fs::write(&main, code).unwrap();
-    let source = nested(place.path(), 400_000, Path::new("/dev/null"));
-    let program = cc(place.path(), "program", &[main.as_os_str(), source.as_os_str()]);
-    let environment = [("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "10000")];
-    let mut evil = Program::start(Command::new(program).env("LD_PRELOAD", library).envs(environment));
+    let evil = program_of_nested_calls(place.path(), &library);
     let mut line = String::new();
-    evil.output.read_line(&mut line).unwrap();
     let mut server = Program::start(Command::new(env!("CARGO_BIN_EXE_hakmem")).args(["serve", &evil.pid()]));
-    line.clear();
     server.output.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("http://").unwrap().trim_end_matches("/metrics");
     for path in ["/metrics", "/debug/pprof/heap", "/debug/pprof/heap", "/metrics"] {

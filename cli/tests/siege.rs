@@ -169,16 +169,25 @@ fn among_hostile_ones(budget: &str, honest: impl Fn(&Address, &str) + Sync) {
     let (mut liar, mut silent) = (evil(), [evil(), evil(), evil()]);
     liar.tell("OPTION_COUNT: 1099511627776 1099511627776");
     silent.iter_mut().for_each(|one| drop(one.ask("silence", "done"))); // or this user may not
+    let place = tempfile::tempdir().unwrap();
+    // For whoever names its frames.
+    let nested = cfg!(target_arch = "x86_64").then(|| program_of_nested_calls(place.path(), &library));
+    let hostile: Vec<String> = silent.iter().chain([&liar]).chain(&nested).map(Program::pid).collect();
     let pid = program.pid();
-    let mut arguments = vec!["serve".to_string(), pid.clone(), liar.pid()];
-    arguments.extend(silent.iter().map(Program::pid));
-    arguments.extend(["--budget".into(), budget.into()]);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut arguments = vec!["serve", &pid, "--budget", budget];
+    arguments.extend(hostile.iter().map(String::as_str));
     let (_server, address) = Listening::start(&arguments);
     let _siege = Siege::of(&address.host);
     address.get("/metrics"); // those that never answer have their time now, and none later
     std::thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(|| honest(&address, &pid))));
+        scope.spawn(|| {
+            for path in
+                hostile.iter().flat_map(|pid| ["explain.json", "debug/pprof/heap"].map(|of| format!("/{of}?pid={pid}")))
+            {
+                assert!(["200", "503"].contains(&address.status(&path).as_str()), "{path}");
+            }
+        });
     });
 }
 

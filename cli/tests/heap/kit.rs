@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test program uses a part
 
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -137,4 +138,62 @@ pub fn text(arguments: &[&str]) -> String {
     let output = hakmem(arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A function `leaf` that calls malloc, with debug information of so many inlined calls, each in the other, and a link to what
+/// several debug files have in common.
+pub fn nested(directory: &Path, calls: usize, link: &Path) -> PathBuf {
+    let head = r#".text
+.globl leaf
+.type leaf,@function
+leaf: .cfi_startproc
+ subq $8,%rsp
+ .cfi_def_cfa_offset 16
+ call malloc@PLT
+ addq $8,%rsp
+ .cfi_def_cfa_offset 8
+ ret
+ .cfi_endproc
+leaf_end: .size leaf,.-leaf
+.section .debug_abbrev,"",@progbits
+.uleb128 1; .uleb128 0x11; .byte 1; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
+.uleb128 2; .uleb128 0x2e; .byte 1; .uleb128 3; .uleb128 8; .uleb128 0x11; .uleb128 1; .uleb128 0x12; .uleb128 7; .byte 0,0
+.uleb128 3; .uleb128 0x1d; .byte 1; .byte 0,0
+.byte 0
+.section .debug_info,"",@progbits
+.long unit_end-unit
+unit: .short 4
+.long 0
+.byte 8
+.uleb128 1; .quad leaf; .quad leaf_end-leaf
+.uleb128 2; .asciz "leaf"; .quad leaf; .quad leaf_end-leaf
+"#;
+    let tail = format!(
+        ".fill {calls},1,3\n.fill {calls},1,0\n.byte 0,0\nunit_end:\n.section .gnu_debugaltlink,\"\",@progbits\n\
+         .asciz \"{}\"\n.fill 20,1,7\n.section .note.GNU-stack,\"\",@progbits\n",
+        link.display()
+    );
+    let source = directory.join(format!("nested{calls}.s"));
+    fs::write(&source, head.to_string() + &tail).unwrap();
+    source
+}
+
+pub fn cc(directory: &Path, target: &str, arguments: &[&OsStr]) -> PathBuf {
+    let target = directory.join(target);
+    assert!(Command::new("cc").arg("-o").arg(&target).args(arguments).status().unwrap().success());
+    target
+}
+
+/// A program whose debug information has 400,000 inlined calls, one within the other. It is sampled, and holds blocks.
+pub fn program_of_nested_calls(place: &Path, library: &Path) -> Program {
+    let main = place.join("main.c");
+    let code = "extern void *leaf(long); void *volatile kept[20000];\n#include <stdio.h>\n\
+        int main(void) { for (int i = 0; i < 20000; i++) kept[i] = leaf(1000); puts(\"ready\"); fflush(stdout); getchar(); }\n";
+    fs::write(&main, code).unwrap();
+    let source = nested(place, 400_000, Path::new("/dev/null"));
+    let program = cc(place, "program", &[main.as_os_str(), source.as_os_str()]);
+    let environment = [("HAKMEM_PROFILE", "1"), ("HAKMEM_PROFILE_BYTES", "10000")];
+    let mut program = Program::start(Command::new(program).env("LD_PRELOAD", library).envs(environment));
+    program.output.read_line(&mut String::new()).unwrap();
+    program
 }
