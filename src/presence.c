@@ -134,13 +134,13 @@ bool presence_find_purger(bool *may_start) {
     struct fork_page *page = load_acquire(&hak_presence.page);
     if (page == NULL)
         return false;
-    bool there = load_relaxed(&page->purger) > PURGER_WAITS;
+    bool there = load_seq(&page->purger) > PURGER_LEAVES; /* pairs with presence_leave */
     if (!option(OPT_PURGER)) {
         if (there)
             wake_parked(page); /* it ends */
         return false;
     }
-    if (!has_threads(page))
+    if (!there && !has_threads(page))
         return false;
     wake_parked(page);
     *may_start = !there;
@@ -149,7 +149,7 @@ bool presence_find_purger(bool *may_start) {
 
 bool presence_has_purger(void) {
     const struct fork_page *page = load_acquire(&hak_presence.page);
-    return page != NULL && load_relaxed(&page->purger) > PURGER_WAITS;
+    return page != NULL && load_relaxed(&page->purger) > PURGER_LEAVES;
 }
 
 bool presence_minds_sleepers(void) { return presence_has_purger(); }
@@ -229,6 +229,7 @@ bool presence_tick_is_idle(void) {
     return hak_presence.settlings_seen == seen;
 }
 
+void presence_leave(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_LEAVES); }
 void presence_rest(void) { store_seq(&load_acquire(&hak_presence.page)->purger, PURGER_WAITS); }
 
 static bool may_stay(const struct fork_page *page) { return option(OPT_PURGER) && has_threads(page); }

@@ -21,8 +21,9 @@ struct fork_page {
 };
 enum purger_state {
     PURGER_NONE,
-    PURGER_MADE,  /* its thread was asked for and does not run yet */
-    PURGER_WAITS, /* until it is wanted; has no heap yet */
+    PURGER_MADE,   /* its thread was asked for and does not run yet */
+    PURGER_WAITS,  /* until it is wanted; has no heap */
+    PURGER_LEAVES, /* has no more looks at what threads free, and has its heap still */
     PURGER_RUNS,
     PURGER_PARKED,
     PURGER_CALLED, /* runs, and is to look at once */
@@ -64,7 +65,7 @@ void presence_settled(void);
 void presence_gathered(void);
 /* A thread ends that presence_thread_made has counted, or it was not made after all. It has no heap any more. */
 void presence_thread_ends(void);
-/* Is there a purger to leave the purging to? If it is parked it wakes up. *may_start: there is none, and one may be started. */
+/* Is there a purger to leave the purging to? If it is parked it wakes up. It may be one that stays with the last thread for a while. *may_start: there is none, and one may be started. */
 bool presence_find_purger(bool *may_start);
 /* The same without waking it, whatever the options say. */
 bool presence_has_purger(void);
@@ -94,7 +95,8 @@ bool presence_tick_is_idle(void);
 void presence_wait_for_start(void);
 /* Waits until the purger is wanted. False: the program has no other threads any more, and this purger is none from now on. */
 bool presence_await(void);
-/* Its work is done for now. */
+/* It is going to end: what is freed from now on is left to whoever frees. Then: it has no heap any more. */
+void presence_leave(void);
 void presence_rest(void);
 
 #endif

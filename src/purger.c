@@ -205,6 +205,7 @@ static void purger_work(void) {
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
             purger_trim(h, SUPERSLABS_ALL, false);
     }
+    presence_leave(); /* first: who has left something to the purger before finds that done */
     if (h != NULL) {
         for (unsigned passes = 0; passes < 2; passes++) /* the second takes back all loans */
             purger_empty_idle_caches(h);
