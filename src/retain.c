@@ -231,9 +231,9 @@ static void judge_growth(struct client *c, uint32_t now) {
     size_t grown = resident > peak ? resident - peak : 0;
     if (grown != 0)
         store_relaxed(&retain_state.peak_slots, resident);
-    if (!c->is_lane) /* which cannot use the free slots of others */
-        note_taken(c, PURGED_SLOTS, fresh - min_size(fresh, grown), now);
-    swing_fast(c->soon_taken);
+    size_t back = c->is_lane ? 0 : fresh - min_size(fresh, grown); /* a lane cannot use the free slots of others */
+    note_taken(c, PURGED_SLOTS, back, now);
+    swing_fast(c->soon_taken + (retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_SLOTS].last_ms)) ? back : 0));
     if (account_empty_slots() < load_relaxed(&retain_state.fast.least))
         store_relaxed(&retain_state.fast.least, account_empty_slots());
     peak += grown + peak / SLACK_SHARE;
