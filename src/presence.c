@@ -7,7 +7,7 @@
 
 /* A purger that is left with one thread of the program ends after so long: a program that makes threads all the time has one
  * purger, and the one thread soon is alone in the process. One that is not wanted ends sooner, the first at once. */
-#define LINGER_MS 200
+#define LINGER_MS 2000
 #define STAYS_MS 2
 
 struct presence hak_presence;
