@@ -29,6 +29,14 @@ void account_count_lazy(ptrdiff_t slots) { rmw_add(&hak_account.lazy_slots, slot
 
 size_t account_lazy_slots(void) { return account_not_negative(load_relaxed(&hak_account.lazy_slots)); }
 
+void account_count_inside(ptrdiff_t bytes) { rmw_add(&hak_account.inside_bytes, bytes); }
+
+size_t account_inside_bytes(void) { return account_not_negative(load_relaxed(&hak_account.inside_bytes)); }
+
+void account_count_changed(ptrdiff_t slabs) { rmw_add(&hak_account.changed_slabs, slabs); }
+
+size_t account_changed_slabs(void) { return account_not_negative(load_relaxed(&hak_account.changed_slabs)); }
+
 void account_count_cached(int change) { rmw_add(&hak_account.cached_superslabs, change); }
 
 size_t account_cached_superslabs(void) { return account_not_negative(load_relaxed(&hak_account.cached_superslabs)); }

@@ -18,7 +18,7 @@ enum chore {
     CHORE_PURGER = 1, /* start the purger */
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
-    CHORE_SCAN = 8,   /* look at `scans` SuperSlabs for pages that stayed free */
+    CHORE_MESH = 8,   /* merge pages */
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
         32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
@@ -36,7 +36,6 @@ struct client {
     uint32_t soon_taken;         /* … and had not been for long */
     _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
     uint32_t trim_at;            /* the SuperSlab where CHORE_TRIM goes on */
-    uint32_t scans;              /* SuperSlabs to look at for free pages, as the heap grows */
     uint32_t arena;              /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
     uint32_t grown_bytes;        /* growth inside slabs that does not make up a slot yet */
     uint32_t slow_mallocs;       /* that have ended */
@@ -57,6 +56,8 @@ struct client {
 struct HAK_OWN_LINES account {
     _Atomic int64_t slots;             /* ACTIVE, plus EMPTY << 32: one word, so that their sum is never torn */
     _Atomic int64_t lazy_slots;        /* below 0 for a moment, likewise */
+    _Atomic int64_t inside_bytes;      /* likewise */
+    _Atomic int64_t changed_slabs;     /* noted to have changed (pages.h), likewise */
     _Atomic int64_t cached_superslabs; /* wholly empty and resident; below 0 for a moment while two threads count */
     _Atomic uint32_t clock_ms;         /* os_now_ms() at the last settling */
 };
@@ -97,6 +98,14 @@ void account_count_empty(ptrdiff_t slots);
 /* The same of LAZY slots, which are not among the resident ones. */
 void account_count_lazy(ptrdiff_t slots);
 size_t account_lazy_slots(void);
+
+/* Bytes of ACTIVE slots that were given back inside slabs, and not used again since. */
+void account_count_inside(ptrdiff_t bytes);
+size_t account_inside_bytes(void);
+
+/* Slabs that are noted to have changed. */
+void account_count_changed(ptrdiff_t slabs);
+size_t account_changed_slabs(void);
 
 /* SuperSlabs that are wholly empty and resident. */
 void account_count_cached(int change);

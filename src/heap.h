@@ -81,7 +81,7 @@ struct heap {
     struct slab *current[TINY_CLASSES]; /* slab whose free blocks the list is; NULL: nobody's in particular */
     struct slab *fresh[TINY_CLASSES];   /* slab to carve from */
     struct slab_lists owned;
-    uint32_t thin_slabs;     /* of those, thin and with pages that were left resident when they became so */
+    uint32_t looks;          /* at slabs that changed, when freeing */
     uint32_t owned_credit;   /* how many more than OWNED_SLABS are justified by refills from such slabs */
     uint32_t adoptions_left; /* before the credit falls: a heap that allocates may adopt as much as it does */
     uint32_t releases;       /* slabs given back: some are verified */

@@ -69,6 +69,13 @@ struct fill {
 };
 enum { LIVE_WORDS = SLOT_BYTES / BLOCK_ALIGN / 64 }; /* of a map with one bit for each block of a slab */
 
+/* How a slab's free pages go back. */
+enum trim {
+    TRIM_BUSY, /* more may become free soon: only as many as make a call worth it */
+    TRIM_IDLE, /* all that look free */
+    TRIM_ALL,  /* all, whatever is known of them, and none become LAZY */
+};
+
 /* Called for a block. False: enough. */
 typedef bool block_visitor(void *block, size_t bytes, void *argument);
 
@@ -109,11 +116,12 @@ struct kind {
     void (*release)(struct heap *h);
     /* Blocks from a ring, whosever it was, go back: RING_PIECE_BLOCKS at most. NULL: the kind has no rings. */
     void (*give_back)(struct heap *h, const struct ring_entry *entries, unsigned n);
-    /* Gives back free pages inside slabs in use: all, or those that were free at the last call too. Returns how many. A part that
-     * begins with SuperSlab 0 begins a pass. NULL: there are none. */
+    /* Gives back free pages of what the kind holds besides slabs with `trim_slab`: all, or those that were free at the last call
+     * too. Returns how many. A part that begins with SuperSlab 0 begins a pass. NULL: there are none. */
     size_t (*trim)(struct heap *h, struct superslab_range in, bool all);
-    /* The same for one slab on offer, if it has not been allocated from since the last call. */
-    size_t (*trim_slab)(struct heap *h, struct slab *s);
+    /* Gives back the free pages of a slab in use, if nobody is at it. `s` may be the record of a later slot, or of another kind's slab
+     * by now. NULL: there are none. */
+    size_t (*trim_slab)(struct heap *h, struct slab *s, enum trim how);
 
     /* The program ends: reports damage beside the block that begins at the record, if it is live. NULL: blocks of the kind have no
      * canaries, or are checked elsewhere. */

@@ -10,6 +10,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "mid.h"
 #include "arena/arena_space.h"
+#include "pages.h"
 #include "move/defrag.h"
 #include "base/options.h"
 #include "learn/learn.h"
@@ -71,8 +72,7 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
         store_relaxed(&s->state[i], zero ? BLOCK_FREE | BLOCK_CLEAN : BLOCK_FREE);
     for (unsigned i = 0; i < slots; i++)
         store_relaxed(&s[i].class_id, (uint8_t)c);
-    store_relaxed(&s->idle_passes, 0);
-    store_relaxed(&s->kept_thin, false);
+    store_relaxed(&s->idle_looks, 0);
     mid_set_kind(s, slots, kind_for_client(&h->pool, KIND_MID));
     count(&h->pool.counters, COUNT_slabs_started);
     uint64_t rest = all_blocks(c) & ~low_bits(taken);
@@ -82,26 +82,12 @@ static struct slab *mid_start_slab(struct heap *h, unsigned c, unsigned taken) {
     return s;
 }
 
-/* A slab with at most a sixth of its blocks out is thin; two at least count, as slabs have only 8 to 56. 128 MiB of 3,000 bytes, of
- * which one block in twenty stays, leave 45 MiB resident with an eighth and 39 with a sixth. */
-#define THIN_SHARE_MID 6
-#define THIN_BLOCKS_MIN 2
-
-/* Thin slabs whose free pages are still resident, oldest first. A slab's mark is the truth, which one swap takes; all here is a
- * hint, so relaxed. */
-#define KEPT_THIN_MAX 8192
-static HAK_APART struct {
-    _Atomic size_t first, next;           /* of the entries, modulo KEPT_THIN_MAX */
-    _Atomic int64_t slots;                /* of the slabs marked kept_thin */
-    _Atomic uint32_t slot[KEPT_THIN_MAX]; /* of the slab, + 1; 0: none */
-} kept_thin;
-
-/* Returns whether the slab was kept as a thin one. It is not any longer. */
-HAK_INLINE bool forget_thin(struct slab *s) {
-    if (likely(!load_relaxed(&s->kept_thin)) || !rmw_swap(&s->kept_thin, false))
-        return false;
-    rmw_add(&kept_thin.slots, -(int64_t)s->slots);
-    return true;
+/* Of blocks of the slab that are ours: those that are purged. */
+static size_t purged_bytes(const struct slab *s, uint64_t blocks) {
+    size_t bytes = 0;
+    for (; blocks != 0; blocks &= blocks - 1)
+        bytes += load_relaxed(&s->state[lowest_bit(blocks)]) & BLOCK_PURGED ? s->block_bytes : 0;
+    return bytes;
 }
 
 /* Puts blocks back into the free set. Returns how many blocks of the slab are out, as far as known; 0: the slab is gone. */
@@ -126,7 +112,8 @@ static unsigned mid_return_blocks(struct heap *h, struct slab *s, uint64_t mask)
     }
     unsigned c = slab_class(s), slots = s->slots;
     count(&h->pool.counters, COUNT_mid_retired);
-    forget_thin(s);
+    if (account_inside_bytes() != 0)
+        account_count_inside(-(ptrdiff_t)purged_bytes(s, all_blocks(c)));
     mid_set_kind(s, slots, KIND_FREE);
     pool_give(&h->pool, slot_of(s), slots, c + 1, true);
     return 0;
@@ -153,8 +140,7 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
         mid_return_blocks(h, s, taken);
         return 0;
     }
-    store_relaxed(&s->idle_passes, 0);
-    forget_thin(s);
+    store_relaxed(&s->idle_looks, 0);
     *left = w != taken;
     return taken;
 }
@@ -164,6 +150,7 @@ static uint64_t mid_take_bits(struct heap *h, struct slab *s, unsigned c, unsign
 static bool mid_drop(struct heap *h, struct slab *s) {
     (void)h;
     uint64_t free = rmw_swap(&s->free_blocks, 0), out = all_blocks(slab_class(s)) & ~free;
+    size_t purged = purged_bytes(s, free);
     for (; out != 0; out &= out - 1) {
         block_unsample(&s->state[lowest_bit(out)],
                        (void *)block_at(s, lowest_bit(out))); /* NOLINT: slabs are addresses */
@@ -172,6 +159,7 @@ static bool mid_drop(struct heap *h, struct slab *s) {
             return false;
         }
     }
+    account_count_inside(-(ptrdiff_t)purged);
     return true;
 }
 
@@ -187,130 +175,65 @@ static uint64_t mid_resident_blocks(const _Atomic uint8_t *state, uint64_t block
     return blocks;
 }
 
-/* Free blocks of a few slabs, whose pages are purged together. Meanwhile the blocks are ours. */
-#define PURGED_TOGETHER 4
-struct mid_purge {
-    unsigned slabs, ranges;
-    struct mid_purged {
-        struct slab *slab;
-        uint64_t ours, within; /* all free blocks; those in runs that are purged */
-        size_t pages;
-    } of[PURGED_TOGETHER];
-    struct os_range range[OS_RANGES_MAX];
-    bool lazy, refused;
-};
-
-static void purge_together(struct mid_purge *purge) {
-    if (purge->ranges != 0)
-        purge->refused |= !purge_ranges(purge->range, purge->ranges, purge->lazy);
-    purge->ranges = 0;
-}
-
-/* May the slab have at least `min_blocks` free blocks that are resident? A guess: the blocks are not ours yet, and the slab may
- * have begun another life. */
-static bool may_have_resident(const struct slab *s, unsigned min_blocks, bool gone) {
+/* May the slab have free blocks that are resident? A guess: the blocks are not ours yet, and the slab may have begun another life. */
+static bool may_have_resident(const struct slab *s, bool gone) {
     _Alignas(8) _Atomic uint8_t seen[sizeof s->state];
     snapshot(seen, (const void *)s->state, sizeof seen);
-    return count_bits(mid_resident_blocks(seen, load_relaxed(&s->free_blocks), gone)) >= min_blocks;
+    return mid_resident_blocks(seen, load_relaxed(&s->free_blocks), gone) != 0;
 }
 
-/* Takes the free blocks of a slab, neighbours together: all, or if enough of them may be resident. */
-static void purge_add(struct mid_purge *purge, struct slab *s, bool all, unsigned min_blocks) {
-    if (!all && !may_have_resident(s, min_blocks, !purge->lazy))
-        return;
+/* What was done with the blocks of a slab that are ours. */
+struct mid_purge {
+    uint64_t within; /* purged runs of blocks: those of whole pages */
+    size_t pages;
+    bool lazy;
+};
+
+/* Purges runs of the blocks `ours` of which at least one is `resident`, until the system refuses. */
+static void purge_runs(struct mid_purge *purge, const struct slab *s, uint64_t ours, uint64_t resident) {
+    size_t page = os_page_bytes(), bytes = size_classes[slab_class(s)].block_bytes;
+    for (uint64_t left = ours, run; left != 0; left &= ~run) {
+        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
+        run = low_bits(n) << first;
+        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
+        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * bytes, page);
+        if ((resident & run) == 0 || begin >= end)
+            continue;
+        if (!purge_pages((void *)begin, end - begin, purge->lazy)) /* NOLINT: slabs are addresses */
+            return;
+        purge->pages += (end - begin) / page;
+        purge->within |= run;
+    }
+}
+
+/* Purges the slab's free blocks, neighbours together. Meanwhile they are ours. Returns how many pages. */
+static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
+    if (slab_tier(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
+        return 0;
+    bool all = how == TRIM_ALL;
+    struct mid_purge purge = {.lazy = !all && retain_is_lazy()};
+    if (!all && !may_have_resident(s, !purge.lazy))
+        return 0;
     uint64_t ours = PROVEN(trim, rmw_swap(&s->free_blocks, 0));
     if (ours == 0)
-        return;
-    uint64_t resident = all ? ours : mid_resident_blocks(s->state, ours, !purge->lazy);
-    struct mid_purged *of = &purge->of[purge->slabs++];
-    *of = (struct mid_purged){s, ours, 0, 0};
-    size_t page = os_page_bytes();
-    unsigned c = slab_class(s);
-    for (uint64_t left = ours; left != 0;) {
-        unsigned first = lowest_bit(left), n = left == ~(uint64_t)0 ? 64 : lowest_bit(~(left >> first));
-        uint64_t run = low_bits(n) << first;
-        uintptr_t begin = round_up((uintptr_t)block_at(s, first), page);
-        uintptr_t end = round_down((uintptr_t)block_at(s, first) + (size_t)n * size_classes[c].block_bytes, page);
-        if ((resident & run) != 0 && begin < end) {
-            if (purge->ranges == OS_RANGES_MAX)
-                purge_together(purge);
-            purge->range[purge->ranges++] =
-                (struct os_range){(void *)begin, end - begin}; /* NOLINT: slabs are addresses */
-            of->pages += (end - begin) / page;
-            of->within |= all ? 0 : run;
-        }
-        left &= ~run;
+        return 0;
+    purge_runs(&purge, s, ours, all ? ours : mid_resident_blocks(s->state, ours, !purge.lazy));
+    size_t purged_before = purged_bytes(s, ours);
+    for (uint64_t left = purge.within; left != 0; left &= left - 1) {
+        _Atomic uint8_t *state = &s->state[lowest_bit(left)];
+        uint8_t now = (load_relaxed(state) & ~BLOCK_LAZY) | BLOCK_PURGED | (purge.lazy ? BLOCK_LAZY : 0);
+        store_relaxed(state, now);
     }
-}
-
-/* Purges them and gives the blocks back. Returns the number of pages. */
-static size_t purge_finish(struct heap *h, struct mid_purge *purge, bool shrank) {
-    size_t pages = 0;
-    purge_together(purge);
-    for (unsigned i = 0; i < purge->slabs; i++) {
-        struct mid_purged *of = &purge->of[i];
-        for (uint64_t left = purge->refused ? 0 : of->within; left != 0; left &= left - 1) {
-            _Atomic uint8_t *state = &of->slab->state[lowest_bit(left)];
-            uint8_t now = (load_relaxed(state) & ~BLOCK_LAZY) | BLOCK_PURGED | (purge->lazy ? BLOCK_LAZY : 0);
-            store_relaxed(state, now);
-        }
-        size_t slot = slot_of(of->slab);
-        mid_return_blocks(h, of->slab, of->ours);
-        if (!purge->refused && of->pages != 0 && shrank)
-            purge_shrank_inside(&h->pool, slot, of->pages);
-        pages += purge->refused ? 0 : of->pages;
-    }
-    return pages;
-}
-
-static size_t purge_free(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
-    struct mid_purge purge = {.lazy = !all && retain_is_lazy()};
-    purge_add(&purge, s, all, min_blocks);
-    return purge_finish(h, &purge, false);
-}
-
-/* The slab of the oldest entry; NULL if it was filled again since, or is another slab. */
-static struct slab *oldest_thin(void) {
-    uint32_t entry = load_relaxed(&kept_thin.slot[load_relaxed(&kept_thin.first) % KEPT_THIN_MAX]);
-    struct slab *s = entry != 0 ? slab_of_slot(entry - 1) : NULL;
-    return s != NULL && slab_kind(s) == KIND_MID && load_relaxed(&s->kept_thin) ? s : NULL;
-}
-
-/* Drops unneeded entries, oldest first; over the bound, also purges the free pages of a few slabs. */
-static void heed_bound(struct heap *h) {
-    struct mid_purge purge = {.lazy = retain_is_lazy()};
-    for (size_t first, next = load_relaxed(&kept_thin.next); (first = load_relaxed(&kept_thin.first)) != next;) {
-        struct slab *oldest = oldest_thin();
-        size_t thin_slots = (size_t)load_relaxed(&kept_thin.slots) + h->thin_slabs; /* of mid and of tiny slabs */
-        bool keep = oldest != NULL && purge.slabs == 0 && retain_may_keep(thin_slots);
-        if ((keep && next - first < KEPT_THIN_MAX) || purge.slabs == PURGED_TOGETHER)
-            break;
-        store_relaxed(&kept_thin.first, first + 1);
-        if (oldest != NULL && !keep && forget_thin(oldest))
-            purge_add(&purge, oldest, false, 1);
-    }
-    purge_finish(h, &purge, true);
-}
-
-/* In a program of one thread nobody else gives back the free pages of thin slabs. So the thread does, from the oldest slab on,
- * once more is retained than may be. */
-static void mid_became_thin(struct heap *h, struct slab *s) {
-    if (!presence_is_alone() || slab_kind(s) != KIND_MID ||
-        rmw_swap(&s->kept_thin, true)) /* an arena's purges its own */
-        return;
-    rmw_add(&kept_thin.slots, s->slots);
-    size_t next = load_relaxed(&kept_thin.next);
-    store_relaxed(&kept_thin.slot[next % KEPT_THIN_MAX], (uint32_t)slot_of(s) + 1);
-    store_relaxed(&kept_thin.next, next + 1);
-    heed_bound(h);
+    account_count_inside((ptrdiff_t)(purged_bytes(s, ours) - purged_before));
+    mid_return_blocks(h, s, ours);
+    return purge.pages;
 }
 
 /* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. */
 static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
-    unsigned thin = (unsigned)max_size(s->blocks / THIN_SHARE_MID, THIN_BLOCKS_MIN);
-    unsigned out = mid_return_blocks(h, s, mask);
-    if (unlikely(out != 0 && out <= thin && out + count_bits(mask) > thin))
-        mid_became_thin(h, s);
+    unsigned blocks = s->blocks, out = mid_return_blocks(h, s, mask);
+    if (out != 0)
+        pages_changed(h, s, out <= slab_next_look(blocks, out + count_bits(mask)));
     return out;
 }
 
@@ -479,26 +402,6 @@ static void mid_free_past_caches(struct heap *h, struct slab *part, void *p) {
         free_into_slab(h, s, i);
 }
 
-static size_t mid_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned min_blocks) {
-    if (slab_tier(s) != KIND_MID || load_relaxed(&s->free_blocks) == 0) /* only first records have a free set */
-        return 0;
-    bool idle = load_relaxed(&s->idle_passes) != 0;
-    store_relaxed(&s->idle_passes, 1);
-    return all || idle ? purge_free(h, s, all, min_blocks) : 0;
-}
-
-static size_t mid_trim_slab(struct heap *h, struct slab *s) {
-    size_t min_blocks = option(OPT_MESH) ? 1 : tuned(TUNE_look_bytes) / size_classes[slab_class(s)].block_bytes;
-    return mid_trim_if_idle(h, s, false, (unsigned)max_size(min_blocks, 1));
-}
-
-static size_t mid_trim(struct heap *h, struct superslab_range in, bool all) {
-    size_t trimmed = 0;
-    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
-        trimmed += mid_trim_if_idle(h, slab_of_slot(slot), all, 1);
-    return trimmed;
-}
-
 /* ---- looking up ---- */
 
 static _Atomic uint8_t *mid_state_of(struct slab *part, const void *p) {
@@ -651,7 +554,6 @@ const struct kind kind_mid = {
     .is_free = mid_is_free,
     .state = mid_state_of,
     .give_back = mid_give_back,
-    .trim = mid_trim,
     .trim_slab = mid_trim_slab,
     .drop = mid_drop,
     .fill = mid_fill,

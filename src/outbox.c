@@ -58,8 +58,10 @@ static void check_inbox(struct heap *h, struct slab *s, unsigned c, uint64_t bef
         store_relaxed(&s->place, 0);
         if (!slab_drain_inbox(h, s))
             slab_let_go(h, s);
-    } else if (before < due && due <= waiting) {
-        superslab_offer(slot_of(s), c);
+    } else if (due <= waiting) {
+        superslab_note_changed(slot_of(s));
+        if (before < due)
+            superslab_offer(slot_of(s), c);
     }
 }
 

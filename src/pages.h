@@ -1,23 +1,46 @@
-/* Gives whole free pages inside partly used tiny slabs back to the system.
+/* Whole free pages inside partly used slabs go back to the system.
  *
- *  1. The blocks that touch such a page leave the slab's list, and purged_pages records that. When the class runs out of other
+ *  1. A free that may have left some notes that its slab changed: a tiny slab's owner at the countdown's end (slab_next_look) or
+ *     when it lets go of the slab, who sends blocks to a slab without owner, who gives blocks back to a mid slab. Nothing else is
+ *     looked at. A note is a bit (superslab.h), so that a slab that becomes empty first costs nothing.
+ *  2. The purger looks at the noted slabs at each tick of an idle program, once a second in a busy one. What was not allocated
+ *     from since its last look gives all its free pages back.
+ *  3. Where there is no purger, the freeing thread looks: at up to two noted slabs each time that half of what was out of one has come
+ *     back (slab_next_look), while more are noted than may be (retain_may_note). In turn, so that those that are still being freed
+ *     are looked at last. A slab gives a quarter of its resident pages at least, or none.
+ *  4. A look reads the first word of blocks, in each page up to the first block that is out.
+ *
+ * Of tiny slabs:
+ *  5. The blocks that touch such a page leave the slab's list, and purged_pages records that. When the class runs out of other
  *     blocks, tiny.c links them again (take_purged), as when they were carved.
- *  2. Meanwhile the slab must be ours and not current, so that nobody hands out its blocks.
- *  3. Only the list says which blocks are free. That a block looks free merely shows where a search pays. */
+ *  6. Meanwhile the slab must be ours and not current, so that nobody hands out its blocks.
+ *  7. Only the list says which blocks are free. That a block looks free merely shows where a search pays. */
 /* SPDX-License-Identifier: MIT */
 #ifndef HAK_PAGES_H
 #define HAK_PAGES_H
 
+#include "heap.h"
+#include "kinds.h"
 #include "slab_record.h"
 
-/* Can enough be given back to be worth a search? Blocks that were listed at the last search are left out, unless `all`. For a slab
- * that is not ours the answer is a guess. */
-bool pages_trim_pays(const struct slab *s, bool all);
-/* Purges the slab's free pages and returns how many there were. */
-size_t pages_trim(struct slab *s, bool all);
-/* The same for a slab with few blocks out, if half of its pages look free, or three quarters with more than THIN_BLOCKS out. */
-size_t pages_trim_thin(struct slab *s);
+/* A free may have left free pages in the slab. `look`: many of its blocks have come back since the last call with it, so that
+ * the thread may look at slabs, too. */
+void pages_changed(struct heap *h, struct slab *s, bool look);
+/* The purger's looks. */
+void pages_look(struct heap *h);
+/* Gives back the free pages of all slabs in a part of the SuperSlabs: all, or those of slabs that were not allocated from since the last
+ * such pass or look. Returns how many. */
+size_t pages_trim_in(struct heap *h, struct superslab_range in, bool all);
 
+/* ---- tiny slabs ---- */
+
+/* Might it have whole free pages, or uncarved or LAZY ones to give back? For a slab that is not ours the answer is a guess. */
+bool pages_trim_pays(const struct slab *s, enum trim how);
+/* Purges the slab's free pages and returns how many there were. */
+size_t pages_trim(struct slab *s, enum trim how);
+
+/* The slab ends, or is meshed: its purged pages do not count any longer. */
+void pages_forget(const struct slab *s);
 /* Sets bit i of `live` for each block i that is neither in the slab's list nor in a purged page, and returns how many there are: 0
  * also if the list is damaged. Nobody else may use the slab meanwhile. `live` has a bit for each block and is not cleared first. */
 unsigned pages_live(struct slab *s, uint64_t *live);

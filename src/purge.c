@@ -152,8 +152,8 @@ static enum fate give_pages(const struct os_range *ranges, unsigned n, bool lazy
     return os_purge(ranges, n) ? FATE_GONE : FATE_KEPT;
 }
 
-bool purge_ranges(const struct os_range *ranges, unsigned n, bool lazy) {
-    return give_pages(ranges, n, lazy) != FATE_KEPT;
+bool purge_pages(void *address, size_t bytes, bool lazy) {
+    return give_pages(&(struct os_range){address, bytes}, 1, lazy) != FATE_KEPT;
 }
 
 /* Not inlined: a frame of its own, and that of the walks stays small. */

@@ -49,8 +49,8 @@ size_t purge_cache_max(void); /* the most wholly empty SuperSlabs that may stay 
 bool purge_was_refused(uint32_t now_ms);
 bool purge_lazy_was_refused(uint32_t now_ms);
 
-/* Purges pages inside slabs; the system may take them later if `lazy`. False: it refused. */
-bool purge_ranges(const struct os_range *ranges, unsigned n, bool lazy);
+/* Purges pages inside a slab; the system may take them later if `lazy`. False: it refused. */
+bool purge_pages(void *address, size_t bytes, bool lazy);
 /* Call it after purging pages inside the hardly used slab at `slot`. */
 void purge_shrank_inside(struct client *c, size_t slot, size_t pages);
 /* A part of this SuperSlab was purged or is unusable: if it had a huge page it has none until all of it is purged. */

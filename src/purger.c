@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "outbox.h"
+#include "pages.h"
 #include "presence.h"
 #include "observe/dump.h"
 #include "mesh/mesh.h"
@@ -24,10 +25,6 @@
 #define IDLE_TICKS_MAX 10
 #define TRIM_SUPERSLABS 16 /* looked at by one malloc: 32 MiB */
 #define LOANS_TURN 4       /* looks after which all slabs that a thread has on loan are new ones */
-
-/* The SuperSlab where the search for free pages goes on. All threads' and a hint: they may get in each other's way without
- * harm. */
-static _Atomic size_t purger_hand;
 
 /* Empties the caches of a thread that is frozen. */
 static void empty_caches(struct heap *own, struct heap *h) {
@@ -120,6 +117,7 @@ static void purger_trim(struct heap *h, struct superslab_range in, bool all) {
     for (unsigned i = 0; kinds[i] != NULL; i++)
         if (kinds[i]->trim != NULL)
             count_add(&h->pool.counters, COUNT_trimmed_pages, kinds[i]->trim(h, in, all));
+    pages_trim_in(h, in, all);
 }
 
 /* A pass by a thread of the program: a part at each slow malloc, so that none takes long, however large the heap. */
@@ -129,31 +127,6 @@ static void purger_trim_part(struct heap *h) {
     purger_trim(h, part, false);
     h->pool.trim_at = more ? (uint32_t)part.end : 0;
     h->pool.chores |= more ? CHORE_TRIM : 0;
-}
-
-/* As the heap grows, looks at the SuperSlabs in turn for pages that stay free, at each one twice before the heap is a
- * thirty-second larger. Only at slabs on offer: the others' owners will use theirs. */
-static void purger_scan(struct heap *h) {
-    size_t superslabs = load_acquire(&hak_region_use.superslabs), at = load_relaxed(&purger_hand), trimmed = 0;
-    for (; h->pool.scans > 0; h->pool.scans--) {
-        at = at + 1 < superslabs ? at + 1 : 0;
-        if (at == 0)
-            mesh_slabs(h, false);
-        uint32_t slots = superslab_offers_in(at);
-        if (slots == 0 || !space_may_trim(&h->pool, at))
-            continue;
-        size_t pages = 0;
-        for (; slots != 0; slots &= slots - 1) {
-            struct slab *s = slab_of_slot(at * SUPERSLAB_SLOTS + lowest_bit(slots));
-            size_t (*trim_slab)(struct heap * h, struct slab * s) = kind_of(s)->trim_slab;
-            pages += trim_slab != NULL ? trim_slab(h, s) : 0; /* NULL: an old offer */
-        }
-        if (pages != 0)
-            purge_split_huge_page(at);
-        trimmed += pages;
-    }
-    store_relaxed(&purger_hand, at);
-    count_add(&h->pool.counters, COUNT_trimmed_pages, trimmed);
 }
 
 /* Another process asked for it (inspect.h): gives back what sleeping threads hold, too. */
@@ -200,6 +173,8 @@ static void purger_work(void) {
         purge_as_asked(h);
         if (idle && idle_ticks == IDLE_TICKS_MAX - 1)
             retain_rests(&h->pool);
+        if (idle || scarce || ticks % IDLE_TICKS_MAX == 0)
+            pages_look(h);
         bool halfway = idle && (idle_ticks == IDLE_TICKS_MAX / 2 || idle_ticks == IDLE_TICKS_MAX - 1);
         halfway &= option(OPT_PURGE) != PURGE_NEVER;
         if (halfway || (scarce && ticks % IDLE_TICKS_MAX == 0)) /* gives back what stayed free from one to the other */
@@ -292,8 +267,8 @@ void chores_do(struct heap *h) {
         drain_caches(h);
     if (chores & CHORE_TRIM)
         purger_trim_part(h);
-    if (chores & CHORE_SCAN)
-        purger_scan(h);
+    if (chores & CHORE_MESH)
+        mesh_slabs(h, false);
     if (chores & CHORE_LIMITS)
         purger_mind_limits(h);
 }
@@ -342,6 +317,7 @@ static size_t trim_slabs_of(struct heap *h) {
         if (kinds[i]->trim != NULL)
             pages += kinds[i]->trim(h, SUPERSLABS_ALL, true);
     count_add(&h->pool.counters, COUNT_trimmed_pages, pages);
+    pages += pages_trim_in(h, SUPERSLABS_ALL, true);
     mesh_slabs(h, true);
     retain_settle(&h->pool);
     return pages;

@@ -37,8 +37,7 @@ enum slab_place {
     PLACE_FRESH = 2,   /* the heap carves from it next */
     PLACE_OWNED = 4,   /* on the list of all slabs, which is bounded */
     PLACE_PARTIAL = 8, /* on the list of its class: usable again */
-    PLACE_THIN = 16,   /* counted in thin_slabs */
-    PLACE_DENSE = 64,  /* dense allocations of its heap come from it; not on the list of its class */
+    PLACE_DENSE = 16,  /* dense allocations of its heap come from it; not on the list of its class */
 };
 
 #define OWNER_POOL ((struct heap *)0) /* no tiny slab */
@@ -91,9 +90,8 @@ struct slab {
         _Atomic uintptr_t *free_to;
         struct secure_span *secure; /* secure: what is known of its blocks; constant while the slab lives */
     };
-    _Atomic bool kept_thin;      /* mid, any thread: counted in kept_thin_slabs of mid.c */
-    _Atomic uint8_t idle_passes; /* trims since blocks were last taken from it: what is still free then goes back */
-    uint16_t tiny_bytes;         /* of a tiny block; other kinds: 0. Constant while the slab lives */
+    _Atomic uint8_t idle_looks; /* 1: the purger has looked since blocks were last taken from it */
+    uint16_t tiny_bytes;        /* of a tiny block; other kinds: 0. Constant while the slab lives */
     /* tiny, owner: carved, or 0 while pages are purged, whose blocks do not look free: then no free is a hit. Others: 0 */
     _Atomic uint32_t hit_blocks;
     _Atomic uint64_t inbox;       /* tiny, any thread: remote frees, newest first; see outbox.h. Never overlaid */
@@ -113,7 +111,6 @@ struct slab {
             uint16_t purged_blocks;        /* blocks that touch purged pages */
             _Atomic uint32_t purged_pages; /* bit i: page i of the slab was purged; its blocks are in no list */
             _Atomic uint32_t carved;       /* blocks cut so far, from the lowest */
-            uint16_t trimmed_at;           /* blocks listed when it was last looked at for free pages */
             uint8_t page_flags;            /* enum page_flag */
             /* what is in its list was freed by its owner, if ever, what is in its inbox by others */
             _Atomic bool own_frees;
@@ -156,9 +153,10 @@ enum {
     SET_ARENA_EMPTY,                     /* an arena's, with an EMPTY slot: such a one is in none of those above */
     SET_INBOX,                           /* + tiny class: has a slab with a well-filled inbox */
     SET_LAZY = SET_INBOX + TINY_CLASSES, /* has a LAZY slot, whoever's it is */
+    SET_CHANGED,                         /* has a slab that changed, likewise */
     SET_SECURE,                          /* + order: secure mode's, has a span of 2^order slots that is free */
     SECURE_ORDERS = 4,
-    SETS = 128, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
+    SETS = 136, /* sets 0 to CLASSES - 1: has a slab of that class on offer */
 };
 _Static_assert(SET_SECURE + SECURE_ORDERS <= SETS, "room for all sets");
 
@@ -202,8 +200,8 @@ struct superslab {
     _Atomic uint32_t next_part; /* while it has memory in part: the next one that does, + 1; 0: none */
     _Atomic uint32_t lazy;      /* slots that are LAZY: see superslab.h */
     _Atomic uint32_t lazy_ms;   /* when a slot last became LAZY; a hint */
-    char unused[4];
-    _Atomic uint64_t secure; /* secure mode's spans in it, if it is cut into such; see secure_span.c */
+    _Atomic uint32_t changed;   /* slots of slabs that may have got free pages: see pages.h */
+    _Atomic uint64_t secure;    /* secure mode's spans in it, if it is cut into such; see secure_span.c */
 };
 _Static_assert(sizeof(struct superslab) == 128, "whole lines");
 

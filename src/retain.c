@@ -15,15 +15,11 @@
 #define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
 #define SLACK_SHARE 8           /* of the peak, for what does not fit when sizes differ */
 #define FORGET_SHARE 8          /* of the peak, a second */
-#define THIN_SLOTS 256          /* 16 MiB of thin slabs: with 1 MiB `phases`, of 16 MiB each, took 15 % more time */
 #define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
 #define SLOTS_HELD_BY_THREAD 48 /* partly used: `soak` has 45 to 50 for each thread */
 #define ADVICE_CHANGES_MAX 64
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
-#define SCANS_MAX 64            /* SuperSlabs looked at for free pages at once, as the heap grows */
-#define SCANS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
-#define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define DECAY_MS 1000           /* between two searches for what has become old */
 /* A freeing thread purges by itself, although there is a purger, above FAR_OVER times the bound plus FAR_OVER_SLOTS. */
 #define FAR_OVER 4
@@ -41,8 +37,8 @@ static struct retain_state {
         _Atomic size_t least;    /* EMPTY slots since `slots` was last judged: nobody needs as many */
         _Atomic uint32_t round;  /* of purge_rounds: the one after which `slots` last grew */
     } fast;
+    _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back soon */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
-    _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
@@ -159,7 +155,8 @@ static size_t min_slots(void) { return option(OPT_RETAIN_BYTES) / SLOT_BYTES; }
 static size_t bound_slots(void) {
     if (limits_near() && option(OPT_PURGE) != PURGE_NEVER)
         return 0;
-    size_t live = account_active_slots();
+    size_t active = account_active_slots(), given_back = account_inside_bytes() / SLOT_BYTES;
+    size_t live = active - min_size(given_back, active);
     size_t max = option(OPT_SS_CACHE_BYTES) / SLOT_BYTES;
     size_t bound = 0;
     switch ((enum purge_mode)option(OPT_PURGE)) {
@@ -201,12 +198,11 @@ static void note_taken(struct client *c, enum purged kind, size_t slots, uint32_
 
 bool retain_is_soon(uint32_t given_ms) { return os_age_ms(account_clock_ms(), given_ms) < SOON_MS; }
 
-/* Memory that was LAZY, or purged pages of slabs, were taken again `soon`. What may stay EMPTY doubles, once after each purge, until
+/* Memory that was LAZY was taken again `soon`. What may stay EMPTY doubles, once after each purge, until
  * it is as much as the fast swings need. */
 static void swing_fast(size_t soon) {
     struct fast_swings *f = &retain_state.fast;
-    uint32_t round =
-        load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count) + load_relaxed(&hak_purge.rounds[PURGED_PAGES].count);
+    uint32_t round = load_relaxed(&hak_purge.rounds[PURGED_SLOTS].count);
     if (soon == 0 || round == load_relaxed(&f->round))
         return;
     store_relaxed(&f->round, round);
@@ -222,6 +218,8 @@ static void judge_swings(void) {
     size_t slots = load_relaxed(&f->slots);
     store_relaxed(&f->slots, slots - min_size(slots, load_relaxed(&f->least)));
     store_relaxed(&f->least, account_empty_slots());
+    size_t notes = load_relaxed(&retain_state.notes);
+    store_relaxed(&retain_state.notes, notes - (notes + 7) / 8);
 }
 
 /* Slots were taken since the last settling. LAZY ones elsewhere do not come on top of the heap's peak. */
@@ -250,6 +248,7 @@ static void expect_quiet(struct client *c) {
         return;
     store_relaxed(&retain_state.wanted_slots, 0);
     store_relaxed(&retain_state.fast.slots, 0);
+    store_relaxed(&retain_state.notes, 0);
     if (account_lazy_slots() != 0)
         purge_lazy(c, SIZE_MAX, 0);
 }
@@ -262,43 +261,24 @@ static void decay(struct client *c, uint32_t now) {
         store_relaxed(&retain_state.wanted_slots, 0);
 }
 
-bool retain_may_keep(size_t slots) {
+bool retain_may_note(size_t slabs) {
     size_t bound = bound_slots();
-    if (option(OPT_PURGE) == PURGE_AUTO && bound != 0)
-        bound = max_size(bound, THIN_SLOTS);
-    return slots + account_empty_slots() <= bound;
+    return bound != 0 && (bound == SLOTS_UNBOUNDED || slabs <= min_slots() + load_relaxed(&retain_state.notes));
 }
 
 /* ---- settling ---- */
 
-/* The heap grew by `slots`: SuperSlabs are to be searched for free pages. */
-static void retain_request_scans(struct client *c, size_t slots) {
-    if (account_active_slots() < SCANS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
-        return;
-    c->scans = (uint32_t)min_size(c->scans + tuned(TUNE_scans_per_slot) * slots, SCANS_MAX);
-    c->chores |= CHORE_SCAN;
-}
-
-/* How far the number of slots in use exceeds its recent peak. Growth into EMPTY slots counts too: it costs no memory itself, but
- * free pages gather inside partly used slabs meanwhile (45 MiB in `soak`, where mid slabs thin out). */
-static size_t growth_slots(void) {
-    size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
-    size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
-    if (now != seen)
-        store_relaxed(&retain_state.growth_peak, now);
-    return active > seen ? active - seen : 0;
-}
-
 void retain_grew_inside(struct client *c, size_t bytes) {
+    account_count_inside(-(ptrdiff_t)bytes);
     c->grown_bytes += (uint32_t)bytes;
     size_t slots = c->grown_bytes / SLOT_BYTES;
     if (slots == 0)
         return;
     c->grown_bytes %= SLOT_BYTES;
-    note_taken(c, PURGED_PAGES, slots, os_now_ms());
-    if (swings() && retain_is_soon(load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)))
-        swing_fast(slots);
-    retain_request_scans(c, slots);
+    uint32_t now = os_now_ms();
+    note_taken(c, PURGED_PAGES, slots, now);
+    if (os_age_ms(now, load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)) < SOON_MS)
+        store_relaxed(&retain_state.notes, load_relaxed(&retain_state.notes) + slots);
 }
 
 /* Where no purger empties the caches of a thread that falls asleep: has the heap shrunk by a third since they were last
@@ -328,9 +308,6 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(learn_has_begun()))
         learn_settled();
-    size_t grown = max_size(c->unused_taken, growth_slots());
-    if (grown != 0)
-        retain_request_scans(c, grown);
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();

@@ -36,8 +36,8 @@ bool retain_has_some_size(void);
 
 /* Purged pages inside a slab are used again: the heap grows by them as by UNUSED slots. */
 void retain_grew_inside(struct client *c, size_t bytes);
-/* May this many slots that are hardly used stay resident? They count as EMPTY ones. */
-bool retain_may_keep(size_t slots);
+/* May so many slabs that changed keep the free pages that they may have, until somebody looks? */
+bool retain_may_note(size_t slabs);
 /* So many bytes of EMPTY slots may stay resident; SIZE_MAX: any number. */
 size_t retain_bound_bytes(void);
 /* May the system keep what leaves now until it needs memory? Secure mode wants old contents gone; a limit counts all of it. */

@@ -15,7 +15,6 @@
 
 #define CHECK_BLOCKS_MAX 512
 #define CHECK_LATER_FREES (1 << 16) /* of slabs with more blocks, which are not walked: does it have to be sampled? */
-#define THIN_OF_BLOCKS_MAX 384      /* in smaller blocks hardly a program frees all but THIN_BLOCKS and keeps those */
 #define ADOPTIONS_A_BLOCK 2         /* for each block of a refill; beyond, the heap frees more than it allocates */
 #define ADOPTIONS_MAX 4096
 #define EVICT_AT_ONCE 64
@@ -58,7 +57,7 @@ void slab_unlist(struct heap *h, struct slab *s) {
     struct slab_lists *lists = &h->owned;
     uint32_t number = number_of(s);
     _Atomic uint32_t *class_first = &lists->class_first[slab_class(s)];
-    bool was_owned = slab_is(s, PLACE_OWNED), was_thin = slab_is(s, PLACE_THIN);
+    bool was_owned = slab_is(s, PLACE_OWNED);
     if (slab_is(s, PLACE_PARTIAL)) {
         if (load_relaxed(class_first) == number)
             store_relaxed(class_first, s->class_next);
@@ -78,11 +77,9 @@ void slab_unlist(struct heap *h, struct slab *s) {
             slab_of_slot(s->next - 1)->prev = s->prev;
     }
     atomic_signal_fence(memory_order_seq_cst);
-    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED | PLACE_THIN);
+    slab_leave(s, PLACE_PARTIAL | PLACE_OWNED);
     atomic_signal_fence(memory_order_seq_cst);
     add_owned(&lists->slabs, -(uint32_t)was_owned);
-    if (was_thin)
-        h->thin_slabs--;
 }
 
 /* ---- freeing ---- */
@@ -92,6 +89,7 @@ void slab_release(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     HAK_ASSERT(load_relaxed(&s->inbox) == 0);
     slab_unlist(h, s);
+    pages_forget(s);
     if (h->fresh[c] == s)
         h->fresh[c] = NULL;
     count(&h->pool.counters, COUNT_slabs_emptied);
@@ -159,39 +157,12 @@ HAK_NOINLINE static bool all_are_back(struct slab *s) {
     return s->countdown == 0;
 }
 
-/* Sets the countdown of a slab with `out` blocks out to the next number that matters: worth using again, thin, thin once more,
- * empty. */
+/* Sets the countdown of a slab with `out` blocks out to the next number that matters. */
 HAK_INLINE void set_countdown(struct slab *s, unsigned out) {
-    const struct size_class *c = &size_classes[slab_class(s)];
-    unsigned thin = c->blocks / THIN_SHARE, floor = 0;
-    if (out == c->blocks)
-        floor = out - slab_reuse_frees(slab_class(s));
-    else if (out > thin)
-        floor = thin;
-    else if (out > THIN_BLOCKS && c->blocks <= THIN_OF_BLOCKS_MAX)
-        floor = THIN_BLOCKS;
+    unsigned blocks = size_classes[slab_class(s)].blocks;
+    unsigned floor = out == blocks ? out - slab_reuse_frees(slab_class(s)) : slab_next_look(blocks, out);
     s->floor = (uint16_t)floor;
     s->countdown = out - floor;
-}
-
-/* Hardly a block of the slab is out. While no other thread is there to give back what this one keeps, and may never come to
- * use, the thread does so itself: once it is over the bound, and then of each slab that becomes thin. */
-static void became_thin(struct heap *h, struct slab *s) {
-    if (!presence_is_alone() || !slab_is(s, PLACE_OWNED))
-        return;
-    bool counted = slab_is(s, PLACE_THIN);
-    if (retain_may_keep(h->thin_slabs + !counted)) {
-        h->thin_slabs += !counted;
-        atomic_signal_fence(memory_order_seq_cst); /* a child forked here has one too many */
-        slab_enter(s, PLACE_THIN);
-        return;
-    }
-    slab_leave(s, PLACE_THIN);
-    atomic_signal_fence(memory_order_seq_cst);
-    h->thin_slabs -= counted;
-    size_t pages = pages_trim_thin(s);
-    if (pages != 0)
-        purge_shrank_inside(&h->pool, slot_of(s), pages);
 }
 
 bool slab_countdown_ended(struct heap *h, struct slab *s) {
@@ -206,7 +177,7 @@ bool slab_countdown_ended(struct heap *h, struct slab *s) {
     bool was_usable = slab_is_usable(s);
     set_countdown(s, s->floor);
     if (was_usable) {
-        became_thin(h, s);
+        pages_changed(h, s, slab_is(s, PLACE_OWNED));
     } else if (PROVEN(full_unlisted, slab_is(s, PLACE_OWNED))) {
         list_on_class(h, s);
         h->returns[slab_class(s)] +=
@@ -393,14 +364,9 @@ void slab_give_up_dense(struct heap *h, struct slab *s) {
     slab_let_go(h, s);
 }
 
-void slab_let_go(struct heap *h, struct slab *s) {
+void slab_put_back(struct heap *h, struct slab *s) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
-    HAK_ASSERT(h->current[c] != s);
-    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
-        slab_unlist(h, s);
-    if (h->fresh[c] == s)
-        h->fresh[c] = NULL;
     for (;;) {
         store_relaxed(&s->place, 0);
         if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
@@ -417,6 +383,18 @@ void slab_let_go(struct heap *h, struct slab *s) {
             return;
         }
     }
+}
+
+void slab_let_go(struct heap *h, struct slab *s) {
+    unsigned c = slab_class(s);
+    HAK_ASSERT(h->current[c] != s);
+    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
+        slab_unlist(h, s);
+    if (h->fresh[c] == s)
+        h->fresh[c] = NULL;
+    if (slab_is_usable(s))
+        superslab_note_changed(slot_of(s));
+    slab_put_back(h, s);
 }
 
 struct slab *slab_take_usable(struct heap *h, unsigned c) {

@@ -4,8 +4,8 @@
  *     slab that is not current exactly `countdown + floor` blocks are out. A current slab's free blocks are in the heap's
  *     list; its countdown only counts the frees until the next check.
  *  2. A slab whose blocks are all out is let go (owner NONE), or kept by a heap that frees what it allocates. When the countdown
- *     ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or an eighth of the blocks, and it is thin; or
- *     THIN_BLOCKS, thin once more; or 0, and it is empty.
+ *     ends, floor is: blocks - slab_reuse_frees, and the slab is usable again; or slab_next_look, and it may have got free pages
+ *     (pages.h); or 0, and it is empty.
  *  3. Whoever frees a block into a slab without owner adopts it with one compare-and-swap, a thread that only frees when it
  *     has gathered some (outbox.h); its further frees there are plain stores. The slab is now on the heap's owned list, and on
  *     its class's list once it is usable.
@@ -34,7 +34,7 @@ bool slab_drain_inbox(struct heap *h, struct slab *s);
 HAK_INLINE unsigned slab_reuse_frees(unsigned c) {
     return tuned_class(TUNE_reuse_frees, c) == 0
                ? size_classes[c].reuse_at
-               : (unsigned)min_size(tuned_class(TUNE_reuse_frees, c), size_classes[c].blocks / 2u);
+               : (unsigned)min_size(tuned_class(TUNE_reuse_frees, c), size_classes[c].blocks / 4u - 1);
 }
 /* The countdown came to zero. True: the slab was empty and is gone. */
 bool slab_countdown_ended(struct heap *h, struct slab *s);
@@ -78,6 +78,8 @@ void slab_give_up_dense(struct heap *h, struct slab *s);
 void slab_unlist(struct heap *h, struct slab *s);
 /* Gives up ownership. If it has blocks that could be used at once it is put on offer. The slab may be gone afterwards. */
 void slab_let_go(struct heap *h, struct slab *s);
+/* The same of one that was adopted for a look alone, and is on no list: it has not changed. */
+void slab_put_back(struct heap *h, struct slab *s);
 
 /* Has the heap a usable slab of the class? */
 HAK_INLINE bool slab_has_usable(const struct heap *h, unsigned class_id) {

@@ -6,9 +6,9 @@
 
 #include "links.h"
 
-/* A slab of whose blocks at most such a share is out is thin; its blocks may lie together. With so few out, wherever they
- * lie, most of its pages are free. */
-enum { THIN_SHARE = 8, THIN_BLOCKS = 6 };
+/* With fewer blocks out than a sixteenth, or four, most pages have gone already; below a sixty-fourth a look reads 64 blocks for each
+ * that has come back. */
+enum { LOOK_SHARE = 64, LOOK_BLOCKS_SHARE = 16, LOOK_BLOCKS = 4 };
 
 /* Owners of a slab on loan to this heap: whoever gets it by compare-and-swap may end the loan; the heap is freeing a block there. */
 HAK_INLINE struct heap *slab_on_loan_to(const struct heap *h) { return (struct heap *)((uintptr_t)h | 1); }
@@ -36,9 +36,19 @@ HAK_INLINE uint32_t slab_purged(const struct slab *s) { return load_relaxed(&s->
 HAK_INLINE unsigned slab_used(const struct slab *s) {
     return slab_is(s, PLACE_CURRENT) ? slab_carved(s) - s->purged_blocks : s->countdown + s->floor;
 }
-/* Of a slab that is not current: it is worth using. Else the countdown ends when it is. */
+/* The next number of blocks out, of a slab of so many, at which a look for free pages pays: half of those out at the last such number
+ * have come back, so that all looks together read two blocks for each that comes back. 0: none before the slab is empty. */
+HAK_INLINE unsigned slab_next_look(unsigned blocks, unsigned out) {
+    unsigned next = blocks / 2,
+             least = (unsigned)max_size(blocks / LOOK_SHARE, min_size(blocks / LOOK_BLOCKS_SHARE, LOOK_BLOCKS));
+    while (next >= out && next != 0)
+        next /= 2;
+    return next >= least ? next : 0;
+}
+/* Whether a slab that is not current is worth using. Else the countdown ends when it is. */
 HAK_INLINE bool slab_is_usable(const struct slab *s) {
-    return s->floor <= size_classes[slab_class(s)].blocks / THIN_SHARE;
+    unsigned blocks = size_classes[slab_class(s)].blocks;
+    return s->floor <= blocks - blocks / 4;
 }
 /* Blocks on the slab's list. */
 HAK_INLINE unsigned slab_listed(const struct slab *s) { return slab_carved(s) - slab_used(s) - s->purged_blocks; }

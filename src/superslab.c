@@ -85,19 +85,25 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
         add_to(SET_EMPTY + lowest_bit(news), superslab);
 }
 
-static bool belongs_to(unsigned set, size_t superslab, uint64_t w, uint32_t lazy) {
-    return set == SET_LAZY ? lazy != 0 : sets_of(superslab_arena(superslab), w) >> (set - SET_EMPTY) & 1;
+/* The word that tells whether a SuperSlab belongs to one of these sets, beside that of its slots. */
+static const _Atomic uint32_t *mask_of(unsigned set, const struct superslab *ss) {
+    return set == SET_CHANGED ? &ss->changed : &ss->lazy;
+}
+
+static bool belongs_to(unsigned set, size_t superslab, uint64_t w, uint32_t mask) {
+    return set >= SET_LAZY ? mask != 0 : sets_of(superslab_arena(superslab), w) >> (set - SET_EMPTY) & 1;
 }
 
 void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
     if (!bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
         return;
     const struct superslab *ss = superslab_at(superslab);
-    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(&ss->lazy)) &&
+    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(mask_of(set, ss))) &&
         superslab_node(superslab) == node)
         return;
     bitset_remove(&hak_region.sets, set_of_node(set, node), superslab);
-    if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)), PROVEN(lazy_look, load_seq(&ss->lazy))))
+    if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)),
+                   PROVEN(lazy_look, load_seq(mask_of(set, ss)))))
         add_to(set, superslab);
 }
 
@@ -122,6 +128,36 @@ void superslab_end_lazy(size_t superslab, uint32_t lazy) {
         return;
     PROVEN(lazy_end, rmw_and(&superslab_at(superslab)->lazy, ~lazy));
     account_count_lazy(-(ptrdiff_t)count_bits(lazy));
+}
+
+/* ---- slabs that changed ---- */
+
+void superslab_note_changed_anew(size_t slot) {
+    uint32_t bit = 1u << slot % SUPERSLAB_SLOTS;
+    if (rmw_or(&superslab_at(slot / SUPERSLAB_SLOTS)->changed, bit) & bit)
+        return;
+    account_count_changed(1);
+    add_to(SET_CHANGED, slot / SUPERSLAB_SLOTS);
+}
+
+void superslab_forget_changed(size_t superslab, uint32_t slots) {
+    if (!(load_relaxed(&superslab_at(superslab)->changed) & slots))
+        return;
+    uint32_t before = rmw_and(&superslab_at(superslab)->changed, ~slots);
+    account_count_changed(-(ptrdiff_t)count_bits(before & slots));
+}
+
+size_t superslab_next_changed(size_t slot) {
+    for (size_t at; (at = superslab_find(SET_CHANGED, NODE_ANY, slot / SUPERSLAB_SLOTS)) != BITSET_NONE;
+         slot = (at + 1) * SUPERSLAB_SLOTS) {
+        uint32_t slots = load_relaxed(&superslab_at(at)->changed);
+        if (at == slot / SUPERSLAB_SLOTS)
+            slots &= (uint32_t)(ALL_SLOTS << slot % SUPERSLAB_SLOTS);
+        if (slots != 0)
+            return at * SUPERSLAB_SLOTS + lowest_bit(slots);
+        superslab_check_hint(SET_CHANGED, at);
+    }
+    return BITSET_NONE;
 }
 
 /* ---- taking a span ---- */
@@ -256,6 +292,7 @@ uint64_t superslab_give(size_t slot, unsigned slots, unsigned tag, bool kept) {
         store_relaxed(&ss->last_class[start + i], (uint8_t)tag);
     store_relaxed(&ss->changed_ms, account_clock_ms());
     uint32_t span = span_mask(start, slots);
+    superslab_forget_changed(superslab, span);
     uint64_t mask = word_of(span, kept ? 0 : span);
     uint64_t before =
         PROVEN(give, rmw_and(&ss->word, ~mask)); /* pairs with superslab_take: the next taker sees our records */
@@ -435,22 +472,6 @@ void superslab_offer(size_t slot, unsigned class_id) {
         store_seq(&arena_numbered(arena)->offered[class_id], true); /* pairs with space_take_offer */
     else
         add_to(class_id, slot / SUPERSLAB_SLOTS);
-}
-
-HAK_READS_WHOLE_WORDS uint32_t superslab_offers_in(size_t superslab) {
-    const volatile uint64_t *eights = (const volatile uint64_t *)(const volatile void *)superslab_at(superslab)->offer;
-    uint32_t slots = 0;
-    if (likely((eights[0] | eights[1] | eights[2] | eights[3]) == 0)) /* mostly there is none */
-        return 0;
-    for (unsigned i = 0; i < SUPERSLAB_SLOTS; i += 8) {
-        uint64_t eight = eights[i / 8];
-        while (eight != 0) {
-            unsigned at = lowest_bit(eight) / 8;
-            slots |= (uint32_t)1 << (i + at);
-            eight &= ~((uint64_t)UINT8_MAX << at * 8);
-        }
-    }
-    return slots;
 }
 
 unsigned superslab_take_offer_in(struct superslab *ss, uint8_t offer) {

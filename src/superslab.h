@@ -154,6 +154,19 @@ HAK_INLINE bool superslab_had_slab(size_t slot) {
     return load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->last_class[slot % SUPERSLAB_SLOTS]) != 0;
 }
 
+/* ---- slabs that changed ---- */
+
+/* Notes that the slab at `slot` changed: it may have got whole free pages (pages.h). A hint. */
+void superslab_note_changed_anew(size_t slot);
+HAK_INLINE void superslab_note_changed(size_t slot) {
+    if (!(load_relaxed(&superslab_at(slot / SUPERSLAB_SLOTS)->changed) >> slot % SUPERSLAB_SLOTS & 1))
+        superslab_note_changed_anew(slot);
+}
+/* Forgets that of these slots. */
+void superslab_forget_changed(size_t superslab, uint32_t slots);
+/* The first slot at or after this one of which it is noted, or BITSET_NONE. */
+size_t superslab_next_changed(size_t slot);
+
 /* ---- runs of whole SuperSlabs ---- */
 
 /* Claims a run of `n` wholly free SuperSlabs of the process, the first at a multiple of `align` SuperSlabs, which have memory of
@@ -191,8 +204,6 @@ HAK_INLINE bool superslab_is_offered(size_t slot, unsigned class_id) {
     uint8_t offer = load_relaxed(&superslab_at(superslab)->offer[slot % SUPERSLAB_SLOTS]);
     return offer == offer_tag(superslab_arena(superslab), class_id);
 }
-/* The slots of a SuperSlab that are on offer, whatever their class. */
-uint32_t superslab_offers_in(size_t superslab);
 /* Takes one slab of the class off the offers on that node and returns its slot, or BITSET_NONE. The caller checks the truth. */
 size_t superslab_take_offer(struct client *c, unsigned class_id, unsigned node);
 /* The first slot of this thread's node at or after this one that is on offer for the class, else the lowest one, or BITSET_NONE. It

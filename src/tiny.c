@@ -40,7 +40,7 @@ static uintptr_t tiny_hand_out(struct heap *h, unsigned c, uintptr_t list, unsig
     ledger_add(&h->ledger[c].misses, 1);
     if (how != COUNT_refill_from_slab) /* whose blocks were counted as they came */
         ledger_add(&h->ledger[c].blocks, blocks);
-    store_relaxed(&slab_of_block(list)->idle_passes, 0);
+    store_relaxed(&slab_of_block(list)->idle_looks, 0);
     store_relaxed(&h->list[c], block_next(list));
     *block_word(list) = 0;
     if (unlikely(sample_on(h)))
@@ -413,46 +413,32 @@ static void tiny_empty(struct heap *h) {
 
 /* ---- whole free pages inside partly used slabs ---- */
 
-/* A slab without owner: could its free pages be worth the adoption? `max_out`: with more blocks out it has hardly any. */
-static bool may_pay(const struct slab *s, bool all, unsigned max_out) {
+/* A slab without owner: could its free pages be worth the adoption? */
+static bool may_pay(const struct slab *s, enum trim how) {
     struct slab seen;
     snapshot(&seen, s, sizeof seen);
-    return slab_used(&seen) <= (uint64_t)max_out + inbox_waiting(&seen) && pages_trim_pays(&seen, all);
+    return pages_trim_pays(&seen, how);
 }
 
-static size_t tiny_trim_if_idle(struct heap *h, struct slab *s, bool all, unsigned max_out) {
+static size_t tiny_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     struct heap *owner = load_relaxed(&s->owner);
-    bool ours = owner == h;
-    if (!ours && owner != OWNER_NONE)
-        return 0;
-    if (load_relaxed(&s->idle_passes) == 0) {
-        store_relaxed(&s->idle_passes, 1);
-        if (!all)
-            return 0;
-    }
-    if (ours)
-        return slab_is(s, PLACE_OWNED) ? pages_trim(s, all) : 0;
-    if (!may_pay(s, all, max_out) || !slab_adopt(h, s))
+    if (owner == h)
+        return slab_is(s, PLACE_OWNED) ? pages_trim(s, how) : 0;
+    if (owner != OWNER_NONE || !may_pay(s, how) || !slab_adopt(h, s))
         return 0;
     store_relaxed(&s->place, 0);
     if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s))
         return 0;
-    size_t trimmed = pages_trim(s, all);
-    slab_let_go(h, s);
+    size_t trimmed = pages_trim(s, how);
+    slab_put_back(h, s);
     return trimmed;
-}
-
-static size_t tiny_trim_slab(struct heap *h, struct slab *s) {
-    return tiny_trim_if_idle(h, s, false, (unsigned)(SLOT_BYTES / os_page_bytes()));
 }
 
 static size_t tiny_trim(struct heap *h, struct superslab_range in, bool all) {
-    size_t trimmed = 0;
+    (void)all;
     if (in.first == 0)
         tiny_release_unused(h);
-    for (size_t slot = 0; (slot = space_next_to_trim(&h->pool, slot, in)) != BITSET_NONE; slot++)
-        trimmed += tiny_trim_if_idle(h, slab_of_slot(slot), all, UINT32_MAX);
-    return trimmed;
+    return 0;
 }
 
 /* The end of an arena takes the slab from whatever heap of the arena has it. */
@@ -462,6 +448,7 @@ static bool tiny_drop(struct heap *h, struct slab *s) {
     if (owner == OWNER_NONE ? !rmw_cas(&s->owner, &owner, OWNER_POOL)
                             : !heap_is_of_arena(owner)) /* pairs with slab_adopt */
         return false;
+    pages_forget(s);
     store_relaxed(&s->owner, OWNER_POOL);
     store_relaxed(&s->inbox, 0);
     return true;

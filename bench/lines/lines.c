@@ -96,7 +96,7 @@ struct field {
 #define OF struct slab
 static const struct field slab_fields[] = {
     FIELD(owner),      FIELD(list),  FIELD(countdown),   FIELD(divisor), FIELD(link_mark), FIELD(class_id),
-    FIELD(kind),       FIELD(slots), FIELD(place),       FIELD(free_to), FIELD(floor),     FIELD(idle_passes),
+    FIELD(kind),       FIELD(slots), FIELD(place),       FIELD(free_to), FIELD(floor),     FIELD(idle_looks),
     FIELD(hit_blocks), FIELD(inbox), FIELD(free_blocks), FIELD(state),   END_OF_FIELDS};
 static const struct field tiny_fields[] = {
     FIELD(next),      FIELD(class_next),  FIELD(carved), FIELD(purged_pages), FIELD(purged_blocks), FIELD(page_flags),
@@ -110,14 +110,15 @@ static const struct field superslab_fields[] = {
 #undef OF
 #define OF struct heap
 static const struct field heap_fields[] = {
-    FIELD(list),         FIELD(class_table), FIELD(in_use),       FIELD(is_of_arena), FIELD(has_arenas),
-    FIELD(number),       FIELD(current),     FIELD(fresh),        FIELD(owned),       FIELD(thin_slabs),
-    FIELD(outbox_slabs), FIELD(caches_busy), FIELD(caches_flags), FIELD(ring_hand),   FIELD(caches_seen),
-    FIELD(ring_kib),     FIELD(loans_seen),  FIELD(purge_seen),   FIELD(rings),       FIELD(pool.counters),
-    FIELD(pool.start),   FIELD(sites),       FIELD(next),         FIELD(sample),      FIELD(checks_before_release),
-    FIELD(checks_left),  FIELD(returns),     FIELD(loans_wait),   FIELD(deferred),    FIELD(lent),
-    FIELD(ledger),       FIELD(ring),        FIELD(outbox),       FIELD(sampled),     FIELD(dense),
-    FIELD(arenas),       END_OF_FIELDS};
+    FIELD(list),        FIELD(class_table),  FIELD(in_use),        FIELD(is_of_arena),
+    FIELD(has_arenas),  FIELD(number),       FIELD(current),       FIELD(fresh),
+    FIELD(owned),       FIELD(outbox_slabs), FIELD(caches_busy),   FIELD(caches_flags),
+    FIELD(ring_hand),   FIELD(caches_seen),  FIELD(ring_kib),      FIELD(loans_seen),
+    FIELD(purge_seen),  FIELD(rings),        FIELD(pool.counters), FIELD(pool.start),
+    FIELD(sites),       FIELD(next),         FIELD(sample),        FIELD(checks_before_release),
+    FIELD(checks_left), FIELD(returns),      FIELD(loans_wait),    FIELD(deferred),
+    FIELD(lent),        FIELD(ledger),       FIELD(ring),          FIELD(outbox),
+    FIELD(sampled),     FIELD(dense),        FIELD(arenas),        END_OF_FIELDS};
 #undef OF
 
 static const char *field_at(const struct field *fields, size_t offset) {

@@ -49,11 +49,9 @@ static bool is_sparse(const struct slab *s) {
 /* The slab becomes this heap's, on no list. False: it is not to be meshed, or it is gone. */
 static bool take_over(struct heap *h, struct slab *s, bool all) {
     struct heap *owner = load_relaxed(&s->owner);
-    if (slab_kind(s) != KIND_TINY || (owner != h && owner != OWNER_NONE) ||
-        (load_relaxed(&s->idle_passes) == 0 && !all))
+    if (slab_kind(s) != KIND_TINY || (owner != h && owner != OWNER_NONE) || (load_relaxed(&s->idle_looks) == 0 && !all))
         return false;
-    if (owner == h ? (load_relaxed(&s->place) & ~(unsigned)PLACE_THIN) != PLACE_OWNED &&
-                         (load_relaxed(&s->place) & ~(unsigned)PLACE_THIN) != (PLACE_OWNED | PLACE_PARTIAL)
+    if (owner == h ? load_relaxed(&s->place) != PLACE_OWNED && load_relaxed(&s->place) != (PLACE_OWNED | PLACE_PARTIAL)
                    : !slab_adopt(h, s))
         return false;
     slab_unlist(h, s);
@@ -229,6 +227,7 @@ static void drop_unused(const struct held *held) {
 static void close_slab(struct mesh_pass *p, const struct held *held) {
     struct slab *s = held->slab;
     held->meshed->unused = slab_purged(s);
+    pages_forget(s);
     purge_split_huge_page(slot_of(s) / SUPERSLAB_SLOTS);
     drop_unused(held);
     meshed_close(s, held->live, held->blocks);

@@ -107,7 +107,7 @@ void *tiny_malloc_dense(struct heap *h, size_t bytes, size_t alignment, bool *ze
     s->countdown++;
     atomic_signal_fence(memory_order_seq_cst); /* a child forked here loses a block at worst */
     store_relaxed(&s->list, block_next(block));
-    store_relaxed(&s->idle_passes, 0);
+    store_relaxed(&s->idle_looks, 0);
     *block_word(block) = 0;
     return block_word(block);
 }

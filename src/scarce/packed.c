@@ -120,7 +120,7 @@ static enum pool_answer start_slot(struct client *c, size_t slot, uint64_t piece
     struct pack *pack = pack_of(slot);
     s->slots = 1;
     slab_set_start(s, (uintptr_t)slot_address(slot));
-    store_relaxed(&s->idle_passes, 0);
+    store_relaxed(&s->idle_looks, 0);
     store_relaxed(&s->class_id, CLASS_NONE);
     store_relaxed(&s->kind, KIND_PACKED);
     store_relaxed(&pack->begins, 0);
@@ -136,7 +136,7 @@ static enum pool_answer take_pieces(struct client *c, size_t slot, uint64_t piec
     uint64_t free = slot < load_acquire(&hak_region_use.packs) ? load_relaxed(word) : 0;
     while ((free & pieces) == pieces)
         if (rmw_cas(word, &free, free & ~pieces)) { /* pairs with give_pieces and start_slot */
-            store_relaxed(&slab_of_slot(slot)->idle_passes, 0);
+            store_relaxed(&slab_of_slot(slot)->idle_looks, 0);
             return POOL_TOOK;
         }
     return free == 0 && superslab_may_take_slot(slot) ? start_slot(c, slot, pieces) : POOL_TAKEN;
@@ -358,8 +358,8 @@ static size_t packed_trim(struct heap *h, struct superslab_range in, bool all) {
         struct slab *s = slab_of_slot(slot);
         if (load_relaxed(&pack_of(slot)->free) == 0)
             continue;
-        bool idle = load_relaxed(&s->idle_passes) != 0;
-        store_relaxed(&s->idle_passes, 1);
+        bool idle = load_relaxed(&s->idle_looks) != 0;
+        store_relaxed(&s->idle_looks, 1);
         trimmed += all || idle ? trim_slot(&h->pool, slot) : 0;
     }
     return trimmed;

@@ -47,11 +47,8 @@ static void ended_check(void) {
 
 /* ---- arena_mid: a thread that found the slab when it was the process's trims it ---- */
 
-static void arena_mid_setup(void) {
-    arena_setup(16 * KIB, 2, 1);
-    store_relaxed(&slab->idle_passes, 1);
-}
-static void arena_mid_0(void) { kind_mid.trim_slab(kit_heap[3], slab); }
+static void arena_mid_setup(void) { arena_setup(16 * KIB, 2, 1); }
+static void arena_mid_0(void) { kind_mid.trim_slab(kit_heap[3], slab, TRIM_IDLE); }
 static void arena_mid_check(void) {
     ended_check();
     race_expect(slab_kind(slab) == KIND_MID || load_relaxed(&slab->free_blocks) == 0);
@@ -70,10 +67,9 @@ const struct race arena_mid_race = {"arena_mid",
 static void arena_tiny_setup(void) {
     arena_setup(KIB, 16, 2);
     thread_empty_heap(of);
-    store_relaxed(&slab->idle_passes, 1);
     race_expect(load_relaxed(&slab->owner) == OWNER_NONE);
 }
-static void arena_tiny_0(void) { kind_tiny.trim_slab(kit_heap[3], slab); }
+static void arena_tiny_0(void) { kind_tiny.trim_slab(kit_heap[3], slab, TRIM_IDLE); }
 static void arena_tiny_check(void) {
     ended_check();
     race_expect(slab_kind(slab) == KIND_TINY ? load_relaxed(&slab->owner) == OWNER_NONE
