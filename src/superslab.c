@@ -85,11 +85,6 @@ void superslab_changed(size_t superslab, uint64_t before, uint64_t after) {
         add_to(SET_EMPTY + lowest_bit(news), superslab);
 }
 
-/* The word that tells whether a SuperSlab belongs to one of these sets, beside that of its slots. */
-static const _Atomic uint32_t *mask_of(unsigned set, const struct superslab *ss) {
-    return set == SET_CHANGED ? &ss->changed : &ss->lazy;
-}
-
 static bool belongs_to(unsigned set, size_t superslab, uint64_t w, uint32_t mask) {
     return set >= SET_LAZY ? mask != 0 : sets_of(superslab_arena(superslab), w) >> (set - SET_EMPTY) & 1;
 }
@@ -98,12 +93,13 @@ void superslab_check_hint_of(unsigned set, unsigned node, size_t superslab) {
     if (!bitset_has(&hak_region.sets, set_of_node(set, node), superslab))
         return;
     const struct superslab *ss = superslab_at(superslab);
-    if (belongs_to(set, superslab, load_relaxed(&ss->word), load_relaxed(mask_of(set, ss))) &&
-        superslab_node(superslab) == node)
+    bool changes = set == SET_CHANGED;
+    uint32_t mask = load_relaxed(changes ? &ss->changed : &ss->lazy);
+    if (belongs_to(set, superslab, load_relaxed(&ss->word), mask) && superslab_node(superslab) == node)
         return;
     bitset_remove(&hak_region.sets, set_of_node(set, node), superslab);
-    if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)),
-                   PROVEN(lazy_look, load_seq(mask_of(set, ss)))))
+    mask = changes ? PROVEN(changed_look, load_seq(&ss->changed)) : PROVEN(lazy_look, load_seq(&ss->lazy));
+    if (belongs_to(set, superslab, PROVEN(hint_look, load_seq(&ss->word)), mask))
         add_to(set, superslab);
 }
 

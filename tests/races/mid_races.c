@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/options.h"
 #include "kit.h"
-#include "pages.h"
 
 static unsigned class_id, other_class;
 static struct slab *slab;
@@ -177,7 +176,7 @@ const struct race late_offer_race = {
 /* ---- trim: the free memory of the slab is purged while one block comes back and another is taken ---- */
 
 static void trim_setup(void) { slab_setup(2); }
-static void trim_0(void) { pages_trim_in(kit_heap[1], SUPERSLABS_ALL, true); }
+static void trim_0(void) { kind_mid.trim_slab(kit_heap[1], slab, TRIM_ALL); }
 static void trim_1(void) {
     mid_give(kit_heap[2], block[0]);
     got[1] = mid_new(kit_heap[2], class_id);

@@ -214,6 +214,26 @@ const struct race lazy_hint_race = {
     "lazy_hint", "LAZY memory stays for good", lazy_setup, {lazy_hint_0, lazy_1}, lazy_hint_check, 2, NULL};
 const struct race lazy_long_race = {"lazy_long", LOSES, lazy_setup, {pool_0, lazy_1, lazy_2}, lazy_check, 4, NULL};
 
+/* ---- changed: a slab is noted to have changed, while another thread forgets that of all and drops the hint ---- */
+
+static void changed_setup(void) {
+    slots_setup(true);
+    superslab_note_changed(0);
+}
+static void changed_0(void) {
+    superslab_forget_changed(0, ALL_SLOTS);
+    superslab_next_changed(0);
+}
+static void changed_1(void) { superslab_note_changed(1); }
+static void changed_check(void) {
+    uint32_t changed = load_relaxed(&superslab_at(0)->changed);
+    race_expect(account_changed_slabs() == count_bits(changed));
+    race_expect(changed == 0 || bitset_has(&hak_region.sets, set_of_node(SET_CHANGED, 0), 0));
+    race_saw(changed != 0);
+}
+const struct race changed_race = {
+    "changed", "free pages of a slab stay for good", changed_setup, {changed_0, changed_1}, changed_check, 2, NULL};
+
 /* ---- unborn: two threads for which there is no memory for a heap free large blocks ---- */
 
 static void *large[2];

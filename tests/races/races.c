@@ -21,6 +21,7 @@ X(limit) \
 X(lazy) \
 X(lazy_hint) \
 X(lazy_long) \
+X(changed) \
 X(unborn) \
 X(cache) \
 X(nodes) \

@@ -42,6 +42,7 @@ X(lazy_begin,    no,      lazy) \
 X(lazy_end,      no,      lazy) \
 X(lazy_claim,    yes,     lazy) \
 X(lazy_look,     no,      lazy_hint) \
+X(changed_look,  no,      changed) \
 X(give,          relaxed, pool) \
 X(hint_look,     no,      pool) \
 X(take,          relaxed, cache) \
