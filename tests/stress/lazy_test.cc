@@ -130,6 +130,7 @@ TEST(Lazy, ContentsNeverMatter) {
     for (std::thread &thread : threads)
         thread.join();
     EXPECT_GT(counter("lazy_slots"), 0);
+    EXPECT_GT(counter("trimmed_pages"), 0) << "pages inside slabs";
 }
 
 } // namespace

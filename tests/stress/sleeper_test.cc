@@ -248,4 +248,38 @@ TEST(Sleeper, TrimCollectsWhatOthersFreed) {
     EXPECT_LE(after, before + kMiB / 2) << heap_stats_text();
 }
 
+/* A quarter of the blocks is freed, neighbours in address order, so that each slab is well filled and has whole free pages; then
+ * no thread calls the allocator. Nine in ten of the pages go back, but for those of slabs that the thread still owns. */
+void free_a_quarter(size_t size) {
+    constexpr size_t kBytes = 32 * kMiB, kPiece = 16 * kKiB, kOwned = 64;
+    Pointers blocks(kBytes / size);
+    for (; blocks.count < kBytes / size; blocks.count++)
+        memset(blocks.at[blocks.count] = static_cast<char *>(S.alloc(size)), 1, size);
+    long before = counter("trimmed_pages"), page = sysconf(_SC_PAGESIZE), pages = 0;
+    std::sort(blocks.at, blocks.at + blocks.count);
+    for (size_t i = 0; i < blocks.count; i++)
+        if (reinterpret_cast<uintptr_t>(blocks.at[i]) / kPiece % 4 == 1) {
+            S.free(blocks.at[i]);
+            blocks.at[i] = nullptr;
+        }
+    long wanted = static_cast<long>(kBytes / 4 / kPiece - kOwned) * (static_cast<long>(kPiece) / page - 2) * 9 / 10;
+    for (int i = 0; i < 6000 && pages < wanted; i++, pages = counter("trimmed_pages") - before)
+        usleep(10000);
+    EXPECT_GE(pages, wanted) << size << " bytes\n" << heap_stats_text();
+    for (size_t i = 0; i < blocks.count; i++) {
+        for (size_t j = 0; blocks.at[i] != nullptr && j < size; j++)
+            ASSERT_EQ(blocks.at[i][j], 1);
+        S.free(blocks.at[i]);
+    }
+}
+
+TEST(Sleeper, WholeFreePagesGoBackHoweverFullTheSlabs) {
+    if (in_secure_mode() || sysconf(_SC_PAGESIZE) > 4096)
+        GTEST_SKIP() << "secure mode keeps what was freed for a while";
+    S.free(S.alloc(
+        100)); /* this thread has a heap, and sleeps in join; the other's has not earned more slabs than it may own */
+    for (size_t size : {64, 1024, 2048, 5000})
+        std::thread(free_a_quarter, size).join();
+}
+
 } // namespace
