@@ -59,8 +59,7 @@ void pages_changed(struct heap *h, struct slab *s, bool look) {
 }
 
 void pages_forget(const struct slab *s) {
-    if (slab_purged(s) != 0)
-        account_count_inside(-(ptrdiff_t)(count_bits(slab_purged(s)) * os_page_bytes()));
+    slab_purged(s) != 0 ? account_count_inside(-(ptrdiff_t)(count_bits(slab_purged(s)) * os_page_bytes())) : (void)0;
 }
 
 void pages_look(struct heap *h) {

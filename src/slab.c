@@ -364,9 +364,16 @@ void slab_give_up_dense(struct heap *h, struct slab *s) {
     slab_let_go(h, s);
 }
 
-void slab_put_back(struct heap *h, struct slab *s) {
+static void let_go(struct heap *h, struct slab *s, bool changed) {
     unsigned c = slab_class(s);
     size_t slot = slot_of(s);
+    HAK_ASSERT(h->current[c] != s);
+    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
+        slab_unlist(h, s);
+    if (h->fresh[c] == s)
+        h->fresh[c] = NULL;
+    if (changed)
+        superslab_note_changed(slot);
     for (;;) {
         store_relaxed(&s->place, 0);
         if (load_relaxed(&s->inbox) != 0 && slab_drain_inbox(h, s)) /* true: that emptied the slab */
@@ -385,17 +392,8 @@ void slab_put_back(struct heap *h, struct slab *s) {
     }
 }
 
-void slab_let_go(struct heap *h, struct slab *s) {
-    unsigned c = slab_class(s);
-    HAK_ASSERT(h->current[c] != s);
-    if (slab_is(s, PLACE_OWNED | PLACE_PARTIAL))
-        slab_unlist(h, s);
-    if (h->fresh[c] == s)
-        h->fresh[c] = NULL;
-    if (slab_is_usable(s))
-        superslab_note_changed(slot_of(s));
-    slab_put_back(h, s);
-}
+void slab_let_go(struct heap *h, struct slab *s) { let_go(h, s, slab_is_usable(s)); }
+void slab_put_back(struct heap *h, struct slab *s) { let_go(h, s, false); }
 
 struct slab *slab_take_usable(struct heap *h, unsigned c) {
     uint32_t first = load_relaxed(&h->owned.class_first[c]);

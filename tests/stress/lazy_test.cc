@@ -26,6 +26,7 @@ void set_lazy() {
     ASSERT_EQ(hak_option_set("PURGE", "lazy"), 0);
     ASSERT_EQ(hak_option_set("RETAIN_BYTES", "0"), 0);
     ASSERT_EQ(hak_option_set("RETAIN_PERCENT", "0"), 0);
+    ASSERT_EQ(hak_option_set("PURGER", "0"), 0); /* so that freeing threads give back pages inside slabs */
 }
 
 /* The part of the region that blocks lie in. */
