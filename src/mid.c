@@ -229,11 +229,13 @@ static size_t mid_trim_slab(struct heap *h, struct slab *s, enum trim how) {
     return purge.pages;
 }
 
-/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. */
-static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask) {
+/* Frees blocks that were in use or in a ring. Returns as mid_return_blocks. *looks grows if so many have come back that pages_look_in_turn
+ * is due, once the caller's frame is gone. */
+static unsigned free_blocks(struct heap *h, struct slab *s, uint64_t mask, unsigned *looks) {
     unsigned blocks = s->blocks, out = mid_return_blocks(h, s, mask);
     if (out != 0)
-        pages_changed(h, s, out <= slab_next_look(blocks, out + count_bits(mask)));
+        pages_changed(h, s, false);
+    *looks += out != 0 && out <= slab_next_look(blocks, out + count_bits(mask));
     return out;
 }
 
@@ -314,8 +316,8 @@ static struct ring_entry mid_refill(struct heap *h, struct ring *ring, unsigned 
     return first;
 }
 
-/* Entries of the same slab go together. */
-static void mid_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
+/* Entries of the same slab go together. Returns how many looks are due. */
+HAK_NOINLINE static unsigned give_back_together(struct heap *h, const struct ring_entry *entries, unsigned n) {
     struct {
         struct slab *slab;
         uint64_t mask;
@@ -339,8 +341,15 @@ static void mid_give_back(struct heap *h, const struct ring_entry *entries, unsi
         }
         of[i - 1].mask |= (uint64_t)1 << (entries[e].state - s->state);
     }
+    unsigned looks = 0;
     for (unsigned i = 0; i < slabs; i++)
-        free_blocks(h, of[i].slab, of[i].mask);
+        free_blocks(h, of[i].slab, of[i].mask, &looks);
+    return looks;
+}
+
+static void mid_give_back(struct heap *h, const struct ring_entry *entries, unsigned n) {
+    for (unsigned looks = give_back_together(h, entries, n); looks != 0; looks--)
+        pages_look_in_turn(h);
 }
 
 void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
@@ -362,7 +371,10 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
 
 static void free_into_slab(struct heap *h, struct slab *s, unsigned i) {
     store_relaxed(&s->state[i], BLOCK_FREE);
-    free_blocks(h, s, (uint64_t)1 << i);
+    unsigned looks = 0;
+    free_blocks(h, s, (uint64_t)1 << i, &looks);
+    if (looks != 0)
+        pages_look_in_turn(h);
 }
 
 /* Into the ring if there is room by now, else into the slab. */
@@ -533,7 +545,8 @@ static unsigned mid_free_dense(struct heap *h, struct slab *part, void *p) {
         return 0;
     }
     store_relaxed(&s->state[i], BLOCK_FREE);
-    return free_blocks(h, s, (uint64_t)1 << i) == 0 ? slots : 0;
+    unsigned looks = 0;
+    return free_blocks(h, s, (uint64_t)1 << i, &looks) == 0 ? slots : 0;
 }
 
 /* ---- the row ---- */

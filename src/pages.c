@@ -37,14 +37,14 @@ static bool is_idle(struct slab *s) {
     return idle;
 }
 
-/* A purger looks at all slabs but those of arenas other than lanes. */
-static bool is_purgers(size_t superslab) {
-    return presence_has_purger() && space_may_trim(&heap_afterlife.pool, superslab); /* of no arena, as the purger's */
-}
-
 void pages_changed(struct heap *h, struct slab *s, bool look) {
     superslab_note_changed(slot_of(s));
-    if (!look || is_purgers(slot_of(s) / SUPERSLAB_SLOTS))
+    if (look)
+        pages_look_in_turn(h);
+}
+
+void pages_look_in_turn(struct heap *h) {
+    if (presence_has_purger() && (h->pool.arena == 0 || h->pool.is_lane)) /* which looks at all but arenas */
         return;
     for (unsigned looks = 0; looks < LOOKS_AT_ONCE && !retain_may_note(account_changed_slabs()); looks++) {
         size_t slot = superslab_next_changed(load_relaxed(&look_from));

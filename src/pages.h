@@ -26,6 +26,8 @@
 /* A free may have left free pages in the slab. `look`: many of its blocks have come back since the last call with it, so that
  * the thread may look at slabs, too. */
 void pages_changed(struct heap *h, struct slab *s, bool look);
+/* The looks alone. They take some 1,500 bytes of stack. */
+void pages_look_in_turn(struct heap *h);
 /* The purger's looks. */
 void pages_look(struct heap *h);
 /* Gives back the free pages of all slabs in a part of the SuperSlabs: all, or those of slabs that were not allocated from since the last
