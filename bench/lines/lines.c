@@ -116,9 +116,9 @@ static const struct field heap_fields[] = {
     FIELD(ring_hand),   FIELD(caches_seen),  FIELD(ring_kib),      FIELD(loans_seen),
     FIELD(purge_seen),  FIELD(rings),        FIELD(pool.counters), FIELD(pool.start),
     FIELD(sites),       FIELD(next),         FIELD(sample),        FIELD(checks_before_release),
-    FIELD(checks_left), FIELD(returns),      FIELD(loans_wait),    FIELD(deferred),
-    FIELD(lent),        FIELD(ledger),       FIELD(ring),          FIELD(outbox),
-    FIELD(sampled),     FIELD(dense),        FIELD(arenas),        END_OF_FIELDS};
+    FIELD(checks_left), FIELD(returns),      FIELD(deferred),      FIELD(lent),
+    FIELD(ledger),      FIELD(ring),         FIELD(outbox),        FIELD(sampled),
+    FIELD(dense),       FIELD(arenas),       END_OF_FIELDS};
 #undef OF
 
 static const char *field_at(const struct field *fields, size_t offset) {
