@@ -13,6 +13,7 @@
  * twice, would end with 16 MB LAZY. */
 #define SWING_SHARE 4
 #define SOON_MS 100 /* `large_blocks`: 0.39 s of CPU time if what comes back so soon is LAZY, 0.07 if it stays EMPTY */
+#define SWING_SLOTS_FIRST 16    /* 1 MiB, or RETAIN_BYTES if that is less */
 #define SLACK_SHARE 8           /* of the peak, for what does not fit when sizes differ */
 #define FORGET_SHARE 8          /* of the peak, a second */
 #define NEAR_TRIM_MS 1000       /* between two looks for free pages inside slabs near a limit */
@@ -209,7 +210,7 @@ static void swing_fast(size_t soon) {
         return;
     store_relaxed(&f->round, round);
     size_t slots = load_relaxed(&f->slots);
-    store_relaxed(&f->slots, slots + max_size(slots, min_slots()));
+    store_relaxed(&f->slots, slots + max_size(slots, min_size(min_slots(), SWING_SLOTS_FIRST)));
 }
 
 /* Once a second: what nobody needed since then need not stay, and a peak is forgotten by and by. */
