@@ -59,7 +59,7 @@ static bool is_library(const char *path) {
 }
 
 /* How many of the innermost calls are the library's own. */
-static unsigned own_calls(struct room *room, const uintptr_t *callers, unsigned depth) {
+static unsigned calls_of_ours(struct room *room, const uintptr_t *callers, unsigned depth) {
     struct os_module own, module;
     unsigned count = 0;
     if (!os_find_module((uintptr_t)report_here, &own))
@@ -135,7 +135,7 @@ static void put_calls(struct output *output, const uintptr_t *callers, unsigned 
     struct room *room = scratch_take();
     if (room == NULL)
         return;
-    unsigned at = code == 0 ? own_calls(room, callers, depth) : 0;
+    unsigned at = code == 0 ? calls_of_ours(room, callers, depth) : 0;
     while (code != 0 && at < depth && callers[at++] != code)
         ;
     if (code != 0)
