@@ -212,9 +212,10 @@ static bool open_window_of(unsigned log2, bool *refused) {
     return false;
 }
 
-/* Tables take a 500th of the window. Where that is refused, a window for less than that is large enough. */
+/* Tables take a 500th of the window, so a small one may be larger than the limit, which the program may raise. Secure mode's
+ * take a 16th. Where that is refused, a window for less than that is large enough. */
 static bool open_window(size_t limit) {
-    unsigned log2 = 5;
+    unsigned log2 = option(OPT_SECURE) ? 3 : 5;
     bool opened = false, refused = true;
     while (log2 < 19 && (SUPERSLAB_BYTES << log2) < limit)
         log2++;
