@@ -128,6 +128,10 @@ void presence_gathered(void) {
     wake_parked(page);
 }
 
+/* Where another allocator serves there is none: what arenas free is purged by the threads that free it. A tool would tell of
+ * the purger's stack as the program's. */
+static bool may_have_purger(void) { return option(OPT_PURGER) && option(OPT_SUPERSLAB); }
+
 bool presence_find_purger(bool *may_start) {
     *may_start = false;
     notice_fork();
@@ -135,7 +139,7 @@ bool presence_find_purger(bool *may_start) {
     if (page == NULL)
         return false;
     bool there = load_seq(&page->purger) > PURGER_LEAVES; /* pairs with presence_leave */
-    if (!option(OPT_PURGER)) {
+    if (!may_have_purger()) {
         if (there)
             wake_parked(page); /* it ends */
         return false;
@@ -163,7 +167,7 @@ bool presence_thread_made(void) {
     rmw_add(&hak_presence.threads, 1);
     rmw_add(&hak_presence.made, 1); /* pairs with presence_await, as the number of threads does */
     uint32_t none = PURGER_NONE;
-    return option(OPT_PURGER) && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
+    return may_have_purger() && load_seq(&page->purger) == PURGER_NONE && rmw_cas(&page->purger, &none, PURGER_MADE);
 }
 
 void presence_wait_for_start(void) {

@@ -4,6 +4,7 @@
 #include "arena/arena_heap.h"
 #include "arena/arena_space.h"
 #include "arena/lane.h"
+#include "beside/other.h"
 #include "observe/inspect.h"
 #include "kinds.h"
 #include "limits.h"
@@ -232,6 +233,7 @@ static bool start_thread(struct heap *h) {
 
 void purger_make(void) {
     struct heap *h = thread_own();
+    other_ask(); /* before main, perhaps */
     if (presence_thread_made() && start_thread(h->number != HEAP_NONE ? h : NULL))
         presence_wait_for_start();
     if (retain_has_some_size())
