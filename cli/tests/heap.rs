@@ -90,6 +90,8 @@ fn a_known_heap_is_explained_exactly() {
     let known = class(&explanation, 416);
     assert_eq!(known["live_blocks"], 150_000, "{known}");
     assert_eq!(known["live"], 150_000 * 416);
+    // Each slab of 64 KiB has a record of 128 bytes; the records are no memory of the program's.
+    assert!(term(&explanation, "metadata") >= 150_000 * 416 / (64 << 10) * 128, "{}", explanation["heap"]);
     assert!(near(term(&explanation, "untouched"), 64 * MIB, MIB), "{}", explanation["heap"]);
     assert!(explanation["process"]["threads"].as_i64().unwrap() >= 4);
     let stacks = explanation["rest"].as_array().unwrap().iter().find(|mapping| mapping["name"] == "stacks").unwrap();
