@@ -17,7 +17,7 @@
 // clang-format off
 /* F(struct, field) */
 #define FIELDS(F) \
-F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, heaps) \
+F(region, base) F(region, slabs) F(region, key) F(region, rows) F(region, upper) F(region, tables) \
 F(region, heaps_max) F(region, superslabs_max) F(region, window) \
 F(region_use, frontier) F(region_use, superslabs) \
 F(slab, owner) F(slab, list) F(slab, start) F(slab, bytes) F(slab, countdown) F(slab, block_bytes) F(slab, carved) F(slab, blocks) F(slab, class_id) F(slab, kind) F(slab, slots) \

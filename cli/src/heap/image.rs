@@ -218,7 +218,7 @@ impl Builder {
             ("region.base", BASE),
             ("region.slabs", SLABS_AT),
             ("region.rows", ROWS_AT),
-            ("region.heaps", HEAPS_AT),
+            ("region.tables", HEAPS_AT),
             ("region.superslabs_max", 1 << 23),
         ] {
             self.set(region, field, value);

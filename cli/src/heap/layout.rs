@@ -256,7 +256,7 @@ facts! {
 facts! {
     RegionFacts {
         numbers: base = "region.base" upto 8, window = "region.window" upto 4, slabs = "region.slabs" upto 8,
-            key = "region.key" upto 8, rows = "region.rows" upto 8, heaps = "region.heaps" upto 8,
+            key = "region.key" upto 8, rows = "region.rows" upto 8, tables = "region.tables" upto 8,
             superslabs_max = "region.superslabs_max" upto 8, superslabs = "region_use.superslabs" upto 8,
             word = "superslab.word" upto 8, huge = "superslab.huge" upto 4, arena = "superslab.arena" upto 4;
         arrays: ;

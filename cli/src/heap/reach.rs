@@ -161,7 +161,7 @@ impl Reader {
         let end = region.base + region.superslabs as u64 * facts.superslab_bytes;
         let variables = self.layout.places.region;
         Ok(vec![
-            region.heaps..end,
+            region.tables..end,
             variables..variables + self.layout.region.region_size,
             self.samples_table()?,
             self.span_table(region.superslabs)?,

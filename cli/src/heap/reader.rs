@@ -172,7 +172,7 @@ impl Reader {
             slabs: facts.slabs.of(&bytes),
             key: facts.key.of(&bytes),
             rows: facts.rows.of(&bytes),
-            heaps: facts.heaps.of(&bytes),
+            tables: facts.tables.of(&bytes),
             superslabs: superslabs as usize,
             superslabs_max,
         };
@@ -374,7 +374,7 @@ impl Reader {
         let (region, facts) = (self.region()?, &self.layout.slab);
         let pooled = self.pooled(&region)?;
         let areas = self.remote.mappings(true)?;
-        let (begin, end) = (region.heaps, region.base + region.superslabs_max * facts.superslab_bytes);
+        let (begin, end) = (region.tables, region.base + region.superslabs_max * facts.superslab_bytes);
         let spans = self.span_table(region.superslabs)?;
         let is_span_table = |area: &&Area| area.is_anonymous() && spans.contains(&area.start);
         let is_ours = |area: &&Area| area.start < end && area.end > begin && area.is_anonymous();

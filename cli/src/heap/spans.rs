@@ -39,7 +39,8 @@ pub struct Region {
     pub slabs: u64,
     pub key: u64,
     pub rows: u64,
-    pub heaps: u64,
+    /// The lowest of them.
+    pub tables: u64,
     /// Handed out so far.
     pub superslabs: usize,
     pub superslabs_max: u64,
