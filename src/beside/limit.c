@@ -13,13 +13,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#ifdef __GLIBC__
-typedef __rlimit_resource_t resource_type;
-#else
-typedef int resource_type;
-#endif
-typedef int set_limit(resource_type, const struct rlimit *);
-typedef int process_limit(pid_t, resource_type, const struct rlimit *, struct rlimit *);
+typedef int set_limit(int, const struct rlimit *);
+typedef int process_limit(pid_t, int, const struct rlimit *, struct rlimit *);
+_Static_assert(sizeof(struct rlimit) == 2 * sizeof(uint64_t), "the names with and without 64 are one function");
 
 static size_t bytes_of(const struct rlimit *limit) {
     return limit->rlim_cur != RLIM_INFINITY ? (size_t)limit->rlim_cur : SIZE_MAX;
@@ -33,22 +29,23 @@ static void prepare(int resource, const struct rlimit *limit) {
                 resource == RLIMIT_DATA ? bytes_of(limit) : os_data_limit());
 }
 
-HAK_API int setrlimit(resource_type resource, const struct rlimit *limit) {
+/* By names of ours, as libcs give the resource different types. */
+HAK_API int limit_set(int resource, const struct rlimit *limit) __asm__("setrlimit");
+HAK_API int limit_set(int resource, const struct rlimit *limit) {
     set_limit *next = (set_limit *)next_function(NEXT_setrlimit); /* NOLINT: an address */
-    prepare((int)resource, limit);
-    return next != NULL ? next(resource, limit) : os_set_limit(0, (int)resource, limit, NULL);
+    prepare(resource, limit);
+    return next != NULL ? next(resource, limit) : os_set_limit(0, resource, limit, NULL);
 }
 
-HAK_API int prlimit(pid_t process, resource_type resource, const struct rlimit *limit, struct rlimit *before) {
+HAK_API int limit_set_of(pid_t process, int resource, const struct rlimit *limit,
+                         struct rlimit *before) __asm__("prlimit");
+HAK_API int limit_set_of(pid_t process, int resource, const struct rlimit *limit, struct rlimit *before) {
     process_limit *next = (process_limit *)next_function(NEXT_prlimit); /* NOLINT: an address */
     if (process == 0 || (uint32_t)process == os_process())
-        prepare((int)resource, limit);
-    return next != NULL ? next(process, resource, limit, before) : os_set_limit(process, (int)resource, limit, before);
+        prepare(resource, limit);
+    return next != NULL ? next(process, resource, limit, before) : os_set_limit(process, resource, limit, before);
 }
 
-#ifdef __GLIBC__ /* other libcs have one name for both */
-_Static_assert(sizeof(struct rlimit) == sizeof(struct rlimit64), "the names of both are one function");
-HAK_API int setrlimit64(resource_type, const struct rlimit64 *) __attribute__((alias("setrlimit")));
-HAK_API int prlimit64(pid_t, resource_type, const struct rlimit64 *, struct rlimit64 *)
+HAK_API int limit_set_64(int, const struct rlimit *) __asm__("setrlimit64") __attribute__((alias("setrlimit")));
+HAK_API int limit_set_of_64(pid_t, int, const struct rlimit *, struct rlimit *) __asm__("prlimit64")
     __attribute__((alias("prlimit")));
-#endif
