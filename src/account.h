@@ -18,10 +18,11 @@ enum chore {
     CHORE_PURGER = 1, /* start the purger */
     CHORE_TRIM = 2,   /* look for pages that stayed free long */
     CHORE_LIMITS = 4, /* see limits_take_due */
-    CHORE_MESH = 8,   /* merge pages */
+    CHORE_LOOK = 8,   /* `looks` at slabs that changed */
     CHORE_RINGS = 16, /* empty the caches: the heap has shrunk */
     CHORE_DRAIN_CACHES =
-        32, /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
+        32,          /* a new or purged SuperSlab was taken: empty the caches if they hold as much, before the next */
+    CHORE_MESH = 64, /* merge pages */
 };
 
 /* The part of a heap that the layers below the tiers use. Only the heap's thread touches it, except that any thread may read
@@ -37,6 +38,7 @@ struct client {
     _Atomic uint32_t last_given; /* slot + 1 of the last span given back; of a shared client, by any thread */
     uint32_t trim_at;            /* the SuperSlab where CHORE_TRIM goes on */
     uint32_t arena;              /* number of the arena that the heap belongs to; 0: the process (arena_record.h) */
+    uint32_t looks;              /* at slabs that changed, due as the heap grows */
     uint32_t grown_bytes;        /* growth inside slabs that does not make up a slot yet */
     uint32_t slow_mallocs;       /* that have ended */
     uint8_t chores;              /* enum chore */

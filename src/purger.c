@@ -269,6 +269,8 @@ void chores_do(struct heap *h) {
         drain_caches(h);
     if (chores & CHORE_TRIM)
         purger_trim_part(h);
+    if (chores & CHORE_LOOK)
+        pages_look_as_grown(h);
     if (chores & CHORE_MESH)
         mesh_slabs(h, false);
     if (chores & CHORE_LIMITS)

@@ -21,6 +21,10 @@
 #define ADVICE_CHANGES_MAX 64
 /* So many RETAIN_BYTES of slabs may be noted: with 4 `phases` takes 203 million instructions, with 1 210. */
 #define NOTED_FACTOR 4
+#define LOOKS_PER_SLOT 64       /* by which the heap grows */
+#define LOOKS_MAX 1024          /* at once */
+#define LOOKS_FROM_SLOTS 1024   /* 64 MiB in use: the pages of a smaller heap would soon be wanted back */
+#define SHRUNK_SHARE 8          /* a heap that goes up and down by less than an eighth does not grow */
 #define CYCLE_FROM_SUPERSLABS 8 /* for each thread: 16 MiB purged and wanted back, and the program will do so again */
 #define PURGER_FROM_SLOTS 64    /* 4 MiB in use: then a program with threads has a purger */
 #define DECAY_MS 1000           /* between two searches for what has become old */
@@ -42,6 +46,7 @@ static struct retain_state {
     } fast;
     _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back soon */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
+    _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
@@ -272,6 +277,24 @@ bool retain_may_note(size_t slabs) {
 
 /* ---- settling ---- */
 
+/* The heap grew by `slots`: before it takes as much again, what slabs have free is to be found. */
+static void request_looks(struct client *c, size_t slots) {
+    if (account_active_slots() < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+        return;
+    c->looks = (uint32_t)min_size(c->looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
+    c->chores |= CHORE_LOOK;
+}
+
+/* How far the number of slots in use exceeds its recent peak. Growth into EMPTY slots counts too: it costs no memory itself, but
+ * free pages gather inside partly used slabs meanwhile. */
+static size_t growth_slots(void) {
+    size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
+    size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
+    if (now != seen)
+        store_relaxed(&retain_state.growth_peak, now);
+    return active > seen ? active - seen : 0;
+}
+
 void retain_grew_inside(struct client *c, size_t bytes) {
     account_count_inside(-(ptrdiff_t)bytes);
     c->grown_bytes += (uint32_t)bytes;
@@ -281,6 +304,7 @@ void retain_grew_inside(struct client *c, size_t bytes) {
     c->grown_bytes %= SLOT_BYTES;
     uint32_t now = os_now_ms();
     note_taken(c, PURGED_PAGES, slots, now);
+    request_looks(c, slots);
     if (os_age_ms(now, load_relaxed(&hak_purge.rounds[PURGED_PAGES].last_ms)) < SOON_MS)
         store_relaxed(&retain_state.notes, load_relaxed(&retain_state.notes) + slots);
 }
@@ -312,6 +336,9 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(learn_has_begun()))
         learn_settled();
+    size_t grown = max_size(c->unused_taken, growth_slots());
+    if (grown != 0)
+        request_looks(c, grown);
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();
