@@ -592,6 +592,7 @@ TEST(Rings, HoldAsManyBlocksAsTheirBytesAllow) {
         const char *misses;
     } batches[] = {{900, 3000, "ring_refills"}, {480, 8000, "ring_refills"}, {30, 100000, "large_spans"}};
     ASSERT_EQ(hak_option_set("PURGER", "0"), 0); /* which empties the rings of a thread that does not run for a while */
+    ASSERT_EQ(hak_option_set("RETAIN_BYTES", "4m"), 0); /* so much rings of large blocks may hold */
     for (auto &batch : batches) {
         std::thread([&] { /* has no rings yet */
                           std::vector<void *> blocks(batch.count);
@@ -611,6 +612,7 @@ TEST(Rings, HoldAsManyBlocksAsTheirBytesAllow) {
         })
             .join();
     }
+    ASSERT_EQ(hak_option_set("RETAIN_BYTES", "1m"), 0);
     ASSERT_EQ(hak_option_set("PURGER", "1"), 0);
 }
 
