@@ -39,41 +39,34 @@ static bool is_idle(struct slab *s) {
     return idle;
 }
 
-/* The next noted slab. */
-static size_t next_in_turn(void) {
-    size_t slot = superslab_next_changed(load_relaxed(&look_from));
-    if (slot == BITSET_NONE && (slot = superslab_next_changed(0)) == BITSET_NONE)
-        return BITSET_NONE;
-    store_relaxed(&look_from, slot + 1);
-    return slot;
-}
-
 void pages_changed(struct heap *h, struct slab *s, bool look) {
     superslab_note_changed(slot_of(s));
     if (look)
         pages_look_in_turn(h);
 }
 
-void pages_look_in_turn(struct heap *h) {
-    if (presence_has_purger() && (h->pool.arena == 0 || h->pool.is_lane)) /* which looks at all but arenas */
-        return;
-    for (unsigned looks = 0; looks < LOOKS_AT_ONCE && !retain_may_note(account_changed_slabs()); looks++) {
-        size_t slot = next_in_turn();
-        if (slot == BITSET_NONE)
+/* TRIM_BUSY: as long as more are noted than may be. TRIM_IDLE: what nobody allocated from between two looks. */
+static void look_in_turn(struct heap *h, unsigned looks, enum trim how) {
+    for (; looks > 0 && (how == TRIM_IDLE || !retain_may_note(account_changed_slabs())); looks--) {
+        size_t slot = superslab_next_changed(load_relaxed(&look_from));
+        if (slot == BITSET_NONE && (slot = superslab_next_changed(0)) == BITSET_NONE)
             return;
-        if (space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
-            look_at(h, slot, TRIM_BUSY);
+        store_relaxed(&look_from, slot + 1);
+        if ((how == TRIM_BUSY || is_idle(slab_of_slot(slot))) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
+            look_at(h, slot, how);
         if (++h->looks % MESH_AFTER_LOOKS == 0)
             h->pool.chores |= CHORE_MESH;
     }
 }
 
+void pages_look_in_turn(struct heap *h) {
+    if (!presence_has_purger() || (h->pool.arena != 0 && !h->pool.is_lane)) /* which looks at all but arenas */
+        look_in_turn(h, LOOKS_AT_ONCE, TRIM_BUSY);
+}
+
 void pages_look_as_grown(struct heap *h) {
-    for (; h->pool.looks > 0; h->pool.looks--) {
-        size_t slot = next_in_turn();
-        if (slot != BITSET_NONE && is_idle(slab_of_slot(slot)) && space_may_trim(&h->pool, slot / SUPERSLAB_SLOTS))
-            look_at(h, slot, TRIM_IDLE);
-    }
+    look_in_turn(h, h->pool.looks, TRIM_IDLE);
+    h->pool.looks = 0;
 }
 
 void pages_forget(const struct slab *s) {

@@ -46,7 +46,7 @@ static struct retain_state {
     } fast;
     _Atomic size_t notes; /* slabs that may stay noted besides: pages in such were wanted back soon */
     _Atomic uint32_t last_decay_ms, last_trim_ms;
-    _Atomic size_t growth_peak; /* most slots in use lately, for growth_slots */
+    _Atomic size_t growth_peak; /* most slots in use lately, for request_looks */
     _Atomic size_t shrink_peak; /* most slots in use since caches were last emptied, for shrank */
     /* Huge pages. */
     _Atomic uint32_t advice_changes; /* read-modify-writes */
@@ -277,22 +277,18 @@ bool retain_may_note(size_t slabs) {
 
 /* ---- settling ---- */
 
-/* The heap grew by `slots`: before it takes as much again, what slabs have free is to be found. */
+/* The heap took `slots`: before it takes as much again, what slabs have free is to be found. Growth into EMPTY slots counts too: it
+ * costs no memory itself, but free pages gather inside partly used slabs meanwhile. */
 static void request_looks(struct client *c, size_t slots) {
-    if (account_active_slots() < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
+    size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
+    size_t peak = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
+    if (peak != seen)
+        store_relaxed(&retain_state.growth_peak, peak);
+    slots = max_size(slots, active > seen ? active - seen : 0);
+    if (slots == 0 || active < LOOKS_FROM_SLOTS || option(OPT_PURGE) < PURGE_AUTO)
         return;
     c->looks = (uint32_t)min_size(c->looks + LOOKS_PER_SLOT * slots, LOOKS_MAX);
     c->chores |= CHORE_LOOK;
-}
-
-/* How far the number of slots in use exceeds its recent peak. Growth into EMPTY slots counts too: it costs no memory itself, but
- * free pages gather inside partly used slabs meanwhile. */
-static size_t growth_slots(void) {
-    size_t active = account_active_slots(), seen = load_relaxed(&retain_state.growth_peak);
-    size_t now = min_size(max_size(seen, active), active + active / SHRUNK_SHARE);
-    if (now != seen)
-        store_relaxed(&retain_state.growth_peak, now);
-    return active > seen ? active - seen : 0;
 }
 
 void retain_grew_inside(struct client *c, size_t bytes) {
@@ -336,9 +332,7 @@ void retain_settle(struct client *c) {
     c->start = 0;
     if (unlikely(learn_has_begun()))
         learn_settled();
-    size_t grown = max_size(c->unused_taken, growth_slots());
-    if (grown != 0)
-        request_looks(c, grown);
+    request_looks(c, c->unused_taken);
     judge_growth(c, now);
     if (!c->is_purger)
         presence_settled();

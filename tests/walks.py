@@ -16,11 +16,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # LAZY memory is three functions of the first walk (what was LAZY ends, and was so for how long) and seven of the second (does the
-# program swing, what was wanted back, which of two calls to the system).
+# program swing, what was wanted back, which of two calls to the system). Looks inside slabs as the heap grows are one of the second.
 # By the name of the call: a function that the walk enters, those it does not enter, how many functions it may have.
 WALKS = {
     "malloc": ("pool_take", {"retain_settle", "region_take_superslabs"}, 29),
-    "free": ("purge_empty", {"rings_empty_from"}, 45),
+    "free": ("purge_empty", {"rings_empty_from"}, 46),
 }
 FLAGS = ["-std=gnu17", "-O0", "-gdwarf-4", "-w", "-D_GNU_SOURCE", "-fno-builtin-malloc", "-fno-pie"]
 TRACED = ["-finstrument-functions", "-Dalways_inline=unused"]
