@@ -59,7 +59,7 @@ impl Budget {
         Budget { bytes: limits.bytes, entries: limits.entries, end: Instant::now() + limits.time }
     }
 
-    /// Takes an entry with so many bytes. False: there is no more, and nothing is taken.
+    /// Takes an entry of `bytes` from the budget. Returns false, and takes nothing, when the budget is used up.
     #[must_use]
     pub fn has(&mut self, bytes: usize) -> bool {
         self.have(1, bytes as u64)

@@ -181,7 +181,7 @@ fn fifo(directory: &Path) -> PathBuf {
 }
 
 fn symbolized(line: &str) -> Output {
-    // One that waits for ever is an error, not a test that never ends.
+    // A child that waits for ever fails the test instead of hanging it.
     let mut command = Command::new("timeout");
     command.args(["300", env!("CARGO_BIN_EXE_hakmem"), "symbolize"]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

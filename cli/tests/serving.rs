@@ -157,7 +157,7 @@ fn metrics_are_served_on_loopback() {
     assert!(refusal(&["metrics", "--all", "--token-file", "/dev/null"]).contains("--listen"));
 }
 
-/// Else arguments, which may hold passwords and which /proc may hide, are told to every scraper.
+/// Arguments may hold passwords, and /proc may hide them: a scraper must not see them unasked.
 #[test]
 fn arguments_are_told_only_if_asked_for() {
     let Some(library) = library() else { return };

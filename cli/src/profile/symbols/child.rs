@@ -419,7 +419,7 @@ mod tests {
         assert_eq!((names.len(), names[0].0, names[0].1.function.as_str()), (1, 1, "made"));
     }
 
-    /// Else one crash of a child is one of the command, or children are started for ever.
+    /// A crash of a child must not end the command, nor start children without end.
     #[test]
     fn who_does_not_answer_is_not_asked_again() {
         let failures = Arc::<AtomicUsize>::default();
