@@ -95,6 +95,7 @@ struct heap {
     _Atomic uint8_t caches_flags; /* enum caches_flag; any thread, by read-modify-write */
     uint16_t ring_hand;           /* the ring to look at next */
     uint8_t large_frees;          /* modulo SHUT_EVERY: see large.c */
+    uint8_t large_given;          /* spans of large blocks that went back to the pool, modulo 256 */
     uint32_t caches_seen;         /* the purger's: rings_use when it last looked */
     uint32_t ring_kib;            /* what the rings may hold together, by their caps */
     uint32_t loans_seen;          /* the purger's: loans_use when it last looked */
