@@ -404,10 +404,20 @@ fn a_child_that_outlives_the_program_is_killed() {
 fn a_time_out_kills_the_tree() {
     let (tools, directory) = (tools(), tempfile::tempdir().unwrap());
     let pids = directory.path().join("pids");
-    let result =
-        compare(&["--only", "system", "--timeout", "1s", "--", &tools.program(), "hang", pids.to_str().unwrap()]);
-    assert_eq!((result.status, result.failure("system")), (1, "warm-up: still running after 1.0 s, killed"));
-    assert!(!lines(&pids).is_empty() && lines(&pids).iter().all(|pid| !lives(pid)));
+    // On a busy machine a second may be over before the program has begun.
+    for (time, told) in [("1s", "1.0 s"), ("10s", "10.0 s"), ("100s", "100.0 s")] {
+        let result =
+            compare(&["--only", "system", "--timeout", time, "--", &tools.program(), "hang", pids.to_str().unwrap()]);
+        assert_eq!(
+            (result.status, result.failure("system")),
+            (1, &*format!("warm-up: still running after {told}, killed"))
+        );
+        assert!(lines(&pids).iter().all(|pid| !lives(pid)));
+        if lines(&pids).len() >= 2 {
+            return;
+        }
+    }
+    panic!("it and its child write their numbers: {:?}", lines(&pids));
 }
 
 #[test]

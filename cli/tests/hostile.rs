@@ -11,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 #[path = "heap/kit.rs"]
 mod kit;
@@ -41,16 +40,19 @@ fn compare_takes_no_directory_that_is_there() {
 
 // ---- lies ----
 
-/// `hakmem` with two GiB of addresses: what takes more fails.
+/// `hakmem` with two GiB of addresses and a minute of a processor: what takes more fails.
 fn confined(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hakmem"));
     command.args(arguments).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    let most = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
-    // SAFETY: a system call, and nothing else between fork and exec.
+    // SAFETY: system calls, and nothing else between fork and exec.
     unsafe {
-        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &most) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+        command.pre_exec(|| {
+            for (what, most) in [(libc::RLIMIT_AS, 2 << 30), (libc::RLIMIT_CPU, 60)] {
+                if libc::setrlimit(what, &libc::rlimit { rlim_cur: most, rlim_max: most }) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
         });
     }
     command.output().unwrap()
@@ -58,7 +60,6 @@ fn confined(arguments: &[&str]) -> Output {
 
 /// Ends soon, by itself, and says what is wrong in one line if it fails.
 fn is_civil(arguments: &[&str], lie: &str) {
-    let begun = Instant::now();
     let output = confined(arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();
     let case = format!("{lie}, {arguments:?}: {:?}, {stderr}", output.status);
@@ -67,7 +68,6 @@ fn is_civil(arguments: &[&str], lie: &str) {
     if output.status.code() == Some(2) {
         assert!(stderr.lines().count() == 1 && stderr.starts_with("hakmem: PID "), "{case}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(60), "{case}: {:?}", begun.elapsed());
 }
 
 /// Else any user's process can end or block root's `metrics --all`.
@@ -124,7 +124,6 @@ fn memory_that_never_answers_is_left_out() {
     if evil.ask("silence", "done") != ["silent"] {
         return eprintln!("skipped: this user may not have faults of the kernel wait (userfaultfd)");
     }
-    let begun = Instant::now();
     let metrics = text(&["metrics", "--all", "--budget", "0.3"]);
     // Linux refuses to read it through /proc/PID/mem; what it waits for otherwise takes too long.
     let count = |state: &str| {
@@ -133,7 +132,6 @@ fn memory_that_never_answers_is_left_out() {
     };
     assert!(count("slow") + count("failed") >= 1, "{metrics}");
     assert!(!metrics.contains(&format!("hakmem_info{{pid=\"{}\"", evil.pid())), "{metrics}");
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 // ---- names ----
@@ -157,8 +155,8 @@ fn a_name_is_shown_and_not_obeyed() {
         &["map", pid],
         &["map", pid, "--json"],
         &["map", pid, "--html", "-"],
-        &["metrics", pid],
-        &["metrics", pid, "--openmetrics"],
+        &["metrics", pid, "--budget", "60"],
+        &["metrics", pid, "--budget", "60", "--openmetrics"],
     ] {
         let printed = text(arguments);
         assert!(printed.contains("OWNED") && !obeyed(&printed), "{arguments:?}: {printed:?}");
@@ -166,7 +164,7 @@ fn a_name_is_shown_and_not_obeyed() {
     }
     let told = explain(pid)["process"]["command"].as_str().unwrap().to_string();
     assert!(told.starts_with(name), "JSON holds the name itself: {told:?}");
-    for line in text(&["metrics", pid]).lines().filter(|line| line.contains("OWNED")) {
+    for line in text(&["metrics", pid, "--budget", "60"]).lines().filter(|line| line.contains("OWNED")) {
         let values = line.replace("\\\\", "").replace("\\\"", "");
         assert!(!values.contains('\\') && values.matches('"').count() % 2 == 0, "{line}");
     }
@@ -227,7 +225,8 @@ fn a_server_outlives_debug_information() {
     let place = tempfile::tempdir().unwrap();
     let evil = program_of_nested_calls(place.path(), &library);
     let mut line = String::new();
-    let mut server = Program::start(Command::new(env!("CARGO_BIN_EXE_hakmem")).args(["serve", &evil.pid()]));
+    let mut server =
+        Program::start(Command::new(env!("CARGO_BIN_EXE_hakmem")).args(["serve", &evil.pid(), "--budget", "60"]));
     server.output.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("http://").unwrap().trim_end_matches("/metrics");
     for path in ["/metrics", "/debug/pprof/heap", "/debug/pprof/heap", "/metrics"] {

@@ -126,7 +126,10 @@ fn lines_that_allocate_most_are_told() {
     let Some(library) = library() else { return };
     let (_directory, mut program) = planted(&library, &[]);
     program.tell("work");
-    let found = json(&["leak", "--rates", &program.pid(), "--for", "1s", "--bytes", "4k", "--json"]);
+    let watched = |time| json(&["leak", "--rates", &program.pid(), "--for", time, "--bytes", "4k", "--json"]);
+    // A busy machine may keep the program from its work for a second.
+    let found = ["1s", "10s"].into_iter().map(watched).find(|found| !found["sites"][0].is_null());
+    let found = found.unwrap_or_else(|| watched("100s"));
     let site = &found["sites"][0];
     assert_eq!(site["line"], line("// TEMPORARY"), "{found:#}");
     assert!(site["bytes_per_second"].as_f64() > Some(0.0) && site["temporary"].as_f64() > Some(0.9), "{site}");

@@ -271,7 +271,7 @@ class Report(BrowserTest):
 
     @classmethod
     def report(cls, *arguments):
-        return subprocess.run([cls.hakmem, "report", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        return subprocess.run([cls.hakmem, "report", *map(str, arguments)], capture_output=True, text=True, timeout=1200)
 
     @classmethod
     def make(cls, name, document):

@@ -6,9 +6,10 @@ use super::image::{facts_of_the_library, Memory};
 use super::reader::{Detail, Reader};
 use super::{advice, patience, reach};
 use crate::picture::page;
+use hakmem_base::proc::Pid;
 use hakmem_base::table::Style;
 use hakmem_fuzz::{bounded, cases, is_long as fuzz_is_long, Random, NUMBERS};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// All that commands ask of a process, and what they show. How many of the questions were answered.
 fn ask_all(memory: &'static Memory) -> usize {
@@ -156,18 +157,19 @@ fn reading_endless_memory_ends() {
         memory.set("region_use", 16, 400_000); // SuperSlabs
         memory.set("heap_newest", 0, 0x7777_0000_0000);
         memory.set("profile", 48, u64::MAX); // stacks and levels
-        let begun = Instant::now();
-        let outcome = patience::within(-20, Duration::from_millis(500), move || {
-            bounded(&format_args!("word {number}"), || {
+        let (send, ended) = std::sync::mpsc::channel();
+        let outcome = patience::within(-20 - number as Pid, Duration::from_millis(500), move || {
+            let outcome = bounded(&format_args!("word {number}"), || {
                 let (remote, found) = memory.remote();
                 let reader = Reader::open(remote, &found)?;
                 let samples = reader.samples().map(|_| ());
                 let done = reader.threads_done(1).map(|_| ());
                 samples.and(done).and(reader.snapshot(Detail::Slots).map(|_| ()))
-            })
+            });
+            send.send(()).unwrap();
+            outcome
         });
-        let said = outcome.err().map_or(String::new(), |error| error.to_string());
-        assert!(!said.contains("an error in hakmem"), "word {number}: {said}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        // By itself, even where a busy machine has `within` give up before.
+        ended.recv().unwrap_or_else(|_| panic!("word {number}: {}", outcome.unwrap_err()));
     }
 }

@@ -95,25 +95,31 @@ mod tests {
     fn a_process_that_never_answers_is_left_out() {
         let (pid, short) = (-7, Duration::from_millis(20));
         let (answer, wait) = channel::<()>();
-        let begun = Instant::now();
         let outcome = within(pid, short, move || Ok(wait.recv()?));
         assert!(outcome.unwrap_err().to_string().contains("does not let its memory be read"));
         assert!(within(pid, short, || Ok(())).unwrap_err().to_string().contains("still does not"));
         assert!(within(-8, USUAL, || Ok(5)).is_ok_and(|five| five == 5), "others are read");
         answer.send(()).unwrap();
         while within(pid, USUAL, || Ok(())).is_err() {
-            assert!(begun.elapsed() < USUAL, "its thread has ended");
-            std::thread::yield_now();
+            std::thread::yield_now(); // until its thread has ended
         }
     }
 
+    /// On a busy machine its thread may come to it after `within` has given up: then its end lets the process be read again.
     #[test]
     fn long_work_ends_by_itself() {
-        let outcome: Result<()> = within(-9, Duration::from_millis(20), || loop {
-            check(-9)?;
+        let (pid, (send, said)) = (-9, channel());
+        let outcome: Result<()> = within(pid, Duration::from_millis(20), move || loop {
+            if let Err(late) = check(pid) {
+                send.send(late.to_string()).unwrap();
+                return Err(late);
+            }
             std::thread::yield_now();
         });
-        assert!(outcome.unwrap_err().to_string().contains("takes too long"));
-        assert!(check(-9).is_ok(), "a thread without a limit");
+        assert!(said.recv().unwrap().contains("takes too long") && outcome.is_err());
+        while within(pid, USUAL, || Ok(())).is_err() {
+            std::thread::yield_now();
+        }
+        assert!(check(pid).is_ok(), "a thread without a limit");
     }
 }

@@ -128,6 +128,25 @@ static void child_stay(const char *path) {
         pause();
 }
 
+static int noted[2]; /* a pipe that is closed once the child has written its number */
+
+static void child_orphan(const char *path) {
+    note(path);
+    close(noted[1]);
+    for (;;)
+        pause();
+}
+
+static void orphan(const char *path) {
+    char byte;
+    if (pipe(noted))
+        exit(1);
+    child_start(child_orphan, path);
+    close(noted[1]);
+    if (read(noted[0], &byte, 1) != 0)
+        exit(1);
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 2 ? argv[1] : "";
     if (strcmp(mode, "work") == 0) {
@@ -149,8 +168,7 @@ int main(int argc, char **argv) {
         mib = (size_t)atol(argv[2]);
         tree();
     } else if (strcmp(mode, "orphan") == 0) {
-        child_start(child_stay, argv[2]);
-        usleep(20000);
+        orphan(argv[2]);
     } else if (strcmp(mode, "hang") == 0) {
         child_start(child_stay, argv[2]);
         child_stay(argv[2]);

@@ -1,9 +1,11 @@
 # A service that leaks: leaking.py REQUESTS. It prints "ready" after REQUESTS requests, and goes on, a thousand a second, until
 # its standard input ends. Some of what it does is done in a thread, and some is called back from C.
 # SPDX-License-Identifier: MIT
+import os
 import select
 import sys
 import threading
+import time
 
 held = []
 
@@ -36,6 +38,10 @@ serve(int(sys.argv[1]))
 thread = threading.Thread(target=lambda: held.append(Service().größe()))
 thread.start()
 thread.join()
+# CPython 3.10 returns from join before the thread has read its last from the interpreter's state, which the end of the program frees:
+# HAKMEM shuts such a block, and the thread's access ends the program.
+while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+    time.sleep(0.001)
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.001)[0]:
     serve(1)
