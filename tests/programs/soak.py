@@ -73,7 +73,7 @@ class Program:
     witness: str = ""
     says: str = ""
     note: str = ""
-    seconds: int = 180
+    seconds: int = 1800
     root: bool = False
     quick: bool = False
 
@@ -240,7 +240,7 @@ class Kept:
 
     def end(self):
         """Ends what the script has left behind, and with that the keeper."""
-        for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 30)):
+        for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 600)):
             for pid in descendants(self.process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
@@ -329,13 +329,13 @@ class Side:
             return subprocess.run(["/bin/sh", "-c", script], cwd=self.directory, env=self.environment,
                                   stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
         script = self.script(self.program.ready)
-        for _ in range(900):
+        for _ in range(6000):
             if len(server.numbers()) > 1:
                 raise Failure(self.described(server, f"ended early with status {server.numbers()[1]}"))
             if ready():
                 return
             time.sleep(0.1)
-        raise Failure(self.described(server, "not ready after 90 s"))
+        raise Failure(self.described(server, "not ready after ten minutes"))
 
     def work(self, alone, result):
         """Runs the session; returns its output."""
@@ -365,9 +365,9 @@ class Side:
             os.kill(server.numbers()[0], signal.Signals["SIG" + self.program.stop])
         else:
             self.start("stop", self.program.stop).end()
-        result["status"] = server.wait(60)
+        result["status"] = server.wait(600)
         if result["status"] is None:
-            raise Failure(self.described(server, "not stopped after 60 s"))
+            raise Failure(self.described(server, "not stopped after ten minutes"))
         self.check_silence(server)
 
     def check_silence(self, kept):

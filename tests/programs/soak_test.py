@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: MIT
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -75,9 +76,10 @@ class Sides(unittest.TestCase):
 
     def test_too_long_and_left_behind(self):
         """A script that does not end is ended, and so is what it has put into the background."""
-        self.assertIn("not finished after 1 s", self.problem(run="sleep 987 & sleep 987", seconds=1))
-        self.assertEqual(self.problem(run="sleep 987 & echo it"), "none")
-        left = subprocess.run(["pgrep", "-xf", "sleep 987"], capture_output=True, text=True, check=False)
+        sleep = f"sleep 98765.{os.getpid()}"  # as no other process on this machine
+        self.assertIn("not finished after 1 s", self.problem(run=f"{sleep} & {sleep}", seconds=1))
+        self.assertEqual(self.problem(run=f"{sleep} & echo it"), "none")
+        left = subprocess.run(["pgrep", "-xf", re.escape(sleep)], capture_output=True, text=True, check=False)
         self.assertEqual(left.stdout, "")
 
     def test_peak_is_the_largest_process(self):
@@ -94,9 +96,10 @@ class Sides(unittest.TestCase):
 
     def test_server_ends_early(self):
         self.assertIn("server: ended early with status 5", self.problem(server="exit 5"))
+        ended = "test $(wc -l <../../outside/it/server.report) -ge 2"  # its PID, then its status
         self.assertIn("before it was stopped",
                       self.problem(server="touch ready; while ! test -f end; do sleep 0.01; done; exit 1",
-                                   ready="test -f ready", run="touch end; sleep 0.3; echo it"))
+                                   ready="test -f ready", run=f"touch end; until {ended}; do sleep 0.01; done; echo it"))
 
 
 class Verdicts(unittest.TestCase):
