@@ -7,19 +7,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+#[path = "heap/kit.rs"]
+mod kit;
+
 // ---- what the tests run ----
 
 struct Tools {
     directory: PathBuf,
 }
 
-/// Compiled once. The directory stays behind in Cargo's, which is cleaned with it.
+/// Compiled once.
 fn tools() -> &'static Tools {
     static TOOLS: OnceLock<Tools> = OnceLock::new();
     TOOLS.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare");
-        fs::create_dir_all(&directory).unwrap();
-        let tools = Tools { directory: fs::canonicalize(directory).unwrap() };
+        let tools = Tools { directory: kit::own_directory("compare") };
         tools.compile("program", "program", &["-pthread"]);
         tools.compile("program", "program-static", &["-pthread", "-static"]);
         tools.compile("noptrace", "noptrace", &[]);

@@ -25,12 +25,26 @@ pub fn copy_by_other_process(from: &str, to: &Path) {
     assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
+/// A directory of this process in Cargo's, for the same tests may run elsewhere at the same time. Those of processes that have ended
+/// are removed.
+pub fn own_directory(name: &str) -> PathBuf {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for entry in fs::read_dir(all).unwrap().flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let pid = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let own = all.join(format!("{name}-{}", std::process::id()));
+    fs::create_dir_all(&own).unwrap();
+    fs::canonicalize(own).unwrap()
+}
+
 pub fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
-        fs::create_dir_all(&directory).unwrap();
-        let directory = fs::canonicalize(directory).unwrap();
+        let directory = own_directory("heap");
         compile(&directory, "program", "program", &["-pthread"]);
         compile(&directory, "program", "plain-static", &["-pthread", "-static"]);
         compile(&directory, "shim", "shim.so", &["-shared", "-fPIC"]);
