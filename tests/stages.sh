@@ -344,7 +344,7 @@ run_block() {
       [[ ! -d $ROOT/$page ]] || cp "$ROOT/$page"/* "$here"
     fi
   fi
-  (cd "$here" && LD_LIBRARY_PATH=$here HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH bash -euo pipefail -x "$1" </dev/null)
+  (cd "$here" && LD_LIBRARY_PATH=$here HAKMEM_LIBRARY=$LIBRARY PATH=$ROOT/build:$PATH timeout 3000 bash -euo pipefail -x "$1" </dev/null)
 }
 
 # doc_blocks FOLDER: writes each block of the documentation opened by ```sh run into a file there, for run_block.

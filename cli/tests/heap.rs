@@ -697,7 +697,7 @@ fn a_parked_purger_is_woken() {
         std::thread::yield_now();
     }
     assert!(term(&explain(&pid), "empty_slots") > 30 * MIB);
-    let purged = json(&["purge", &pid, "--json"]);
+    let purged = json(&["purge", &pid, "--wait", "600", "--json"]);
     assert!(purged["given_back"].as_i64().unwrap() > 30 * MIB, "{purged}");
     assert_eq!(purged["honoured"], true, "{purged}");
     assert!(term(&explain(&pid), "empty_slots") < MIB);
@@ -733,7 +733,7 @@ fn what_a_purge_gave_back_is_the_difference() {
     let mut program = Program::known(&library, &[]);
     program.tell("spread 300000 400 100");
     program.tell("churn 2");
-    let purged = json(&["purge", &program.pid(), "--json"]);
+    let purged = json(&["purge", &program.pid(), "--wait", "600", "--json"]);
     let figure = |name: &str| purged[name].as_i64().unwrap();
     assert_eq!(figure("given_back"), (figure("rss_before") - figure("rss_after")).max(0), "{purged}");
 }
@@ -760,7 +760,7 @@ fn what_a_sleeping_program_cannot_give_back_is_reported() {
     }
     let purger = format!("`hakmem purge {}` gives it back at once", threads.pid());
     assert!(said(&threads).contains(&purger), "{}", said(&threads));
-    assert_eq!(hakmem(&["purge", &threads.pid()]).status.code(), Some(0));
+    assert_eq!(hakmem(&["purge", "--wait", "600", &threads.pid()]).status.code(), Some(0));
     assert_eq!(lazy(&threads), 0);
     let (path, library) = (directory().join("program"), library.display().to_string());
     let words = ["env", "HAKMEM_RETAIN_BYTES=1g", path.to_str().unwrap(), "spread 400000 96 200"];

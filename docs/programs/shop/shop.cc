@@ -152,12 +152,15 @@ void serve(int connection) {
 } // namespace
 
 int main(int argc, char **argv) {
+    std::string path = argc > 1 ? argv[1] : "shop.sock";
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
-    strncpy(address.sun_path, argc > 1 ? argv[1] : "shop.sock", sizeof address.sun_path - 1);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s.new", path.c_str());
     unlink(address.sun_path);
     int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 || listen(listener, 16) != 0) {
+    /* Where customers find it, it listens already. */
+    if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 || listen(listener, 16) != 0 ||
+        rename(address.sun_path, path.c_str()) != 0) {
         perror(address.sun_path);
         return 1;
     }
