@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; for the
-command, the old names of options; the terms of the sum of RSS, into README.md and for the command; and into migrating.md the
-table of `COMMAND migrate --table`.
+"""Writes options.md, counters.md and tunables.md from the tables in the sources, the one place where each is described; the
+terms of the sum of RSS, into README.md and for the command; and into migrating.md the table of `COMMAND migrate --table`.
 
     generate.py COMMAND"""
 # SPDX-License-Identifier: MIT
@@ -60,20 +59,7 @@ def write_options():
         text = text.strip('"')
         lines.append(f"| {name} | {values(kind, lowest, highest, choices)} | {default} | "
                      f"{'yes' if when == 'LIVE' else ''} | {text} |")
-    lines += ["", "## Old names", "",
-              "These still work in all three places. The switches print a line with their new form. If a variable of the",
-              "environment has a current name, it wins over an old one.", "", "| old | new |", "|---|---|"]
-    for old, option, word in table_lines("base/options.h", "OPTION_ALIASES"):
-        word = word.strip('"')
-        lines.append(f"| {old}=1 | {option}={word} |" if word else f"| {old} | {option} |")
     (ROOT / "docs" / "options.md").write_text("\n".join(lines) + "\n")
-
-
-def write_old_names():
-    lines = ["// `./hak doc` makes this file from the table in src/base/options.h.", "// SPDX-License-Identifier: MIT",
-             "["]
-    lines += [f'    ("{old}", "{option}", {word}),' for old, option, word in table_lines("base/options.h", "OPTION_ALIASES")]
-    (ROOT / "cli" / "src" / "heap" / "old_names.rs").write_text("\n".join(lines + ["]"]) + "\n")
 
 
 def write_counters():
@@ -131,7 +117,6 @@ def write_settings(command):
 
 if __name__ == "__main__":
     write_options()
-    write_old_names()
     write_counters()
     write_tunables()
     write_terms()

@@ -41,7 +41,7 @@ if [ "$checked" = 1 ]; then
   expect "the cache" '^\[SS_LRU_INIT\] max_cached=256 max_memory_mb=512 ttl_sec=60$' "$log"
   expect "a cache miss" '^\[LRU_POP\] class=([0-9]+|large|huge) \(miss\) \(cache_size=0/256\)$' "$log"
   # shellcheck disable=SC2016 # the $_ is perl's
-  log=$(under LD_PRELOAD="$library" HAKMEM_SS_FREE_DEBUG=1 HAKMEM_SS_ACQUIRE_DEBUG=1 perl -e \
+  log=$(under LD_PRELOAD="$library" HAKMEM_DEBUG=free,acquire perl -e \
     'for (1 .. 3) { my @a = map { "x" x 200 . $_ } 1 .. 20000; }' 2>&1)
   expect "a slot given back" '^\[SP_SLOT_RELEASE\] ss=0x[0-9a-f]+ slab_idx=[0-9]+ class=[0-9]+ used=0 \(marking EMPTY\)$' "$log"
   expect "stage 1" '^\[SP_ACQUIRE_STAGE1\] class=[0-9]+ reusing EMPTY slot \(ss=0x[0-9a-f]+ slab=[0-9]+\)$' "$log"

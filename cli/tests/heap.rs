@@ -652,8 +652,7 @@ fn options_are_set() {
     assert!(said("carve_bytes:3000=64").contains("carve_bytes has no value for this size"));
     assert!(said("owned_slabs:64=64").contains("owned_slabs has no value for this size"));
     assert!(said("SECURE=1").contains("SECURE is fixed when the program starts: start it with HAKMEM_SECURE=1"));
-    assert!(said("SS_LRU_DEBUG=1").contains("DEBUG is fixed when the program starts: start it with HAKMEM_DEBUG=lru"));
-    assert!(text(&["set", &pid, "HAKMEM_L25_RING_CAP=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"), "an old name");
+    assert!(text(&["set", &pid, "hakmem_LARGE_RING_BLOCKS=5"]).starts_with("LARGE_RING_BLOCKS: 0 -> 5"), "its variable");
     assert!(said("PURGE=often").contains("PURGE=often: expected never|lazy|auto|eager"));
     assert!(said("RETAIN_PERCENT=1001").contains("expected 0 to 1000"));
     assert!(said("FOO=1").contains("FOO: no such option") && said("PURGE").contains("expected OPTION=VALUE"));

@@ -33,15 +33,6 @@ static const struct {
     enum option option;
 } glibc_variables[] = {{"MALLOC_TRIM_THRESHOLD_", OPT_RETAIN_BYTES}};
 
-static const struct alias {
-    const char *name, *word;
-    enum option option;
-} aliases[] = {
-#define OPTION_ALIAS(old, option, word) {#old, word, OPT_##option},
-    OPTION_ALIASES(OPTION_ALIAS)
-#undef OPTION_ALIAS
-};
-
 HAK_APART char option_texts[OPTION_COUNT][OPTION_TEXT_BYTES]; /* of TEXT options */
 _Atomic uint8_t option_mid_rings[MID_RING_RANGES];
 
@@ -178,26 +169,15 @@ static bool parse_value(enum option o, const char *s, size_t length) {
     return true;
 }
 
-/* Whether `name` names the option or alias `known`, with or without HAKMEM_. */
+/* Whether `name` names the option `known`, with or without HAKMEM_. */
 static bool is_named(const char *name, size_t length, const char *known) {
     if (length > 7 && same_letters(name, "HAKMEM_", 7))
         name += 7, length -= 7;
     return strlen(known) == length && same_letters(known, name, length);
 }
 
-/* NULL if `name` is not an alias. */
-static const struct alias *find_alias(const char *name, size_t length) {
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (is_named(name, length, aliases[i].name))
-            return &aliases[i];
-    return NULL;
-}
-
-/* The option named by `name`, also by an alias; OPTION_COUNT if there is none. */
+/* The option named by `name`; OPTION_COUNT if there is none. */
 static enum option find_option(const char *name, size_t length) {
-    const struct alias *alias = find_alias(name, length);
-    if (alias != NULL)
-        return alias->option;
     unsigned o = 0;
     while (o < OPTION_COUNT && !is_named(name, length, option_table[o].name))
         o++;
@@ -275,18 +255,6 @@ static void put_value(struct text *t, const struct option_entry *e, uint64_t val
         text_number(t, value);
 }
 
-/* Adds the word of a switch that is on to the text of its option. */
-static void add_word(const struct alias *alias, const char *value, size_t length) {
-    uint64_t on;
-    if (!parse_choice("0|1|off|on|no|yes|false|true", value, length, &on) || on % 2 == 0)
-        return;
-    char *words = option_texts[alias->option];
-    struct text t = {words, OPTION_TEXT_BYTES - 1, strlen(words), -1};
-    text_format(&t, t.length > 0 ? ",%s" : "%s", alias->word);
-    words[min_size(t.length, OPTION_TEXT_BYTES - 1)] = '\0';
-    store_relaxed(option_word(alias->option), true);
-}
-
 /* Bit o: the environment has set option o; something has. Written by options_init, read at the start. */
 static uint64_t from_environment, were_set;
 
@@ -295,12 +263,8 @@ bool option_was_set(enum option o) { return were_set >> o & 1; }
 
 /* A setting NAME=VALUE from the environment or from hak_options. The line repeats the name as the user wrote it. */
 static void apply_setting(const char *name, size_t name_length, const char *value, size_t value_length) {
-    const struct alias *alias = find_alias(name, name_length);
-    bool is_word = alias != NULL && alias->word[0] != '\0';
     enum option o = find_option(name, name_length);
-    if (is_word) {
-        add_word(alias, value, value_length);
-    } else if (o < OPTION_COUNT && parse_value(o, value, value_length)) {
+    if (o < OPTION_COUNT && parse_value(o, value, value_length)) {
         were_set |= (uint64_t)1 << o;
         return;
     }
@@ -309,9 +273,7 @@ static void apply_setting(const char *name, size_t name_length, const char *valu
     text_printable(&line, name, name_length);
     text_string(&line, "=");
     text_printable(&line, value, value_length);
-    if (is_word) {
-        text_format(&line, ": this option is now %s=%s\n", option_name(o), alias->word);
-    } else if (o == OPTION_COUNT) {
+    if (o == OPTION_COUNT) {
         enum option guess = guess_option(name, name_length);
         text_string(&line, ": no such option");
         if (guess != OPTION_COUNT)
@@ -378,13 +340,11 @@ static bool is_the_commands(const char *entry) {
     return value_of(entry, "HAKMEM_LIBRARY") != NULL || value_of(entry, "HAKMEM_PEERS") != NULL;
 }
 
-/* Applies either the aliases or the other names. */
-static void apply_environment(char **environment, bool of_aliases) {
+static void apply_environment(char **environment) {
     for (char **entry = environment; *entry != NULL; entry++) {
         const char *equals = strchr(*entry, '=');
         size_t length = equals != NULL ? (size_t)(equals - *entry) : 0;
-        if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry) &&
-            (find_alias(*entry, length) != NULL) == of_aliases) {
+        if (length >= 7 && same_letters(*entry, "HAKMEM_", 7) && !is_the_commands(*entry)) {
             enum option o = find_option(*entry, length);
             from_environment |= (uint64_t)(o < OPTION_COUNT) << o % OPTION_COUNT;
             apply_setting(*entry, length, equals + 1, strlen(equals + 1));
@@ -413,8 +373,7 @@ void options_init(void) {
         }
     if (&hak_options != NULL && hak_options != NULL)
         apply_compiled_in(hak_options);
-    apply_environment(environment, true);
-    apply_environment(environment, false);
+    apply_environment(environment);
     apply_implications();
     check_superslab();
     if (option(OPT_HELP))
@@ -485,12 +444,6 @@ void options_print_help(int fd) {
         put_value(&t, e, e->initial);
         text_pad(&t, column, 11);
         text_format(&t, "%s%s\n", e->when == LIVE ? "live  " : "start ", e->help);
-    }
-    text_string(&t, "Old names that still work:\n");
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
-        bool is_word = aliases[i].word[0] != '\0';
-        text_format(&t, "  HAKMEM_%s%s: HAKMEM_%s%s%s\n", aliases[i].name, is_word ? "=1" : "",
-                    option_name(aliases[i].option), is_word ? "=" : "", aliases[i].word);
     }
     text_flush(&t);
 }

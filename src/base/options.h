@@ -82,16 +82,6 @@ X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap
 X(KEEP_DEEPBIND,   NUMBER, START, 0, 0, 1, "", "1 leaves RTLD_DEEPBIND in calls of dlopen; by default the library takes the flag away, because a library that is opened with it has libc's malloc and free instead of the program's (CRASH_LOG=1 prints a line)") \
 X(DEBUG,           TEXT,   START, 0, 0, 0, "", "events that the checked build logs, separated by commas: acquire (slots taken), free (slots given back), lru (the SuperSlab cache), drain (drains of the outbox and of rings), tables (that a table is full), retries (at exit, how often a thread had to try again because another was faster)")
 
-/* X(old, option, word): an old name that still works. Without a word `old` simply means the option; with one, `old` is a switch
- * that adds the word to the option's text, and using the switch prints a line. */
-#define OPTION_ALIASES(X) \
-X(L2_RING_CAP,          MID_RING_BLOCKS,   "") \
-X(L25_RING_CAP,         LARGE_RING_BLOCKS, "") \
-X(SS_ACQUIRE_DEBUG,     DEBUG, "acquire") \
-X(SS_FREE_DEBUG,        DEBUG, "free") \
-X(SS_LRU_DEBUG,         DEBUG, "lru") \
-X(TINY_SLL_DRAIN_DEBUG, DEBUG, "drain")
-
 /* X(option, implied, value): when the program starts and the option is set to anything but 0, it means the implied one, too, which
  * gets this value unless it was set itself. */
 #define OPTION_IMPLICATIONS(X) \

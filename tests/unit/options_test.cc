@@ -228,53 +228,6 @@ TEST(Options, NearlyRightNamesAreAcceptedOrSuggested) {
     }
 }
 
-/* If it fails, a setting from before a renaming is lost. The current name wins, wherever it stands. */
-TEST(Options, AliasesSetTheirOption) {
-    const std::string seven_caps = "24/32/48/64/64/32/24";
-    for (auto &[alias, option, value] : std::vector<std::array<std::string, 3>>{
-             {"L2_RING_CAP", "MID_RING_BLOCKS", seven_caps}, {"L25_RING_CAP", "LARGE_RING_BLOCKS", "7"}}) {
-        Outcome outcome = run_self({"--print-option", option}, {"HAKMEM_" + alias + "=" + value});
-        EXPECT_EQ(outcome.out, value + "\n") << outcome.describe();
-        EXPECT_EQ(outcome.err, "");
-        std::string before = get(option);
-        EXPECT_EQ(hak_option_set(alias.c_str(), value.c_str()), 0);
-        EXPECT_EQ(get(option), value);
-        EXPECT_EQ(get(alias), value);
-        EXPECT_EQ(hak_option_set(option.c_str(), before.c_str()), 0);
-        for (auto &settings : std::vector<std::vector<std::string>>{
-                 {"HAKMEM_" + alias + "=" + value, "HAKMEM_" + option + "=" + before},
-                 {"HAKMEM_" + option + "=" + before, "HAKMEM_" + alias + "=" + value}})
-            EXPECT_EQ(run_self({"--print-option", option}, settings).out, before + "\n");
-    }
-    Outcome outcome = run_self({"--print-option", "MID_RING_BLOCKS"}, {"HAKMEM_L2_RING_CAP=129"});
-    EXPECT_EQ(outcome.err, "hakmem: HAKMEM_L2_RING_CAP=129: expected 0 to 128; using 0\n");
-}
-
-/* Lines of the log itself may stand beside the one about the switch. */
-TEST(Options, AnOldSwitchPrintsItsNewForm) {
-    auto about = [](const std::string &setting, const char *word) {
-        return "hakmem: " + setting + ": this option is now DEBUG=" + word + "\n";
-    };
-    for (auto [alias, word] : std::vector<std::pair<const char *, const char *>>{{"SS_ACQUIRE_DEBUG", "acquire"},
-                                                                                 {"SS_FREE_DEBUG", "free"},
-                                                                                 {"SS_LRU_DEBUG", "lru"},
-                                                                                 {"TINY_SLL_DRAIN_DEBUG", "drain"}})
-        for (const char *value : {"1", "on", "0", "off", "nonsense"}) {
-            std::string setting = std::string("HAKMEM_") + alias + "=" + value, line = about(setting, word);
-            Outcome outcome = run_self({"--print-option", "DEBUG"}, {setting});
-            bool on = strcmp(value, "1") == 0 || strcmp(value, "on") == 0;
-            EXPECT_EQ(outcome.out, on ? std::string(word) + "\n" : "\n") << outcome.describe();
-            size_t at = outcome.err.find(line);
-            ASSERT_NE(at, std::string::npos) << outcome.describe();
-            EXPECT_EQ(outcome.err.find(line, at + 1), std::string::npos) << "the line is printed twice";
-        }
-    Outcome both = run_self({"--print-option", "DEBUG"}, {"HAKMEM_SS_FREE_DEBUG=1", "HAKMEM_SS_LRU_DEBUG=1"});
-    EXPECT_EQ(both.out, "free,lru\n") << both.describe();
-    Outcome current = run_self({"--print-option", "DEBUG"}, {"HAKMEM_DEBUG=drain", "HAKMEM_SS_LRU_DEBUG=1"});
-    EXPECT_EQ(current.out, "drain\n") << current.describe();
-    EXPECT_EQ(hak_option_set("SS_FREE_DEBUG", "1"), EPERM) << "DEBUG is not live";
-}
-
 /* Else a file that the user names is never written, and nothing says why. */
 TEST(Options, AFileThatIsNamedIsToBeWritten) {
     auto value = [](const char *name, const std::vector<std::string> &env) {
@@ -410,7 +363,7 @@ TEST(Options, CompiledInOptionsHoldUnlessTheEnvironmentSaysOtherwise) {
     outcome = run_self({"--print-option", "PRESSURE"});
     EXPECT_EQ(outcome.out, "2\n") << outcome.describe();
     outcome = run_self({"--print-option", "LARGE_RING_BLOCKS"});
-    EXPECT_EQ(outcome.out, "5\n") << "an alias counts here, too: " << outcome.describe();
+    EXPECT_EQ(outcome.out, "5\n") << outcome.describe();
 }
 
 /* Switches and secrets that an attacker would want: someone who can write anywhere in the process can't write there. */
@@ -440,7 +393,7 @@ TEST(RegionDeathTest, HeapAndTablesLieBetweenGuards) {
 
 extern "C" {
 extern const char *hak_options;
-const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,L25_RING_CAP=5";
+const char *hak_options = "DRAIN_INTERVAL=777,STATS_FILE=/dev/null,PRESSURE=2,LARGE_RING_BLOCKS=5";
 }
 
 int main(int argc, char **argv) {

@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// A thread that is asked to stop does so at once, unless the kernel has it.
 const WAIT_FOR_STOP: Duration = Duration::from_secs(1);
-/// Options' old names, with the current ones; a switch also has the word that it adds to that option's text.
-const OLD_NAMES: &[(&str, &str, &str)] = &include!("old_names.rs");
 /// The longest text in the library's tables.
 const TEXT_MAX: usize = 1024;
 
@@ -274,11 +272,7 @@ impl Reader {
             Some(prefix) if prefix.eq_ignore_ascii_case("HAKMEM_") => &name[7..],
             _ => name,
         };
-        let old = OLD_NAMES.iter().find(|(old, ..)| old.eq_ignore_ascii_case(bare));
-        let current = old.map_or(bare, |&(_, name, _)| name);
-        // A switch that adds a word to the option's text.
-        let text = old.map(|&(.., word)| word).filter(|word| !word.is_empty()).unwrap_or(text);
-        let place = self.options.iter().position(|entry| entry.name.eq_ignore_ascii_case(current));
+        let place = self.options.iter().position(|entry| entry.name.eq_ignore_ascii_case(bare));
         let guess = || guess(bare, self.options.iter().map(|entry| entry.name.as_str()));
         let place = place.with_context(|| format!("{name}: no such option{}; `hakmem options` lists them", guess()))?;
         let entry = &self.options[place];
