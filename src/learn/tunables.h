@@ -21,12 +21,11 @@ X(credit_slabs,        512,   0, 65536,    "slabs",        "further slabs that a
 X(batch_blocks,        128,   1, 8192,     "blocks",       "frees of another heap's blocks that are gathered for one slab before they are sent, or half a slab if that is less", "producer and consumer of 1 KiB blocks: 180 atomics per 1,000 frees with an eighth of the slab, 60 with half") \
 X(loan_from_frees,     16384, 1, INT32_MAX, "frees",       "frees of other heaps' blocks since the last refill after which a thread takes slabs on loan", "with 1,024 `soak` was 5 % larger") \
 X(check_frees,         64,    1, 4096,     "frees",        "frees for each block in its list between two checks whether a current slab is empty", "`latency`: with 16, P99.99 of free was 5 to 9 us, with 64 as without checks (0.5 to 0.9 us)") \
-X(keep_current_bytes,  8192,  0, 65536,    "bytes",        "carved bytes up to which an empty current slab stays", "not measured: a program that holds one block must not start slab after slab") \
 X(populate_from_slabs, 16,    0, 255,      "slabs",        "slabs of a class that a heap has started before new ones are faulted in whole; 255: never", "a whole slab is then at most a sixteenth more than was asked for") \
-X(ring_min_blocks,     8,     1, 1024,     "blocks",       "blocks that a ring may hold at least, if its options and RING_BYTES allow them", "not measured: a thread that only frees, or only allocates, is to go to the slabs in batches") \
-X(ring_min_bytes,      65536, 0, INT32_MAX, "bytes",       "the same in bytes; the larger counts", "not measured: as above") \
-X(ring_spills,         3,     1, 255,      "spills",       "times that a ring runs full without running empty before its capacity halves", "not measured: a phase that only frees is to leave little in rings") \
-X(large_ring_percent,  25,    0, 100,      "percent",      "of RING_BYTES that rings of large blocks may hold, or as much as may be EMPTY if that is more", "not measured") \
+X(ring_min_blocks,     8,     1, 1024,     "blocks",       "blocks that a ring may hold at least, if its options and RING_BYTES allow them", "`soak` with 4 instead of 8, or ring_min_bytes a quarter or half: 1.24 to 1.31 times the peak of what was live, no gain") \
+X(ring_min_bytes,      65536, 0, INT32_MAX, "bytes",       "the same in bytes; the larger counts", "as above") \
+X(ring_spills,         3,     1, 255,      "spills",       "times that a ring runs full without running empty before its capacity halves", "`sweep 8000 600`: 158 instructions an operation; 100 if rings are neither halved nor emptied, and all they hold stays") \
+X(large_ring_percent,  25,    0, 100,      "percent",      "of RING_BYTES that rings of large blocks may hold, or as much as may be EMPTY if that is more", "rounds of 6 blocks of 200,000 bytes: 1,837 instructions a pair, 445 with 100; of 40 blocks of 100,000 bytes: 1,736 and 1,992") \
 X(shrunk_slots,        16,    1, INT32_MAX, "slots",       "by which the heap of the only thread must have shrunk, and by a third, before the thread empties its rings", "rounds of 600 blocks of 8,000 bytes, allocated and freed: 315 instructions a pair, 200 if rings are never emptied")
 
 /* The same with a value for each class; tiny classes have those of TINY, rings of mid and large blocks those of RING. */
