@@ -111,7 +111,7 @@ HAK_EXPORT void hak_stats_print(int fd) HAK_NOEXCEPT;
  * how many huge pages were timed, and how many of them did not pay; and
  * whether slots come in one page fault each (`folios`, 1 or 0).
  * `tiny_classes` has for blocks up to 1 KiB the number of allocations, and `misses`: those that found no block in the thread's
- * list. `rings` has the misses of larger blocks, whose hits nobody counts. With LEARN=observe `miss_ns` is the mean time of the
+ * list. `rings` has the misses of larger blocks, whose hits nobody counts. With ACE=observe `miss_ns` is the mean time of the
  * `timed_misses`. `tiny` has the sums, and what became of the blocks: freed by a thread that owns their slab (`frees_local`), or
  * by another (`frees_remote`, `frees_on_loan`). `nodes`, where there are several NUMA nodes, has for each the size of the slots
  * that its threads took (`slot_bytes`, in use or EMPTY). */

@@ -16,7 +16,7 @@
 #include "observe/guard_sample.h"
 #include "observe/inspect.h"
 #include "kinds.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "lookup.h"
 #include "mid.h"
 #include "base/options.h"
@@ -282,7 +282,7 @@ HAK_NOINLINE void *alloc_tiny(struct heap *h, size_t bytes) {
     uint64_t began = ledger_begin(&h->ledger[c]);
     uintptr_t block = tiny_refill(h, c);
     if (unlikely(began != 0))
-        learn_missed(h->ledger, c, began);
+        tuner_missed(h->ledger, c, began);
     if (has_chores(h))
         do_chores(h);
     return likely(block != 0) ? block_word(block) : alloc_any(bytes);

@@ -13,7 +13,7 @@
 #include "block.h"
 #include "canary.h"
 #include "base/fail.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "kinds.h"
 #include "base/options.h"
 #include "base/os.h"
@@ -156,7 +156,7 @@ static void *large_malloc(struct heap *h, size_t bytes, size_t alignment, bool *
         ring_ran_empty(h, ring);
     void *p = take_span(h, bytes, alignment, zero);
     if (unlikely(began != 0))
-        learn_missed(h->ledger, TINY_CLASSES + ring, began);
+        tuner_missed(h->ledger, TINY_CLASSES + ring, began);
     return p;
 }
 

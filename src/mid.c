@@ -13,7 +13,7 @@
 #include "pages.h"
 #include "move/defrag.h"
 #include "base/options.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "base/os.h"
 #include "pool.h"
 #include "presence.h"
@@ -364,7 +364,7 @@ void *mid_malloc(struct heap *h, unsigned c, bool *zero) {
     uint64_t began = ledger_begin(&h->ledger[c]);
     struct ring_entry e = mid_refill(h, ring, c);
     if (unlikely(began != 0))
-        learn_missed(h->ledger, c, began);
+        tuner_missed(h->ledger, c, began);
     caches_leave(h);
     return e.block != 0 ? ring_hand_out(e, zero) : NULL;
 }

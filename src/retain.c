@@ -1,7 +1,7 @@
 /* See retain.h. */
 /* SPDX-License-Identifier: MIT */
 #include "retain.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "limits.h"
 #include "base/options.h"
 #include "base/clear.h"
@@ -330,8 +330,8 @@ void retain_settle(struct client *c) {
     size_t empty = account_settle(c);
     account_set_clock(now);
     c->start = 0;
-    if (unlikely(learn_has_begun()))
-        learn_settled();
+    if (unlikely(tuner_has_begun()))
+        tuner_settled();
     request_looks(c, c->unused_taken);
     judge_growth(c, now);
     if (!c->is_purger)
@@ -396,7 +396,7 @@ bool retain_tick(struct client *c, bool scarce, bool *idle) {
     *idle = presence_tick_is_idle();
     account_set_clock(now);
     if (*idle)
-        learn_rests();
+        tuner_rests();
     size_t bound = bound_slots();
     if ((*idle || scarce) && bound != SLOTS_UNBOUNDED)
         bound = min_size(bound, min_slots());

@@ -8,7 +8,7 @@
 #include "observe/exit_check.h"
 #include "heap.h"
 #include "kinds.h"
-#include "learn/policies.h"
+#include "learn/presets.h"
 #include "arena/policy.h"
 #include "beside/other.h"
 #include "limits.h"
@@ -56,7 +56,7 @@ __attribute__((constructor(101))) void start_library(void) {
     options_init();
     bool has_sites = policy_start();
     tunables_init();
-    policies_start();
+    presets_start();
     region_start();
     presence_start();
     if (option(OPT_SECURE))

@@ -192,8 +192,8 @@ fn text(snapshot: &Snapshot, when: &str, reach: Reach, advice: &[Advice], style:
         let each = snapshot.nodes.iter().enumerate().map(|(node, &bytes)| format!("{} on node {node}", size(bytes)));
         let _ = writeln!(text, "- The heap lies on several NUMA nodes: {}.", each.collect::<Vec<_>>().join(", "));
     }
-    if let Some(learned) = &snapshot.learned {
-        let _ = writeln!(text, "- It learns: {}.", shown::line(&learned.line()));
+    if let Some(ace) = &snapshot.ace {
+        let _ = writeln!(text, "- ACE: {}.", shown::line(&ace.line()));
     }
     match advice {
         [] => text.push_str("Nothing is wrong: all resident memory is in use.\n"),

@@ -136,10 +136,10 @@ const ARENAS: Family = Family {
     kind: Kind::Gauge,
     help: "Bytes of the arenas of a name: live, in use, resident, and their limits if all have one.",
 };
-const POLICIES: Family = Family {
-    name: "hakmem_policy_rating",
+const PRESETS: Family = Family {
+    name: "hakmem_preset_rating",
     kind: Kind::Gauge,
-    help: "Ratings of the policies that LEARN chooses from, by whether a policy is in use; none with LEARN=0.",
+    help: "Ratings of the presets that ACE chooses from, by whether a preset is in use; none with ACE=0.",
 };
 const EVENTS: Family = Family {
     name: "hakmem_events",
@@ -160,7 +160,7 @@ const FAMILIES: [&Family; 15] = [
     &SUPERSLABS,
     &HEAPS,
     &ARENAS,
-    &POLICIES,
+    &PRESETS,
     &EVENTS,
 ];
 
@@ -295,10 +295,10 @@ fn samples(page: &mut Page, family: &Family, s: &Snapshot) {
                 limit.into_iter().for_each(|limit| put(&[("arena", name), ("state", "limit")], limit.into()));
             }
         }
-        "hakmem_policy_rating" => {
-            for (learned, rated) in s.learned.iter().flat_map(|l| l.policies.iter().map(move |rated| (l, rated))) {
-                let state = if rated.name == learned.policy { "in_use" } else { "idle" };
-                put(&[("policy", &rated.name), ("state", state)], rated.rating.into());
+        "hakmem_preset_rating" => {
+            for (ace, rated) in s.ace.iter().flat_map(|ace| ace.presets.iter().map(move |rated| (ace, rated))) {
+                let state = if rated.name == ace.preset { "in_use" } else { "idle" };
+                put(&[("preset", &rated.name), ("state", state)], rated.rating.into());
             }
         }
         "hakmem_events" => s.counters.iter().for_each(|c| put(&[("event", &c.name)], c.value.into())),

@@ -364,7 +364,7 @@ pub mod tests {
                 })
                 .collect(),
             counters: names.iter().enumerate().map(counter).collect(),
-            learned: None,
+            ace: None,
             nodes: Vec::new(),
             arenas: vec![
                 Arena {

@@ -149,9 +149,9 @@ fn real_programs_are_explained() {
     }
 }
 
-/// Else whoever turns LEARN on does not see what it does.
+/// Else whoever turns ACE on does not see what it does.
 #[test]
-fn what_is_learned_is_shown() {
+fn what_ace_finds_is_shown() {
     let Some(library) = library() else { return };
     let mut python = Command::new("python3");
     python.args([
@@ -160,21 +160,21 @@ fn what_is_learned_is_shown() {
         "import sys\nfor line in sys.stdin:\n  x = [str(i) for i in range(200000)]; print('done')",
     ]);
     let mut program =
-        Program::start(python.env("PYTHONMALLOC", "malloc").env("HAKMEM_LEARN", "on").env("LD_PRELOAD", &library));
+        Program::start(python.env("PYTHONMALLOC", "malloc").env("HAKMEM_ACE", "on").env("LD_PRELOAD", &library));
     (0..10).for_each(|_| drop(program.ask("go", "done")));
     let explanation = explain(&program.pid());
-    let learned = &explanation["learned"];
-    let policies = learned["policies"].as_array().unwrap();
-    let names: Vec<&str> = policies.iter().map(|policy| policy["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["balanced", "lean", "bursty", "throughput", "producer-consumer", "learned"], "{learned}");
-    assert!(names.contains(&learned["policy"].as_str().unwrap()) && learned["rounds"].as_i64() > Some(0), "{learned}");
-    assert!(policies.iter().all(|policy| (500..2500).contains(&policy["rating"].as_i64().unwrap())), "{learned}");
+    let ace = &explanation["ace"];
+    let presets = ace["presets"].as_array().unwrap();
+    let names: Vec<&str> = presets.iter().map(|preset| preset["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["balanced", "lean", "bursty", "throughput", "producer-consumer", "adapted"], "{ace}");
+    assert!(names.contains(&ace["preset"].as_str().unwrap()) && ace["rounds"].as_i64() > Some(0), "{ace}");
+    assert!(presets.iter().all(|preset| (500..2500).contains(&preset["rating"].as_i64().unwrap())), "{ace}");
     let printed = text(&["explain", &program.pid()]);
-    assert!(printed.contains("- It learns: policy "), "{printed}");
+    assert!(printed.contains("- ACE: preset "), "{printed}");
     let top = text(&["top", "--once", "--interval", "0.1", &program.pid()]);
-    assert!(top.contains("policy ") && top.contains("trying others cost"), "{top}");
+    assert!(top.contains("preset ") && top.contains("trying others cost"), "{top}");
     let metrics = text(&["metrics", &program.pid(), "--budget", "60"]);
-    assert_eq!(metrics.matches("hakmem_policy_rating{").count(), 6, "{metrics}");
+    assert_eq!(metrics.matches("hakmem_preset_rating{").count(), 6, "{metrics}");
 }
 
 /// Else a program that was started a moment ago is taken for one under glibc's malloc: it has not loaded the library yet.

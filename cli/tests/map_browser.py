@@ -88,7 +88,7 @@ def snapshot(count, command="a program"):
                         "rss_peak": rss + MIB, "minor_faults": 12345, "age_ms": 754321, "purger": False, "asleep": False},
             "heap": heap, "rest": rest, "classes": classes, "slot_bytes": SLOT, "superslabs": superslabs, "superslab_count": len(superslabs),
             "heaps": [{"number": n, "in_use": n < 3, "cached": 5000 * n, "owned_slabs": 40 - 9 * n} for n in range(4)],
-            "arenas": [], "counters": counters, "options": [], "learned": None, "rounding_waste": None}
+            "arenas": [], "counters": counters, "options": [], "ace": None, "rounding_waste": None}
 
 
 class Page(BrowserTest):

@@ -15,9 +15,18 @@ enum purge_mode { PURGE_NEVER, PURGE_LAZY, PURGE_AUTO, PURGE_EAGER };
 enum huge_mode { HUGE_NEVER, HUGE_AUTO, HUGE_ALWAYS };
 enum numa_mode { NUMA_OFF, NUMA_AUTO, NUMA_TWO, NUMA_FOUR };
 enum error_mode { ON_ERROR_AUTO, ON_ERROR_ABORT, ON_ERROR_WARN, ON_ERROR_IGNORE, ON_ERROR_REPORT };
-enum learn_mode { LEARN_OFF, LEARN_OBSERVE, LEARN_ON };
+enum ace_mode { ACE_OFF, ACE_OBSERVE, ACE_ON };
 enum goal { GOAL_TIME, GOAL_BALANCED, GOAL_MEMORY };
-enum preset { PRESET_BALANCED }; /* the others: learn/policies.h */
+/* Those that PRESET may name, then the one that ACE makes; what they set: learn/presets.h. */
+enum preset {
+    PRESET_BALANCED,
+    PRESET_LEAN,
+    PRESET_BURSTY,
+    PRESET_THROUGHPUT,
+    PRESET_PRODUCER,
+    PRESET_ADAPTED,
+    PRESET_COUNT
+};
 enum stats_mode { STATS_OFF, STATS_TEXT, STATS_JSON };
 enum { MID_RING_RANGES = 7 }; /* up to 2, 4, 8, 16, 32, 40 KiB and above */
 
@@ -73,9 +82,9 @@ X(DUMP_BYTES,      BYTES,  LIVE,  256 * MIB, 0, OPTION_UNLIMITED, "", "total siz
 X(GUARD_SAMPLE_BYTES, BYTES, LIVE,  0, 0, 2 * GIB, "", "mean bytes between two blocks that are placed between guard pages, where an overflow or a use after free ends the program with a report of the access: 1g costs nothing in production, 4k finds what can be reproduced; 0 for none; not with SECURE=1") \
 X(TUNE,            TEXT,   START, 0, 0, 0, "", "tuned constants to set at the start, separated by commas or semicolons: NAME=VALUE, or NAME:BYTES=VALUE for one size of blocks; docs/tunables.md lists them") \
 X(POLICY,          TEXT,   START, 0, 0, 0, "", "file that says for call sites of malloc how long their blocks live, and sets tunables and options; `hakmem learn` and `hakmem tune` write such files; see docs/sites.md. Not with SECURE=1") \
-X(LEARN,           CHOICE, LIVE,  LEARN_OFF, 0, 2, "0|observe|on", "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost, and rates policies by what they would cost (hak_stats_json, `hakmem top`); on uses the policy that is rated best; see docs/ace.md") \
-X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", "what memory is worth to LEARN: 1 GiB that is kept for one second counts like 30 ms of CPU time, 300 ms, or 3 s") \
-X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", "policy to start with: named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
+X(ACE,             CHOICE, LIVE,  ACE_OFF, 0, 2, "0|observe|on", "observe times one in 16 slow paths of malloc for the ledger, which says by class what they cost, and rates presets by what they would cost (hak_stats_json, `hakmem top`); on uses the preset that is rated best; see docs/ace.md") \
+X(GOAL,            CHOICE, LIVE,  GOAL_BALANCED, 0, 2, "time|balanced|memory", "what memory is worth to ACE: 1 GiB that is kept for one second counts like 30 ms of CPU time, 300 ms, or 3 s") \
+X(PRESET,          CHOICE, START, PRESET_BALANCED, 0, 4, "balanced|lean|bursty|throughput|producer-consumer", "named values of RETAIN_BYTES and other tuned constants, where these have not been set; docs/ace.md lists them") \
 X(HELP,            NUMBER, START, 0, 0, 1, "", "1 prints this table when the program starts") \
 X(INSPECT,         NUMBER, START, 0, 0, 1, "", "1 lets other processes of the same user read the heap (`hakmem explain PID`) where Yama's ptrace_scope 1 forbids that") \
 X(CRASH_LOG,       NUMBER, START, 0, 0, 1, "", "1 prints one line about the heap on SIGSEGV, SIGBUS and SIGABRT, before the program's own handler runs, whenever that was set; at most 16 times") \

@@ -66,7 +66,7 @@ unsigned ace_best(const struct ace *a) {
     return a->player[best].elo >= a->player[a->in_use].elo + ACE_LEAD ? best : a->in_use;
 }
 
-/* ---- what policies would have kept ---- */
+/* ---- what presets would have kept ---- */
 
 static uint64_t bound_of(const struct ace *a, const struct ace_player *p) {
     uint64_t usual = p->rule.slots << BOOST_MAX, swing = less(a->peak, a->active);
@@ -193,7 +193,7 @@ static bool mix_changed(struct ace *a) {
     return changed;
 }
 
-/* Does an allocation take half or twice the usual time in slow paths, under the policy in use? */
+/* Does an allocation take half or twice the usual time in slow paths, under the preset in use? */
 static bool rate_changed(struct ace *a) {
     if (a->side_allocations[0] == 0)
         return false;
@@ -275,7 +275,7 @@ static void round_ends(struct ace *a) {
     round_begins(a);
 }
 
-/* Whose turn is it? 0: the policy in use; 1: the challenger. */
+/* Whose turn is it? 0: the preset in use; 1: the challenger. */
 static unsigned side_of(const struct ace *a) {
     bool outer = a->stretch % 3 == 0;
     return a->challenger != ACE_NOBODY && outer == a->seconds;

@@ -6,8 +6,8 @@
  *     allocations are the blocks that entered, less those that left with their slab, less those listed now.
  *  2. Mid and large: a ring counts what is popped from it in the word that a hit writes anyway (ring.h). Allocations are these and the
  *     misses. Here are the misses, and the blocks that refills of mid rings brought.
- *  3. With LEARN=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
- *     learn_missed ends that.
+ *  3. With ACE=observe or on one miss in LEDGER_TIMED is timed; reading the clock at each would take a tenth of a miss.
+ *     tuner_missed ends that.
  *
  * The heap's thread writes; any thread reads, and finds recent values. */
 /* SPDX-License-Identifier: MIT */
@@ -37,7 +37,7 @@ void ledger_close(struct ledger_row *rows, unsigned from);
 
 HAK_INLINE void ledger_add(_Atomic uint64_t *n, uint64_t more) { store_relaxed(n, load_relaxed(n) + more); }
 
-HAK_INLINE bool ledger_times(void) { return option(OPT_LEARN) != LEARN_OFF; }
+HAK_INLINE bool ledger_times(void) { return option(OPT_ACE) != ACE_OFF; }
 /* A miss of the row begins. Returns the time, or 0: this miss is not timed. */
 HAK_INLINE uint64_t ledger_begin(const struct ledger_row *row) {
     return ledger_times() && load_relaxed(&row->misses) % LEDGER_TIMED == 0 ? os_now_ns() : 0;

@@ -1,4 +1,4 @@
-/* The tuned constants, in one table: what a policy, an option or another process may change while the program runs.
+/* The tuned constants, in one table: what a preset, an option or another process may change while the program runs.
  *
  *  1. Each tunable is one word, or one word for each class. Only slow paths read the words, with one relaxed load each.
  *  2. Every value within a tunable's range is safe: where a value does not suit a class, its reader clamps it.

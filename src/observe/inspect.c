@@ -6,7 +6,7 @@
 #include "hakmem.h"
 #include "kinds.h"
 #include "base/options.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "presence.h"
 #include "observe/profile.h"
 #include "observe/python.h"
@@ -36,8 +36,8 @@ F(size_class, block_bytes) F(size_class, blocks) F(size_class, slots) \
 F(option_entry, name) F(option_entry, initial) F(option_entry, min) F(option_entry, max) F(option_entry, choices) \
 F(option_entry, help) F(option_entry, kind) F(option_entry, when) \
 F(tunables, word) F(tunables, of_class) \
-F(learn_seen, rounds) F(learn_seen, in_use) F(learn_seen, best) F(learn_seen, switches) F(learn_seen, changes) F(learn_seen, ns) F(learn_seen, saved_ns) \
-F(learn_seen, spent_ns) F(learn_seen, elo) F(learn_seen, deviation) F(learn_seen, matches) F(learn_seen, kept_us) \
+F(tuner_seen, rounds) F(tuner_seen, in_use) F(tuner_seen, best) F(tuner_seen, switches) F(tuner_seen, changes) F(tuner_seen, ns) F(tuner_seen, saved_ns) \
+F(tuner_seen, spent_ns) F(tuner_seen, elo) F(tuner_seen, deviation) F(tuner_seen, matches) F(tuner_seen, kept_us) \
 F(fork_page, purger) F(inspect, purge_wanted) \
 F(profile, wanted_bytes) F(profile, asked) F(profile, dropped) F(profile, mark) F(profile, stacks) F(profile, stacks_used) F(profile, samples) F(profile, levels_used) \
 F(profile_sample, address) F(profile_sample, bytes) F(profile_sample, estimated_bytes) F(profile_sample, estimated_objects) \
@@ -46,7 +46,7 @@ F(profile, arenas) F(profile_arena, name) F(profile_stack, arena) F(profile_stac
 F(profile_total, estimated_bytes) F(profile_total, estimated_objects) \
 F(python, codes) F(python, minor) F(python_code, text) F(python_code, name_bytes) F(python_code, file_bytes) F(python_code, lines_bytes) F(python_code, first_line)
 
-#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(learn_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) S(profile_sample) S(python_code)
+#define SIZES(S) S(region) S(region_use) S(slab) S(superslab) S(superslab_row) S(arena_table) S(arena) S(heap) S(ledger_row) S(tuner_seen) S(outbox_entry) S(size_class) S(option_entry) S(inspect) S(profile_stack) S(profile_arena) S(profile_sample) S(python_code)
 
 #define CONSTANTS(C) \
 C(SLOT_BYTES) C(SUPERSLAB_BYTES) C(SUPERSLAB_SLOTS) C(TINY_CLASSES) C(MID_CLASSES) C(CLASSES) C(LARGE_SLOTS_MAX) C(RING_CLASSES) \
@@ -54,7 +54,7 @@ C(KIND_FREE) C(KIND_TINY) C(KIND_MID) C(KIND_LARGE) C(KIND_HUGE) C(KIND_PACKED) 
 C(OWNER_ON_LOAN) C(PLACE_CURRENT) C(PLACE_FRESH) C(PLACE_OWNED) C(PLACE_PARTIAL) \
 C(STATE_FREED) C(STATE_SLACK) C(CANARY_BYTES) C(BLOCK_FREE) C(BLOCK_LIVE) C(BLOCK_CACHED) C(BLOCK_STATE) \
 C(BLOCK_LAZY) C(PAGES_LAZY) C(HUGE_NONE) C(HUGE_WHOLE) C(HUGE_SPLIT) \
-C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(POLICY_COUNT) C(HAK_IS_CHECKED) \
+C(RING_HELD_BITS) C(OUTBOX_ENTRIES) C(HEAP_BYTES) C(HEAP_NONE) C(COUNTER_COUNT) C(OPTION_COUNT) C(TUNABLE_COUNT) C(CLASS_TUNABLE_COUNT) C(TUNED_CLASSES) C(PRESET_COUNT) C(HAK_IS_CHECKED) \
 C(OPTION_NUMBER) C(OPTION_BYTES) C(OPTION_CHOICE) C(OPTION_TEXT) C(OPTION_LIST) C(START) C(LIVE) \
 C(PURGER_NONE) C(PURGER_RUNS) C(PURGER_PARKED) \
 C(PROFILE_SAMPLES_MIN) C(SPAN_LINE_BYTES) C(SPAN_STATES_LINE) C(SPAN_LINES) C(OPTION_TEXT_BYTES) C(MID_RING_RANGES) \
@@ -93,8 +93,8 @@ static const struct inspect_place places[] = {
     {"tunable_table", tunable_table},
     {"tunables", &hak_tunables},
     {"tunable_ranges", tunable_ranges},
-    {"learned", &hak_learned},
-    {"policy_names", policy_names},
+    {"ace", &hak_tuner},
+    {"preset_names", preset_names},
     {"profile", &hak_profile},
     {"python", &hak_python},
     {"arenas", &hak_arenas},

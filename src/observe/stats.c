@@ -5,7 +5,7 @@
 #include "hakmem.h"
 #include "heap.h"
 #include "kinds.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "links.h"
 #include "retain.h"
 #include "base/options.h"
@@ -359,7 +359,7 @@ static void put_report(struct text *t, const struct heap_report *r) {
     text_format(t, r->empty_max != SIZE_MAX ? "%b\n" : "any number\n", (uint64_t)r->empty_max);
     put_page_cost(t);
     put_nodes(t);
-    learn_put_text(t);
+    tuner_put_text(t);
     struct arena_seen arena;
     for (uint32_t number = 1; (number = next_arena(number, &arena)) != 0; text_string(t, "\n")) {
         text_flush(t);
@@ -521,7 +521,7 @@ static void put_json(struct text *t, const struct heap_report *r) {
     put_arenas(t);
     if (hak_region.nodes > 1)
         put_json_nodes(t);
-    learn_put_json(t);
+    tuner_put_json(t);
     text_string(t, "\"counters\":{");
     for (unsigned c = 0; c < COUNTER_COUNT; c++)
         put_field(t, counter_names[c], (int64_t)r->counters[c], c + 1 == COUNTER_COUNT);

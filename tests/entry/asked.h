@@ -84,7 +84,7 @@ constexpr Asked kSymbols[] = {
     {"sigemptyset", When::kRequest, "likewise"},
     {"sigismember", When::kRequest, "likewise"},
     {"sigprocmask", When::kRequest, "likewise"},
-    {"getpid", When::kStart, "LEARN=on, statistics, names of files; later only in the child of a fork"},
+    {"getpid", When::kStart, "ACE=on, statistics, names of files; later only in the child of a fork"},
     {"mincore", When::kRequest, "hak_stats_print and hak_stats_json: what is resident"},
     {"fwrite", When::kRequest, "malloc_info, which disables cancellation: the stream is the caller's"},
     {"pthread_setcancelstate", When::kRequest, "likewise"},

@@ -1,4 +1,4 @@
-/* ACE, with costs that the test makes up and a clock of its own, then in this process. If it fails, a program with LEARN=on uses a policy
+/* ACE, with costs that the test makes up and a clock of its own, then in this process. If it fails, a program with ACE=on uses a preset
  * that is worse than what it had, or pays for the search. */
 /* SPDX-License-Identifier: MIT */
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kStretch = 10'000'000, kSecond = 1'000'000'000;
 constexpr uint64_t kAllocations = 100'000; /* in a stretch */
 
-/* A program, with the picoseconds that its slow paths take for an allocation under each policy. */
+/* A program, with the picoseconds that its slow paths take for an allocation under each preset. */
 class Program {
   public:
     explicit Program(std::vector<uint64_t> costs, bool plays = true, uint64_t seed = 1)
@@ -30,7 +30,7 @@ class Program {
         std::vector<inside_ace_rule> rules(costs_.size(), inside_ace_rule{16, 10, kSecond});
         inside_ace_start(static_cast<unsigned>(rules.size()), rules.data(), 18'000, 8'000, plays);
     }
-    /* Returns the policy that is played after a rest. */
+    /* Returns the preset that is played after a rest. */
     unsigned rest() {
         inside_ace_rest();
         now_ += kStretch;
@@ -95,7 +95,7 @@ TEST(Ace, UsesAnotherAfterTheProgramHasChanged) {
     EXPECT_EQ(inside_ace_in_use(), 4u);
 }
 
-/* Equal policies: no switches to and fro, and the matches come to an end. */
+/* Equal presets: no switches to and fro, and the matches come to an end. */
 TEST(Ace, SettlesWhereNothingIsGained) {
     for (uint64_t seed = 1; seed <= 5; seed++) {
         Program program(std::vector<uint64_t>(6, 10'000), true, seed);
@@ -107,7 +107,7 @@ TEST(Ace, SettlesWhereNothingIsGained) {
     }
 }
 
-/* One policy is a hundred times as dear: trying it costs 1 % of the time, and at most one stretch at a time. */
+/* One preset is a hundred times as dear: trying it costs 1 % of the time, and at most one stretch at a time. */
 TEST(Ace, BoundsWhatTheSearchCosts) {
     Program program({2'000, 200'000, 2'000, 200'000, 2'000, 200'000});
     program.run(60 * kSecond, 5);
@@ -146,7 +146,7 @@ TEST(Ace, ARestEndsAMatch) {
     }
 }
 
-/* A heap that goes up and down by 1,000 slots. Returns the policy in use after a while: 0 keeps 16 slots, 1 keeps 4,096. */
+/* A heap that goes up and down by 1,000 slots. Returns the preset in use after a while: 0 keeps 16 slots, 1 keeps 4,096. */
 unsigned after_swings(uint64_t half_ns, uint64_t slot_second, bool plays = true) {
     const inside_ace_rule rules[] = {{16, 10, 10 * kSecond}, {4096, 100, 10 * kSecond}};
     inside_ace_start(2, rules, slot_second, 8'000, plays);
@@ -177,20 +177,20 @@ std::string option_value(const char *name) {
 }
 
 struct Settings {
-    const char *policy, *retain_bytes;
+    const char *preset, *retain_bytes;
 };
 
-/* Goes up and down by 30 MiB until one of these policies is in use, and is the one that is played. False: not in 2,000 swings. */
-bool swings_until(const std::vector<Settings> &policies) {
+/* Goes up and down by 30 MiB until one of these presets is in use, and is the one that is played. False: not in 2,000 swings. */
+bool swings_until(const std::vector<Settings> &presets) {
     for (int i = 0; i < 2'000; i++) {
         std::vector<void *> blocks;
         for (int n = 0; n < 60'000; n++)
             blocks.push_back(memset(hak_malloc(500), 1, 500));
         for (void *block : blocks)
             hak_free(block);
-        std::string in_use = heap_stats()["learn"]["policy"].text;
-        for (auto &policy : policies)
-            if (in_use == policy.policy && option_value("RETAIN_BYTES") == policy.retain_bytes)
+        std::string in_use = heap_stats()["ace"]["preset"].text;
+        for (auto &preset : presets)
+            if (in_use == preset.preset && option_value("RETAIN_BYTES") == preset.retain_bytes)
                 return true;
     }
     return false;
@@ -204,7 +204,7 @@ void miss() {
         hak_free(block);
 }
 
-double rounds() { return heap_stats()["learn"]["rounds"].number; }
+double rounds() { return heap_stats()["ace"]["rounds"].number; }
 
 /* In a child that was forked in the middle of a turn the rounds begin anew. In the first one nothing is tried, so what was tried then
  * must not be in effect any more. The first of these tests, as it forks before anything was learned. */
@@ -215,12 +215,12 @@ TEST(Learn, AChildDoesNotGoOnWithWhatItsParentTried) {
     if (child == 0) {
         alarm(kChildSeconds);
         for (const char *set : {"0", "on"})
-            EXPECT_EQ(hak_option_set("LEARN", set), 0);
+            EXPECT_EQ(hak_option_set("ACE", set), 0);
         std::string retained;
         for (bool first_round = false; !first_round;) {
             while (rounds() == 0)
                 miss();
-            inside_learn_interrupt();
+            inside_tuner_interrupt();
             EXPECT_EQ(option_value("RETAIN_BYTES"), "268435456");
             double before = rounds(), now = before;
             while (now == before) {
@@ -243,20 +243,20 @@ TEST(Learn, KeepsWhatASwingNeedsAndLeavesOthersSettingsAlone) {
         GTEST_SKIP() << "other tiers";
     ASSERT_EQ(hak_option_set("GOAL", "time"), 0);
     ASSERT_EQ(hak_option_set("DECAY_MS", "7000"), 0);
-    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "on"), 0);
     /* Both keep such a swing, so either may lead. */
     EXPECT_TRUE(swings_until({{"throughput", "268435456"}, {"bursty", "33554432"}}));
     EXPECT_EQ(option_value("DECAY_MS"), "7000") << "set by the program";
-    ASSERT_EQ(hak_option_set("LEARN", "observe"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "observe"), 0);
     EXPECT_TRUE(swings_until({{"balanced", "1048576"}}));
-    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "0"), 0);
 }
 
-/* Else a policy that is tried as a program begins to free everything decides alone what stays. */
+/* Else a preset that is tried as a program begins to free everything decides alone what stays. */
 TEST(Learn, TakesTurnsWhileTheProgramFrees) {
     if (in_secure_mode())
         GTEST_SKIP() << "other tiers";
-    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "on"), 0);
     std::vector<void *> blocks(200'000);
     for (void *&block : blocks)
         block = memset(hak_malloc(500), 1, 500);
@@ -267,24 +267,24 @@ TEST(Learn, TakesTurnsWhileTheProgramFrees) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_GE(rounds(), before + 2) << "a round takes 40 ms";
-    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "0"), 0);
 }
 
 TEST(Learn, NothingIsTriedWhileTheProgramRests) {
     if (in_secure_mode())
         GTEST_SKIP() << "other tiers";
     static const std::map<std::string, std::string> keeps = {
-        {"balanced", "1048576"}, {"learned", "1048576"},      {"lean", "65536"},
+        {"balanced", "1048576"}, {"adapted", "1048576"},      {"lean", "65536"},
         {"bursty", "33554432"},  {"throughput", "268435456"}, {"producer-consumer", "8388608"},
     };
-    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "on"), 0);
     auto *live = static_cast<char *>(hak_malloc(8 * kMiB)); /* a heap that has a purger */
     std::promise<void> end;
     std::thread other([ended = end.get_future()]() mutable {
         hak_free(hak_malloc(10));
         ended.wait();
     });
-    auto usual = [] { return keeps.at(heap_stats()["learn"]["policy"].text); };
+    auto usual = [] { return keeps.at(heap_stats()["ace"]["preset"].text); };
     double begun = rounds();
     for (int i = 0; i < 100'000 && (rounds() < begun + 4 || option_value("RETAIN_BYTES") == usual()); i++)
         miss();
@@ -294,7 +294,7 @@ TEST(Learn, NothingIsTriedWhileTheProgramRests) {
     /* And not once nobody learns any more. */
     for (int i = 0; i < 100'000 && option_value("RETAIN_BYTES") == usual(); i++)
         miss();
-    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "0"), 0);
     miss();
     hak_trim();
     EXPECT_EQ(option_value("RETAIN_BYTES"), usual());
@@ -317,7 +317,7 @@ void churn(uint64_t seed) {
 
 /* Several threads find stretches over, and a child of theirs goes on. */
 TEST(Learn, WorksInThreadsAndInAChild) {
-    ASSERT_EQ(hak_option_set("LEARN", "on"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "on"), 0);
     std::vector<std::thread> threads;
     for (uint64_t seed = 1; seed <= 4; seed++)
         threads.emplace_back(churn, seed);
@@ -325,14 +325,14 @@ TEST(Learn, WorksInThreadsAndInAChild) {
     pid_t child = kShorter == 1 ? fork() : -1;
     if (child == 0) {
         churn(9);
-        _exit(heap_stats()["learn"]["rounds"].number >= 0 ? 0 : 1);
+        _exit(heap_stats()["ace"]["rounds"].number >= 0 ? 0 : 1);
     }
     for (std::thread &thread : threads)
         thread.join();
     int status = 0;
     EXPECT_TRUE(kShorter != 1 || waitpid(child, &status, 0) == child);
     EXPECT_EQ(status, 0);
-    ASSERT_EQ(hak_option_set("LEARN", "0"), 0);
+    ASSERT_EQ(hak_option_set("ACE", "0"), 0);
 }
 
 } // namespace

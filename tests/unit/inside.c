@@ -17,7 +17,7 @@
 #include "mesh/meshed.h"
 #include "base/options.h"
 #include "learn/ace.h"
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "learn/tunables.h"
 #include "base/os.h"
 #include "base/page_cost.h"
@@ -393,7 +393,7 @@ unsigned inside_ace_in_use(void) { return ace.in_use; }
 unsigned inside_ace_best(void) { return ace_best(&ace); }
 unsigned inside_ace_switches(void) { return ace.switches; }
 uint64_t inside_ace_spent_ns(void) { return ace.spent_ns; }
-void inside_learn_interrupt(void) {
-    policy_apply(POLICY_THROUGHPUT, NULL);
-    store_relaxed(&learn_holder, 1);
+void inside_tuner_interrupt(void) {
+    preset_apply(PRESET_THROUGHPUT, NULL);
+    store_relaxed(&tuner_holder, 1);
 }

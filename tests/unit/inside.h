@@ -68,8 +68,8 @@ unsigned inside_ace_in_use(void);
 unsigned inside_ace_best(void);
 unsigned inside_ace_switches(void);
 uint64_t inside_ace_spent_ns(void);
-/* learn/learn.h: this process is a child that was forked while its parent applied a policy to try it. */
-void inside_learn_interrupt(void);
+/* learn/tuner.h: this process is a child that was forked while its parent applied a preset to try it. */
+void inside_tuner_interrupt(void);
 
 /* options.h, region.h: overwrites what is frozen after the start. The region is frozen once something was allocated. */
 void inside_overwrite_option(unsigned option);

@@ -141,10 +141,10 @@ TEST_F(Ledger, TellsMissesOfListsAndRings) {
 TEST_F(Ledger, TimesMissesIfAsked) {
     churn(704, 500, 5000, 1);
     EXPECT_EQ(figure_of("tiny_classes", 704, "miss_ns"), 0);
-    hak_option_set("LEARN", "observe");
+    hak_option_set("ACE", "observe");
     churn(704, 5000, 50000, 1);
     EXPECT_GT(figure_of("tiny_classes", 704, "miss_ns"), 0);
-    hak_option_set("LEARN", "0");
+    hak_option_set("ACE", "0");
 }
 
 TEST_F(Ledger, TellsWhoFreed) {

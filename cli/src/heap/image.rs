@@ -148,8 +148,8 @@ impl Builder {
         self.place("tunables", (count + classes * self.constant("TUNED_CLASSES")) * 4);
         let at = self.place("tunable_ranges", classes * 2);
         (0..classes).for_each(|i| self.put(at + 2 * i, &[0, 10]));
-        self.place("learned", self.constant("sizeof learn_seen"));
-        self.place("policy_names", self.constant("POLICY_COUNT") * 8);
+        self.place("ace", self.constant("sizeof tuner_seen"));
+        self.place("preset_names", self.constant("PRESET_COUNT") * 8);
         self.place("option_mid_rings", self.constant("MID_RING_RANGES"));
     }
 

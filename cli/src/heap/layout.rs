@@ -301,14 +301,14 @@ facts! {
 }
 
 facts! {
-    /// What is learned (`struct learn_seen`, src/learn/learn.h).
-    LearnFacts {
-        numbers: rounds = "learn_seen.rounds" upto 4, in_use = "learn_seen.in_use" upto 4, best = "learn_seen.best" upto 4,
-            switches = "learn_seen.switches" upto 4, changes = "learn_seen.changes" upto 4, ns = "learn_seen.ns" upto 8,
-            saved_ns = "learn_seen.saved_ns" upto 8, spent_ns = "learn_seen.spent_ns" upto 8;
-        arrays: elo = "learn_seen.elo" of 4, deviation = "learn_seen.deviation" of 4, matches = "learn_seen.matches" of 4,
-            kept_us = "learn_seen.kept_us" of 4;
-        constants: seen_size = "sizeof learn_seen" in 1..=4096, policies = "POLICY_COUNT" in 1..=64;
+    /// What ACE found (`struct tuner_seen`, src/learn/tuner.h).
+    AceFacts {
+        numbers: rounds = "tuner_seen.rounds" upto 4, in_use = "tuner_seen.in_use" upto 4, best = "tuner_seen.best" upto 4,
+            switches = "tuner_seen.switches" upto 4, changes = "tuner_seen.changes" upto 4, ns = "tuner_seen.ns" upto 8,
+            saved_ns = "tuner_seen.saved_ns" upto 8, spent_ns = "tuner_seen.spent_ns" upto 8;
+        arrays: elo = "tuner_seen.elo" of 4, deviation = "tuner_seen.deviation" of 4, matches = "tuner_seen.matches" of 4,
+            kept_us = "tuner_seen.kept_us" of 4;
+        constants: seen_size = "sizeof tuner_seen" in 1..=4096, presets = "PRESET_COUNT" in 1..=64;
     }
 }
 
@@ -354,7 +354,7 @@ macro_rules! places {
 
 places! {
     region region_use heap_newest fork_page size_classes counter_names counter_help option_table start_options live_options
-    option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges learned policy_names profile python span_table arenas
+    option_texts option_mid_rings ledger_ended ring_hits_ended tunable_table tunables tunable_ranges ace preset_names profile python span_table arenas
 }
 
 #[derive(Debug)]
@@ -368,7 +368,7 @@ pub struct Layout {
     pub region: RegionFacts,
     pub arena: ArenaFacts,
     pub table: TableFacts,
-    pub learn: LearnFacts,
+    pub ace: AceFacts,
     pub profile: ProfileFacts,
 }
 
@@ -421,7 +421,7 @@ impl Layout {
             region: RegionFacts::of(told)?,
             arena: ArenaFacts::of(told)?,
             table: TableFacts::of(told)?,
-            learn: LearnFacts::of(told)?,
+            ace: AceFacts::of(told)?,
             profile: ProfileFacts::of(told)?,
         };
         layout.check(told)?;

@@ -6,7 +6,7 @@
 //!     resident (residency.rs), counted as src/observe/stats.c does (spans.rs); what is resident besides is named by rest.rs.
 //!     meshing.rs estimates what slabs could share.
 //!  4. steer.rs sets options and asks for a purge, by one word each.
-//!     tuned.rs does so with tunables; learned.rs says how policies are rated.
+//!     tuned.rs does so with tunables; ace.rs says how presets are rated.
 //!  5. samples.rs reads the tables of the heap profile and switches it.
 //!  6. target.rs is what the commands see. It limits the time of each question (patience.rs). named.rs finds the process
 //!     that a PID or a name on the command line means, or the core file (core.rs), which is read as the process that it was.
@@ -16,6 +16,7 @@
 //! of facts, once; every walk is bounded, every index checked, and no table is read whole that the process sizes.
 // SPDX-License-Identifier: MIT
 
+mod ace;
 pub mod advice;
 pub mod blocks;
 pub mod core;
@@ -25,7 +26,6 @@ mod hostile;
 #[cfg(test)]
 mod image;
 pub mod layout;
-mod learned;
 mod ledger;
 mod meshing;
 pub mod model;

@@ -31,9 +31,9 @@ pub struct Snapshot {
     pub nodes: Vec<u64>,
     pub counters: Vec<Counter>,
     pub options: Vec<OptionValue>,
-    /// None: LEARN is off, or nothing has been rated yet.
+    /// None: ACE is off, or nothing has been rated yet.
     #[serde(default)]
-    pub learned: Option<Learned>,
+    pub ace: Option<Ace>,
     /// Sampled allocations, if profiling is or was on.
     pub rounding_waste: Option<u64>,
 }
@@ -43,20 +43,20 @@ fn slot_bytes_of_old_files() -> u64 {
     64 << 10
 }
 
-/// How policies are rated (docs/ace.md).
+/// How presets are rated (docs/ace.md).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Learned {
-    pub policy: String,
-    /// Another one with LEARN=observe, which does not use it.
+pub struct Ace {
+    pub preset: String,
+    /// Another one with ACE=observe, which does not use it.
     pub best: String,
     pub rounds: u64,
     pub switches: u64,
     pub changes: u64,
     pub ms: u64,
-    /// Against the first policy.
+    /// Against the first preset.
     pub saved_ms: i64,
     pub spent_ms: u64,
-    pub policies: Vec<Rated>,
+    pub presets: Vec<Rated>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -434,7 +434,7 @@ impl Reader {
             arenas,
             nodes: self.remote.node_bytes(begin..end),
             options: self.read_options()?,
-            learned: self.learned()?,
+            ace: self.ace()?,
             rounding_waste: self.rounding_share()?.map(|share| (terms.held().max(0) as f64 * share) as u64),
         })
     }

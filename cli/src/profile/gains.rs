@@ -8,14 +8,14 @@
 // SPDX-License-Identifier: MIT
 
 use crate::heap::steer::parse_number;
-use crate::heap::{Class, Learned, OptionValue, Snapshot, Tier};
+use crate::heap::{Ace, Class, OptionValue, Snapshot, Tier};
 use hakmem_base::say;
 
-/// What policies set (src/learn/policies.h).
-const OF_POLICIES: [&str; 6] =
+/// What presets set (src/learn/presets.h).
+const OF_PRESETS: [&str; 6] =
     ["RETAIN_BYTES", "RETAIN_PERCENT", "DECAY_MS", "loan_from_frees", "carve_bytes", "reuse_frees"];
 /// At least that part of the time, in percent, is to be saved.
-const POLICY_PERCENT: i64 = 1;
+const PRESET_PERCENT: i64 = 1;
 const CARVE_PERCENT: f64 = 4.0;
 const CARVE_BYTES: u64 = 16 << 10;
 /// The system counts CPU time in steps of 10 ms.
@@ -40,7 +40,7 @@ impl Seen {
     pub fn lines(&self) -> Vec<String> {
         let is_own = |name: &str| is_set(&String::from_utf8_lossy(&self.environment), name);
         let settings: Vec<&OptionValue> = self.settings.iter().filter(|setting| !is_own(&setting.name)).collect();
-        let mut lines = self.last.learned.as_ref().map_or(Vec::new(), |learned| of_policy(learned, &settings));
+        let mut lines = self.last.ace.as_ref().map_or(Vec::new(), |ace| of_preset(ace, &settings));
         let carve = settings.iter().find(|setting| setting.name == "carve_bytes");
         for class in self.last.classes.iter().filter(|class| class.tier == Tier::Tiny && self.cpu >= CPU_MIN) {
             let before = self.first.iter().flat_map(|first| &first.classes).find(|one| one.key() == class.key());
@@ -77,20 +77,20 @@ fn changed(setting: &OptionValue) -> Vec<String> {
     one.into_iter().chain(of_classes.map(|(bytes, value)| format!("{}:{bytes}={value}", setting.name))).collect()
 }
 
-fn of_policy(learned: &Learned, settings: &[&OptionValue]) -> Vec<String> {
-    let gain = learned.saved_ms - learned.spent_ms as i64;
-    if learned.policy != learned.best || gain * 100 < learned.ms as i64 * POLICY_PERCENT || gain <= 0 {
+fn of_preset(ace: &Ace, settings: &[&OptionValue]) -> Vec<String> {
+    let gain = ace.saved_ms - ace.spent_ms as i64;
+    if ace.preset != ace.best || gain * 100 < ace.ms as i64 * PRESET_PERCENT || gain <= 0 {
         return Vec::new();
     }
     let why = format!(
-        "policy {}: saved {} ms of CPU time and memory at GOAL's price in {:.1} s, trying others cost {} ms",
-        learned.policy,
-        learned.saved_ms,
-        learned.ms as f64 / 1000.0,
-        learned.spent_ms
+        "preset {}: saved {} ms of CPU time and memory at GOAL's price in {:.1} s, trying others cost {} ms",
+        ace.preset,
+        ace.saved_ms,
+        ace.ms as f64 / 1000.0,
+        ace.spent_ms
     );
-    let of_policies = settings.iter().filter(|setting| OF_POLICIES.contains(&setting.name.as_str()));
-    of_policies.flat_map(|setting| changed(setting)).map(|setting| format!("set {setting} # {why}")).collect()
+    let of_presets = settings.iter().filter(|setting| OF_PRESETS.contains(&setting.name.as_str()));
+    of_presets.flat_map(|setting| changed(setting)).map(|setting| format!("set {setting} # {why}")).collect()
 }
 
 /// `cut`: bytes of new blocks that the class cuts at once.
@@ -126,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_saves_is_written_as_it_was_set() {
-        let mut learned = Learned { policy: "learned".into(), best: "learned".into(), ..Learned::default() };
-        (learned.ms, learned.saved_ms, learned.spent_ms) = (2000, 60, 5);
+    fn a_preset_that_saves_is_written_as_it_was_set() {
+        let mut ace = Ace { preset: "adapted".into(), best: "adapted".into(), ..Ace::default() };
+        (ace.ms, ace.saved_ms, ace.spent_ms) = (2000, 60, 5);
         let all = [
             setting("RETAIN_BYTES", "32 MiB", "1 MiB"),
             setting("RETAIN_PERCENT", "10", "10"),
@@ -136,17 +136,17 @@ mod tests {
             setting("carve_bytes", "4096,64:16384,512:16384", "4096"),
         ];
         let all: Vec<&OptionValue> = all.iter().collect();
-        let set = |learned: &Learned| {
-            let lines = of_policy(learned, &all);
+        let set = |ace: &Ace| {
+            let lines = of_preset(ace, &all);
             lines.iter().map(|line| line.split(" # ").next().unwrap().to_string()).collect::<Vec<_>>()
         };
         let lines = ["set RETAIN_BYTES=32MiB", "set carve_bytes:64=16384", "set carve_bytes:512=16384"];
-        assert_eq!(set(&learned), lines);
-        assert!(of_policy(&learned, &all)[0].contains("saved 60 ms of CPU time and memory at GOAL's price in 2.0 s"));
-        learned.spent_ms = 41;
-        assert!(set(&learned).is_empty(), "less than 1 %");
-        (learned.spent_ms, learned.best) = (5, "lean".into());
-        assert!(set(&learned).is_empty(), "another one is better");
+        assert_eq!(set(&ace), lines);
+        assert!(of_preset(&ace, &all)[0].contains("saved 60 ms of CPU time and memory at GOAL's price in 2.0 s"));
+        ace.spent_ms = 41;
+        assert!(set(&ace).is_empty(), "less than 1 %");
+        (ace.spent_ms, ace.best) = (5, "lean".into());
+        assert!(set(&ace).is_empty(), "another one is better");
     }
 
     #[test]

@@ -183,8 +183,8 @@ impl Screen {
         let rest = area.height - 3;
         // The chart has as many lines as there are terms, the classes at least four.
         let chart = (parts.len() as u16 + 1).min(rest);
-        let learned = snapshot.learned.as_ref().map_or(String::new(), |learned| learned.line());
-        rates.extend(learned.split_terminator("; ").map(|part| shown::line(part).into_owned().into()));
+        let ace = snapshot.ace.as_ref().map_or(String::new(), |ace| ace.line());
+        rates.extend(ace.split_terminator("; ").map(|part| shown::line(part).into_owned().into()));
         let shown_rates = if rest >= chart + rates.len() as u16 + 7 { rates.len() as u16 + 2 } else { 0 };
         let [head, memory, slow, tables, foot] = Layout::vertical([
             Constraint::Length(2),

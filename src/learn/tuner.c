@@ -1,6 +1,6 @@
-/* See learn.h. */
+/* See tuner.h. */
 /* SPDX-License-Identifier: MIT */
-#include "learn/learn.h"
+#include "learn/tuner.h"
 #include "account.h"
 #include "base/os.h"
 #include "learn/ace.h"
@@ -17,7 +17,7 @@
 #define SLOT_SECOND_NS (30000000 / (GIB / SLOT_BYTES))
 
 _Static_assert((int)TUNED_CLASSES <= (int)ACE_CLASSES_MAX, "ACE has room for all classes");
-_Static_assert((int)POLICY_COUNT <= (int)ACE_PLAYERS_MAX, "and for all policies");
+_Static_assert((int)PRESET_COUNT <= (int)ACE_PLAYERS_MAX, "and for all presets");
 
 /* Any thread's, by read-modify-writes; a sum read while others add is as good as one of a moment later. */
 static struct {
@@ -26,16 +26,16 @@ static struct {
     _Atomic uint64_t look_ns; /* when the next look is due */
 } sums;
 
-_Atomic uint64_t learn_turn_ns;
-_Atomic uint32_t learn_holder;
-static _Atomic bool tries; /* the policy that is played is not the one in use: by the holder, for anybody */
+_Atomic uint64_t tuner_turn_ns;
+_Atomic uint32_t tuner_holder;
+static _Atomic bool tries; /* the preset that is played is not the one in use: by the holder, for anybody */
 /* The holder's. */
 static HAK_APART struct ace ace;
-static unsigned playing;            /* the policy that was applied last; POLICY_COUNT: it is not known */
+static unsigned playing;            /* the preset that was applied last; PRESET_COUNT: it is not known */
 static uint64_t fault_ns, purge_ns; /* of a slot on this machine */
 static bool started;
 
-struct learn_seen hak_learned;
+struct tuner_seen hak_tuner;
 
 static struct ace_prices prices(void) {
     static const uint64_t times[] = {1, 10, 100};
@@ -64,34 +64,34 @@ static void time_slots(void) {
         os_unmap(slot, SLOT_BYTES);
 }
 
-static struct ace_rule rule_of(unsigned policy) {
-    struct policy_keeps keeps = policy_keeps(policy);
+static struct ace_rule rule_of(unsigned preset) {
+    struct preset_keeps keeps = preset_keeps(preset);
     return (struct ace_rule){keeps.bytes / SLOT_BYTES, keeps.percent, keeps.ms * 1000000, true};
 }
 
 static void start_anew(uint64_t now_ns) {
-    struct ace_rule rules[POLICY_COUNT];
-    for (unsigned p = 0; p < POLICY_COUNT; p++)
+    struct ace_rule rules[PRESET_COUNT];
+    for (unsigned p = 0; p < PRESET_COUNT; p++)
         rules[p] = rule_of(p);
     time_slots();
     unsigned in_use = started ? ace_best(&ace) : (unsigned)option(OPT_PRESET);
-    playing = started ? POLICY_COUNT : in_use; /* what the parent was trying is in effect, or in part */
-    ace_start(&ace, POLICY_COUNT, rules, in_use, now_ns, account_active_slots());
+    playing = started ? PRESET_COUNT : in_use; /* what the parent was trying is in effect, or in part */
+    ace_start(&ace, PRESET_COUNT, rules, in_use, now_ns, account_active_slots());
     started = true;
 }
 
-static void play(unsigned policy) {
+static void play(unsigned preset) {
     uint64_t hot[TUNED_CLASSES / 64 + 1] = {0}, all = 0;
     for (unsigned c = 0; c < TUNED_CLASSES; c++)
         all += ace.seen.misses[c];
     for (unsigned c = 0; c < TUNED_CLASSES; c++)
         hot[c / 64] |= (uint64_t)(ace.seen.misses[c] > all / HOT_SHARE) << c % 64;
-    policy_apply(policy, hot);
-    playing = policy;
+    preset_apply(preset, hot);
+    playing = preset;
 }
 
 static void show(void) {
-    struct learn_seen *s = &hak_learned;
+    struct tuner_seen *s = &hak_tuner;
     store_relaxed(&s->rounds, ace.rounds);
     store_relaxed(&s->in_use, ace.in_use);
     store_relaxed(&s->best, ace_best(&ace));
@@ -100,7 +100,7 @@ static void show(void) {
     store_relaxed(&s->ns, ace.now_ns - ace.began_ns);
     store_relaxed(&s->saved_ns, ace.saved_ns);
     store_relaxed(&s->spent_ns, ace.spent_ns);
-    for (unsigned p = 0; p < POLICY_COUNT; p++) {
+    for (unsigned p = 0; p < PRESET_COUNT; p++) {
         store_relaxed(&s->elo[p], ace.player[p].elo);
         store_relaxed(&s->deviation[p], ace.player[p].deviation);
         store_relaxed(&s->matches[p], ace.player[p].matches);
@@ -108,12 +108,12 @@ static void show(void) {
     }
 }
 
-/* The policy in use is another. `learned` is made from it. */
+/* The preset in use is another. `adapted` is made from it. */
 static void switched(unsigned was) {
-    policy_learn_from(ace.in_use);
-    ace.player[POLICY_LEARNED].rule = rule_of(POLICY_LEARNED);
+    preset_adapt_from(ace.in_use);
+    ace.player[PRESET_ADAPTED].rule = rule_of(PRESET_ADAPTED);
     if (option(OPT_STATS) != STATS_OFF)
-        text_line("hakmem: policy %s instead of %s (ratings %u and %u)", policy_names[ace.in_use], policy_names[was],
+        text_line("hakmem: preset %s instead of %s (ratings %u and %u)", preset_names[ace.in_use], preset_names[was],
                   (uint64_t)ace.player[ace.in_use].elo, (uint64_t)ace.player[was].elo);
 }
 
@@ -124,7 +124,7 @@ static void turn(void) {
     for (unsigned c = 0; c < TUNED_CLASSES; c++)
         now.misses[c] = load_relaxed(&sums.misses[c]);
     unsigned was = ace.in_use;
-    ace.plays = option(OPT_LEARN) == LEARN_ON;
+    ace.plays = option(OPT_ACE) == ACE_ON;
     ace.price = prices();
     unsigned next = ace_turn(&ace, &now);
     if (!ace.plays)
@@ -139,12 +139,12 @@ static void turn(void) {
 
 /* Returns false if another thread has the turn. *anew: ACE has not begun, or a parent left it half-done. */
 static bool take_turn(bool *anew) {
-    uint32_t process = os_process(), before = rmw_swap(&learn_holder, process);
+    uint32_t process = os_process(), before = rmw_swap(&tuner_holder, process);
     *anew = before != 0 || !started;
     return before != process;
 }
 
-/* Unless PURGE=auto, no policy decides what is kept: ACE sees an empty heap. */
+/* Unless PURGE=auto, no preset decides what is kept: ACE sees an empty heap. */
 static void look(uint64_t now_ns) {
     bool anew;
     if (!take_turn(&anew))
@@ -153,11 +153,11 @@ static void look(uint64_t now_ns) {
         start_anew(now_ns);
     ace_look(&ace, now_ns, option(OPT_PURGE) == PURGE_AUTO ? account_active_slots() : 0);
     store_relaxed(&sums.look_ns, now_ns + LOOK_NS);
-    if (now_ns >= load_relaxed(&learn_turn_ns)) {
-        store_relaxed(&learn_turn_ns, now_ns + STRETCH_NS);
+    if (now_ns >= load_relaxed(&tuner_turn_ns)) {
+        store_relaxed(&tuner_turn_ns, now_ns + STRETCH_NS);
         turn();
     }
-    store_release(&learn_holder, 0);
+    store_release(&tuner_holder, 0);
 }
 
 /* What brought blocks into lists was an allocation, and so was each miss. */
@@ -168,7 +168,7 @@ static uint64_t allocations_since(struct ledger_row *row) {
     return more > LEDGER_TIMED ? (uint64_t)more : LEDGER_TIMED;
 }
 
-void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
+void tuner_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
     struct ledger_row *row = &rows[class_id];
     uint64_t now_ns = os_now_ns(), ns = now_ns - began;
     add_owned(&row->timed, 1);
@@ -180,14 +180,14 @@ void learn_missed(struct ledger_row *rows, unsigned class_id, uint64_t began) {
         look(now_ns);
 }
 
-void learn_settled(void) {
+void tuner_settled(void) {
     if (!ledger_times())
-        learn_rests();
-    else if (os_now_ns() >= load_relaxed(&learn_turn_ns))
+        tuner_rests();
+    else if (os_now_ns() >= load_relaxed(&tuner_turn_ns))
         look(os_now_ns());
 }
 
-void learn_rests(void) {
+void tuner_rests(void) {
     bool anew;
     if (!load_relaxed(&tries) || !take_turn(&anew))
         return;
@@ -196,47 +196,47 @@ void learn_rests(void) {
     ace_rest(&ace);
     play(ace.in_use);
     store_relaxed(&tries, false);
-    store_release(&learn_holder, 0);
+    store_release(&tuner_holder, 0);
 }
 
 /* ---- what others show ---- */
 
-static unsigned policy_in_use(void) {
-    return load_relaxed(&hak_learned.rounds) != 0 ? load_relaxed(&hak_learned.in_use) : (unsigned)option(OPT_PRESET);
+static unsigned preset_in_use(void) {
+    return load_relaxed(&hak_tuner.rounds) != 0 ? load_relaxed(&hak_tuner.in_use) : (unsigned)option(OPT_PRESET);
 }
 
 static uint64_t per_mille(uint64_t ns, uint64_t of) { return of != 0 ? (ns * 1000 + of / 2) / of : 0; }
 
-void learn_put_text(struct text *t) {
-    const struct learn_seen *s = &hak_learned;
+void tuner_put_text(struct text *t) {
+    const struct tuner_seen *s = &hak_tuner;
     int64_t saved = load_relaxed(&s->saved_ns);
     if (load_relaxed(&s->rounds) == 0)
         return;
-    text_format(t, "  policy %s", policy_names[policy_in_use()]);
+    text_format(t, "  preset %s", preset_names[preset_in_use()]);
     if (load_relaxed(&s->best) != load_relaxed(&s->in_use))
-        text_format(t, ", %s would be better", policy_names[load_relaxed(&s->best)]);
+        text_format(t, ", %s would be better", preset_names[load_relaxed(&s->best)]);
     text_format(t, "; %u switches; %s %u ms in a second, trying others cost %u ms; ratings",
                 (uint64_t)load_relaxed(&s->switches), saved < 0 ? "lost" : "saved",
                 per_mille((uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->ns)),
                 per_mille(load_relaxed(&s->spent_ns), load_relaxed(&s->ns)));
-    for (unsigned p = 0; p < POLICY_COUNT; p++)
-        text_format(t, "%s %s %u", p == 0 ? "" : ",", policy_names[p], (uint64_t)load_relaxed(&s->elo[p]));
+    for (unsigned p = 0; p < PRESET_COUNT; p++)
+        text_format(t, "%s %s %u", p == 0 ? "" : ",", preset_names[p], (uint64_t)load_relaxed(&s->elo[p]));
     text_string(t, "\n");
 }
 
-void learn_put_json(struct text *t) {
-    const struct learn_seen *s = &hak_learned;
+void tuner_put_json(struct text *t) {
+    const struct tuner_seen *s = &hak_tuner;
     int64_t saved = load_relaxed(&s->saved_ns) / 1000000;
-    text_format(t, "\"learn\":{\"policy\":\"%s\",\"best\":\"%s\",\"rounds\":%u,\"switches\":%u,\"changes\":%u,",
-                policy_names[policy_in_use()],
-                policy_names[load_relaxed(&s->rounds) != 0 ? load_relaxed(&s->best) : policy_in_use()],
+    text_format(t, "\"ace\":{\"preset\":\"%s\",\"best\":\"%s\",\"rounds\":%u,\"switches\":%u,\"changes\":%u,",
+                preset_names[preset_in_use()],
+                preset_names[load_relaxed(&s->rounds) != 0 ? load_relaxed(&s->best) : preset_in_use()],
                 (uint64_t)load_relaxed(&s->rounds), (uint64_t)load_relaxed(&s->switches),
                 (uint64_t)load_relaxed(&s->changes));
-    text_format(t, "\"ms\":%u,\"saved_ms\":%s%u,\"spent_ms\":%u,\"policies\":[", load_relaxed(&s->ns) / 1000000,
+    text_format(t, "\"ms\":%u,\"saved_ms\":%s%u,\"spent_ms\":%u,\"presets\":[", load_relaxed(&s->ns) / 1000000,
                 saved < 0 ? "-" : "", (uint64_t)(saved < 0 ? -saved : saved), load_relaxed(&s->spent_ns) / 1000000);
-    for (unsigned p = 0; p < POLICY_COUNT; p++)
+    for (unsigned p = 0; p < PRESET_COUNT; p++)
         text_format(t, "%s{\"name\":\"%s\",\"rating\":%u,\"deviation\":%u,\"matches\":%u,\"kept_us\":%u}",
-                    p == 0 ? "" : ",", policy_names[p], (uint64_t)load_relaxed(&s->elo[p]),
+                    p == 0 ? "" : ",", preset_names[p], (uint64_t)load_relaxed(&s->elo[p]),
                     (uint64_t)load_relaxed(&s->deviation[p]), (uint64_t)load_relaxed(&s->matches[p]),
                     (uint64_t)load_relaxed(&s->kept_us[p]));
     text_string(t, "]},");
